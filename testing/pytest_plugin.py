@@ -1,0 +1,40 @@
+"""The pytest plugin of ``pip install moldau``: the fixture ``kafka``, an empty broker for each test.
+
+One broker process serves the whole session: it is started by the first test that asks, and emptied (``Broker.reset``)
+before each test that uses it, so that a test costs milliseconds and never sees what another one left. A test may stop, kill
+or restart it; the next one finds it running again. Under pytest-xdist each worker has its own.
+
+    def test_orders(kafka):
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+
+Other settings for the session's broker, in ``conftest.py``:
+
+    @pytest.fixture(scope="session")
+    def kafka_config():
+        return {"num.partitions": 6, "auto.create.topics.enable": False}
+
+A test that needs a broker with settings of its own makes one: ``with moldau.testing.Broker(config=...)``.
+
+The server's log of a failed test is shown in its report, under "moldau broker log".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from .broker import Broker, ConfigValue
+
+
+@pytest.fixture(scope="session")
+def kafka_config() -> Mapping[str, ConfigValue]:
+    """Broker settings for the session's broker; override it in conftest.py."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def kafka_session(kafka_config: Mapping[str, ConfigValue]) -> Iterator[Broker]:
+    """The session's broker, never reset: for fixtures of a wider scope than one test."""
+    with Broker(config=kafka_config) as broker:
+        yield broker
