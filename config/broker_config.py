@@ -1,0 +1,321 @@
+"""What is in force for a broker: its static settings, the dynamic ones over them, the table's defaults under them.
+
+A ``BrokerConfig`` does not change. Dynamic settings, which the metadata log holds, make a new one (``with_dynamic``);
+whoever keeps a value for long has to ask again then. Values are parsed when asked for, once.
+
+The order in which sources count is Kafka's (KIP-226): this broker's dynamic settings, those of all brokers, the static
+ones (file < environment < command line, merged before they come here), the defaults.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from . import broker, topic
+from .definition import ConfigError, ConfigSource, ConfigValue, UpdateMode, format_value, invalid_value
+
+_NONE: Final[Mapping[str, str]] = {}
+
+# Pairs of settings of which the first must not exceed the second.
+_ORDERED: Final = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
+    ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ("group.share.min.heartbeat.interval.ms", "group.share.heartbeat.interval.ms"),
+    ("group.share.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
+    ("group.share.min.session.timeout.ms", "group.share.session.timeout.ms"),
+    ("group.share.session.timeout.ms", "group.share.max.session.timeout.ms"),
+    ("group.streams.min.heartbeat.interval.ms", "group.streams.heartbeat.interval.ms"),
+    ("group.streams.heartbeat.interval.ms", "group.streams.max.heartbeat.interval.ms"),
+    ("group.streams.min.session.timeout.ms", "group.streams.session.timeout.ms"),
+    ("group.streams.session.timeout.ms", "group.streams.max.session.timeout.ms"),
+    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+    ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
+    ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+)
+
+
+class Listener(NamedTuple):
+    """An address to listen on or to advertise. An empty ``host`` is every interface, ``port`` 0 any free port."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+class StaticValue(NamedTuple):
+    """A value given to the server at its start, and by what: ``file /etc/server.properties``, ``--set``, ..."""
+
+    text: str
+    origin: str
+
+
+class BrokerConfig:
+    """A broker's settings; see the module. ``static`` maps names to what the sources said."""
+
+    __slots__ = ("_dynamic_broker", "_dynamic_default", "_parsed", "_static", "_topic_defaults")
+
+    def __init__(
+        self,
+        static: Mapping[str, StaticValue] | None = None,
+        *,
+        dynamic_default: Mapping[str, str] = _NONE,
+        dynamic_broker: Mapping[str, str] = _NONE,
+    ) -> None:
+        self._static = dict(static or {})
+        # node.id was called broker.id; whichever is given stands for both.
+        for given, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
+            if given in self._static and other not in self._static:
+                self._static[other] = self._static[given]
+        self._dynamic_default = dynamic_default
+        self._dynamic_broker = dynamic_broker
+        self._parsed: dict[str, ConfigValue] = {}
+        self._topic_defaults: dict[str, ConfigValue] | None = None
+
+    def with_dynamic(self, *, default: Mapping[str, str], broker_specific: Mapping[str, str]) -> "BrokerConfig":
+        """The same static settings under other dynamic ones: those of all brokers, and of this one.
+
+        What cannot be changed on a running broker, or does not parse, is left out, as Kafka leaves it out: it was
+        refused when it was set, so it can only come from another version's metadata.
+        """
+        return BrokerConfig(self._static, dynamic_default=_usable(default), dynamic_broker=_usable(broker_specific))
+
+    def get(self, name: str) -> ConfigValue:
+        """The parsed value in force. KeyError for a name the table does not have, ConfigError for a bad value."""
+        try:
+            return self._parsed[name]
+        except KeyError:
+            pass
+        text = self._text(name)
+        setting = broker.SETTINGS.get(name) or broker.DYNAMIC_ONLY[name]
+        value = self._parsed[name] = setting.default if text is None else setting.parse(text)
+        return value
+
+    def get_int(self, name: str) -> int:
+        value = self.get(name)
+        assert isinstance(value, int), name
+        return value
+
+    def get_bool(self, name: str) -> bool:
+        value = self.get(name)
+        assert isinstance(value, bool), name
+        return value
+
+    def get_float(self, name: str) -> float:
+        value = self.get(name)
+        assert isinstance(value, float), name
+        return value
+
+    def get_str(self, name: str) -> str:
+        value = self.get(name)
+        assert isinstance(value, str), name
+        return value
+
+    def get_list(self, name: str) -> tuple[str, ...]:
+        value = self.get(name)
+        assert isinstance(value, tuple), name
+        return value
+
+    def origin(self, name: str) -> str:
+        """Where the value in force comes from, for people."""
+        if name in self._dynamic_broker:
+            return "dynamic, this broker"
+        if name in self._dynamic_default:
+            return "dynamic, all brokers"
+        return self._static[name].origin if name in self._static else "default"
+
+    def written(self, source: ConfigSource) -> Mapping[str, str]:
+        """The values of one source as they were written; of DEFAULT_CONFIG, the defaults that are not null."""
+        if source is ConfigSource.DYNAMIC_BROKER_CONFIG:
+            return self._dynamic_broker
+        if source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG:
+            return self._dynamic_default
+        if source is ConfigSource.STATIC_BROKER_CONFIG:
+            return {name: value.text for name, value in self._static.items()}
+        if source is ConfigSource.DEFAULT_CONFIG:
+            return _written_defaults()
+        return _NONE
+
+    def topic_defaults(self) -> Mapping[str, ConfigValue]:
+        """What every topic setting is for a topic that overrides none."""
+        if self._topic_defaults is None:
+            self._topic_defaults = {
+                name: topic.default_from_broker(setting, self) for name, setting in topic.SETTINGS.items()
+            }
+        return self._topic_defaults
+
+    @property
+    def node_id(self) -> int:
+        return self.get_int("node.id")
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """The data directories as given; empty when none is configured."""
+        given = self.get("log.dirs") or self.get("log.dir") or ()
+        assert isinstance(given, tuple)
+        return given
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """The addresses to listen on: ``listeners`` without those that only a separate controller would serve."""
+        controller_names = {name.upper() for name in self.get_list("controller.listener.names")}
+        parsed = self._parse_listeners("listeners")
+        return tuple(listener for listener in parsed if listener.name not in controller_names)
+
+    @property
+    def advertised_listeners(self) -> dict[str, Listener]:
+        """What to tell clients, by listener name; a listener that is missing here advertises what they connected to.
+
+        Port 0 stands for the port that the listener got.
+        """
+        if self.get("advertised.listeners") is None:
+            return {}
+        return {listener.name: listener for listener in self._parse_listeners("advertised.listeners")}
+
+    def validate(self) -> None:
+        """Raise ConfigError with a line for each value a server must not start with, naming key, value and rule."""
+        problems = [*self._unparsable()]
+        if not problems:
+            problems = [str(problem) for problem in self._conflicts()]
+        if problems:
+            raise ConfigError("\n".join(problems))
+
+    def warnings(self) -> list[str]:
+        """What was given and has no effect: a line for unknown names, a line for settings nothing acts on yet."""
+        unknown = sorted(name for name in self._static if not broker.is_known(name))
+        without_effect = sorted(
+            name
+            for name in self._static
+            if name in broker.SETTINGS
+            and not broker.SETTINGS[name].acted_on
+            and self.get(name) not in (broker.SETTINGS[name].default, broker.SETTINGS[name].kafka_default)
+        )
+        lines = []
+        if unknown:
+            lines.append(f"unknown settings, ignored: {', '.join(unknown)}")
+        if without_effect:
+            lines.append(f"settings that have no effect yet: {', '.join(without_effect)}")
+        return lines
+
+    def _text(self, name: str) -> str | None:
+        if name in self._dynamic_broker:
+            return self._dynamic_broker[name]
+        if name in self._dynamic_default:
+            return self._dynamic_default[name]
+        return self._static[name].text if name in self._static else None
+
+    def _parse_listeners(self, name: str) -> tuple[Listener, ...]:
+        return tuple(_parse_listener(name, entry, self._protocols()) for entry in self.get_list(name))
+
+    def _protocols(self) -> dict[str, str]:
+        """Security protocol by listener name."""
+        name = "listener.security.protocol.map"
+        text = self.get_str(name)
+        protocols: dict[str, str] = {}
+        for entry in filter(None, (part.strip() for part in text.split(","))):
+            listener, colon, protocol = entry.rpartition(":")
+            if not colon or not listener:
+                raise invalid_value(name, text, "entries are written NAME:PROTOCOL, with commas between")
+            protocols[listener.upper()] = protocol.upper()
+        return protocols
+
+    def _unparsable(self) -> Iterator[str]:
+        for name, value in self._static.items():
+            if name in broker.SETTINGS:
+                try:
+                    self.get(name)
+                except ConfigError as error:
+                    yield f"{error} (from {value.origin})"
+
+    def _conflicts(self) -> Iterator[ConfigError]:
+        for low, high in _ORDERED:
+            if self.get_int(low) > self.get_int(high):
+                rule = f"Value must be no more than {high} ({self.get(high)})"
+                yield invalid_value(low, format_value(self.get(low)), rule)
+        if self.node_id != self.get("broker.id") and "broker.id" in self._static:
+            yield invalid_value("broker.id", format_value(self.get("broker.id")), f"node.id is {self.node_id}")
+        queued, largest = self.get_int("queued.max.request.bytes"), self.get_int("socket.request.max.bytes")
+        if 0 < queued < largest:
+            rule = f"Value must be at least socket.request.max.bytes ({largest}), or -1 for no limit"
+            yield invalid_value("queued.max.request.bytes", str(queued), rule)
+        if set(self.get_list("process.roles")) != {"broker", "controller"}:
+            roles = format_value(self.get("process.roles"))
+            yield invalid_value("process.roles", roles, "Moldau is broker and controller in one process")
+        if self.get("authorizer.class.name"):
+            name = self.get_str("authorizer.class.name")
+            rule = "there is no authorization yet: a server given an authorizer would let everybody do everything"
+            yield invalid_value("authorizer.class.name", name, rule)
+        yield from self._listener_conflicts()
+
+    def _listener_conflicts(self) -> Iterator[ConfigError]:
+        try:
+            listeners, advertised = self.listeners, self.advertised_listeners
+        except ConfigError as error:
+            yield error
+            return
+        text = format_value(self.get("listeners"))
+        if not listeners:
+            yield invalid_value("listeners", text, "none of them is for clients")
+        if len({listener.name for listener in listeners}) != len(listeners):
+            yield invalid_value("listeners", text, "every listener needs a name of its own")
+        fixed = [(listener.host, listener.port) for listener in listeners if listener.port]
+        if len(set(fixed)) != len(fixed):
+            yield invalid_value("listeners", text, "every listener needs an address of its own")
+        for listener in listeners:
+            if listener.security_protocol != "PLAINTEXT":
+                rule = f"{listener.name} uses {listener.security_protocol}, and only PLAINTEXT is supported yet"
+                yield invalid_value("listeners", text, rule)
+        controllers = {name.upper() for name in self.get_list("controller.listener.names")}
+        for name, address in advertised.items():
+            told = format_value(self.get("advertised.listeners"))
+            if name not in controllers and name not in {listener.name for listener in listeners}:
+                yield invalid_value("advertised.listeners", told, f"there is no listener called {name}")
+            if address.host in ("", "0.0.0.0", "::"):
+                yield invalid_value("advertised.listeners", told, f"clients cannot connect to {address}, name a host")
+
+
+def _usable(dynamic: Mapping[str, str]) -> dict[str, str]:
+    usable = {}
+    for name, text in dynamic.items():
+        setting = broker.SETTINGS.get(name) or broker.DYNAMIC_ONLY.get(name)
+        if setting is None or setting.update_mode is UpdateMode.READ_ONLY:
+            continue
+        try:
+            setting.parse(text)
+        except ConfigError:
+            continue
+        usable[name] = text
+    return usable
+
+
+def _parse_listener(setting: str, entry: str, protocols: Mapping[str, str]) -> Listener:
+    name, separator, address = entry.partition("://")
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise invalid_value(setting, entry, "an IPv6 address is written in brackets, NAME://[address]:port")
+    if not name or not separator or not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise invalid_value(setting, entry, "a listener is written NAME://host:port, the port from 0 to 65535")
+    name = name.upper()
+    if name not in protocols:
+        raise invalid_value(setting, entry, f"listener.security.protocol.map has no protocol for {name}")
+    return Listener(name, host, int(port), protocols[name])
+
+
+_defaults: dict[str, str] = {}
+
+
+def _written_defaults() -> Mapping[str, str]:
+    if not _defaults:
+        for name, setting in broker.SETTINGS.items():
+            text = format_value(setting.default)
+            if text is not None:
+                _defaults[name] = text
+    return _defaults

@@ -1,0 +1,447 @@
+"""The broker's settings of the coordinators: offsets, the kinds of groups, transactions."""
+
+from typing import Final
+
+from .definition import (
+    BOOLEAN,
+    CLUSTER_WIDE,
+    HIGH,
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    LOW,
+    MEDIUM,
+    SHORT,
+    STRING,
+    OneOfAnyCase,
+    Section,
+    Setting,
+    at_least,
+    between,
+    list_of,
+)
+
+# fmt: off
+SECTIONS: Final = (
+    Section(
+        "Offsets",
+        Setting(
+            "offset.metadata.max.bytes", INT, 4096, None, HIGH,
+            "Largest note that a client may store with a committed offset.",
+        ),
+        Setting(
+            "offsets.commit.timeout.ms", INT, 5000, at_least(1), HIGH,
+            "Time the replicas have to take a commit.",
+        ),
+        Setting(
+            "offsets.load.buffer.size", INT, 5_242_880, at_least(1), HIGH,
+            "Bytes read at a time when committed offsets are loaded.",
+        ),
+        Setting(
+            "offsets.retention.minutes", INT, 10_080, at_least(1), HIGH,
+            "Time after which committed offsets of an empty group are forgotten.",
+        ),
+        Setting(
+            "offsets.retention.check.interval.ms", LONG, 600_000, at_least(1), HIGH,
+            "Time between two looks for offsets to forget.",
+        ),
+        Setting(
+            "offsets.topic.num.partitions", INT, 50, at_least(1), HIGH,
+            "Partitions of `__consumer_offsets`.",
+        ),
+        Setting(
+            "offsets.topic.replication.factor", SHORT, 1, at_least(1), HIGH,
+            "Replicas of `__consumer_offsets`.",
+            kafka_default=3,
+        ),
+        Setting(
+            "offsets.topic.segment.bytes", INT, 104_857_600, at_least(1), HIGH,
+            "Segment size of `__consumer_offsets`.",
+        ),
+        Setting(
+            "offsets.topic.compression.codec", INT, 0, None, HIGH,
+            "Codec of the records in `__consumer_offsets`, as its number in the protocol.",
+        ),
+    ),
+    Section(
+        "Group coordinator",
+        Setting(
+            "group.coordinator.rebalance.protocols", LIST, ("classic", "consumer", "streams"),
+            list_of("consumer", "classic", "share", "streams", empty_allowed=False), MEDIUM,
+            "Group protocols that are served.",
+        ),
+        Setting(
+            "group.coordinator.threads", INT, 4, at_least(1), HIGH,
+            "Threads of the coordinator. Moldau's runs on the event loop.",
+        ),
+        Setting(
+            "group.coordinator.background.threads", INT, 2, at_least(1), HIGH,
+            "Threads for the coordinator's long work.",
+        ),
+        Setting(
+            "group.coordinator.append.linger.ms", INT, -1, at_least(-1), MEDIUM,
+            "Time the coordinator gathers records before it writes; -1 adapts to the load.",
+        ),
+        Setting(
+            "group.coordinator.cached.buffer.max.bytes", INT, 1_048_588, at_least(524_288), MEDIUM,
+            "Largest buffer the coordinator keeps for use again.",
+            update=CLUSTER_WIDE,
+        ),
+    ),
+    Section(
+        "Classic groups",
+        Setting(
+            "group.initial.rebalance.delay.ms", INT, 3000, None, MEDIUM,
+            "Time a new group waits for more members before its first rebalance.",
+        ),
+        Setting(
+            "group.min.session.timeout.ms", INT, 6000, None, MEDIUM,
+            "Shortest session timeout a member may ask for.",
+        ),
+        Setting(
+            "group.max.session.timeout.ms", INT, 1_800_000, None, MEDIUM,
+            "Longest session timeout a member may ask for.",
+        ),
+        Setting(
+            "group.max.size", INT, INT_MAX, at_least(1), MEDIUM,
+            "Members a group may have.",
+        ),
+    ),
+    Section(
+        "Consumer groups (KIP-848)",
+        Setting(
+            "group.consumer.assignors", LIST, ("uniform", "range"), list_of(empty_allowed=False), MEDIUM,
+            "Server-side assignors by name; the first is the default.",
+        ),
+        Setting(
+            "group.consumer.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
+            "Time between heartbeats that members are told.",
+        ),
+        Setting(
+            "group.consumer.min.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
+            "Shortest heartbeat interval a group may be given.",
+        ),
+        Setting(
+            "group.consumer.max.heartbeat.interval.ms", INT, 15_000, at_least(1), MEDIUM,
+            "Longest heartbeat interval a group may be given.",
+        ),
+        Setting(
+            "group.consumer.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
+            "Time without a heartbeat after which a member is removed.",
+        ),
+        Setting(
+            "group.consumer.min.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
+            "Shortest session timeout a group may be given.",
+        ),
+        Setting(
+            "group.consumer.max.session.timeout.ms", INT, 60_000, at_least(1), MEDIUM,
+            "Longest session timeout a group may be given.",
+        ),
+        Setting(
+            "group.consumer.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM,
+            "Least time between two new assignments of a group.",
+            update=CLUSTER_WIDE,
+        ),
+        Setting(
+            "group.consumer.min.assignment.interval.ms", INT, 0, at_least(0), MEDIUM,
+            "Shortest assignment interval a group may be given.",
+        ),
+        Setting(
+            "group.consumer.max.assignment.interval.ms", INT, 15_000, at_least(0), MEDIUM,
+            "Longest assignment interval a group may be given.",
+        ),
+        Setting(
+            "group.consumer.max.size", INT, INT_MAX, at_least(1), MEDIUM,
+            "Members a group may have.",
+        ),
+        Setting(
+            "group.consumer.migration.policy", STRING, "bidirectional",
+            OneOfAnyCase(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")), MEDIUM,
+            "In which direction a group may change between the classic and the new protocol.",
+        ),
+        Setting(
+            "group.consumer.regex.refresh.interval.ms", INT, 600_000, at_least(10_000), MEDIUM,
+            "Time between two looks for topics that match a group's expressions.",
+            internal=True,
+        ),
+    ),
+    Section(
+        "Share groups (KIP-932)",
+        Setting(
+            "group.share.assignors", LIST, ("simple",), list_of(empty_allowed=False), MEDIUM,
+            "Assignor of share groups.",
+        ),
+        Setting(
+            "group.share.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
+            "Time between heartbeats that members are told.",
+        ),
+        Setting(
+            "group.share.min.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
+            "Shortest heartbeat interval a group may be given.",
+        ),
+        Setting(
+            "group.share.max.heartbeat.interval.ms", INT, 15_000, at_least(1), MEDIUM,
+            "Longest heartbeat interval a group may be given.",
+        ),
+        Setting(
+            "group.share.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
+            "Time without a heartbeat after which a member is removed.",
+        ),
+        Setting(
+            "group.share.min.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
+            "Shortest session timeout a group may be given.",
+        ),
+        Setting(
+            "group.share.max.session.timeout.ms", INT, 60_000, at_least(1), MEDIUM,
+            "Longest session timeout a group may be given.",
+        ),
+        Setting(
+            "group.share.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM,
+            "Least time between two new assignments of a group.",
+            update=CLUSTER_WIDE,
+        ),
+        Setting(
+            "group.share.min.assignment.interval.ms", INT, 0, at_least(0), MEDIUM,
+            "Shortest assignment interval a group may be given.",
+        ),
+        Setting(
+            "group.share.max.assignment.interval.ms", INT, 15_000, at_least(0), MEDIUM,
+            "Longest assignment interval a group may be given.",
+        ),
+        Setting(
+            "group.share.max.size", INT, 200, between(1, 1000), MEDIUM,
+            "Members a group may have.",
+        ),
+        Setting(
+            "group.share.max.share.sessions", INT, 2000, at_least(1), MEDIUM,
+            "Share sessions of a broker.",
+        ),
+        Setting(
+            "group.share.delivery.count.limit", INT, 5, between(2, 10), MEDIUM,
+            "Times a record is delivered before it is given up.",
+        ),
+        Setting(
+            "group.share.min.delivery.count.limit", INT, 2, between(2, 5), MEDIUM,
+            "Smallest delivery limit a group may be given.",
+        ),
+        Setting(
+            "group.share.max.delivery.count.limit", INT, 10, between(5, 25), MEDIUM,
+            "Largest delivery limit a group may be given.",
+        ),
+        Setting(
+            "group.share.partition.max.record.locks", INT, 2000, between(100, 10_000), MEDIUM,
+            "Records of a partition that may be acquired at once.",
+        ),
+        Setting(
+            "group.share.min.partition.max.record.locks", INT, 100, between(100, 2000), MEDIUM,
+            "Smallest number of acquired records a group may be given.",
+        ),
+        Setting(
+            "group.share.max.partition.max.record.locks", INT, 4000, between(2000, 10_000), MEDIUM,
+            "Largest number of acquired records a group may be given.",
+        ),
+        Setting(
+            "group.share.record.lock.duration.ms", INT, 30_000, between(1000, 3_600_000), MEDIUM,
+            "Time for which a record stays acquired by a member.",
+        ),
+        Setting(
+            "group.share.min.record.lock.duration.ms", INT, 15_000, between(1000, 30_000), MEDIUM,
+            "Shortest acquisition time a group may be given.",
+        ),
+        Setting(
+            "group.share.max.record.lock.duration.ms", INT, 60_000, between(30_000, 3_600_000), MEDIUM,
+            "Longest acquisition time a group may be given.",
+        ),
+        Setting(
+            "group.share.persister.class.name", STRING, "org.apache.kafka.server.share.persister.DefaultStatePersister",
+            None, MEDIUM,
+            "Java class that keeps the groups' state. Not loaded.",
+            internal=True,
+        ),
+        Setting(
+            "group.share.initialize.retry.interval.ms", INT, 30_000, at_least(1), LOW,
+            "Wait before a share group's state is initialized again.",
+            internal=True,
+        ),
+        Setting(
+            "share.fetch.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM,
+            "Waiting share fetches between two clean-ups. Moldau removes each when it ends.",
+        ),
+    ),
+    Section(
+        "Share coordinator",
+        Setting(
+            "share.coordinator.state.topic.num.partitions", INT, 50, at_least(1), HIGH,
+            "Partitions of `__share_group_state`.",
+        ),
+        Setting(
+            "share.coordinator.state.topic.replication.factor", SHORT, 1, at_least(1), HIGH,
+            "Replicas of `__share_group_state`.",
+            kafka_default=3,
+        ),
+        Setting(
+            "share.coordinator.state.topic.min.isr", SHORT, 1, at_least(1), HIGH,
+            "In-sync replicas that `__share_group_state` needs.",
+            kafka_default=2,
+        ),
+        Setting(
+            "share.coordinator.state.topic.segment.bytes", INT, 104_857_600, at_least(1), HIGH,
+            "Segment size of `__share_group_state`.",
+        ),
+        Setting(
+            "share.coordinator.state.topic.compression.codec", INT, 0, None, HIGH,
+            "Codec of the records in `__share_group_state`, as its number in the protocol.",
+        ),
+        Setting(
+            "share.coordinator.state.topic.prune.interval.ms", INT, 300_000, at_least(1), LOW,
+            "Time between two deletions of outdated records of `__share_group_state`.",
+            internal=True,
+        ),
+        Setting(
+            "share.coordinator.snapshot.update.records.per.snapshot", INT, 500, between(0, 500), MEDIUM,
+            "Changes written between two snapshots of a share partition.",
+        ),
+        Setting(
+            "share.coordinator.cold.partition.snapshot.interval.ms", INT, 300_000, at_least(1), LOW,
+            "Time after which a share partition without changes is written again.",
+            internal=True,
+        ),
+        Setting(
+            "share.coordinator.load.buffer.size", INT, 5_242_880, at_least(1), HIGH,
+            "Bytes read at a time when the state is loaded.",
+        ),
+        Setting(
+            "share.coordinator.threads", INT, 1, at_least(1), MEDIUM,
+            "Threads of the coordinator. Moldau's runs on the event loop.",
+        ),
+        Setting(
+            "share.coordinator.write.timeout.ms", INT, 5000, at_least(1), HIGH,
+            "Time the replicas have to take a write of state.",
+        ),
+        Setting(
+            "share.coordinator.append.linger.ms", INT, -1, at_least(-1), MEDIUM,
+            "Time the coordinator gathers records before it writes; -1 adapts to the load.",
+        ),
+        Setting(
+            "share.coordinator.cached.buffer.max.bytes", INT, 1_048_588, at_least(524_288), MEDIUM,
+            "Largest buffer the coordinator keeps for use again.",
+            update=CLUSTER_WIDE,
+        ),
+    ),
+    Section(
+        "Streams groups (KIP-1071)",
+        Setting(
+            "group.streams.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
+            "Time between heartbeats that members are told.",
+        ),
+        Setting(
+            "group.streams.min.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
+            "Shortest heartbeat interval a group may be given.",
+        ),
+        Setting(
+            "group.streams.max.heartbeat.interval.ms", INT, 15_000, at_least(1), MEDIUM,
+            "Longest heartbeat interval a group may be given.",
+        ),
+        Setting(
+            "group.streams.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
+            "Time without a heartbeat after which a member is removed.",
+        ),
+        Setting(
+            "group.streams.min.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
+            "Shortest session timeout a group may be given.",
+        ),
+        Setting(
+            "group.streams.max.session.timeout.ms", INT, 60_000, at_least(1), MEDIUM,
+            "Longest session timeout a group may be given.",
+        ),
+        Setting(
+            "group.streams.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM,
+            "Least time between two new assignments of a group.",
+            update=CLUSTER_WIDE,
+        ),
+        Setting(
+            "group.streams.min.assignment.interval.ms", INT, 0, at_least(0), MEDIUM,
+            "Shortest assignment interval a group may be given.",
+        ),
+        Setting(
+            "group.streams.max.assignment.interval.ms", INT, 15_000, at_least(0), MEDIUM,
+            "Longest assignment interval a group may be given.",
+        ),
+        Setting(
+            "group.streams.initial.rebalance.delay.ms", INT, 3000, at_least(0), MEDIUM,
+            "Time a new group waits for more members before its first assignment.",
+        ),
+        Setting(
+            "group.streams.num.standby.replicas", INT, 0, at_least(0), MEDIUM,
+            "Standby copies of each task.",
+        ),
+        Setting(
+            "group.streams.max.standby.replicas", INT, 2, at_least(0), MEDIUM,
+            "Most standby copies a group may be given.",
+        ),
+        Setting(
+            "group.streams.max.size", INT, INT_MAX, at_least(1), MEDIUM,
+            "Members a group may have.",
+        ),
+    ),
+    Section(
+        "Transactions",
+        Setting(
+            "transactional.id.expiration.ms", INT, 604_800_000, at_least(1), HIGH,
+            "Time after which an unused transactional id is forgotten.",
+        ),
+        Setting(
+            "transaction.max.timeout.ms", INT, 900_000, at_least(1), HIGH,
+            "Longest transaction timeout a producer may ask for.",
+        ),
+        Setting(
+            "transaction.partition.verification.enable", BOOLEAN, True, None, LOW,
+            "Whether a transactional write is checked to be part of an open transaction (KIP-890).",
+            update=CLUSTER_WIDE,
+        ),
+        Setting(
+            "transaction.two.phase.commit.enable", BOOLEAN, False, None, LOW,
+            "Whether transactions may take part in a two-phase commit (KIP-939).",
+        ),
+        Setting(
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10_000, at_least(1), LOW,
+            "Time between two looks for transactions that took too long.",
+        ),
+        Setting(
+            "transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000, at_least(1), LOW,
+            "Time between two looks for transactional ids to forget.",
+        ),
+        Setting(
+            "transaction.state.log.num.partitions", INT, 50, at_least(1), HIGH,
+            "Partitions of `__transaction_state`.",
+        ),
+        Setting(
+            "transaction.state.log.replication.factor", SHORT, 1, at_least(1), HIGH,
+            "Replicas of `__transaction_state`.",
+            kafka_default=3,
+        ),
+        Setting(
+            "transaction.state.log.min.isr", INT, 1, at_least(1), HIGH,
+            "In-sync replicas that `__transaction_state` needs.",
+            kafka_default=2,
+        ),
+        Setting(
+            "transaction.state.log.segment.bytes", INT, 104_857_600, at_least(1), HIGH,
+            "Segment size of `__transaction_state`.",
+        ),
+        Setting(
+            "transaction.state.log.load.buffer.size", INT, 5_242_880, at_least(1), HIGH,
+            "Bytes read at a time when transactions are loaded.",
+        ),
+        Setting(
+            "add.partitions.to.txn.retry.backoff.ms", INT, 20, at_least(1), HIGH,
+            "First wait before the server tries again to add a partition to a transaction.",
+        ),
+        Setting(
+            "add.partitions.to.txn.retry.backoff.max.ms", INT, 100, at_least(0), HIGH,
+            "Longest time the server spends adding a partition to a transaction.",
+        ),
+    ),
+)
+# fmt: on

@@ -1,0 +1,402 @@
+"""The broker's settings of security: authorization, delegation tokens, TLS, SASL."""
+
+from typing import Final
+
+from .definition import (
+    BOOLEAN,
+    CLASS,
+    DOUBLE,
+    HIGH,
+    INT,
+    LIST,
+    LONG,
+    LOW,
+    MEDIUM,
+    PASSWORD,
+    PER_BROKER,
+    SHORT,
+    STRING,
+    NonNull,
+    OneOfAnyCase,
+    Section,
+    Setting,
+    at_least,
+    between,
+    list_of,
+    one_of,
+)
+
+# fmt: off
+SECTIONS: Final = (
+    Section(
+        "Authorization",
+        Setting(
+            "authorizer.class.name", STRING, "", NonNull(), LOW,
+            "Java class that decides who may do what. A server that is given one does not start: Moldau has no "
+            "authorization yet, and would let everybody do everything.",
+            acted_on=True,
+        ),
+        Setting(
+            "principal.builder.class", CLASS,
+            "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+            None, MEDIUM,
+            "Java class that makes a principal of a connection. Not loaded.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "security.providers", STRING, None, None, LOW,
+            "Java classes that add security algorithms. Not loaded.",
+        ),
+        Setting(
+            "delegation.token.secret.key", PASSWORD, None, None, MEDIUM,
+            "Secret that delegation tokens are made with.",
+        ),
+        Setting(
+            "delegation.token.expiry.time.ms", LONG, 86_400_000, at_least(1), MEDIUM,
+            "Time after which a delegation token must be renewed.",
+        ),
+        Setting(
+            "delegation.token.max.lifetime.ms", LONG, 604_800_000, at_least(1), MEDIUM,
+            "Time after which a delegation token cannot be renewed any more.",
+        ),
+        Setting(
+            "delegation.token.expiry.check.interval.ms", LONG, 3_600_000, at_least(1), LOW,
+            "Time between two looks for expired delegation tokens.",
+        ),
+    ),
+    Section(
+        "TLS",
+        Setting(
+            "ssl.client.auth", STRING, "none", one_of("required", "requested", "none"), MEDIUM,
+            "Whether clients must show a certificate.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.protocol", STRING, "TLSv1.3", None, MEDIUM,
+            "Newest TLS version.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), list_of(), MEDIUM,
+            "TLS versions that are allowed.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.cipher.suites", LIST, (), list_of(), MEDIUM,
+            "Cipher suites that are allowed; empty is the library's choice.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.endpoint.identification.algorithm", STRING, "https", None, LOW,
+            "How the server's name is checked against its certificate.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.keystore.type", STRING, "JKS", None, MEDIUM,
+            "Format of the key store: JKS, PKCS12 or PEM.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.keystore.location", STRING, None, None, MEDIUM,
+            "File of the key store.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.keystore.password", PASSWORD, None, None, MEDIUM,
+            "Password of the key store.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.key.password", PASSWORD, None, None, MEDIUM,
+            "Password of the private key.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.keystore.key", PASSWORD, None, None, MEDIUM,
+            "Private key itself, in PEM.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.keystore.certificate.chain", PASSWORD, None, None, MEDIUM,
+            "Certificate chain itself, in PEM.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.truststore.type", STRING, "JKS", None, MEDIUM,
+            "Format of the trust store: JKS, PKCS12 or PEM.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.truststore.location", STRING, None, None, MEDIUM,
+            "File of the trust store.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.truststore.password", PASSWORD, None, None, MEDIUM,
+            "Password of the trust store.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.truststore.certificates", PASSWORD, None, None, MEDIUM,
+            "Trusted certificates themselves, in PEM.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.keymanager.algorithm", STRING, "SunX509", None, MEDIUM,
+            "Java's algorithm for key managers. Has no meaning here.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.trustmanager.algorithm", STRING, "PKIX", None, MEDIUM,
+            "Java's algorithm for trust managers. Has no meaning here.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.secure.random.implementation", STRING, None, None, LOW,
+            "Java's random number generator. Has no meaning here.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.provider", STRING, None, None, MEDIUM,
+            "Java's security provider. Has no meaning here.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.engine.factory.class", CLASS, None, None, LOW,
+            "Java class that makes TLS engines. Not loaded.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "ssl.principal.mapping.rules", STRING, "DEFAULT", None, LOW,
+            "Rules that turn a certificate's name into a principal.",
+        ),
+        Setting(
+            "ssl.allow.dn.changes", BOOLEAN, False, None, LOW,
+            "Whether a new certificate may carry another distinguished name.",
+        ),
+        Setting(
+            "ssl.allow.san.changes", BOOLEAN, False, None, LOW,
+            "Whether a new certificate may carry other alternative names.",
+        ),
+    ),
+    Section(
+        "SASL",
+        Setting(
+            "sasl.enabled.mechanisms", LIST, ("GSSAPI",), list_of(), MEDIUM,
+            "SASL mechanisms that are offered.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM,
+            "SASL mechanism among brokers.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "sasl.mechanism.controller.protocol", STRING, "GSSAPI", None, HIGH,
+            "SASL mechanism towards controllers.",
+        ),
+        Setting(
+            "sasl.jaas.config", PASSWORD, None, None, MEDIUM,
+            "Login modules and their options, as a JAAS file writes them.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "sasl.server.max.receive.size", INT, 524_288, None, MEDIUM,
+            "Largest request before authentication is complete.",
+        ),
+        Setting(
+            "sasl.server.callback.handler.class", CLASS, None, None, MEDIUM,
+            "Java class that answers the server's questions during SASL. Not loaded.",
+        ),
+        Setting(
+            "sasl.client.callback.handler.class", CLASS, None, None, MEDIUM,
+            "Java class that answers the client's questions during SASL. Not loaded.",
+        ),
+        Setting(
+            "sasl.login.callback.handler.class", CLASS, None, None, MEDIUM,
+            "Java class that answers questions during login. Not loaded.",
+        ),
+        Setting(
+            "sasl.login.class", CLASS, None, None, MEDIUM,
+            "Java class that logs in. Not loaded.",
+        ),
+        Setting(
+            "sasl.login.connect.timeout.ms", INT, None, None, LOW,
+            "Time to connect to an external provider (OAUTHBEARER).",
+        ),
+        Setting(
+            "sasl.login.read.timeout.ms", INT, None, None, LOW,
+            "Time to wait for an external provider's answer (OAUTHBEARER).",
+        ),
+        Setting(
+            "sasl.login.refresh.buffer.seconds", SHORT, 300, None, MEDIUM,
+            "Time before expiry that a refresh keeps free.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "sasl.login.refresh.min.period.seconds", SHORT, 60, None, MEDIUM,
+            "Least time between two refreshes of a credential.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "sasl.login.refresh.window.factor", DOUBLE, 0.8, None, MEDIUM,
+            "Part of a credential's lifetime after which it is refreshed.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "sasl.login.refresh.window.jitter", DOUBLE, 0.05, None, MEDIUM,
+            "Random part of the lifetime added to that.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "sasl.login.retry.backoff.ms", LONG, 100, None, LOW,
+            "First wait before a login is tried again.",
+        ),
+        Setting(
+            "sasl.login.retry.backoff.max.ms", LONG, 10_000, None, LOW,
+            "Longest wait before a login is tried again.",
+        ),
+        Setting(
+            "sasl.kerberos.service.name", STRING, None, None, MEDIUM,
+            "Kerberos name of the brokers.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", None, MEDIUM,
+            "Path of kinit.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "sasl.kerberos.min.time.before.relogin", LONG, 60_000, None, MEDIUM,
+            "Least time between two Kerberos logins.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "sasl.kerberos.principal.to.local.rules", LIST, ("DEFAULT",), list_of(), MEDIUM,
+            "Rules that turn a Kerberos principal into a short name.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05, None, MEDIUM,
+            "Random part added to the renewal time of a ticket.",
+            update=PER_BROKER,
+        ),
+        Setting(
+            "sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8, None, MEDIUM,
+            "Part of a ticket's lifetime after which it is renewed.",
+            update=PER_BROKER,
+        ),
+    ),
+    Section(
+        "SASL OAUTHBEARER",
+        Setting(
+            "sasl.oauthbearer.jwks.endpoint.url", STRING, None, None, MEDIUM,
+            "Address of the provider's keys.",
+        ),
+        Setting(
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, None, LOW,
+            "Time between two refreshes of the provider's keys.",
+        ),
+        Setting(
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, None, LOW,
+            "First wait before the keys are asked for again.",
+        ),
+        Setting(
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10_000, None, LOW,
+            "Longest wait before the keys are asked for again.",
+        ),
+        Setting(
+            "sasl.oauthbearer.token.endpoint.url", STRING, None, None, MEDIUM,
+            "Address at which tokens are issued.",
+        ),
+        Setting(
+            "sasl.oauthbearer.expected.issuer", STRING, None, None, HIGH,
+            "Issuer that a token must name.",
+        ),
+        Setting(
+            "sasl.oauthbearer.expected.audience", LIST, (), list_of(), HIGH,
+            "Audiences of which a token must name one.",
+        ),
+        Setting(
+            "sasl.oauthbearer.clock.skew.seconds", INT, 30, None, LOW,
+            "Difference of clocks that is tolerated.",
+        ),
+        Setting(
+            "sasl.oauthbearer.scope", STRING, None, None, MEDIUM,
+            "Scope asked for with a token.",
+        ),
+        Setting(
+            "sasl.oauthbearer.scope.claim.name", STRING, "scope", None, LOW,
+            "Claim that holds the scope.",
+        ),
+        Setting(
+            "sasl.oauthbearer.sub.claim.name", STRING, "sub", None, LOW,
+            "Claim that holds the subject.",
+        ),
+        Setting(
+            "sasl.oauthbearer.jwt.retriever.class", CLASS,
+            "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+            None, MEDIUM,
+            "Java class that fetches tokens. Not loaded.",
+        ),
+        Setting(
+            "sasl.oauthbearer.jwt.validator.class", CLASS,
+            "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+            None, MEDIUM,
+            "Java class that checks tokens. Not loaded.",
+        ),
+        Setting(
+            "sasl.oauthbearer.client.credentials.client.id", STRING, None, None, MEDIUM,
+            "Client id with which tokens are asked for.",
+        ),
+        Setting(
+            "sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None, None, MEDIUM,
+            "Secret with which tokens are asked for.",
+        ),
+        Setting(
+            "sasl.oauthbearer.assertion.algorithm", STRING, "RS256", OneOfAnyCase(("ES256", "RS256")), MEDIUM,
+            "Algorithm that signs an assertion.",
+        ),
+        Setting(
+            "sasl.oauthbearer.assertion.claim.aud", STRING, None, None, MEDIUM,
+            "Audience claim of an assertion.",
+        ),
+        Setting(
+            "sasl.oauthbearer.assertion.claim.iss", STRING, None, None, MEDIUM,
+            "Issuer claim of an assertion.",
+        ),
+        Setting(
+            "sasl.oauthbearer.assertion.claim.sub", STRING, None, None, MEDIUM,
+            "Subject claim of an assertion.",
+        ),
+        Setting(
+            "sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, between(0, 86_400), LOW,
+            "Seconds an assertion is valid.",
+        ),
+        Setting(
+            "sasl.oauthbearer.assertion.claim.nbf.seconds", INT, 60, between(0, 3600), LOW,
+            "Seconds in the past from which an assertion is valid.",
+        ),
+        Setting(
+            "sasl.oauthbearer.assertion.claim.jti.include", BOOLEAN, False, None, MEDIUM,
+            "Whether an assertion carries an id of its own.",
+        ),
+        Setting(
+            "sasl.oauthbearer.assertion.file", STRING, None, None, MEDIUM,
+            "File with a ready assertion.",
+        ),
+        Setting(
+            "sasl.oauthbearer.assertion.template.file", STRING, None, None, MEDIUM,
+            "File with headers and claims of assertions.",
+        ),
+        Setting(
+            "sasl.oauthbearer.assertion.private.key.file", STRING, None, None, MEDIUM,
+            "File with the key that signs assertions.",
+        ),
+        Setting(
+            "sasl.oauthbearer.assertion.private.key.passphrase", PASSWORD, None, None, MEDIUM,
+            "Passphrase of that key.",
+        ),
+    ),
+)
+# fmt: on

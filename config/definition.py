@@ -1,0 +1,456 @@
+"""The vocabulary of the settings tables: a ``Setting`` has a name, a type, a default, a range and a sentence.
+
+Values are text until ``Setting.parse`` turns them into Python; the rules of the text are those of Kafka's own parser,
+because the same ``server.properties`` and the same topic configs are given to both: blanks around a value do not count,
+numbers are plain ASCII digits that fit the type, lists are separated by commas. A value that breaks a rule is refused
+with the words clients and tools know from Kafka, for the text reaches them as the message of INVALID_CONFIG:
+
+    Invalid value abc for configuration segment.bytes: Not a number of type INT
+    Invalid value 1 for configuration segment.bytes: Value must be at least 1048576
+
+A Java type that has no meaning here (``CLASS``) is kept as its name: nothing is loaded.
+
+Everything in this module is cheap to build, since some 380 settings are made whenever a server starts.
+"""
+
+from enum import Enum, IntEnum
+from typing import Final
+
+# What a parsed value can be. Lists are tuples, so that a value can be shared without fear.
+ConfigValue = bool | int | float | str | tuple[str, ...] | None
+
+
+class ConfigError(Exception):
+    """A setting's name or value is not acceptable; ``str(error)`` is the message to show or to send."""
+
+    def __init__(self, message: str, name: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.name = name
+
+
+class ConfigType(IntEnum):
+    """The type of a value; the numbers are those of DescribeConfigsResponse (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from; the numbers are those of DescribeConfigsResponse. The lowest present one wins."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class UpdateMode(Enum):
+    """Who may change a broker setting while the server runs (KIP-226)."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class Importance(Enum):
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+# Short names for the tables, which are read far more often than this module.
+BOOLEAN: Final = ConfigType.BOOLEAN
+STRING: Final = ConfigType.STRING
+INT: Final = ConfigType.INT
+SHORT: Final = ConfigType.SHORT
+LONG: Final = ConfigType.LONG
+DOUBLE: Final = ConfigType.DOUBLE
+LIST: Final = ConfigType.LIST
+CLASS: Final = ConfigType.CLASS
+PASSWORD: Final = ConfigType.PASSWORD
+
+HIGH: Final = Importance.HIGH
+MEDIUM: Final = Importance.MEDIUM
+LOW: Final = Importance.LOW
+
+READ_ONLY: Final = UpdateMode.READ_ONLY
+PER_BROKER: Final = UpdateMode.PER_BROKER
+CLUSTER_WIDE: Final = UpdateMode.CLUSTER_WIDE
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+DOUBLE_MAX: Final = 1.7976931348623157e308
+
+_INTEGER_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
+
+# What Java's String.trim removes: every character up to the blank, and nothing of Unicode's other spaces.
+_BLANKS: Final = "".join(map(chr, range(33)))
+
+
+class Validator:
+    """A rule about a parsed value. ``str(validator)`` is the rule as documentation shows it."""
+
+    __slots__ = ()
+
+    def check(self, name: str, value: ConfigValue) -> None:
+        """Raise ConfigError when ``value`` breaks the rule."""
+        raise NotImplementedError
+
+
+class Range(Validator):
+    """A number with an inclusive lower bound and perhaps an inclusive upper one."""
+
+    __slots__ = ("maximum", "minimum")
+
+    def __init__(self, minimum: float, maximum: float | None) -> None:
+        self.minimum = minimum
+        self.maximum = maximum
+
+    def check(self, name: str, value: ConfigValue) -> None:
+        if value is None:
+            raise invalid_value(name, None, "Value must be non-null")
+        assert isinstance(value, int | float)
+        if value < self.minimum:
+            raise invalid_value(name, format_value(value), f"Value must be at least {self.minimum}")
+        if self.maximum is not None and value > self.maximum:
+            raise invalid_value(name, format_value(value), f"Value must be no more than {self.maximum}")
+
+    def __str__(self) -> str:
+        return f"[{self.minimum},...]" if self.maximum is None else f"[{self.minimum},...,{self.maximum}]"
+
+
+class OneOf(Validator):
+    """One of a few words, spelled exactly so."""
+
+    __slots__ = ("words",)
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self.words = words
+
+    def check(self, name: str, value: ConfigValue) -> None:
+        if value not in self.words:
+            raise invalid_value(name, format_value(value), f"String must be one of: {', '.join(self.words)}")
+
+    def __str__(self) -> str:
+        return f"[{', '.join(self.words)}]"
+
+
+class OneOfAnyCase(OneOf):
+    """One of a few words, in capitals or not."""
+
+    __slots__ = ()
+
+    def check(self, name: str, value: ConfigValue) -> None:
+        if not isinstance(value, str) or value.upper() not in self.words:
+            rule = f"String must be one of (case insensitive): {', '.join(self.words)}"
+            raise invalid_value(name, format_value(value), rule)
+
+    def __str__(self) -> str:
+        return f"(case insensitive) [{', '.join(self.words)}]"
+
+
+class NonEmpty(Validator):
+    """A string that is not empty when it is there at all."""
+
+    __slots__ = ()
+
+    def check(self, name: str, value: ConfigValue) -> None:
+        if value == "":
+            raise invalid_value(name, "", "String must be non-empty")
+
+    def __str__(self) -> str:
+        return "non-empty string"
+
+
+class NonNull(Validator):
+    __slots__ = ()
+
+    def check(self, name: str, value: ConfigValue) -> None:
+        if value is None:
+            raise invalid_value(name, None, "entry must be non null")
+
+    def __str__(self) -> str:
+        return "non-null string"
+
+
+class ListOf(Validator):
+    """A list without duplicates and without empty entries, of given words or of any."""
+
+    __slots__ = ("empty_allowed", "null_allowed", "words")
+
+    def __init__(self, words: tuple[str, ...], *, empty_allowed: bool, null_allowed: bool) -> None:
+        self.words = words
+        self.empty_allowed = empty_allowed
+        self.null_allowed = null_allowed
+
+    def check(self, name: str, value: ConfigValue) -> None:
+        if value is None:
+            if self.null_allowed:
+                return
+            raise ConfigError(f"Configuration '{name}' values must not be null.", name)
+        assert isinstance(value, tuple)
+        if not value and not self.empty_allowed:
+            valid = f"[{', '.join(self.words)}]" if self.words else "any non-empty value"
+            raise ConfigError(f"Configuration '{name}' must not be empty. Valid values include: {valid}", name)
+        if len(set(value)) != len(value):
+            raise ConfigError(f"Configuration '{name}' values must not be duplicated.", name)
+        for entry in value:
+            if not entry:
+                raise ConfigError(f"Configuration '{name}' values must not be empty.", name)
+            if self.words and entry not in self.words:
+                raise invalid_value(name, entry, f"String must be one of: {', '.join(self.words)}")
+
+    def __str__(self) -> str:
+        return f"[{', '.join(self.words)}]" if self.words else ""
+
+
+class GzipLevel(Validator):
+    """gzip's levels, and -1 for the library's own default."""
+
+    __slots__ = ()
+
+    def check(self, name: str, value: ConfigValue) -> None:
+        if value is None:
+            raise invalid_value(name, None, "Value must be non-null")
+        assert isinstance(value, int)
+        if value != -1 and not 1 <= value <= 9:
+            raise invalid_value(name, str(value), "Value must be between 1 and 9 or equal to -1")
+
+    def __str__(self) -> str:
+        return "[1,...,9] or -1"
+
+
+class ThrottledReplicas(Validator):
+    """``*`` alone, or replicas written as ``partition:broker``."""
+
+    __slots__ = ()
+
+    def check(self, name: str, value: ConfigValue) -> None:
+        if value is None:
+            raise ConfigError(f"Configuration '{name}' values must not be null.", name)
+        assert isinstance(value, tuple)
+        # Kafka drops an empty entry at the end of the list before it looks at the entries.
+        entries = value[:-1] if len(value) > 1 and not value[-1] else value
+        if entries != ("*",) and not all(_is_replica(entry) for entry in entries):
+            rule = f"{name} must be the literal '*' or a list of replicas in the following format: {self}"
+            raise invalid_value(name, f"[{', '.join(value)}]", rule)
+
+    def __str__(self) -> str:
+        return "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+
+
+class HostsAndPorts(Validator):
+    """``host:port``, or ``id@host:port`` for the voters of a quorum."""
+
+    __slots__ = ("with_id",)
+
+    def __init__(self, *, with_id: bool) -> None:
+        self.with_id = with_id
+
+    def check(self, name: str, value: ConfigValue) -> None:
+        if value is None:
+            raise invalid_value(name, None, "entry must be non null")
+        assert isinstance(value, tuple)
+        form = "{id}@{host}:{port}" if self.with_id else "{host}:{port}"
+        for entry in value:
+            node_id, at, address = entry.rpartition("@")
+            host, colon, port = address.rpartition(":")
+            if not host or not colon or not port.isdecimal() or bool(at) != self.with_id:
+                raise invalid_value(name, entry, f"Each entry should be in the form {form}")
+            if self.with_id and not node_id.isdecimal():
+                raise invalid_value(name, entry, f"Each entry should be in the form {form}")
+
+    def __str__(self) -> str:
+        return "non-empty list"
+
+
+def _is_replica(entry: str) -> bool:
+    partition, _, broker = entry.partition(":")
+    return partition.isdecimal() and broker.isdecimal()
+
+
+def at_least(minimum: float) -> Range:
+    return Range(minimum, None)
+
+
+def between(minimum: float, maximum: float) -> Range:
+    return Range(minimum, maximum)
+
+
+def one_of(*words: str) -> OneOf:
+    return OneOf(words)
+
+
+def list_of(*words: str, empty_allowed: bool = True, null_allowed: bool = False) -> ListOf:
+    return ListOf(words, empty_allowed=empty_allowed, null_allowed=null_allowed)
+
+
+class _Same:
+    """Marks a default that is Kafka's own (``None`` is a default that many settings have)."""
+
+
+_SAME: Final = _Same()
+
+
+class Setting:
+    """One setting: everything that is known about it but its value.
+
+    ``default`` is the parsed value, ``kafka_default`` Apache Kafka's where ours differs. ``synonyms`` are the broker
+    settings a topic setting falls back to, the first that is set winning, each with the number its value is multiplied
+    by (hours to milliseconds). ``acted_on`` says whether the value changes what Moldau does today: the others are
+    known, checked, stored and described, and nothing else. ``internal`` settings are for tests and are not shown.
+    """
+
+    __slots__ = (
+        "acted_on",
+        "default",
+        "documentation",
+        "importance",
+        "internal",
+        "kafka_default",
+        "name",
+        "synonyms",
+        "type",
+        "update_mode",
+        "validator",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        type: ConfigType,
+        default: ConfigValue,
+        validator: Validator | None,
+        importance: Importance,
+        documentation: str,
+        *,
+        update: UpdateMode = READ_ONLY,
+        acted_on: bool = False,
+        internal: bool = False,
+        kafka_default: ConfigValue | _Same = _SAME,
+        synonyms: tuple[tuple[str, int], ...] = (),
+    ) -> None:
+        self.name = name
+        self.type = type
+        self.default = default
+        self.validator = validator
+        self.importance = importance
+        self.documentation = documentation
+        self.update_mode = update
+        self.acted_on = acted_on
+        self.internal = internal
+        self.kafka_default: ConfigValue = default if isinstance(kafka_default, _Same) else kafka_default
+        self.synonyms = synonyms
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Its value is never shown, logged or sent."""
+        return self.type is ConfigType.PASSWORD
+
+    def parse(self, text: str | None) -> ConfigValue:
+        """The value written as ``text`` (``None``: explicitly no value), checked against the range.
+
+        Raises ConfigError in Kafka's words.
+        """
+        value = None if text is None else parse_value(self.name, self.type, text)
+        if self.validator is not None:
+            self.validator.check(self.name, value)
+        return value
+
+    def __repr__(self) -> str:
+        return f"<Setting {self.name} {self.type.name}>"
+
+
+class Section:
+    """Settings that belong together, as documentation shows them."""
+
+    __slots__ = ("settings", "title")
+
+    def __init__(self, title: str, *settings: Setting) -> None:
+        self.title = title
+        self.settings = settings
+
+
+def parse_value(name: str, type: ConfigType, text: str) -> ConfigValue:
+    """``text`` as a value of ``type``, by the rules of Kafka's ConfigDef; raises ConfigError naming the setting."""
+    trimmed = text.strip(_BLANKS)
+    if type is ConfigType.BOOLEAN:
+        word = trimmed.lower()
+        if word not in ("true", "false"):
+            raise invalid_value(name, text, "Expected value to be either true or false")
+        return word == "true"
+    if type in _INTEGER_BITS:
+        return _parse_integer(name, type, text, trimmed)
+    if type is ConfigType.DOUBLE:
+        return _parse_double(name, text, trimmed)
+    if type is ConfigType.LIST:
+        return tuple(entry.strip() for entry in trimmed.split(",")) if trimmed else ()
+    return trimmed
+
+
+def _parse_integer(name: str, type: ConfigType, text: str, trimmed: str) -> int:
+    digits = trimmed[1:] if trimmed[:1] in ("+", "-") else trimmed
+    # int() alone would take "1_000", blanks after the sign, and other scripts' digits.
+    if digits.isascii() and digits.isdigit():
+        number = int(trimmed)
+        bound = 1 << (_INTEGER_BITS[type] - 1)
+        if -bound <= number < bound:
+            return number
+    raise invalid_value(name, text, f"Not a number of type {type.name}")
+
+
+def _parse_double(name: str, text: str, trimmed: str) -> float:
+    number = trimmed[1:] if trimmed[:1] in ("+", "-") else trimmed
+    try:
+        if number in ("NaN", "Infinity"):
+            return float(trimmed)
+        # Java's suffixes f and d are taken, Python's "inf", "nan" and "1_0" are not.
+        if number[:1].isdigit() or number[:1] == ".":
+            if "_" in number:
+                raise ValueError(number)
+            return float.fromhex(trimmed) if number[:2] in ("0x", "0X") else float(trimmed.rstrip("fFdD"))
+    except (ValueError, OverflowError):
+        pass
+    raise invalid_value(name, text, "Not a number of type DOUBLE")
+
+
+def format_value(value: ConfigValue) -> str | None:
+    """A value as Kafka writes it in DescribeConfigs; the inverse of parsing. ``None`` stays ``None``."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _format_double(value)
+    return ",".join(value)
+
+
+def _format_double(value: float) -> str:
+    """As Java's Double.toString: decimal between 1e-3 and 1e7, otherwise with an exponent (1.0E22)."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    for precision in range(17):
+        mantissa, _, exponent = f"{value:.{precision}e}".partition("e")
+        if float(f"{mantissa}e{exponent}") == value:
+            break
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
+
+
+def invalid_value(name: str, text: str | None, rule: str) -> ConfigError:
+    """The error of a value that breaks a rule; names the setting, the value and the rule."""
+    return ConfigError(f"Invalid value {'null' if text is None else text} for configuration {name}: {rule}", name)

@@ -1,0 +1,108 @@
+"""Where settings come from: a ``server.properties`` file, ``KAFKA_...`` variables, the command line; later ones win.
+
+Variables are mapped as Apache Kafka's own Docker image maps them, so that a compose file can be kept: what follows
+``KAFKA_`` in lower case, ``_`` for ``.``, ``__`` for ``_``, ``___`` for ``-``; a value is what it would be in a file.
+The image writes the variables behind the file, so they win over it. Variables that the image or its scripts read
+themselves are no settings.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from .broker_config import BrokerConfig, Listener, StaticValue
+from .definition import ConfigError
+from .properties import parse_properties
+
+__all__ = ["BrokerConfig", "Listener", "StaticValue", "load", "read_environment", "read_file", "read_overrides"]
+
+PREFIX: Final = "KAFKA_"
+# Read by Kafka's start scripts and by the image, not by the server.
+NO_SETTINGS: Final = frozenset(
+    {
+        "KAFKA_GC_LOG_OPTS",
+        "KAFKA_HEAP_OPTS",
+        "KAFKA_JMX_HOSTNAME",
+        "KAFKA_JMX_OPTS",
+        "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_LOG4J_LOGGERS",
+        "KAFKA_LOG4J_OPTS",
+        "KAFKA_LOG4J_ROOT_LOGLEVEL",
+        "KAFKA_OPTS",
+        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+        "KAFKA_VERSION",
+    }
+)
+
+
+def load(
+    *,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Iterable[str] = (),
+    command_line: Mapping[str, StaticValue] | None = None,
+) -> BrokerConfig:
+    """Merge file < environment < ``key=value`` overrides < what other options of the command line said.
+
+    Nothing is checked but the form; ``BrokerConfig.validate`` checks the values. Raises ConfigError for a file that
+    cannot be read and for text that is no setting at all.
+    """
+    static: dict[str, StaticValue] = {}
+    if file is not None:
+        static.update(read_file(file))
+    static.update(read_environment(environment or {}))
+    static.update(read_overrides(overrides))
+    static.update(command_line or {})
+    return BrokerConfig(static)
+
+
+def read_file(path: Path) -> dict[str, StaticValue]:
+    """The settings of a properties file. UTF-8, or Latin-1 (which Java reads) where it is not valid UTF-8."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")
+    try:
+        pairs = parse_properties(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    origin = f"file {path}"
+    return {name: StaticValue(value, origin) for name, value in pairs.items()}
+
+
+def read_environment(environment: Mapping[str, str]) -> dict[str, StaticValue]:
+    """The settings in ``KAFKA_...`` variables."""
+    static: dict[str, StaticValue] = {}
+    for variable in sorted(environment):
+        if not variable.startswith(PREFIX) or variable in NO_SETTINGS:
+            continue
+        name = setting_of_variable(variable)
+        try:
+            pairs = parse_properties(f"{name}={environment[variable]}")
+        except ConfigError as error:
+            raise ConfigError(f"environment variable {variable}: {error}") from error
+        for key, value in pairs.items():
+            static[key] = StaticValue(value, f"environment variable {variable}")
+    return static
+
+
+def setting_of_variable(variable: str) -> str:
+    """``KAFKA_LOG_RETENTION_MS`` is ``log.retention.ms``."""
+    # In this order, and for every KAFKA_ in the name: the image does it with plain replacements.
+    name = variable.replace(PREFIX, "").lower()
+    return name.replace("_", ".").replace("...", "-").replace("..", "_")
+
+
+def read_overrides(overrides: Iterable[str], origin: str = "--set") -> dict[str, StaticValue]:
+    """Settings written ``key=value``; ConfigError for one that is not."""
+    static: dict[str, StaticValue] = {}
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"{origin} takes key=value, not {override!r}")
+        static[name.strip()] = StaticValue(value, origin)
+    return static

@@ -1,0 +1,288 @@
+"""The settings of a topic: the table, checking what a client asks for, and what is in force for a topic.
+
+A topic holds overrides only. What it does not override comes from the broker: each topic setting names the broker
+settings behind it (``synonyms``), sometimes several in different units (``log.retention.ms``, ``.minutes``, ``.hours``;
+the first that is set wins). The last resort is the default here.
+
+Names are refused when unknown; ``internal.segment.bytes``, which exists in Kafka too, allows segments below the limit
+of ``segment.bytes`` in tests and is neither shown nor documented for users.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from .definition import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    LONG_MAX,
+    MEDIUM,
+    STRING,
+    ConfigError,
+    ConfigValue,
+    GzipLevel,
+    Setting,
+    ThrottledReplicas,
+    at_least,
+    between,
+    invalid_value,
+    list_of,
+    one_of,
+)
+
+if TYPE_CHECKING:
+    from .broker_config import BrokerConfig
+
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 3_600_000
+
+CODECS: Final = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+CLEANUP_POLICIES: Final = list_of("compact", "delete")
+TIMESTAMP_TYPES: Final = one_of("CreateTime", "LogAppendTime")
+
+
+# fmt: off
+_TABLE: Final = (
+    Setting(
+        "cleanup.policy", LIST, ("delete",), CLEANUP_POLICIES, MEDIUM,
+        "What happens to old segments: `delete` drops them by age and size, `compact` keeps the last record of every "
+        "key; both together do both, an empty list keeps everything.",
+        synonyms=(("log.cleanup.policy", 1),),
+    ),
+    Setting(
+        "compression.gzip.level", INT, -1, GzipLevel(), MEDIUM,
+        "Level used when the broker itself compresses this topic's batches with gzip; -1 is the library's default.",
+        synonyms=(("compression.gzip.level", 1),),
+    ),
+    Setting(
+        "compression.lz4.level", INT, 9, between(1, 17), MEDIUM,
+        "Level used when the broker itself compresses this topic's batches with lz4.",
+        synonyms=(("compression.lz4.level", 1),),
+    ),
+    Setting(
+        "compression.type", STRING, "producer", CODECS, MEDIUM,
+        "Codec in which batches are stored: `producer` keeps what the producer chose, `uncompressed` stores them "
+        "plain, and any other makes the broker compress again what arrives differently.",
+        synonyms=(("compression.type", 1),),
+    ),
+    Setting(
+        "compression.zstd.level", INT, 3, between(-131072, 22), MEDIUM,
+        "Level used when the broker itself compresses this topic's batches with zstd.",
+        synonyms=(("compression.zstd.level", 1),),
+    ),
+    Setting(
+        "delete.retention.ms", LONG, 86_400_000, at_least(0), MEDIUM,
+        "How long compaction keeps tombstones and transaction markers, so that a consumer reading from the start "
+        "within this time sees every deletion.",
+        synonyms=(("log.cleaner.delete.retention.ms", 1),),
+    ),
+    Setting(
+        "file.delete.delay.ms", LONG, 60_000, at_least(0), MEDIUM,
+        "Time between a segment leaving the log and its files leaving the disk.",
+        synonyms=(("log.segment.delete.delay.ms", 1),),
+    ),
+    Setting(
+        "flush.messages", LONG, LONG_MAX, at_least(1), MEDIUM,
+        "Number of records after which the log is forced to disk; 1 makes every append durable before it is "
+        "acknowledged, the default leaves it to the operating system.",
+        synonyms=(("log.flush.interval.messages", 1),),
+    ),
+    Setting(
+        "flush.ms", LONG, LONG_MAX, at_least(0), MEDIUM,
+        "Longest time that appended records may wait before the log is forced to disk.",
+        synonyms=(("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    ),
+    Setting(
+        "follower.replication.throttled.replicas", LIST, (), ThrottledReplicas(), MEDIUM,
+        "Replicas whose followers copy at the throttled rate: `partition:broker` entries, or `*` for all of them.",
+    ),
+    Setting(
+        "index.interval.bytes", INT, 4096, at_least(0), MEDIUM,
+        "Bytes of log between two entries of the offset index; smaller finds a position with less scanning and takes "
+        "more space.",
+        synonyms=(("log.index.interval.bytes", 1),),
+    ),
+    Setting(
+        "internal.segment.bytes", INT, None, None, MEDIUM,
+        "Size of a segment without a lower limit, for tests only.",
+        internal=True,
+    ),
+    Setting(
+        "leader.replication.throttled.replicas", LIST, (), ThrottledReplicas(), MEDIUM,
+        "Replicas whose leaders send at the throttled rate: `partition:broker` entries, or `*` for all of them.",
+    ),
+    Setting(
+        "local.retention.bytes", LONG, -2, at_least(-2), MEDIUM,
+        "With tiered storage, size of the log kept locally; -2 takes `retention.bytes`.",
+        synonyms=(("log.local.retention.bytes", 1),),
+    ),
+    Setting(
+        "local.retention.ms", LONG, -2, at_least(-2), MEDIUM,
+        "With tiered storage, age of the log kept locally; -2 takes `retention.ms`.",
+        synonyms=(("log.local.retention.ms", 1),),
+    ),
+    Setting(
+        "max.compaction.lag.ms", LONG, LONG_MAX, at_least(1), MEDIUM,
+        "Age at which a record of a compacted topic is compacted even if little of the log has changed.",
+        synonyms=(("log.cleaner.max.compaction.lag.ms", 1),),
+    ),
+    Setting(
+        "max.message.bytes", INT, 1_048_588, at_least(0), MEDIUM,
+        "Largest record batch accepted, as it is sent (compressed, with its header); a larger one is answered "
+        "MESSAGE_TOO_LARGE.",
+        synonyms=(("message.max.bytes", 1),),
+    ),
+    Setting(
+        "message.timestamp.after.max.ms", LONG, 3_600_000, at_least(0), MEDIUM,
+        "How far a record's own timestamp may lie ahead of the broker's clock; further is refused with "
+        "INVALID_TIMESTAMP. Not looked at with LogAppendTime.",
+        synonyms=(("log.message.timestamp.after.max.ms", 1),),
+    ),
+    Setting(
+        "message.timestamp.before.max.ms", LONG, LONG_MAX, at_least(0), MEDIUM,
+        "How far a record's own timestamp may lie behind the broker's clock; further is refused with "
+        "INVALID_TIMESTAMP. Not looked at with LogAppendTime.",
+        synonyms=(("log.message.timestamp.before.max.ms", 1),),
+    ),
+    Setting(
+        "message.timestamp.type", STRING, "CreateTime", TIMESTAMP_TYPES, MEDIUM,
+        "Whose clock stamps a record: the producer's (`CreateTime`) or the broker's on arrival (`LogAppendTime`).",
+        synonyms=(("log.message.timestamp.type", 1),),
+    ),
+    Setting(
+        "min.cleanable.dirty.ratio", DOUBLE, 0.5, between(0, 1), MEDIUM,
+        "Share of the log that must be uncompacted before compaction is worth its work.",
+        synonyms=(("log.cleaner.min.cleanable.ratio", 1),),
+    ),
+    Setting(
+        "min.compaction.lag.ms", LONG, 0, at_least(0), MEDIUM,
+        "Time for which a record is safe from compaction.",
+        synonyms=(("log.cleaner.min.compaction.lag.ms", 1),),
+    ),
+    Setting(
+        "min.insync.replicas", INT, 1, at_least(1), MEDIUM,
+        "Replicas that must be in sync for a produce request with acks=all; with fewer it is answered "
+        "NOT_ENOUGH_REPLICAS.",
+        synonyms=(("min.insync.replicas", 1),),
+    ),
+    Setting(
+        "preallocate", BOOLEAN, False, None, MEDIUM,
+        "Whether a new segment takes its full size on disk at once.",
+        synonyms=(("log.preallocate", 1),),
+    ),
+    Setting(
+        "remote.log.copy.disable", BOOLEAN, False, None, MEDIUM,
+        "With tiered storage, stop copying segments out; what was copied stays readable.",
+    ),
+    Setting(
+        "remote.log.delete.on.disable", BOOLEAN, False, None, MEDIUM,
+        "Whether switching tiered storage off for the topic deletes what was copied.",
+    ),
+    Setting(
+        "remote.storage.enable", BOOLEAN, False, None, MEDIUM,
+        "Tiered storage for the topic. Refused: Moldau has none.",
+        acted_on=True,
+    ),
+    Setting(
+        "retention.bytes", LONG, -1, None, MEDIUM,
+        "Size of a partition beyond which its oldest segments are deleted; -1 sets no limit.",
+        synonyms=(("log.retention.bytes", 1),),
+    ),
+    Setting(
+        "retention.ms", LONG, 604_800_000, at_least(-1), MEDIUM,
+        "Age beyond which segments are deleted; -1 keeps them for ever.",
+        synonyms=(
+            ("log.retention.ms", 1),
+            ("log.retention.minutes", _MINUTE_MS),
+            ("log.retention.hours", _HOUR_MS),
+        ),
+    ),
+    Setting(
+        "segment.bytes", INT, 1_073_741_824, at_least(1_048_576), MEDIUM,
+        "Size at which a segment is closed and the next one begun; deletion and compaction work on closed segments.",
+        synonyms=(("log.segment.bytes", 1),),
+    ),
+    Setting(
+        "segment.index.bytes", INT, 10_485_760, at_least(4), MEDIUM,
+        "Largest size of a segment's offset index; a full index closes the segment.",
+        synonyms=(("log.index.size.max.bytes", 1),),
+    ),
+    Setting(
+        "segment.jitter.ms", LONG, 0, at_least(0), MEDIUM,
+        "Random time taken off `segment.ms`, so that many partitions do not begin a segment at once.",
+        synonyms=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    ),
+    Setting(
+        "segment.ms", LONG, 604_800_000, at_least(1), MEDIUM,
+        "Age at which a segment is closed even if it is not full.",
+        synonyms=(("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    ),
+    Setting(
+        "unclean.leader.election.enable", BOOLEAN, False, None, MEDIUM,
+        "Whether a replica that is not in sync may lead when no other can, losing what it lacks.",
+        synonyms=(("unclean.leader.election.enable", 1),),
+    ),
+)
+# fmt: on
+
+SETTINGS: Final[dict[str, Setting]] = {entry.name: entry for entry in _TABLE}
+DEFAULTS: Final[Mapping[str, ConfigValue]] = {entry.name: entry.default for entry in _TABLE}
+
+
+def setting(name: str) -> Setting:
+    """The setting called ``name``; ConfigError in Kafka's words when a topic has no such setting."""
+    found = SETTINGS.get(name)
+    if found is None:
+        raise ConfigError(f"Unknown topic config name: {name}", name)
+    return found
+
+
+def validate_topic_config(name: str, value: str | None) -> None:
+    """Raise ConfigError unless a topic may have this one override."""
+    setting(name).parse(value)
+
+
+def validate_topic_configs(overrides: Mapping[str, str | None], broker: "BrokerConfig | None" = None) -> None:
+    """Raise ConfigError unless a topic may have exactly these overrides: each by itself, and all together.
+
+    Rules between settings look at what would be in force, so ``broker`` matters where a topic overrides one of two.
+    """
+    for name, value in overrides.items():
+        validate_topic_config(name, value)
+    in_force = resolve_topic_config({name: value for name, value in overrides.items() if value is not None}, broker)
+    minimum, maximum = in_force["min.compaction.lag.ms"], in_force["max.compaction.lag.ms"]
+    assert isinstance(minimum, int)
+    assert isinstance(maximum, int)
+    if minimum > maximum:
+        rule = f"Value must be no more than max.compaction.lag.ms ({maximum})"
+        raise invalid_value("min.compaction.lag.ms", str(minimum), rule)
+    if in_force["remote.storage.enable"]:
+        raise invalid_value("remote.storage.enable", "true", "this server has no tiered storage")
+
+
+def resolve_topic_config(overrides: Mapping[str, str], broker: "BrokerConfig | None") -> dict[str, ConfigValue]:
+    """What is in force for a topic with these overrides: every topic setting's parsed value by name.
+
+    Without a broker, the defaults of the table stand for it. Raises ConfigError for an override that is not valid
+    (one that was checked when it was set never is).
+    """
+    values = dict(DEFAULTS if broker is None else broker.topic_defaults())
+    for name, text in overrides.items():
+        values[name] = setting(name).parse(text)
+    return values
+
+
+def default_from_broker(topic_setting: Setting, broker: "BrokerConfig") -> ConfigValue:
+    """The value a topic has without an override: the first of the broker settings behind it that is set."""
+    for name, factor in topic_setting.synonyms:
+        value = broker.get(name)
+        if value is None:
+            continue
+        if topic_setting.name == "retention.ms":
+            assert isinstance(value, int)
+            # Any negative age means "no limit", which is -1 in milliseconds whatever the unit it was written in.
+            return value * factor if value >= 0 else -1
+        return value * factor if factor != 1 and isinstance(value, int) else value
+    return topic_setting.default
