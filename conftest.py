@@ -1,4 +1,4 @@
-"""What every test of the repository shares: which server the compatibility tests talk to, and the list of what was skipped.
+"""What every test of the repository shares: the server under test, and the list of what was skipped.
 
 ``compat_tests/``, ``spark_integration/`` and ``examples/`` run against any Kafka server. By default they start Moldau;
 ``--bootstrap-server HOST:PORT`` names a running one, ``--apache`` starts Apache Kafka from its Maven jars (the
@@ -11,6 +11,8 @@ A test without its program or package is skipped with a reason that begins "need
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from typing import Protocol
 
 import pytest
 
@@ -26,6 +28,41 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("bootstrap_server") and config.getoption("apache"):
         raise pytest.UsageError("--bootstrap-server and --apache name two different servers: give one of them")
+
+
+class Server(Protocol):
+    """A server under test that we started: ``moldau.testing.Broker`` and Apache Kafka's twin of it."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    def start(self) -> object: ...
+
+    def restart(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """The server under test, started for the session; with ``--bootstrap-server`` a skip, as that one is not ours."""
+    from moldau.compat_tests.apache import ApacheKafka
+    from moldau.testing import Broker
+
+    if request.config.getoption("bootstrap_server"):
+        pytest.skip("restarts the server, which --bootstrap-server does not allow")
+    with ApacheKafka() if request.config.getoption("apache") else Broker() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(request: pytest.FixtureRequest) -> str:
+    """The address of the server under test."""
+    given: str | None = request.config.getoption("bootstrap_server")
+    if given:
+        return given
+    server: Server = request.getfixturevalue("server")
+    return server.bootstrap_servers
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,16 +1,16 @@
 """A broker for the length of a ``with`` block, in a process of its own.
 
 The broker is the real server: ``python -m moldau serve`` on a free port, with a data directory that is thrown away. A
-process, because a busy test would slow a server thread of the same interpreter, and because only a process can be killed
-(:meth:`Broker.kill`) the way machines lose power.
+process, because a busy test would slow a server thread of the same interpreter, and because only a process can be
+killed (:meth:`Broker.kill`) the way machines lose power.
 
-Nothing here polls. The server's first line on standard output says that it is ready and where, and a thread that blocks
-on that pipe hands the lines over. The server's standard input is a pipe that only we hold: when this process ends,
-however it ends, the pipe closes and the server stops (``--exit-with-stdin``). The alternative, Linux' parent-death signal, fires
-when the *thread* that started the child ends, which is wrong under a thread pool.
+Nothing here polls. The server's first line on standard output says that it is ready and where, and a thread that
+blocks on that pipe hands the lines over. The server's standard input is a pipe that only we hold: when this process
+ends, however it ends, the pipe closes and the server stops (``--exit-with-stdin``). The alternative, Linux'
+parent-death signal, fires when the *thread* that started the child ends, which is wrong under a thread pool.
 
-Invariants: the port and the data directory stay the same from the first :meth:`Broker.start` to :meth:`Broker.close`, so that
-clients created before a restart find the broker again; the temporary directory lives exactly as long.
+Invariants: the port and the data directory stay the same from the first :meth:`Broker.start` to :meth:`Broker.close`,
+so that clients created before a restart find the broker again; the temporary directory lives exactly as long.
 """
 
 from __future__ import annotations

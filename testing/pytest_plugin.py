@@ -1,8 +1,8 @@
 """The pytest plugin of ``pip install moldau``: the fixture ``kafka``, an empty broker for each test.
 
 One broker process serves the whole session: it is started by the first test that asks, and emptied (``Broker.reset``)
-before each test that uses it, so that a test costs milliseconds and never sees what another one left. A test may stop, kill
-or restart it; the next one finds it running again. Under pytest-xdist each worker has its own.
+before each test that uses it, so that a test costs milliseconds and never sees what another one left. A test may stop,
+kill or restart it; the next one finds it running again. Under pytest-xdist each worker has its own.
 
     def test_orders(kafka):
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
