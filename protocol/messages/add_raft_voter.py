@@ -1,0 +1,28 @@
+"""AddRaftVoter (API key 80): versions 0-1, flexible.
+
+Adds a controller to the voters of the metadata quorum (KIP-853). Since version 1 the answer may come before the
+change is committed (`ack_when_committed`).
+"""
+
+from ..schema import Request, Response, Struct, array, boolean, int16, int32, string, uint16, uuid
+
+
+class Listener(Struct):
+    name: str = string("0+")
+    host: str = string("0+")
+    port: int = uint16("0+")
+
+
+class AddRaftVoterRequest(Request, api_key=80, versions="0-1", flexible="0+", listeners=("controller", "broker")):
+    cluster_id: str | None = string("0+", nullable="0+")
+    timeout_ms: int = int32("0+")
+    voter_id: int = int32("0+")
+    voter_directory_id: bytes = uuid("0+")
+    listeners: list[Listener] = array(Listener, "0+")
+    ack_when_committed: bool = boolean("1+", default=True)
+
+
+class AddRaftVoterResponse(Response, api_key=80, versions="0-1", flexible="0+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", ignorable=True)

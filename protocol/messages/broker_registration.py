@@ -1,0 +1,39 @@
+"""BrokerRegistration (API key 62): versions 0-4, flexible.
+
+From a starting broker to the controller: here I am, with these endpoints, features and log directories (KIP-631). Log
+directories since version 2 (KIP-858), the epoch before a clean stop since 3 (KIP-966). Before version 4 a feature
+whose lowest version is 0 cannot be told (KAFKA-17011).
+"""
+
+from ..schema import Request, Response, Struct, array, boolean, int16, int32, int64, string, uint16, uuid
+
+
+class Listener(Struct):
+    name: str = string("0+")
+    host: str = string("0+")
+    port: int = uint16("0+")
+    security_protocol: int = int16("0+")
+
+
+class Feature(Struct):
+    name: str = string("0+")
+    min_supported_version: int = int16("0+")
+    max_supported_version: int = int16("0+")
+
+
+class BrokerRegistrationRequest(Request, api_key=62, versions="0-4", flexible="0+", listeners=("controller",)):
+    broker_id: int = int32("0+")
+    cluster_id: str = string("0+")
+    incarnation_id: bytes = uuid("0+")
+    listeners: list[Listener] = array(Listener, "0+")
+    features: list[Feature] = array(Feature, "0+")
+    rack: str | None = string("0+", nullable="0+")
+    is_migrating_zk_broker: bool = boolean("1+")
+    log_dirs: list[bytes] = array(uuid, "2+", ignorable=True)
+    previous_broker_epoch: int = int64("3+", default=-1, ignorable=True)
+
+
+class BrokerRegistrationResponse(Response, api_key=62, versions="0-4", flexible="0+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    broker_epoch: int = int64("0+", default=-1)

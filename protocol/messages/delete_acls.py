@@ -1,0 +1,44 @@
+"""DeleteAcls (API key 31): versions 1-3, flexible from 2.
+
+Removes the ACLs that match filters, and says which they were (KIP-140). Pattern types since version 1 (KIP-290), user
+resources since 3 (KIP-373).
+"""
+
+from ..schema import Request, Response, Struct, array, int8, int16, int32, string
+
+
+class DeleteAclsFilter(Struct):
+    resource_type_filter: int = int8("0+")
+    resource_name_filter: str | None = string("0+", nullable="0+")
+    pattern_type_filter: int = int8("1+", default=3)
+    principal_filter: str | None = string("0+", nullable="0+")
+    host_filter: str | None = string("0+", nullable="0+")
+    operation: int = int8("0+")
+    permission_type: int = int8("0+")
+
+
+class DeleteAclsRequest(Request, api_key=31, versions="1-3", flexible="2+", listeners=("broker", "controller")):
+    filters: list[DeleteAclsFilter] = array(DeleteAclsFilter, "0+")
+
+
+class DeleteAclsMatchingAcl(Struct):
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    resource_type: int = int8("0+")
+    resource_name: str = string("0+")
+    pattern_type: int = int8("1+", default=3)
+    principal: str = string("0+")
+    host: str = string("0+")
+    operation: int = int8("0+")
+    permission_type: int = int8("0+")
+
+
+class DeleteAclsFilterResult(Struct):
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl, "0+")
+
+
+class DeleteAclsResponse(Response, api_key=31, versions="1-3", flexible="2+"):
+    throttle_time_ms: int = int32("0+")
+    filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult, "0+")

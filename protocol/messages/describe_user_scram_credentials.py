@@ -1,0 +1,35 @@
+"""DescribeUserScramCredentials (API key 50): version 0, flexible.
+
+Which SCRAM mechanisms users have, and with how many iterations; never a secret (KIP-554).
+"""
+
+from ..schema import Request, Response, Struct, array, int8, int16, int32, string
+
+
+class UserName(Struct):
+    name: str = string("0+")
+
+
+class DescribeUserScramCredentialsRequest(
+    Request, api_key=50, versions="0", flexible="0+", listeners=("broker", "controller")
+):
+    users: list[UserName] | None = array(UserName, "0+", nullable="0+")
+
+
+class CredentialInfo(Struct):
+    mechanism: int = int8("0+")
+    iterations: int = int32("0+")
+
+
+class DescribeUserScramCredentialsResult(Struct):
+    user: str = string("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    credential_infos: list[CredentialInfo] = array(CredentialInfo, "0+")
+
+
+class DescribeUserScramCredentialsResponse(Response, api_key=50, versions="0", flexible="0+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    results: list[DescribeUserScramCredentialsResult] = array(DescribeUserScramCredentialsResult, "0+")

@@ -1,0 +1,37 @@
+"""InitializeShareGroupState (API key 83): version 0, flexible.
+
+From the group coordinator to the share coordinator: begin the state of a share partition (KIP-932).
+"""
+
+from ..schema import Request, Response, Struct, array, int16, int32, int64, string, uuid
+
+
+class PartitionData(Struct):
+    partition: int = int32("0+")
+    state_epoch: int = int32("0+")
+    start_offset: int = int64("0+")
+
+
+class InitializeStateData(Struct):
+    topic_id: bytes = uuid("0+")
+    partitions: list[PartitionData] = array(PartitionData, "0+")
+
+
+class InitializeShareGroupStateRequest(Request, api_key=83, versions="0", flexible="0+", listeners=("broker",)):
+    group_id: str = string("0+")
+    topics: list[InitializeStateData] = array(InitializeStateData, "0+")
+
+
+class PartitionResult(Struct):
+    partition: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+
+
+class InitializeStateResult(Struct):
+    topic_id: bytes = uuid("0+")
+    partitions: list[PartitionResult] = array(PartitionResult, "0+")
+
+
+class InitializeShareGroupStateResponse(Response, api_key=83, versions="0", flexible="0+"):
+    results: list[InitializeStateResult] = array(InitializeStateResult, "0+")

@@ -1,0 +1,45 @@
+"""JoinGroup (API key 11): versions 0-9, flexible from 6.
+
+Enters a classic group. The answer comes when the rebalance is through: the leader gets all members with their
+metadata, the others their member id.
+
+From version 4 a new member is first given an id (MEMBER_ID_REQUIRED) and comes again with it (KIP-394); static
+members since 5 (KIP-345), the protocol's type and a null protocol since 7 (KIP-559), reasons since 8 (KIP-800),
+`skip_assignment` for a static leader that comes back since 9 (KIP-814).
+"""
+
+from ..schema import Request, Response, Struct, array, boolean, bytes_, int16, int32, string
+
+
+class JoinGroupRequestProtocol(Struct):
+    name: str = string("0+")
+    metadata: bytes = bytes_("0+")
+
+
+class JoinGroupRequest(Request, api_key=11, versions="0-9", flexible="6+", listeners=("broker",)):
+    group_id: str = string("0+")
+    session_timeout_ms: int = int32("0+")
+    rebalance_timeout_ms: int = int32("1+", default=-1, ignorable=True)
+    member_id: str = string("0+")
+    group_instance_id: str | None = string("5+", nullable="5+", default=None)
+    protocol_type: str = string("0+")
+    protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol, "0+")
+    reason: str | None = string("8+", nullable="8+", default=None, ignorable=True)
+
+
+class JoinGroupResponseMember(Struct):
+    member_id: str = string("0+")
+    group_instance_id: str | None = string("5+", nullable="5+", default=None, ignorable=True)
+    metadata: bytes = bytes_("0+")
+
+
+class JoinGroupResponse(Response, api_key=11, versions="0-9", flexible="6+"):
+    throttle_time_ms: int = int32("2+", ignorable=True)
+    error_code: int = int16("0+")
+    generation_id: int = int32("0+", default=-1)
+    protocol_type: str | None = string("7+", nullable="7+", default=None, ignorable=True)
+    protocol_name: str | None = string("0+", nullable="7+")
+    leader: str = string("0+")
+    skip_assignment: bool = boolean("9+")
+    member_id: str = string("0+")
+    members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember, "0+")

@@ -1,0 +1,24 @@
+"""ListGroups (API key 16): versions 0-5, flexible from 3.
+
+The groups that a broker coordinates. Filtered by state since version 4 (KIP-518), by type since 5 (KIP-848).
+"""
+
+from ..schema import Request, Response, Struct, array, int16, int32, string
+
+
+class ListGroupsRequest(Request, api_key=16, versions="0-5", flexible="3+", listeners=("broker",)):
+    states_filter: list[str] = array(string, "4+")
+    types_filter: list[str] = array(string, "5+")
+
+
+class ListedGroup(Struct):
+    group_id: str = string("0+")
+    protocol_type: str = string("0+")
+    group_state: str = string("4+", ignorable=True)
+    group_type: str = string("5+", ignorable=True)
+
+
+class ListGroupsResponse(Response, api_key=16, versions="0-5", flexible="3+"):
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    error_code: int = int16("0+")
+    groups: list[ListedGroup] = array(ListedGroup, "0+")

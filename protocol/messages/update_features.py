@@ -1,0 +1,33 @@
+"""UpdateFeatures (API key 57): versions 0-2, flexible.
+
+Raises or lowers the finalized versions of the cluster's features (KIP-584). Dry runs since version 1 (KIP-778); the
+response has no per-feature results from version 2 on.
+"""
+
+from ..schema import Request, Response, Struct, array, boolean, int8, int16, int32, string
+
+
+class FeatureUpdateKey(Struct):
+    feature: str = string("0+")
+    max_version_level: int = int16("0+")
+    allow_downgrade: bool = boolean("0")
+    upgrade_type: int = int8("1+", default=1)
+
+
+class UpdateFeaturesRequest(Request, api_key=57, versions="0-2", flexible="0+", listeners=("broker", "controller")):
+    timeout_ms: int = int32("0+", default=60000)
+    feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey, "0+")
+    validate_only: bool = boolean("1+")
+
+
+class UpdatableFeatureResult(Struct):
+    feature: str = string("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+
+
+class UpdateFeaturesResponse(Response, api_key=57, versions="0-2", flexible="0+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    results: list[UpdatableFeatureResult] = array(UpdatableFeatureResult, "0-1", ignorable=True)
