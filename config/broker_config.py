@@ -7,33 +7,14 @@ The order in which sources count is Kafka's (KIP-226): this broker's dynamic set
 ones (file < environment < command line, merged before they come here), the defaults.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from . import broker, topic
 from .definition import ConfigError, ConfigSource, ConfigValue, UpdateMode, format_value, invalid_value
+from .typed_access import TypedAccess
 
 _NONE: Final[Mapping[str, str]] = {}
-
-# Pairs of settings of which the first must not exceed the second.
-_ORDERED: Final = (
-    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
-    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
-    ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
-    ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
-    ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-    ("group.share.min.heartbeat.interval.ms", "group.share.heartbeat.interval.ms"),
-    ("group.share.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
-    ("group.share.min.session.timeout.ms", "group.share.session.timeout.ms"),
-    ("group.share.session.timeout.ms", "group.share.max.session.timeout.ms"),
-    ("group.streams.min.heartbeat.interval.ms", "group.streams.heartbeat.interval.ms"),
-    ("group.streams.heartbeat.interval.ms", "group.streams.max.heartbeat.interval.ms"),
-    ("group.streams.min.session.timeout.ms", "group.streams.session.timeout.ms"),
-    ("group.streams.session.timeout.ms", "group.streams.max.session.timeout.ms"),
-    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
-    ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
-    ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
-)
 
 
 class Listener(NamedTuple):
@@ -56,10 +37,13 @@ class StaticValue(NamedTuple):
     origin: str
 
 
-class BrokerConfig:
-    """A broker's settings; see the module. ``static`` maps names to what the sources said."""
+class BrokerConfig(TypedAccess):
+    """A broker's settings; see the module. ``static`` maps names to what the sources said.
 
-    __slots__ = ("_dynamic_broker", "_dynamic_default", "_parsed", "_static", "_topic_defaults")
+    Besides ``get`` there are ``config.int(name)``, ``config.optional_str(name)`` and so on (``TypedAccess``).
+    """
+
+    __slots__ = ("_dynamic_broker", "_dynamic_default", "_parsed", "_topic_defaults", "static")
 
     def __init__(
         self,
@@ -68,11 +52,11 @@ class BrokerConfig:
         dynamic_default: Mapping[str, str] = _NONE,
         dynamic_broker: Mapping[str, str] = _NONE,
     ) -> None:
-        self._static = dict(static or {})
+        self.static = dict(static or {})
         # node.id was called broker.id; whichever is given stands for both.
         for given, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
-            if given in self._static and other not in self._static:
-                self._static[other] = self._static[given]
+            if given in self.static and other not in self.static:
+                self.static[other] = self.static[given]
         self._dynamic_default = dynamic_default
         self._dynamic_broker = dynamic_broker
         self._parsed: dict[str, ConfigValue] = {}
@@ -84,7 +68,7 @@ class BrokerConfig:
         What cannot be changed on a running broker, or does not parse, is left out, as Kafka leaves it out: it was
         refused when it was set, so it can only come from another version's metadata.
         """
-        return BrokerConfig(self._static, dynamic_default=_usable(default), dynamic_broker=_usable(broker_specific))
+        return BrokerConfig(self.static, dynamic_default=_usable(default), dynamic_broker=_usable(broker_specific))
 
     def get(self, name: str) -> ConfigValue:
         """The parsed value in force. KeyError for a name the table does not have, ConfigError for a bad value."""
@@ -97,38 +81,13 @@ class BrokerConfig:
         value = self._parsed[name] = setting.default if text is None else setting.parse(text)
         return value
 
-    def get_int(self, name: str) -> int:
-        value = self.get(name)
-        assert isinstance(value, int), name
-        return value
-
-    def get_bool(self, name: str) -> bool:
-        value = self.get(name)
-        assert isinstance(value, bool), name
-        return value
-
-    def get_float(self, name: str) -> float:
-        value = self.get(name)
-        assert isinstance(value, float), name
-        return value
-
-    def get_str(self, name: str) -> str:
-        value = self.get(name)
-        assert isinstance(value, str), name
-        return value
-
-    def get_list(self, name: str) -> tuple[str, ...]:
-        value = self.get(name)
-        assert isinstance(value, tuple), name
-        return value
-
     def origin(self, name: str) -> str:
         """Where the value in force comes from, for people."""
         if name in self._dynamic_broker:
             return "dynamic, this broker"
         if name in self._dynamic_default:
             return "dynamic, all brokers"
-        return self._static[name].origin if name in self._static else "default"
+        return self.static[name].origin if name in self.static else "default"
 
     def written(self, source: ConfigSource) -> Mapping[str, str]:
         """The values of one source as they were written; of DEFAULT_CONFIG, the defaults that are not null."""
@@ -137,7 +96,7 @@ class BrokerConfig:
         if source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG:
             return self._dynamic_default
         if source is ConfigSource.STATIC_BROKER_CONFIG:
-            return {name: value.text for name, value in self._static.items()}
+            return {name: value.text for name, value in self.static.items()}
         if source is ConfigSource.DEFAULT_CONFIG:
             return _written_defaults()
         return _NONE
@@ -152,7 +111,7 @@ class BrokerConfig:
 
     @property
     def node_id(self) -> int:
-        return self.get_int("node.id")
+        return self.int("node.id")
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
@@ -164,9 +123,12 @@ class BrokerConfig:
     @property
     def listeners(self) -> tuple[Listener, ...]:
         """The addresses to listen on: ``listeners`` without those that only a separate controller would serve."""
-        controller_names = {name.upper() for name in self.get_list("controller.listener.names")}
         parsed = self._parse_listeners("listeners")
-        return tuple(listener for listener in parsed if listener.name not in controller_names)
+        return tuple(listener for listener in parsed if listener.name not in self.controller_listener_names)
+
+    @property
+    def controller_listener_names(self) -> frozenset[str]:
+        return frozenset(name.upper() for name in self.list("controller.listener.names"))
 
     @property
     def advertised_listeners(self) -> dict[str, Listener]:
@@ -178,45 +140,20 @@ class BrokerConfig:
             return {}
         return {listener.name: listener for listener in self._parse_listeners("advertised.listeners")}
 
-    def validate(self) -> None:
-        """Raise ConfigError with a line for each value a server must not start with, naming key, value and rule."""
-        problems = [*self._unparsable()]
-        if not problems:
-            problems = [str(problem) for problem in self._conflicts()]
-        if problems:
-            raise ConfigError("\n".join(problems))
-
-    def warnings(self) -> list[str]:
-        """What was given and has no effect: a line for unknown names, a line for settings nothing acts on yet."""
-        unknown = sorted(name for name in self._static if not broker.is_known(name))
-        without_effect = sorted(
-            name
-            for name in self._static
-            if name in broker.SETTINGS
-            and not broker.SETTINGS[name].acted_on
-            and self.get(name) not in (broker.SETTINGS[name].default, broker.SETTINGS[name].kafka_default)
-        )
-        lines = []
-        if unknown:
-            lines.append(f"unknown settings, ignored: {', '.join(unknown)}")
-        if without_effect:
-            lines.append(f"settings that have no effect yet: {', '.join(without_effect)}")
-        return lines
-
     def _text(self, name: str) -> str | None:
         if name in self._dynamic_broker:
             return self._dynamic_broker[name]
         if name in self._dynamic_default:
             return self._dynamic_default[name]
-        return self._static[name].text if name in self._static else None
+        return self.static[name].text if name in self.static else None
 
     def _parse_listeners(self, name: str) -> tuple[Listener, ...]:
-        return tuple(_parse_listener(name, entry, self._protocols()) for entry in self.get_list(name))
+        return tuple(_parse_listener(name, entry, self._protocols()) for entry in self.list(name))
 
     def _protocols(self) -> dict[str, str]:
         """Security protocol by listener name."""
         name = "listener.security.protocol.map"
-        text = self.get_str(name)
+        text = self.str(name)
         protocols: dict[str, str] = {}
         for entry in filter(None, (part.strip() for part in text.split(","))):
             listener, colon, protocol = entry.rpartition(":")
@@ -224,60 +161,6 @@ class BrokerConfig:
                 raise invalid_value(name, text, "entries are written NAME:PROTOCOL, with commas between")
             protocols[listener.upper()] = protocol.upper()
         return protocols
-
-    def _unparsable(self) -> Iterator[str]:
-        for name, value in self._static.items():
-            if name in broker.SETTINGS:
-                try:
-                    self.get(name)
-                except ConfigError as error:
-                    yield f"{error} (from {value.origin})"
-
-    def _conflicts(self) -> Iterator[ConfigError]:
-        for low, high in _ORDERED:
-            if self.get_int(low) > self.get_int(high):
-                rule = f"Value must be no more than {high} ({self.get(high)})"
-                yield invalid_value(low, format_value(self.get(low)), rule)
-        if self.node_id != self.get("broker.id") and "broker.id" in self._static:
-            yield invalid_value("broker.id", format_value(self.get("broker.id")), f"node.id is {self.node_id}")
-        queued, largest = self.get_int("queued.max.request.bytes"), self.get_int("socket.request.max.bytes")
-        if 0 < queued < largest:
-            rule = f"Value must be at least socket.request.max.bytes ({largest}), or -1 for no limit"
-            yield invalid_value("queued.max.request.bytes", str(queued), rule)
-        if set(self.get_list("process.roles")) != {"broker", "controller"}:
-            roles = format_value(self.get("process.roles"))
-            yield invalid_value("process.roles", roles, "Moldau is broker and controller in one process")
-        if self.get("authorizer.class.name"):
-            name = self.get_str("authorizer.class.name")
-            rule = "there is no authorization yet: a server given an authorizer would let everybody do everything"
-            yield invalid_value("authorizer.class.name", name, rule)
-        yield from self._listener_conflicts()
-
-    def _listener_conflicts(self) -> Iterator[ConfigError]:
-        try:
-            listeners, advertised = self.listeners, self.advertised_listeners
-        except ConfigError as error:
-            yield error
-            return
-        text = format_value(self.get("listeners"))
-        if not listeners:
-            yield invalid_value("listeners", text, "none of them is for clients")
-        if len({listener.name for listener in listeners}) != len(listeners):
-            yield invalid_value("listeners", text, "every listener needs a name of its own")
-        fixed = [(listener.host, listener.port) for listener in listeners if listener.port]
-        if len(set(fixed)) != len(fixed):
-            yield invalid_value("listeners", text, "every listener needs an address of its own")
-        for listener in listeners:
-            if listener.security_protocol != "PLAINTEXT":
-                rule = f"{listener.name} uses {listener.security_protocol}, and only PLAINTEXT is supported yet"
-                yield invalid_value("listeners", text, rule)
-        controllers = {name.upper() for name in self.get_list("controller.listener.names")}
-        for name, address in advertised.items():
-            told = format_value(self.get("advertised.listeners"))
-            if name not in controllers and name not in {listener.name for listener in listeners}:
-                yield invalid_value("advertised.listeners", told, f"there is no listener called {name}")
-            if address.host in ("", "0.0.0.0", "::"):
-                yield invalid_value("advertised.listeners", told, f"clients cannot connect to {address}, name a host")
 
 
 def _usable(dynamic: Mapping[str, str]) -> dict[str, str]:

@@ -44,8 +44,8 @@ def load(
 ) -> BrokerConfig:
     """Merge file < environment < ``key=value`` overrides < what other options of the command line said.
 
-    Nothing is checked but the form; ``BrokerConfig.validate`` checks the values. Raises ConfigError for a file that
-    cannot be read and for text that is no setting at all.
+    Nothing is checked but the form; ``checks.check_broker_config`` checks the values. Raises ConfigError for a file
+    that cannot be read and for text that is no setting at all.
     """
     static: dict[str, StaticValue] = {}
     if file is not None:

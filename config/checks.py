@@ -1,0 +1,122 @@
+"""Whether a server may start with its settings: every value by itself, and the rules between them.
+
+A value that does not parse or cannot work refuses the start, and so does one that Moldau cannot honour where ignoring
+it would be dangerous: an authorizer, a listener with TLS. What merely has no effect is a warning (``warnings``).
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from . import broker
+from .broker_config import BrokerConfig
+from .definition import ConfigError, format_value, invalid_value
+
+# Pairs of settings of which the first must not exceed the second.
+_ORDERED: Final = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
+    ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ("group.share.min.heartbeat.interval.ms", "group.share.heartbeat.interval.ms"),
+    ("group.share.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
+    ("group.share.min.session.timeout.ms", "group.share.session.timeout.ms"),
+    ("group.share.session.timeout.ms", "group.share.max.session.timeout.ms"),
+    ("group.streams.min.heartbeat.interval.ms", "group.streams.heartbeat.interval.ms"),
+    ("group.streams.heartbeat.interval.ms", "group.streams.max.heartbeat.interval.ms"),
+    ("group.streams.min.session.timeout.ms", "group.streams.session.timeout.ms"),
+    ("group.streams.session.timeout.ms", "group.streams.max.session.timeout.ms"),
+    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+    ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
+    ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+)
+
+
+def check_broker_config(config: BrokerConfig) -> None:
+    """Raise ConfigError, with a line for each value a server must not start with: key, value, rule and origin."""
+    problems = list(_unparsable(config))
+    if not problems:
+        problems = list(_conflicts(config))
+    if problems:
+        raise ConfigError("\n".join(_with_origin(config, problem) for problem in problems))
+
+
+def warnings(config: BrokerConfig) -> list[str]:
+    """What was given and has no effect: a line for unknown names, a line for settings nothing acts on yet."""
+    unknown = sorted(name for name in config.static if not broker.is_known(name))
+    without_effect = sorted(name for name in config.static if _has_no_effect(config, name))
+    lines = []
+    if unknown:
+        lines.append(f"unknown settings, ignored: {', '.join(unknown)}")
+    if without_effect:
+        lines.append(f"settings that have no effect yet: {', '.join(without_effect)}")
+    return lines
+
+
+def _has_no_effect(config: BrokerConfig, name: str) -> bool:
+    setting = broker.SETTINGS.get(name)
+    if setting is None or setting.acted_on:
+        return False
+    # Stock configuration files spell out defaults, which nobody needs to hear about.
+    return config.get(name) not in (setting.default, setting.kafka_default)
+
+
+def _with_origin(config: BrokerConfig, problem: ConfigError) -> str:
+    given = config.static.get(problem.name or "")
+    return str(problem) if given is None else f"{problem} (from {given.origin})"
+
+
+def _unparsable(config: BrokerConfig) -> Iterator[ConfigError]:
+    for name in config.static:
+        if name in broker.SETTINGS:
+            try:
+                config.get(name)
+            except ConfigError as error:
+                yield error
+
+
+def _conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
+    for low, high in _ORDERED:
+        if config.int(low) > config.int(high):
+            yield _invalid(config, low, f"Value must be no more than {high} ({config.int(high)})")
+    if "broker.id" in config.static and config.int("broker.id") != config.node_id:
+        yield _invalid(config, "broker.id", f"node.id is {config.node_id}, and both name this node")
+    queued, largest = config.int("queued.max.request.bytes"), config.int("socket.request.max.bytes")
+    if 0 < queued < largest:
+        rule = f"Value must be at least socket.request.max.bytes ({largest}), or -1 for no limit"
+        yield _invalid(config, "queued.max.request.bytes", rule)
+    if set(config.list("process.roles")) != {"broker", "controller"}:
+        yield _invalid(config, "process.roles", "Moldau is broker and controller in one process")
+    if config.str("authorizer.class.name"):
+        rule = "there is no authorization yet, a server given an authorizer would let everybody do everything"
+        yield _invalid(config, "authorizer.class.name", rule)
+    yield from _listener_conflicts(config)
+
+
+def _listener_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
+    try:
+        listeners, advertised = config.listeners, config.advertised_listeners
+    except ConfigError as error:
+        yield error
+        return
+    names = {listener.name for listener in listeners}
+    addresses = [(listener.host, listener.port) for listener in listeners if listener.port]
+    if not listeners:
+        yield _invalid(config, "listeners", "none of them is for clients")
+    if len(names) != len(listeners):
+        yield _invalid(config, "listeners", "every listener needs a name of its own")
+    if len(set(addresses)) != len(addresses):
+        yield _invalid(config, "listeners", "every listener needs an address of its own")
+    for listener in listeners:
+        if listener.security_protocol != "PLAINTEXT":
+            rule = f"{listener.name} uses {listener.security_protocol}, and only PLAINTEXT is supported yet"
+            yield _invalid(config, "listeners", rule)
+    for name, address in advertised.items():
+        if name not in names and name not in config.controller_listener_names:
+            yield _invalid(config, "advertised.listeners", f"there is no listener called {name}")
+        if address.host in ("", "0.0.0.0", "::"):
+            yield _invalid(config, "advertised.listeners", f"clients cannot connect to {address}, it must name a host")
+
+
+def _invalid(config: BrokerConfig, name: str, rule: str) -> ConfigError:
+    return invalid_value(name, format_value(config.get(name)), rule)
