@@ -110,6 +110,28 @@ class Broker:
         """All that the server wrote to standard error so far, over all of its starts."""
         return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
 
+    def reset(self) -> None:
+        """Delete every topic with its records and configs, and return when they are gone. Milliseconds; no restart.
+
+        Topics that the server keeps for itself stay. A client that is still producing with automatic topic creation
+        makes its topic again: close clients first.
+        """
+        from ..protocol.errors import ErrorCode, KafkaError
+        from ..protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+        from ..protocol.messages.metadata import MetadataRequest
+        from .wire import WireClient
+
+        with WireClient(self.bootstrap_servers, timeout_s=self._timeout_s) as wire:
+            listed = wire.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+            topics = [DeleteTopicState(name=topic.name) for topic in listed.topics if not topic.is_internal]
+            if not topics:
+                return
+            timeout_ms = int(self._timeout_s * 1000)
+            for result in wire.call(DeleteTopicsRequest(topics=topics, timeout_ms=timeout_ms), 6).responses:
+                # One that is gone already was deleted by somebody else meanwhile.
+                if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                    raise KafkaError(ErrorCode(result.error_code), f"deleting {result.name}: {result.error_message}")
+
     # -- its life --
 
     def start(self) -> Self:

@@ -20,7 +20,7 @@ The server's log of a failed test is shown in its report, under "moldau broker l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 import pytest
 
@@ -38,3 +38,31 @@ def kafka_session(kafka_config: Mapping[str, ConfigValue]) -> Iterator[Broker]:
     """The session's broker, never reset: for fixtures of a wider scope than one test."""
     with Broker(config=kafka_config) as broker:
         yield broker
+
+
+@pytest.fixture
+def kafka(kafka_session: Broker) -> Broker:
+    """A running broker without topics, for one test. ``kafka.bootstrap_servers`` is what clients want to know."""
+    kafka_session.start()
+    kafka_session.reset()
+    return kafka_session
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the broker logged during a failed test beside the test's own output."""
+    report = yield
+    broker = getattr(item, "funcargs", {}).get("kafka")
+    if not isinstance(broker, Broker):
+        return report
+    if report.when == "setup":
+        item.stash[_LOG_START] = len(broker.log())
+    elif report.failed:
+        log = broker.log()[item.stash.get(_LOG_START, 0) :]
+        report.sections.append(("moldau broker log", log or "(nothing)"))
+    return report
+
+
+_LOG_START = pytest.StashKey[int]()
