@@ -1,0 +1,464 @@
+"""One client's TCP connection: bytes in, frames out to dispatch, answers back in order.
+
+A frame is ``length: int32`` and then ``length`` bytes (https://kafka.apache.org/protocol#protocol_common). What this
+module knows is only that; it does not know what a frame says.
+
+- Small frames are received into one buffer that all connections share and copied out; a frame above `LARGE_FRAME_BYTES`
+  gets a buffer of its own which grows with the bytes that have arrived, never with the length that was declared.
+- Answers leave in the order of the requests. A request that cannot be answered yet (`RequestContext`) holds its place in
+  the queue; later requests of the connection are served meanwhile, up to `MAX_IN_FLIGHT`.
+- While the peer does not read its answers nothing more is read from it: memory per connection is bounded by one frame,
+  one round of answers, and the answers of the requests in flight.
+- File ranges go out by ``sendfile``. One that comes up short closes the connection: its length was promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from ..log.descriptors import FileRange
+
+if TYPE_CHECKING:
+    from .memory import MemoryBudget
+    from .request import RequestContext
+    from .timers import Timer, TimerWheel
+
+logger = logging.getLogger(__name__)
+
+Buffer = bytes | bytearray | memoryview
+Part = Buffer | FileRange
+
+SCRATCH_BYTES = 256 * 1024
+LARGE_FRAME_BYTES = 64 * 1024
+# A large frame is read in at most so many system calls per turn of the loop, so that one fast sender does not starve others.
+MAX_READS_PER_EVENT = 16
+MAX_IN_FLIGHT = 100
+# Pieces up to this size are joined into one send; copying them costs less than another system call.
+JOIN_BYTES = 32 * 1024
+MAX_IOVECS = 64
+
+_FRAME_LENGTH = struct.Struct(">i")
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+
+
+class FrameHandler(Protocol):
+    """What a connection hands its frames to (`server.dispatch.Dispatcher`)."""
+
+    def handle(self, connection: Connection, frame: bytes | bytearray) -> RequestContext | list[Part] | None:
+        """Serve one request.
+
+        Returns the parts of the answer, None where there is none (``acks=0``), or the context of a request that will
+        be answered later. May close the connection.
+        """
+
+
+class InFlight(Protocol):
+    """A request's place in the order of answers."""
+
+    parts: list[Part] | None
+
+    def abandon(self) -> None:
+        """The connection is gone: nobody waits for this answer any more."""
+
+
+class Host(Protocol):
+    """What connections of one server share."""
+
+    loop: asyncio.AbstractEventLoop
+    timers: TimerWheel
+    budget: MemoryBudget
+    scratch: memoryview
+    dispatcher: FrameHandler
+    max_request_bytes: int
+    max_idle_ms: int
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget this connection."""
+
+
+class Connection:
+    """A non-blocking socket and the state of what it is receiving and sending."""
+
+    __slots__ = (
+        "__weakref__",
+        "_file_sent",
+        "_frame",
+        "_frame_filled",
+        "_frame_size",
+        "_host",
+        "_idle_timer",
+        "_in_event",
+        "_in_flight",
+        "_last_active",
+        "_out",
+        "_reading",
+        "_rest",
+        "_sock",
+        "_writing",
+        "client_software",
+        "closed",
+        "closing",
+        "fd",
+        "listener_name",
+        "local_address",
+        "peer",
+        "peer_host",
+        "principal",
+    )
+
+    def __init__(self, host: Host, sock: socket.socket, listener_name: str) -> None:
+        self._host = host
+        self._sock = sock
+        self.fd = sock.fileno()
+        self.listener_name = listener_name
+        address = sock.getpeername()
+        self.peer_host = str(address[0])
+        self.peer = f"{address[0]}:{address[1]}"
+        local = sock.getsockname()
+        self.local_address: tuple[str, int] = (str(local[0]), int(local[1]))
+        self.principal = "User:ANONYMOUS"
+        self.client_software: tuple[str, str] | None = None  # name and version, from ApiVersions
+        self.closed = False
+        self.closing = False  # no more reading; close when the answers are out
+        self._rest = bytearray()  # the beginning of a small frame, or frames that must wait for back-pressure
+        self._frame: bytearray | None = None  # a large frame being received
+        self._frame_size = 0
+        self._frame_filled = 0
+        self._in_flight: deque[InFlight] = deque()
+        self._out: deque[Part] = deque()
+        self._file_sent = 0  # bytes of the file range at the head of _out that are sent
+        self._reading = False
+        self._writing = False
+        self._in_event = False
+        self._last_active = host.loop.time()
+        self._idle_timer: Timer | None = None
+        if host.max_idle_ms > 0:
+            self._idle_timer = host.timers.call_after(host.max_idle_ms, self._check_idle)
+        self._resume()
+
+    # -- receiving -----------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        self._last_active = self._host.loop.time()
+        if self._frame is not None:
+            self._receive_large()
+            return
+        scratch = self._host.scratch
+        try:
+            received = self._sock.recv_into(scratch)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"receiving failed: {error}", level=logging.DEBUG)
+            return
+        if received == 0:
+            self.close(None)
+            return
+        if self._rest:
+            self._rest += scratch[:received]
+            data = bytes(self._rest)
+            self._rest.clear()
+            self._consume(memoryview(data))
+        else:
+            self._consume(scratch[:received])
+
+    def _consume(self, view: memoryview) -> None:
+        """Serve the complete frames in ``view``; keep what is left."""
+        self._in_event = True
+        position = 0
+        end = len(view)
+        handle = self._host.dispatcher.handle
+        while end - position >= 4:
+            if self._must_wait():
+                break
+            (size,) = _FRAME_LENGTH.unpack_from(view, position)
+            if size < 0 or size > self._host.max_request_bytes:
+                self.close(
+                    f"a request of {size} bytes was declared; 'socket.request.max.bytes' is "
+                    f"{self._host.max_request_bytes}. Is the peer speaking another protocol (TLS, HTTP)?"
+                )
+                return
+            start = position + 4
+            if end - start < size:
+                break
+            position = start + size
+            self._answer(handle(self, bytes(view[start:position])))
+            if self.closed or self.closing:
+                position = end
+                break
+        self._in_event = False
+        if self.closed:
+            return
+        if position < end:
+            self._keep(view[position:end])
+        if len(self._in_flight) >= MAX_IN_FLIGHT:
+            self._pause()
+        self._flush()
+
+    def _keep(self, view: memoryview) -> None:
+        if len(view) >= 4 and not self._must_wait():
+            (size,) = _FRAME_LENGTH.unpack_from(view, 0)
+            if size > LARGE_FRAME_BYTES:
+                self._start_large(size, view[4:])
+                return
+        self._rest += view
+
+    def _start_large(self, size: int, arrived: memoryview) -> None:
+        capacity = min(size, max(LARGE_FRAME_BYTES, 4 * len(arrived)))
+        if not self._host.budget.grow(self, capacity):
+            # The beginning stays in _rest; resume_reading() comes back here by way of _consume().
+            self._rest += _FRAME_LENGTH.pack(size)
+            self._rest += arrived
+            self._pause()
+            return
+        self._frame = bytearray(capacity)
+        self._frame[: len(arrived)] = arrived
+        self._frame_size = size
+        self._frame_filled = len(arrived)
+
+    def _receive_large(self) -> None:
+        frame = self._frame
+        assert frame is not None
+        for _ in range(MAX_READS_PER_EVENT):
+            if self._frame_filled == len(frame) and not self._grow_large(frame):
+                return
+            try:
+                with memoryview(frame) as view:
+                    received = self._sock.recv_into(view[self._frame_filled :])
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                self.close(f"receiving failed: {error}", level=logging.DEBUG)
+                return
+            if received == 0:
+                self.close(None)
+                return
+            self._frame_filled += received
+            if self._frame_filled == self._frame_size:
+                self._frame = None
+                self._in_event = True
+                self._answer(self._host.dispatcher.handle(self, frame))
+                self._in_event = False
+                self._host.budget.release(self)
+                if not self.closed:
+                    self._flush()
+                return
+        self._host.budget.progress(self)
+
+    def _grow_large(self, frame: bytearray) -> bool:
+        more = min(self._frame_size - len(frame), len(frame))
+        if not self._host.budget.grow(self, more):
+            self._pause()
+            return False
+        frame.extend(bytes(more))
+        return True
+
+    def resume_reading(self) -> None:
+        """Go on reading: memory came back, the peer read its answers, or a parked request was answered."""
+        if self.closed or self.closing or self._reading or self._must_wait():
+            return
+        self._resume()
+        if self._rest and self._frame is None and not self._in_event:
+            data = bytes(self._rest)
+            self._rest.clear()
+            self._consume(memoryview(data))
+
+    def _must_wait(self) -> bool:
+        return self._writing or len(self._in_flight) >= MAX_IN_FLIGHT
+
+    # -- answering -----------------------------------------------------------------------------------------------------
+
+    def _answer(self, answer: RequestContext | list[Part] | None) -> None:
+        if answer is None or self.closed:
+            return
+        if isinstance(answer, list):
+            if self._in_flight:  # an earlier request is not answered yet: hold this answer back
+                self._in_flight.append(_Done(answer))
+            else:
+                self._out.extend(answer)
+        else:
+            self._in_flight.append(answer)
+
+    def answered(self, context: RequestContext) -> None:
+        """A parked request has its answer; send what the order allows."""
+        if self.closed:
+            return
+        in_flight = self._in_flight
+        if not in_flight or in_flight[0] is not context:
+            return
+        while in_flight and in_flight[0].parts is not None:
+            parts = in_flight.popleft().parts
+            assert parts is not None
+            self._out.extend(parts)
+        if not self._in_event:
+            self._flush()
+            self.resume_reading()
+
+    def _flush(self) -> None:
+        """Send until everything is out or the peer's window is full."""
+        out = self._out
+        try:
+            while out:
+                if not (self._send_file() if isinstance(out[0], FileRange) else self._send_buffers()):
+                    if not self._writing:
+                        self._writing = True
+                        self._host.loop.add_writer(self.fd, self._on_writable)
+                        self._pause()
+                    return
+        except (BlockingIOError, InterruptedError):
+            if not self._writing:
+                self._writing = True
+                self._host.loop.add_writer(self.fd, self._on_writable)
+                self._pause()
+            return
+        except OSError as error:
+            self.close(f"sending failed: {error}", level=logging.DEBUG)
+            return
+        if self._writing:
+            self._writing = False
+            self._host.loop.remove_writer(self.fd)
+            self.resume_reading()
+        if self.closing and not self._in_flight:
+            self.close(None)
+
+    def _on_writable(self) -> None:
+        self._last_active = self._host.loop.time()
+        self._flush()
+
+    def _send_buffers(self) -> bool:
+        """Send the buffers at the head of the queue; True when they are all out."""
+        out = self._out
+        first = out[0]
+        assert not isinstance(first, FileRange)
+        if len(out) == 1:
+            sent = self._sock.send(first)
+            if sent == len(first):
+                out.popleft()
+                return True
+            out[0] = memoryview(first)[sent:]
+            return False
+        run: list[Buffer] = []
+        size = 0
+        file_follows = False
+        for part in out:
+            if isinstance(part, FileRange):
+                file_follows = True
+                break
+            if len(run) == MAX_IOVECS:
+                break
+            run.append(part)
+            size += len(part)
+        flags = _MSG_MORE if file_follows else 0
+        if size <= JOIN_BYTES:
+            sent = self._sock.send(b"".join(run) if len(run) > 1 else run[0], flags)
+        else:
+            sent = self._sock.sendmsg(run, [], flags)
+        remaining = sent
+        while remaining or (out and not isinstance(out[0], FileRange) and len(out[0]) == 0):
+            head = out[0]
+            assert not isinstance(head, FileRange)
+            if len(head) <= remaining:
+                remaining -= len(head)
+                out.popleft()
+            else:
+                out[0] = memoryview(head)[remaining:]
+                break
+        return sent == size
+
+    def _send_file(self) -> bool:
+        head = self._out[0]
+        assert isinstance(head, FileRange)
+        length = len(head) - self._file_sent
+        while length > 0:
+            sent = os.sendfile(self.fd, head.fd, head.position + self._file_sent, length)
+            if sent == 0:
+                self.close("a file range came up short: the segment was changed underneath it", level=logging.ERROR)
+                return True
+            self._file_sent += sent
+            length -= sent
+        self._file_sent = 0
+        self._out.popleft()
+        head.release()
+        return True
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def _pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._host.loop.remove_reader(self.fd)
+
+    def _resume(self) -> None:
+        if not self._reading and not self.closed:
+            self._reading = True
+            self._host.loop.add_reader(self.fd, self._on_readable)
+
+    def _check_idle(self) -> None:
+        self._idle_timer = None
+        if self.closed:
+            return
+        idle_ms = (self._host.loop.time() - self._last_active) * 1000
+        # A parked request is answered by its own deadline, and keeps the connection alive until then.
+        remaining = self._host.max_idle_ms - idle_ms
+        if remaining <= 0 and not self._in_flight:
+            self.close("nothing was sent or received for 'connections.max.idle.ms'", level=logging.INFO)
+            return
+        self._idle_timer = self._host.timers.call_after(max(remaining, 1000), self._check_idle)
+
+    def close_stalled(self) -> None:
+        """Close a peer that stopped in the middle of a request while others wait for its memory."""
+        self.close(
+            f"only {self._frame_filled} of the {self._frame_size} bytes of a request arrived, and memory is needed"
+        )
+
+    def close_after_answers(self) -> None:
+        """Take no more requests; close when the answers of those that were taken are out."""
+        self.closing = True
+        self._pause()
+        if not self._in_event and not self._in_flight and not self._out:
+            self.close(None)
+
+    def close(self, reason: str | None, *, level: int = logging.WARNING) -> None:
+        """Close now. ``reason`` (None: the peer went away by itself) is logged with the peer's address."""
+        if self.closed:
+            return
+        self.closed = True
+        if reason is not None:
+            logger.log(level, "Closing the connection from %s (%s): %s", self.peer, self.listener_name, reason)
+        self._pause()
+        if self._writing:
+            self._host.loop.remove_writer(self.fd)
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._sock.close()
+        for part in self._out:
+            if isinstance(part, FileRange):
+                part.release()
+        self._out.clear()
+        for context in self._in_flight:
+            context.abandon()
+        self._in_flight.clear()
+        self._frame = None
+        self._rest.clear()
+        self._host.budget.release(self)
+        self._host.connection_closed(self)
+
+
+class _Done:
+    """An answer that waits for its turn, in the queue of requests in flight."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[Part]) -> None:
+        self.parts: list[Part] | None = parts
+
+    def abandon(self) -> None:
+        for part in self.parts or ():
+            if isinstance(part, FileRange):
+                part.release()

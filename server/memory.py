@@ -1,0 +1,94 @@
+"""The bound on bytes of requests that have arrived in part (``queued.max.request.bytes``), for all connections together.
+
+A connection that is receiving a large frame reserves what it holds before it grows. When the bound is reached, it must
+stop reading and is resumed, first come first served, as memory is given back. Memory that is held by frames which all
+wait for the rest of themselves would never come back, so the connection that has held memory longest may always grow:
+it finishes, and then the next one is the oldest. A peer that stops sending while others wait for memory loses its
+connection after `STALL_MS`, or one silent client could hold everybody's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from .timers import Timer, TimerWheel
+
+STALL_MS = 10_000
+
+
+class Holder(Protocol):
+    """A connection as the budget sees it."""
+
+    def resume_reading(self) -> None:
+        """Memory came back: go on reading."""
+
+    def close_stalled(self) -> None:
+        """Close: this peer holds memory that others wait for, and sends nothing."""
+
+
+class MemoryBudget:
+    """Who holds how many bytes, and who waits for some."""
+
+    def __init__(self, limit_bytes: int, timers: TimerWheel, clock: Callable[[], float]) -> None:
+        self._limit = limit_bytes
+        self._timers = timers
+        self._clock = clock  # seconds
+        self._held: dict[Holder, int] = {}  # in the order of arrival: the first one is the oldest
+        self._progress: dict[Holder, float] = {}
+        self._waiting: dict[Holder, None] = {}
+        self._used = 0
+        self._stall_timer: Timer | None = None
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes held by all connections."""
+        return self._used
+
+    def grow(self, holder: Holder, size: int) -> bool:
+        """Reserve ``size`` more bytes for ``holder``; False means: stop reading until `Holder.resume_reading`."""
+        if self._used + size > self._limit and not self._is_oldest(holder):
+            self._waiting[holder] = None
+            self._watch_for_stalls()
+            return False
+        self._held[holder] = self._held.get(holder, 0) + size
+        self._used += size
+        self._progress[holder] = self._clock()
+        return True
+
+    def progress(self, holder: Holder) -> None:
+        """Note that the peer sent something."""
+        self._progress[holder] = self._clock()
+
+    def release(self, holder: Holder) -> None:
+        """Give back all that ``holder`` has (its frame is complete, or it is closed)."""
+        self._waiting.pop(holder, None)
+        self._progress.pop(holder, None)
+        held = self._held.pop(holder, 0)
+        self._used -= held
+        if held and self._waiting:
+            self._resume_waiting()
+
+    def _is_oldest(self, holder: Holder) -> bool:
+        return not self._held or next(iter(self._held)) is holder
+
+    def _resume_waiting(self) -> None:
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        for holder in waiting:  # each asks again by grow(), and waits again if it must
+            holder.resume_reading()
+
+    def _watch_for_stalls(self) -> None:
+        if self._stall_timer is None:
+            self._stall_timer = self._timers.call_after(STALL_MS, self._close_stalled)
+
+    def _close_stalled(self) -> None:
+        self._stall_timer = None
+        if not self._waiting:
+            return
+        oldest = self._clock() - STALL_MS / 1000
+        stalled = [h for h in self._held if h not in self._waiting and self._progress.get(h, 0.0) <= oldest]
+        for holder in stalled:
+            holder.close_stalled()
+        if self._waiting:
+            self._watch_for_stalls()

@@ -1,0 +1,155 @@
+"""Listening sockets and the connections that come in by them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+
+from .connection import SCRATCH_BYTES, Connection, FrameHandler
+from .memory import MemoryBudget
+from .timers import TimerWheel
+
+logger = logging.getLogger(__name__)
+
+# Accept in batches, so that a burst of connections costs one turn of the loop, and a flood leaves room for requests.
+ACCEPTS_PER_EVENT = 64
+# Out of descriptors: try again after this long. Waiting connections stay in the kernel's queue.
+ACCEPT_PAUSE_MS = 500
+
+
+class Listener:
+    """One listening socket."""
+
+    def __init__(self, network: Network, name: str, sock: socket.socket) -> None:
+        self._network = network
+        self._sock = sock
+        self.name = name
+        address = sock.getsockname()
+        self.host = str(address[0])
+        self.port = int(address[1])
+
+    def start(self) -> None:
+        """Accept from now on."""
+        self._network.loop.add_reader(self._sock.fileno(), self._on_acceptable)
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self._sock.fileno() >= 0:
+            self._network.loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+
+    def _on_acceptable(self) -> None:
+        for _ in range(ACCEPTS_PER_EVENT):
+            try:
+                sock, _address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                logger.error(
+                    "Cannot accept a connection on %s:%d: %s. Raise the limit of open files (ulimit -n), or close clients.",
+                    self.host, self.port, error.strerror,
+                )  # fmt: skip
+                self._network.loop.remove_reader(self._sock.fileno())
+                self._network.timers.call_after(ACCEPT_PAUSE_MS, self._accept_again)
+                return
+            self._network.connected(sock, self.name)
+
+    def _accept_again(self) -> None:
+        if self._sock.fileno() >= 0:
+            self.start()
+
+
+class Network:
+    """All sockets of one server, and what its connections share."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        timers: TimerWheel,
+        dispatcher: FrameHandler,
+        *,
+        max_request_bytes: int,
+        queued_max_request_bytes: int,
+        max_idle_ms: int,
+        backlog: int,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+    ) -> None:
+        self.loop = loop
+        self.timers = timers
+        self.dispatcher = dispatcher
+        self.max_request_bytes = max_request_bytes
+        self.max_idle_ms = max_idle_ms
+        self.budget = MemoryBudget(queued_max_request_bytes, timers, loop.time)
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.listeners: list[Listener] = []
+        self.connections: set[Connection] = set()
+        self._backlog = backlog
+        self._send_buffer_bytes = send_buffer_bytes
+        self._receive_buffer_bytes = receive_buffer_bytes
+        self._drained: asyncio.Event | None = None
+
+    def listen(self, name: str, host: str, port: int) -> Listener:
+        """Bind and listen, but accept nothing before `Listener.start`.
+
+        Raises:
+            OSError: the address is taken or is not ours.
+        """
+        family, _, _, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self._receive_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+            sock.bind(address)
+            sock.listen(self._backlog)
+            sock.setblocking(False)
+        except OSError:
+            sock.close()
+            raise
+        listener = Listener(self, name, sock)
+        self.listeners.append(listener)
+        return listener
+
+    def connected(self, sock: socket.socket, listener_name: str) -> None:
+        """Serve a new connection."""
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._send_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+            connection = Connection(self, sock, listener_name)
+        except OSError as error:  # it went away between accept and here
+            logger.debug("A connection was lost while it was accepted: %s", error)
+            sock.close()
+            return
+        self.connections.add(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget a connection; called by it."""
+        self.connections.discard(connection)
+        if not self.connections and self._drained is not None:
+            self._drained.set()
+
+    async def close(self, grace_seconds: float) -> None:
+        """Accept no more, let answers that are on their way go out, and close every connection."""
+        for listener in self.listeners:
+            listener.close()
+        if self.connections:
+            self._drained = asyncio.Event()
+            for connection in list(self.connections):
+                connection.close_after_answers()
+            if self.connections:
+                try:
+                    await asyncio.wait_for(self._drained.wait(), grace_seconds)
+                except TimeoutError:
+                    logger.debug("%d connections did not drain in time", len(self.connections))
+        for connection in list(self.connections):
+            connection.close(None)

@@ -1,0 +1,360 @@
+"""The connection against real sockets, with a dispatcher of the test's own."""
+
+import asyncio
+import os
+import socket
+import struct
+import threading
+
+import pytest
+from moldau.log.descriptors import FileRange, OpenFile
+from moldau.log.files import RealFileSystem
+from moldau.server.connection import MAX_IN_FLIGHT, SCRATCH_BYTES
+from moldau.server.network import Network
+from moldau.server.timers import TimerWheel
+
+
+class Parked:
+    """A request in flight, as `RequestContext` is one."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.parts = None
+        self.abandoned = False
+
+    def reply(self, body):
+        self.parts = [frame(body)]
+        self.connection.answered(self)
+
+    def abandon(self):
+        self.abandoned = True
+
+
+class Dispatcher:
+    """Echoes, except for frames that begin with a command."""
+
+    def __init__(self):
+        self.frames = []
+        self.parked = []
+        self.file_range = None
+
+    def handle(self, connection, data):
+        self.frames.append(bytes(data))
+        if data.startswith(b"park"):
+            parked = Parked(connection)
+            self.parked.append(parked)
+            return parked
+        if data.startswith(b"silent"):
+            return None
+        if data.startswith(b"close"):
+            connection.close("asked for")
+            return None
+        if data.startswith(b"file"):
+            file_range = self.file_range()
+            return [struct.pack(">i", len(file_range) + 2), b"<", file_range, b">"]
+        return [frame(data)]
+
+
+def frame(body):
+    return struct.pack(">i", len(body)) + bytes(body)
+
+
+class Fixture:
+    """A network in a loop of its own thread."""
+
+    def __init__(self, **limits):
+        self.dispatcher = Dispatcher()
+        self.limits = {
+            "max_request_bytes": 50_000_000,
+            "queued_max_request_bytes": 100_000_000,
+            "max_idle_ms": 60_000,
+            "backlog": 1200,
+        } | limits
+        self.started = threading.Event()
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self.thread.start()
+        assert self.started.wait(10)
+        return self
+
+    async def _run(self):
+        self.loop = asyncio.get_running_loop()
+        self.stopping = asyncio.Event()
+        self.network = Network(self.loop, TimerWheel(self.loop), self.dispatcher, **self.limits)
+        listener = self.network.listen("PLAINTEXT", "127.0.0.1", 0)
+        listener.start()
+        self.port = listener.port
+        self.started.set()
+        await self.stopping.wait()
+        await self.network.close(1.0)
+
+    def call(self, function):
+        """Run on the loop and wait for the result."""
+
+        async def run():
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(10)
+
+    def wait_until(self, condition):
+        """Give the loop turns until the condition holds there; fails after a bounded number of them."""
+
+        async def run():
+            for _ in range(2000):
+                if condition():
+                    return True
+                await asyncio.sleep(0.005)
+            return False
+
+        assert asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
+
+    def connect(self):
+        sock = socket.create_connection(("127.0.0.1", self.port), 10)
+        sock.settimeout(10)
+        return sock
+
+    def __exit__(self, *_):
+        self.loop.call_soon_threadsafe(self.stopping.set)
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def fixture():
+    with Fixture() as fixture:
+        yield fixture
+
+
+def receive(sock, count=1):
+    answers = []
+    for _ in range(count):
+        (size,) = struct.unpack(">i", receive_exactly(sock, 4))
+        answers.append(receive_exactly(sock, size))
+    return answers[0] if count == 1 else answers
+
+
+def receive_exactly(sock, size):
+    data = bytearray()
+    while len(data) < size:
+        piece = sock.recv(size - len(data))
+        assert piece, "the server closed the connection"
+        data += piece
+    return bytes(data)
+
+
+def is_closed(sock):
+    try:
+        return sock.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_answers_one_frame(fixture):
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"hello"))
+        assert receive(sock) == b"hello"
+
+
+def test_answers_pipelined_frames_in_order(fixture):
+    with fixture.connect() as sock:
+        sock.sendall(b"".join(frame(b"%d" % i) for i in range(1000)))
+        assert receive(sock, 1000) == [b"%d" % i for i in range(1000)]
+
+
+def test_a_frame_may_arrive_byte_by_byte(fixture):
+    with fixture.connect() as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in frame(b"slowly") + frame(b"again"):
+            sock.sendall(bytes([byte]))
+        assert receive(sock, 2) == [b"slowly", b"again"]
+
+
+@pytest.mark.parametrize(
+    "size", [0, 1, 65_535, 65_536, 65_537, SCRATCH_BYTES - 4, SCRATCH_BYTES, SCRATCH_BYTES + 1, 3_000_000]
+)
+def test_frames_of_any_size(fixture, size):
+    body = os.urandom(size)
+    with fixture.connect() as sock:
+        sender = threading.Thread(target=sock.sendall, args=(frame(b"a") + frame(body) + frame(b"z"),))
+        sender.start()
+        assert receive(sock, 3) == [b"a", body, b"z"]
+        sender.join()
+
+
+def test_a_parked_request_holds_back_the_answers_behind_it(fixture):
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"1") + frame(b"park") + frame(b"3") + frame(b"silent") + frame(b"5"))
+        assert receive(sock) == b"1"
+        fixture.wait_until(lambda: len(fixture.dispatcher.frames) == 5)
+        fixture.call(lambda: fixture.dispatcher.parked[0].reply(b"2"))
+        assert receive(sock, 3) == [b"2", b"3", b"5"]
+
+
+def test_parked_requests_are_answered_in_order_even_when_the_second_is_ready_first(fixture):
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"park 1") + frame(b"park 2"))
+        fixture.wait_until(lambda: len(fixture.dispatcher.parked) == 2)
+        first, second = fixture.dispatcher.parked
+        fixture.call(lambda: second.reply(b"2"))
+        fixture.call(lambda: first.reply(b"1"))
+        assert receive(sock, 2) == [b"1", b"2"]
+
+
+def test_requests_in_flight_are_bounded(fixture):
+    with fixture.connect() as sock:
+        sock.sendall(b"".join(frame(b"park %d" % i) for i in range(MAX_IN_FLIGHT + 50)))
+        fixture.wait_until(lambda: len(fixture.dispatcher.parked) == MAX_IN_FLIGHT)
+        for i in range(MAX_IN_FLIGHT + 50):
+            fixture.wait_until(lambda i=i: len(fixture.dispatcher.parked) > i)
+            assert len(fixture.dispatcher.parked) <= MAX_IN_FLIGHT + i
+            fixture.call(lambda i=i: fixture.dispatcher.parked[i].reply(b"%d" % i))
+        assert receive(sock, MAX_IN_FLIGHT + 50) == [b"%d" % i for i in range(MAX_IN_FLIGHT + 50)]
+
+
+def test_a_peer_that_goes_away_abandons_its_parked_requests(fixture):
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"park"))
+        fixture.wait_until(lambda: fixture.dispatcher.parked)
+    fixture.wait_until(lambda: fixture.dispatcher.parked[0].abandoned)
+    fixture.wait_until(lambda: not fixture.network.connections)
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1, 50_000_001])
+def test_an_absurd_length_closes_the_connection(fixture, length, caplog):
+    with fixture.connect() as sock:
+        sock.sendall(struct.pack(">i", length) + b"x" * 100)
+        assert is_closed(sock)
+    assert str(length) in caplog.text
+    assert "127.0.0.1" in caplog.text
+
+
+def test_the_dispatcher_may_close(fixture):
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"close") + frame(b"not seen"))
+        assert is_closed(sock)
+    assert fixture.dispatcher.frames == [b"close"]
+
+
+def test_a_peer_that_does_not_read_is_not_read_from(fixture):
+    body = b"x" * 60_000
+    with fixture.connect() as sock, fixture.connect() as other:
+        sock.setblocking(False)
+        sent = 0
+        stalled = 0
+        data = frame(body)
+        while stalled < 50:
+            try:
+                sent += sock.send(data[sent % len(data) :])
+                stalled = 0
+            except BlockingIOError:
+                stalled += 1
+                other.sendall(frame(b"still there?"))  # everybody else is served meanwhile
+                assert receive(other) == b"still there?"
+        (stuck,) = [c for c in fixture.network.connections if c._writing]
+        assert fixture.call(lambda: sum(map(len, stuck._out)) + len(stuck._rest)) < 2_000_000
+        # When it reads again, it gets everything.
+        sock.setblocking(True)
+        sock.settimeout(10)
+        complete = sent // len(data)
+        assert receive(sock, complete) == [body] * complete
+
+
+def test_a_file_range_is_sent_between_buffers(fixture, tmp_path):
+    content = os.urandom(5_000_000)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    opened = []
+
+    class Owner:
+        open_file = None
+
+    def make():
+        file = OpenFile(RealFileSystem().open(str(path)), Owner())
+        opened.append(file)
+        file_range = FileRange(file, 1_000, 4_000_000)
+        file.release()  # only the range holds it now
+        return file_range
+
+    fixture.dispatcher.file_range = make
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"file") + frame(b"after"))
+        assert receive(sock) == b"<" + content[1_000:4_001_000] + b">"
+        assert receive(sock) == b"after"
+    fixture.wait_until(lambda: opened[0].references == 0)
+
+
+def test_a_file_range_that_comes_up_short_closes_the_connection(fixture, tmp_path, caplog):
+    path = tmp_path / "segment"
+    path.write_bytes(b"only this")
+
+    class Owner:
+        open_file = None
+
+    fixture.dispatcher.file_range = lambda: FileRange(OpenFile(RealFileSystem().open(str(path)), Owner()), 0, 100)
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"file"))
+        while sock.recv(1000):
+            pass
+    assert "came up short" in caplog.text
+
+
+def test_silent_connections_cost_nothing_and_the_others_are_served(fixture):
+    silent = [fixture.connect() for _ in range(200)]
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"hello"))
+        assert receive(sock) == b"hello"
+    for sock in silent:
+        sock.close()
+    fixture.wait_until(lambda: not fixture.network.connections)
+
+
+def test_declared_lengths_reserve_no_memory(fixture):
+    peers = [fixture.connect() for _ in range(50)]
+    for peer in peers:
+        peer.sendall(struct.pack(">i", 40_000_000) + b"x" * 1000)
+    fixture.wait_until(lambda: sum(c._frame is not None for c in fixture.network.connections) == 50)
+    assert fixture.network.budget.used_bytes <= 50 * 65_536
+    for peer in peers:
+        peer.close()
+    fixture.wait_until(lambda: fixture.network.budget.used_bytes == 0)
+
+
+def test_frames_over_the_common_bound_wait_for_each_other_and_all_arrive():
+    with Fixture(queued_max_request_bytes=1_000_000) as fixture:
+        body = os.urandom(900_000)
+        peers = [fixture.connect() for _ in range(6)]
+        senders = [threading.Thread(target=peer.sendall, args=(frame(body),)) for peer in peers]
+        for sender in senders:
+            sender.start()
+        for peer in peers:
+            assert receive(peer) == body
+        for sender in senders:
+            sender.join()
+        assert fixture.network.budget.used_bytes == 0
+
+
+def test_idle_connections_are_closed():
+    with Fixture(max_idle_ms=50) as fixture, fixture.connect() as sock:
+        assert is_closed(sock)
+
+
+def test_a_connection_that_waits_for_its_answer_is_not_idle():
+    with Fixture(max_idle_ms=50) as fixture, fixture.connect() as sock:
+        sock.sendall(frame(b"park"))
+        fixture.wait_until(lambda: fixture.dispatcher.parked)
+        sock.settimeout(1.5)
+        with pytest.raises(TimeoutError):
+            sock.recv(1)
+        fixture.call(lambda: fixture.dispatcher.parked[0].reply(b"at last"))
+        sock.settimeout(10)
+        assert receive(sock) == b"at last"
+
+
+def test_closing_sends_the_answers_that_are_on_their_way():
+    with Fixture() as fixture:
+        sock = fixture.connect()
+        sock.sendall(frame(b"x" * 1000))
+        assert receive(sock) == b"x" * 1000
+    assert is_closed(sock)
+    sock.close()
