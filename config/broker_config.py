@@ -70,6 +70,10 @@ class BrokerConfig(TypedAccess):
         """
         return BrokerConfig(self.static, dynamic_default=_usable(default), dynamic_broker=_usable(broker_specific))
 
+    def with_static(self, more: Mapping[str, StaticValue]) -> "BrokerConfig":
+        """The same with these static settings over the others; for a start, before there are dynamic ones."""
+        return BrokerConfig({**self.static, **more})
+
     def get(self, name: str) -> ConfigValue:
         """The parsed value in force. KeyError for a name the table does not have, ConfigError for a bad value."""
         try:
@@ -140,17 +144,8 @@ class BrokerConfig(TypedAccess):
             return {}
         return {listener.name: listener for listener in self._parse_listeners("advertised.listeners")}
 
-    def _text(self, name: str) -> str | None:
-        if name in self._dynamic_broker:
-            return self._dynamic_broker[name]
-        if name in self._dynamic_default:
-            return self._dynamic_default[name]
-        return self.static[name].text if name in self.static else None
-
-    def _parse_listeners(self, name: str) -> tuple[Listener, ...]:
-        return tuple(_parse_listener(name, entry, self._protocols()) for entry in self.list(name))
-
-    def _protocols(self) -> dict[str, str]:
+    @property
+    def security_protocols(self) -> dict[str, str]:
         """Security protocol by listener name."""
         name = "listener.security.protocol.map"
         text = self.str(name)
@@ -161,6 +156,16 @@ class BrokerConfig(TypedAccess):
                 raise invalid_value(name, text, "entries are written NAME:PROTOCOL, with commas between")
             protocols[listener.upper()] = protocol.upper()
         return protocols
+
+    def _text(self, name: str) -> str | None:
+        if name in self._dynamic_broker:
+            return self._dynamic_broker[name]
+        if name in self._dynamic_default:
+            return self._dynamic_default[name]
+        return self.static[name].text if name in self.static else None
+
+    def _parse_listeners(self, name: str) -> tuple[Listener, ...]:
+        return tuple(_parse_listener(name, entry, self.security_protocols) for entry in self.list(name))
 
 
 def _usable(dynamic: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,224 @@
+"""``moldau serve``: from the options to a checked configuration, and on to the server.
+
+The options are a table, of which both parsers are made: the small one here, which every ordinary start takes, and
+click's (``command``), which knows how to help and to complain. What the small one does not understand it leaves to
+click, so that there is one wording of usage errors.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import click
+
+    from ..config.broker_config import BrokerConfig, StaticValue
+
+DEFAULT_PORT: Final = 9092
+
+
+class Option(NamedTuple):
+    """An option of ``serve``; a flag when it has no ``metavar``, given any number of times when ``many``."""
+
+    name: str
+    metavar: str
+    help: str
+    many: bool = False
+    hidden: bool = False
+
+
+OPTIONS: Final = (
+    Option(
+        "--listen",
+        "[NAME://]HOST:PORT",
+        "Address to listen on; port 0 takes a free one. Can be given several times. Default: 127.0.0.1:9092, or what "
+        "`listeners` says.",
+        many=True,
+    ),
+    Option("--data-dir", "DIRECTORY", "Where the data is kept. Default: a folder for Moldau among your data."),
+    Option("--ephemeral", "", "Keep the data in a temporary directory that is removed when the server stops."),
+    Option(
+        "--durable", "", "Force every append to disk before it is acknowledged (sets log.flush.interval.messages=1)."
+    ),
+    Option("--config", "FILE", "Read settings from FILE, in the format of Kafka's server.properties."),
+    Option("--set", "KEY=VALUE", "Set one of Kafka's broker settings. Can be given several times.", many=True),
+    Option("--print-config", "", "Print every setting that is in force and where it comes from, and do not start."),
+    Option("--exit-with-stdin", "", "Stop when standard input is closed.", hidden=True),
+)
+
+EPILOG: Final = """\b
+Examples:
+  moldau serve
+  moldau serve --listen 0.0.0.0:9092 --data-dir /var/lib/moldau
+  moldau serve --listen 127.0.0.1:0 --ephemeral
+  moldau serve --config server.properties --set num.partitions=6
+
+Settings come from --config, then KAFKA_... environment variables as in Apache Kafka's Docker image
+(KAFKA_LOG_RETENTION_MS is log.retention.ms), then --set, then the other options; later ones win.
+When the server answers, a line on standard output begins `moldau is ready: HOST:PORT`. Ctrl-C or SIGTERM stops it.
+"""
+
+HELP: Final = "Start a server."
+
+# What the options said, by name: a list of values, empty for a flag.
+Options = Mapping[str, list[str]]
+
+
+def parse(arguments: Sequence[str]) -> dict[str, list[str]] | None:
+    """The options in ``arguments``; None when something in them is better explained by click."""
+    known = {option.name: option for option in OPTIONS}
+    parsed: dict[str, list[str]] = {}
+    remaining = list(arguments)
+    while remaining:
+        name, equals, value = remaining.pop(0).partition("=")
+        option = known.get(name)
+        if option is None or (option.name in parsed and not option.many):
+            return None
+        if not option.metavar:
+            if equals:
+                return None
+            parsed[name] = []
+            continue
+        if not equals:
+            if not remaining:
+                return None
+            value = remaining.pop(0)
+        parsed.setdefault(name, []).append(value)
+    return parsed
+
+
+def command() -> "click.Command":
+    """The same as a click command, for ``--help`` and for what ``parse`` does not understand."""
+    import click
+
+    def callback(**values: object) -> None:
+        options: dict[str, list[str]] = {}
+        for option in OPTIONS:
+            value = values[_parameter(option)]
+            if value:
+                given = value if isinstance(value, tuple) else (value,)
+                options[option.name] = [str(text) for text in given] if option.metavar else []
+        sys.exit(run(options))
+
+    parameters: list[click.Parameter] = [
+        click.Option(
+            [option.name, _parameter(option)],
+            metavar=option.metavar or None,
+            is_flag=not option.metavar,
+            multiple=option.many,
+            help=option.help,
+            hidden=option.hidden,
+        )
+        for option in OPTIONS
+    ]
+    return click.Command("serve", params=parameters, callback=callback, help=HELP, epilog=EPILOG)
+
+
+def _parameter(option: Option) -> str:
+    return option.name.removeprefix("--").replace("-", "_")
+
+
+def run(options: Options) -> int:
+    """Start the server that the options describe; returns its exit code when it has stopped."""
+    from ..config.checks import check_broker_config, warnings
+    from ..config.definition import ConfigError
+
+    try:
+        config = load_config(options, os.environ)
+        check_broker_config(config)
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            _say(line)
+        return 1
+    for line in warnings(config):
+        _say(line)
+    if "--print-config" in options:
+        return _print_config(config)
+    ephemeral = "--ephemeral" in options
+    if not ephemeral:
+        _say(f"data directory: {', '.join(config.log_dirs)}")
+    from ..server.main import run as run_server
+    from ..server.server import StartError
+
+    try:
+        return run_server(
+            config,
+            data_dir=None if ephemeral else Path(config.log_dirs[0]),
+            ephemeral=ephemeral,
+            exit_with_stdin="--exit-with-stdin" in options,
+        )
+    except StartError as error:
+        _say(str(error))
+        return 1
+
+
+def load_config(options: Options, environment: Mapping[str, str]) -> "BrokerConfig":
+    """All sources merged, the options last; raises ConfigError."""
+    from ..config.definition import ConfigError
+    from ..config.sources import StaticValue, load
+
+    if "--ephemeral" in options and "--data-dir" in options:
+        raise ConfigError("--ephemeral and --data-dir exclude each other: choose one")
+    command_line: dict[str, StaticValue] = {}
+    if "--data-dir" in options:
+        directory = Path(options["--data-dir"][0]).expanduser().absolute()
+        command_line["log.dirs"] = StaticValue(str(directory), "--data-dir")
+    if "--durable" in options:
+        command_line["log.flush.interval.messages"] = StaticValue("1", "--durable")
+    file = Path(options["--config"][0]).expanduser() if "--config" in options else None
+    config = load(file=file, environment=environment, overrides=options.get("--set", ()), command_line=command_line)
+    if "--listen" in options:
+        config = config.with_static(_listeners(options["--listen"], config.security_protocols))
+    if not config.log_dirs and "--ephemeral" not in options:
+        from .data_directory import default_data_directory
+
+        directory = default_data_directory(environment, sys.platform)
+        config = config.with_static({"log.dirs": StaticValue(str(directory), "default data directory")})
+    return config
+
+
+def _listeners(addresses: Sequence[str], protocols: Mapping[str, str]) -> dict[str, "StaticValue"]:
+    """``--listen`` as Kafka's settings. An address without a name gets one: PLAINTEXT, PLAINTEXT_2, ..."""
+    from ..config.sources import StaticValue
+
+    listeners = []
+    protocol_of = dict(protocols)
+    for number, address in enumerate(addresses, 1):
+        name, separator, host_and_port = address.rpartition("://")
+        if not separator:
+            name = "PLAINTEXT" if number == 1 else f"PLAINTEXT_{number}"
+        if host_and_port.isdigit():
+            host_and_port = f"127.0.0.1:{host_and_port}"
+        elif ":" not in host_and_port:
+            host_and_port = f"{host_and_port}:{DEFAULT_PORT}"
+        listeners.append(f"{name}://{host_and_port}")
+        protocol_of.setdefault(name.upper(), "PLAINTEXT")
+    protocol_map = ",".join(f"{name}:{protocol}" for name, protocol in protocol_of.items())
+    return {
+        "listeners": StaticValue(",".join(listeners), "--listen"),
+        "listener.security.protocol.map": StaticValue(protocol_map, "--listen"),
+    }
+
+
+def _print_config(config: "BrokerConfig") -> int:
+    from ..config import broker
+    from ..config.definition import format_value
+
+    for section in broker.SECTIONS:
+        print(f"\n## {section.title}\n")
+        for setting in section.settings:
+            if setting.internal:
+                continue
+            if config.origin(setting.name) != "default":
+                print(f"# {config.origin(setting.name)}")
+            value = config.get(setting.name)
+            text = "[hidden]" if setting.is_sensitive and value is not None else format_value(value)
+            # A setting without a value has no way to be written; "name=" would be an empty one.
+            print(f"# {setting.name} is not set" if text is None else f"{setting.name}={text}")
+    return 0
+
+
+def _say(line: str) -> None:
+    print(f"moldau: {line}", file=sys.stderr, flush=True)
