@@ -1,0 +1,120 @@
+# Moldau's two commands are `make run` and `make test`; the rest are their parts. Needs make and Python 3.11 or newer.
+# Each line of a recipe is a shell of its own, as the make of macOS (3.81) has it.
+
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+LISTEN ?= 127.0.0.1:9092
+
+# The Python that makes .venv: the first of these that is 3.11 or newer. `make run PYTHON=/path/to/python` names another.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; done)
+
+# What pyspark is tested with: the Kafka connector of exactly this version has to be on Maven.
+PYSPARK := pyspark==4.0.0
+
+##@ Use
+
+.PHONY: run
+run: $(VENV)/.installed ## Install into .venv and start the server on 127.0.0.1:9092 (LISTEN=HOST:PORT, ARGS=--ephemeral)
+	@printf '%s\n' '' \
+	  '  When the line "moldau is ready" appears, try in a second terminal:' '' \
+	  '    $(BIN)/moldau topics create hello --partitions 3' \
+	  '    echo "first words" | $(BIN)/moldau produce hello' \
+	  '    $(BIN)/moldau consume hello --from-beginning' '' \
+	  '  Any Kafka client works, with bootstrap server $(LISTEN). Ctrl-C stops the server.' ''
+	@exec $(BIN)/moldau serve --listen $(LISTEN) $(ARGS)
+
+.PHONY: install
+install: $(VENV)/.installed ## Make .venv with the moldau command in it
+
+##@ Test
+
+.PHONY: test
+test: lint types test-pythons test-wheel test-suite ## Install what the tests need and run everything that CI runs
+
+.PHONY: lint
+lint: $(VENV)/.installed-test ## Style, formatting, import directions
+	@echo "== lint"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+
+# mypy wants the package in a folder of its own name, and a clone can be called anything.
+.PHONY: types
+types: $(VENV)/.installed-test ## mypy in strict mode
+	@echo "== types"
+	@mkdir -p $(VENV)/types
+	@ln -sfn "$(CURDIR)" $(VENV)/types/moldau
+	@cd $(VENV)/types && MYPYPATH=. ../bin/mypy --config-file moldau/pyproject.toml \
+	  --cache-dir "$(CURDIR)/.mypy_cache" -p moldau
+
+.PHONY: test-pythons
+test-pythons: $(VENV)/.installed-test ## The quick tests on the other Pythons that are installed
+	@echo "== the quick tests on other Pythons"
+	@$(BIN)/tox run -q --skip-missing-interpreters true -e py312,py313
+
+.PHONY: test-wheel
+test-wheel: $(VENV)/.installed-test ## The quick tests against the built wheel, installed elsewhere
+	@echo "== the quick tests against the wheel"
+	@$(BIN)/tox run -q -e wheel
+
+# The last part of `make test`, so that its last line is pytest's summary. Spark is 450 MB: only where there is Java.
+.PHONY: test-suite
+test-suite: $(VENV)/.installed-test ## The whole suite, with every client, and Spark where there is Java
+	@echo "== the whole suite"
+	@if command -v java >/dev/null && ! $(BIN)/python -c 'import pyspark' 2>/dev/null; then \
+	  echo "installing $(PYSPARK)"; $(BIN)/python -m pip install -q --disable-pip-version-check $(PYSPARK); fi
+	@$(BIN)/pytest $(PYTEST_ARGS)
+
+.PHONY: test-quick
+test-quick: $(VENV)/.installed-test ## What to run while working: no other program than Python, nothing slow
+	@$(BIN)/pytest -m "not slow" tests $(PYTEST_ARGS)
+
+.PHONY: test-apache
+test-apache: $(VENV)/.installed-test ## The clients' and Spark's tests against Apache Kafka 4.3.1 (Java, Maven)
+	@$(BIN)/tox run -q -e apache
+
+##@ Care
+
+.PHONY: format
+format: $(VENV)/.installed-test ## Format the code and sort the imports
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+.PHONY: wheel
+wheel: $(VENV)/.installed-test ## Build the wheel into dist/
+	@$(BIN)/python -m build --wheel --outdir dist .
+
+.PHONY: clean
+clean: ## Remove .venv, caches and builds
+	rm -rf $(VENV) .tox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 } \
+	  END { print "" }' $(MAKEFILE_LIST)
+
+# -- .venv --
+
+$(VENV)/bin/python:
+	@if [ -z "$(PYTHON)" ]; then \
+	  echo "Moldau needs Python 3.11 or newer; there is none on the PATH. Name one: make run PYTHON=/path/to/python" >&2; \
+	  exit 1; fi
+	@echo "== making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "$(PYTHON) cannot make a virtual environment (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo "== installing moldau into $(VENV)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
+	@echo "== installing moldau and what its tests need into $(VENV)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]'
+	@touch $@ $(VENV)/.installed
