@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Protocol
 
 import pytest
+
+from moldau.compat_tests.servers import Server, start_server
 
 SKIP_PREFIX = "Skipped: needs "
 
@@ -28,30 +29,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("bootstrap_server") and config.getoption("apache"):
         raise pytest.UsageError("--bootstrap-server and --apache name two different servers: give one of them")
-
-
-class Server(Protocol):
-    """A server under test that we started: ``moldau.testing.Broker`` and Apache Kafka's twin of it."""
-
-    @property
-    def bootstrap_servers(self) -> str: ...
-
-    def start(self) -> object: ...
-
-    def restart(self) -> None: ...
-
-    def kill(self) -> None: ...
+    config.addinivalue_line("markers", "slow: takes more than ten seconds; once, on the oldest Python, is enough")
 
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """The server under test, started for the session; with ``--bootstrap-server`` a skip, as that one is not ours."""
-    from moldau.compat_tests.apache import ApacheKafka
-    from moldau.testing import Broker
-
     if request.config.getoption("bootstrap_server"):
-        pytest.skip("restarts the server, which --bootstrap-server does not allow")
-    with ApacheKafka() if request.config.getoption("apache") else Broker() as started:
+        pytest.skip("stops or restarts the server, and the one of --bootstrap-server is somebody else's")
+    with start_server(apache=request.config.getoption("apache"), config={}) as started:
         yield started
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from moldau.conftest import Server
+    from moldau.compat_tests.servers import Server
 
     from .conftest import MakeTopic
 

@@ -203,6 +203,11 @@ def config_text(value: ConfigValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """``environment`` without ``KAFKA_...``, which the server would take for its settings and tests for their clients'."""
+    return {name: value for name, value in environment.items() if not name.startswith("KAFKA_")}
+
+
 class _ServerProcess:
     """One run of the server: the child, its two pipes, and its log file."""
 
@@ -212,7 +217,12 @@ class _ServerProcess:
         with log_path.open("ab") as log:
             # A session of its own keeps Ctrl-C in the terminal from reaching the server before the test has ended.
             self._child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                env=server_environment(os.environ),
             )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         assert self._child.stdout is not None

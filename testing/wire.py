@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from ..protocol.api import ApiKey, request_header_version, response_class, response_header_version
-from ..protocol.codec import decode, decode_at, encode
+from ..protocol.codec import decode_at, encode
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.api_versions import ApiVersionsRequest
 from ..protocol.messages.headers import RequestHeader, ResponseHeader
@@ -80,14 +80,17 @@ class WireClient:
         return correlation_id
 
     def receive(self) -> Any:
-        """The response to the oldest request that has none yet."""
+        """The response to the oldest request that has none yet; it has to use up its frame."""
         expected = self._expected.popleft()
         frame = self.receive_frame()
         header_version = response_header_version(expected.api_key, expected.version)
         header, offset = decode_at(ResponseHeader, frame, header_version, 0)
         if header.correlation_id != expected.correlation_id:
             raise ConnectionError(f"an answer to request {header.correlation_id} instead of {expected.correlation_id}")
-        return decode(response_class(expected.api_key), frame, expected.version, offset)
+        response, end = decode_at(response_class(expected.api_key), frame, expected.version, offset)
+        if end != len(frame):
+            raise ConnectionError(f"{len(frame) - end} bytes too many at the end of {type(response).__name__}")
+        return response
 
     def highest_version(self, request: Request) -> int:
         """The highest version of ``request`` that the server advertises and this package has, unstable ones left
