@@ -21,13 +21,15 @@ ONE_BYTE: Final = [bytes((value,)) for value in range(256)]
 def varint_tail(buf: bytes, pos: int, first: int) -> tuple[int, int]:
     """The unsigned varint whose first byte `first` (above 127) was read and whose next is at `pos`; and its end."""
     value = first & 0x7F
-    for shift in (7, 14, 21, 28):
+    for shift in (7, 14, 21):
         byte = buf[pos]
         pos += 1
         if byte < 0x80:
             return value | byte << shift, pos
         value |= (byte & 0x7F) << shift
-    raise MalformedMessage("a varint of more than five bytes", pos)
+    if buf[pos] > 7:
+        raise MalformedMessage("a varint above 2147483647", pos)
+    return value | buf[pos] << 28, pos + 1
 
 
 def read_unknown_tags(buf: bytes, pos: int, count: int) -> tuple[dict[int, bytes], int]:

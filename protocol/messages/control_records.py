@@ -3,8 +3,8 @@
 A control batch has the control bit in its attributes, and holds one record or a few. The key of each is two int16, the
 key's version and the record's type: ControlRecordTypeSchema with its version before it. The value is one of the
 messages below. That of a transaction's marker has its version before it, too; raft's messages have none, and say in
-their first field by which version they were written. Consumers skip control batches; ABORT and COMMIT end transactions (KIP-98),
-the others are raft's (KIP-595, KIP-630, KIP-853).
+their first field by which version they were written. Consumers skip control batches; ABORT and COMMIT end transactions
+(KIP-98), the others are raft's (KIP-595, KIP-630, KIP-853).
 """
 
 from enum import IntEnum

@@ -1,0 +1,164 @@
+"""Every message in every version against Apache Kafka's own classes.
+
+`java/MessageOracle.java` decodes what we encoded, encodes it again, and says in JSON what it understood; and it encodes
+the message from JSON that we wrote. The bytes must be ours in both cases, and the JSON must be ours: bytes alone would
+not show two neighbours of one type that changed places.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moldau.compat_tests.requirements import require_program
+from moldau.metadata.records import RECORD_TYPES, decode_record, encode_record
+from moldau.protocol.api import message_classes
+from moldau.protocol.codec import decode_at, encode
+from moldau.protocol.samples import Samples
+from moldau.protocol.schema import Field, Message, Struct
+from moldau.protocol.uuid import uuid_to_str
+
+MESSAGES = [cls for cls in message_classes() if cls.VERSIONS]
+METADATA_RECORDS = list(RECORD_TYPES.values())
+SAMPLES_OF_EACH = 6
+
+SOURCE = Path(__file__).parent / "java" / "MessageOracle.java"
+JVM_OPTIONS = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+
+class Oracle:
+    """Apache Kafka's classes in one JVM, which is asked and answers through pipes."""
+
+    def __init__(self, java: str, class_path: str) -> None:
+        command = [java, *JVM_OPTIONS, "-cp", class_path, "MessageOracle"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+        assert self._process.returncode == 0
+
+    def ask(self, name: str, version: int, data: bytes, json_text: bytes = b"") -> tuple[bytes, bytes, bytes]:
+        """What the oracle encoded from `data`, its JSON of it, and what it encoded from our JSON."""
+        assert self._process.stdin
+        class_name = name.encode()
+        self._process.stdin.write(
+            struct.pack(">H", len(class_name))
+            + class_name
+            + struct.pack(">hi", version, len(data))
+            + data
+            + struct.pack(">i", len(json_text))
+            + json_text
+        )
+        self._process.stdin.flush()
+        if self._read(1) != b"\0":
+            raise AssertionError(f"{name} v{version}: {self._read_blob().decode()}")
+        return self._read_blob(), self._read_blob(), self._read_blob()
+
+    def _read_blob(self) -> bytes:
+        (length,) = struct.unpack(">i", self._read(4))
+        return self._read(length)
+
+    def _read(self, size: int) -> bytes:
+        assert self._process.stdout
+        data = self._process.stdout.read(size)
+        assert len(data) == size, "the JVM ended"
+        return data
+
+
+@pytest.fixture(scope="module")
+def oracle(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
+    classes = tmp_path_factory.mktemp("classes")
+    javac = [require_program("javac"), "-cp", f"{kafka_jars}/*", "-d", str(classes), str(SOURCE)]
+    subprocess.run(javac, check=True, timeout=120)
+    oracle = Oracle(require_program("java"), f"{classes}:{kafka_jars}/*")
+    yield oracle
+    oracle.close()
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+def test_message(cls: type[Message], oracle: Oracle, kafka_messages: dict[str, Any]) -> None:
+    fact = kafka_messages[cls.__name__]
+    suffix = "" if fact["type"] == "data" else "Data"
+    compare(oracle, cls, f"org.apache.kafka.common.message.{cls.__name__}{suffix}", fact)
+
+
+@pytest.mark.parametrize("cls", METADATA_RECORDS, ids=lambda cls: cls.__name__)
+def test_metadata_record(cls: type[Message], oracle: Oracle, kafka_metadata_records: dict[str, Any]) -> None:
+    compare(oracle, cls, f"org.apache.kafka.common.metadata.{cls.__name__}", kafka_metadata_records[cls.__name__])
+
+
+@pytest.mark.parametrize("cls", METADATA_RECORDS, ids=lambda cls: cls.__name__)
+def test_frame_of_metadata_record(cls: type[Any], oracle: Oracle) -> None:
+    samples = Samples(seed=cls.API_KEY)
+    for version in cls.VERSIONS:
+        record = samples.message(cls, version)
+        frame = encode_record(record, version)
+        assert oracle.ask("frame", 0, frame)[0] == frame
+        assert decode_record(frame) == (record, version)
+
+
+def compare(oracle: Oracle, cls: type[Message], class_name: str, fact: dict[str, Any]) -> None:
+    naming = Naming(fact)
+    for version in cls.VERSIONS:
+        for seed in range(SAMPLES_OF_EACH):
+            # The first has every null that it can have, the second none.
+            nulls = {0: 1.0, 1: 0.0}.get(seed, 0.3)
+            message = Samples(seed, null_probability=nulls, tag_probability=0).message(cls, version)
+            ours = encode(message, version)
+            document = naming.document(message, version)
+            again, theirs, from_json = oracle.ask(class_name, version, ours, json.dumps(document).encode())
+            assert again == ours, f"{cls.__name__} v{version}: {message}"
+            assert from_json == ours, f"{cls.__name__} v{version}: {message}"
+            assert json.loads(theirs) == naming.document(message, version, records_as_size=True)
+            assert decode_at(cls, from_json, version, 0) == (message, len(ours))
+        # JSON knows no unknown tagged fields, bytes do.
+        message = Samples(seed=99, tag_probability=1).message(cls, version)
+        ours = encode(message, version)
+        assert oracle.ask(class_name, version, ours)[0] == ours, f"{cls.__name__} v{version}: {message}"
+
+
+class Naming:
+    """Writes our messages as Apache Kafka's JSON converters do, with the names of the schemas."""
+
+    def __init__(self, fact: dict[str, Any]) -> None:
+        self.fact = fact
+        self.common = {struct["name"]: struct for struct in fact.get("commonStructs", [])}
+
+    def document(self, message: Message, version: int, records_as_size: bool = False) -> dict[str, Any]:
+        return self._struct(message, version, self.fact.get("fields", []), records_as_size)
+
+    def _struct(self, value: Struct, version: int, facts: list[dict[str, Any]], records_as_size: bool) -> Any:
+        document = {}
+        for field, fact in zip(value.FIELDS, facts, strict=True):
+            content = getattr(value, field.name)
+            if version not in field.versions or (field.tag is not None and content == field.make_default()):
+                continue
+            key = fact["name"][0].lower() + fact["name"][1:]
+            if field.type == "records" and records_as_size and content is not None:
+                document[f"{key}SizeInBytes"] = len(content)
+            elif content is None:
+                document[key] = None
+            elif field.is_array:
+                document[key] = [self._value(field, item, version, fact, records_as_size) for item in content]
+            else:
+                document[key] = self._value(field, content, version, fact, records_as_size)
+        return document
+
+    def _value(self, field: Field, value: Any, version: int, fact: dict[str, Any], records_as_size: bool) -> Any:
+        if field.struct is not None:
+            inner = fact.get("fields") or self.common[fact["type"].removeprefix("[]")]["fields"]
+            return self._struct(value, version, inner, records_as_size)
+        if field.type == "uuid":
+            return uuid_to_str(value)
+        if field.type in ("bytes", "records"):
+            return base64.b64encode(value).decode()
+        return value
