@@ -204,7 +204,7 @@ def config_text(value: ConfigValue) -> str:
 
 
 def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """``environment`` without ``KAFKA_...``, which the server would take for its settings and tests for their clients'."""
+    """``environment`` without ``KAFKA_...``: tests mean their clients by it, the server would take it for settings."""
     return {name: value for name, value in environment.items() if not name.startswith("KAFKA_")}
 
 
