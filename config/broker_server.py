@@ -38,8 +38,9 @@ SECTIONS: Final = (
             kafka_default=None,
         ),
         Setting(
-            "broker.id", INT, -1, None, HIGH,
-            "Older name of `node.id`.",
+            "broker.id", INT, 1, None, HIGH,
+            "Older name of `node.id`; whichever is given stands for both.",
+            kafka_default=-1,
         ),
         Setting(
             "process.roles", LIST, ("broker", "controller"), list_of("broker", "controller", empty_allowed=False), HIGH,

@@ -1,0 +1,208 @@
+"""What is in force for a broker: precedence, synonyms, listeners, and what refuses a start."""
+
+import pytest
+
+from moldau.config.broker_config import BrokerConfig, Listener, StaticValue
+from moldau.config.checks import check_broker_config, warnings
+from moldau.config.definition import ConfigError, ConfigSource
+
+
+def config_of(**settings: str) -> BrokerConfig:
+    """``config_of(num_partitions="3")``: an underscore stands for a dot."""
+    return BrokerConfig({name.replace("_", "."): StaticValue(text, "--set") for name, text in settings.items()})
+
+
+def refusal(**settings: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        check_broker_config(config_of(**settings))
+    return str(refused.value)
+
+
+def test_defaults_may_start_and_warn_of_nothing() -> None:
+    check_broker_config(BrokerConfig())
+    assert warnings(BrokerConfig()) == []
+
+
+def test_value_has_the_type_of_its_setting() -> None:
+    config = config_of(num_partitions="3", log_cleaner_min_cleanable_ratio="0.25", broker_rack="r")
+    assert config.int("num.partitions") == 3
+    assert config.float("log.cleaner.min.cleanable.ratio") == 0.25
+    assert config.bool("auto.create.topics.enable") is True
+    assert config.str("log.message.timestamp.type") == "CreateTime"
+    assert config.optional_str("broker.rack") == "r"
+    assert config.optional_str("replica.selector.class") is None
+    assert config.optional_int("log.retention.ms") is None
+    assert config.list("process.roles") == ("broker", "controller")
+
+
+def test_unknown_name_is_a_mistake_in_the_code() -> None:
+    with pytest.raises(KeyError):
+        BrokerConfig().get("num.partition")
+
+
+def test_dynamic_settings_win_and_those_of_the_broker_first() -> None:
+    static = config_of(message_max_bytes="2000", log_retention_bytes="2000", num_network_threads="5")
+    config = static.with_dynamic(
+        default={"message.max.bytes": "3000", "log.retention.bytes": "3000"},
+        broker_specific={"message.max.bytes": "4000"},
+    )
+    assert config.int("message.max.bytes") == 4000
+    assert config.int("log.retention.bytes") == 3000
+    assert config.int("num.network.threads") == 5
+    assert config.origin("message.max.bytes") == "dynamic, this broker"
+    assert config.origin("log.retention.bytes") == "dynamic, all brokers"
+    assert static.int("message.max.bytes") == 2000
+
+
+def test_dynamic_settings_that_cannot_be_used_are_left_out() -> None:
+    config = config_of(num_partitions="2").with_dynamic(
+        default={"num.partitions": "5", "message.max.bytes": "many", "of.another.version": "1"}, broker_specific={}
+    )
+    assert config.int("num.partitions") == 2
+    assert config.int("message.max.bytes") == 1_048_588
+    assert config.written(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG) == {}
+
+
+def test_written_values_are_told_by_source() -> None:
+    config = config_of(num_partitions=" 3").with_dynamic(
+        default={"message.max.bytes": "3000"}, broker_specific={"message.max.bytes": "4000"}
+    )
+    assert config.written(ConfigSource.STATIC_BROKER_CONFIG) == {"num.partitions": " 3"}
+    assert config.written(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG) == {"message.max.bytes": "3000"}
+    assert config.written(ConfigSource.DYNAMIC_BROKER_CONFIG) == {"message.max.bytes": "4000"}
+    defaults = config.written(ConfigSource.DEFAULT_CONFIG)
+    assert defaults["log.retention.hours"] == "168"
+    assert "log.retention.ms" not in defaults
+
+
+@pytest.mark.parametrize("name", ["node_id", "broker_id"])
+def test_node_and_broker_id_are_one(name: str) -> None:
+    config = config_of(**{name: "7"})
+    assert (config.node_id, config.int("broker.id")) == (7, 7)
+
+
+@pytest.mark.parametrize(
+    ("settings", "retention_ms"),
+    [
+        ({}, 604_800_000),
+        ({"log_retention_hours": "1"}, 3_600_000),
+        ({"log_retention_hours": "1", "log_retention_minutes": "1"}, 60_000),
+        ({"log_retention_hours": "1", "log_retention_minutes": "1", "log_retention_ms": "1"}, 1),
+        ({"log_retention_hours": "-1"}, -1),
+        ({"log_retention_ms": "-5"}, -1),
+    ],
+)
+def test_topic_default_comes_from_the_first_unit_that_is_set(settings: dict[str, str], retention_ms: int) -> None:
+    assert config_of(**settings).topic_defaults()["retention.ms"] == retention_ms
+
+
+def test_topic_defaults_come_from_the_broker() -> None:
+    defaults = config_of(
+        log_segment_bytes="2000000", log_roll_hours="2", log_flush_scheduler_interval_ms="9", message_max_bytes="77"
+    ).topic_defaults()
+    assert defaults["segment.bytes"] == 2_000_000
+    assert defaults["segment.ms"] == 7_200_000
+    assert defaults["flush.ms"] == 9
+    assert defaults["max.message.bytes"] == 77
+    assert defaults["remote.storage.enable"] is False
+
+
+def test_listeners_are_read_with_their_protocols() -> None:
+    config = config_of(
+        listeners="PLAINTEXT://:9092,inside://[::1]:0, CONTROLLER://:9093",
+        advertised_listeners="INSIDE://host:19092",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,Inside:plaintext,CONTROLLER:PLAINTEXT",
+    )
+    check_broker_config(config)
+    assert config.listeners == (
+        Listener("PLAINTEXT", "", 9092, "PLAINTEXT"),
+        Listener("INSIDE", "::1", 0, "PLAINTEXT"),
+    )
+    assert [str(listener) for listener in config.listeners] == ["PLAINTEXT://:9092", "INSIDE://[::1]:0"]
+    assert config.advertised_listeners == {"INSIDE": Listener("INSIDE", "host", 19092, "PLAINTEXT")}
+
+
+def test_default_listener_is_the_local_machine() -> None:
+    assert BrokerConfig().listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
+    assert BrokerConfig().advertised_listeners == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"listeners": "127.0.0.1:9092"}, "a listener is written NAME://host:port"),
+        ({"listeners": "PLAINTEXT://127.0.0.1"}, "a listener is written NAME://host:port"),
+        ({"listeners": "PLAINTEXT://h:70000"}, "a listener is written NAME://host:port"),
+        ({"listeners": "PLAINTEXT://h:-1"}, "a listener is written NAME://host:port"),
+        ({"listeners": "PLAINTEXT://::1:9092"}, "an IPv6 address is written in brackets"),
+        ({"listeners": "INSIDE://h:9092"}, "listener.security.protocol.map has no protocol for INSIDE"),
+        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "a name of its own"),
+        (
+            {
+                "listeners": "PLAINTEXT://a:1,B://a:1",
+                "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT",
+            },
+            "an address of its own",
+        ),
+        ({"listeners": "SSL://a:1"}, "SSL uses SSL, and only PLAINTEXT is supported yet"),
+        (
+            {"listeners": "CONTROLLER://a:1", "listener_security_protocol_map": "CONTROLLER:PLAINTEXT"},
+            "none of them is for clients",
+        ),
+        ({"listener_security_protocol_map": "PLAINTEXT"}, "entries are written NAME:PROTOCOL"),
+        ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"}, "clients cannot connect to PLAINTEXT://0.0.0.0:1"),
+        ({"advertised_listeners": "SSL://a:1"}, "there is no listener called SSL"),
+    ],
+)
+def test_listeners_that_cannot_work_refuse_the_start(settings: dict[str, str], words: str) -> None:
+    assert words in refusal(**settings)
+
+
+def test_same_port_on_two_addresses_is_two_listeners() -> None:
+    check_broker_config(
+        config_of(
+            listeners="PLAINTEXT://127.0.0.1:9092,B://10.0.0.1:9092",
+            listener_security_protocol_map="PLAINTEXT:PLAINTEXT,B:PLAINTEXT",
+        )
+    )
+
+
+def test_every_wrong_value_is_named_with_value_rule_and_origin() -> None:
+    assert refusal(log_segment_bytes="1", num_partitions="x", queued_max_requests="5").splitlines() == [
+        "Invalid value 1 for configuration log.segment.bytes: Value must be at least 1048576 (from --set)",
+        "Invalid value x for configuration num.partitions: Not a number of type INT (from --set)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"group_min_session_timeout_ms": "2000000"}, "no more than group.max.session.timeout.ms (1800000)"),
+        ({"log_cleaner_min_compaction_lag_ms": "5", "log_cleaner_max_compaction_lag_ms": "4"}, "(4)"),
+        ({"node_id": "1", "broker_id": "2"}, "node.id is 1"),
+        ({"queued_max_request_bytes": "1000"}, "at least socket.request.max.bytes (104857600)"),
+        ({"process_roles": "broker"}, "broker and controller in one process"),
+        ({"authorizer_class_name": "org.apache.kafka.Authorizer"}, "no authorization yet"),
+    ],
+)
+def test_settings_that_cannot_work_together_refuse_the_start(settings: dict[str, str], words: str) -> None:
+    assert words in refusal(**settings)
+
+
+def test_request_bytes_may_be_unlimited() -> None:
+    check_broker_config(config_of(queued_max_request_bytes="-1"))
+
+
+def test_unknown_settings_are_listed_in_one_line() -> None:
+    config = config_of(zookeeper_connect="h", my_plugin="1", listener_name_x_ssl_keystore_type="PEM")
+    check_broker_config(config)
+    assert warnings(config) == ["unknown settings, ignored: my.plugin, zookeeper.connect"]
+
+
+def test_settings_without_effect_are_listed_unless_they_say_the_default() -> None:
+    config = config_of(num_io_threads="16", num_network_threads="3", offsets_topic_replication_factor="3")
+    assert warnings(config) == ["settings that have no effect yet: num.io.threads"]
+
+
+def test_password_is_never_in_an_error() -> None:
+    assert "hunter2" not in refusal(ssl_key_password="hunter2", num_partitions="0")
