@@ -85,6 +85,7 @@ format: $(VENV)/.installed-test ## Format the code and sort the imports
 
 .PHONY: wheel
 wheel: $(VENV)/.installed-test ## Build the wheel into dist/
+	@rm -rf build
 	@$(BIN)/python -m build --wheel --outdir dist .
 
 .PHONY: clean
