@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from .compiler import Decoder, Encoder, compile_decoder, compile_encoder
+from .explain import explain
 from .schema import Message
 
 M = TypeVar("M", bound=Message)
@@ -67,7 +68,10 @@ def encode(message: Message, version: int) -> bytes:
     """
     parts: list[Any] = []
     encoder(type(message), version)(message, parts)
-    return b"".join(parts)
+    try:
+        return b"".join(parts)
+    except TypeError as error:
+        raise explain(type(message), version, message, error) from error
 
 
 def encode_parts(message: Message, version: int, parts: list[Any]) -> None:

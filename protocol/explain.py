@@ -69,7 +69,10 @@ def _search_value(field: Field, version: int, value: Any, path: str) -> str | No
     if field.type == "uuid":
         good = isinstance(value, bytes | bytearray | memoryview) and len(value) == 16
         return None if good else f"{path} is {_show(value)}, which are not the 16 bytes of a uuid"
-    if field.type in ("bytes", "records"):
+    if field.type == "bytes":
+        good = isinstance(value, bytes | bytearray | memoryview)
+        return None if good else f"{path} is {_show(value)}, which are no bytes"
+    if field.type == "records":
         return None if hasattr(value, "__len__") else f"{path} is {_show(value)}, which holds no bytes"
     if field.type == "float64":
         return None if isinstance(value, int | float) else f"{path} is {_show(value)}, which is no number"

@@ -71,7 +71,7 @@ def check_count(field: str, count: int, element_size: int, buf: bytes, pos: int)
 
 
 def past_the_end(buf: bytes, pos: int, end: int) -> MalformedMessage:
-    return MalformedMessage(f"a length reaches to {end}, past the end of the frame at {len(buf)}", pos)
+    return MalformedMessage(f"a length reaches to {end}, past the end of the frame at {len(buf)}", min(pos, len(buf)))
 
 
 def null_field(field: str, pos: int) -> MalformedMessage:

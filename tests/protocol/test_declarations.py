@@ -37,7 +37,7 @@ def test_metadata_record(name: str, kafka_metadata_records: dict[str, Any]) -> N
 @pytest.mark.parametrize("api_key", list(ApiKey))
 def test_api_key_names_the_request_of_that_key(api_key: ApiKey) -> None:
     cls = request_class(api_key)
-    assert cls.API_KEY == api_key
+    assert api_key == cls.API_KEY
     assert cls.__name__ == f"{api_key.message_name}Request"
 
 
@@ -48,7 +48,7 @@ def compare_message(cls: type[Message], fact: dict[str, Any]) -> None:
     assert cls.STABLE_VERSIONS.highest == cls.VERSIONS.highest - int(unstable)
     assert getattr(cls, "API_KEY", None) == fact.get("apiKey")
     if issubclass(cls, Request):
-        assert cls.LISTENERS == tuple(fact.get("listeners", ()))
+        assert tuple(fact.get("listeners", ())) == cls.LISTENERS
     common = {struct["name"]: struct for struct in fact.get("commonStructs", [])}
     compare_fields(cls, fact.get("fields", []), common, cls.VERSIONS)
 
