@@ -1,0 +1,232 @@
+"""Finding the connector and refusing what does not match, before any JVM; folders and scripts stand in for both."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from moldau.spark_integration.connector import (
+    SparkInstallation,
+    SparkUnavailableError,
+    check_java,
+    find_java,
+    find_spark,
+    java_version,
+    offline_jars,
+)
+from moldau.spark_integration.options import kafka_options
+from moldau.spark_integration.session import connector_settings
+
+
+def make_spark(home: Path, spark_version: str, scala_version: str) -> SparkInstallation:
+    (home / "jars").mkdir(parents=True)
+    for name in ("core", "sql", "sql-api"):
+        (home / "jars" / f"spark-{name}_{scala_version}-{spark_version}.jar").touch()
+    return SparkInstallation(home, spark_version, scala_version)
+
+
+def make_java(home: Path, says: str, exit_code: int = 0) -> Path:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{says}\nEND\nexit {exit_code}\n")
+    java.chmod(0o755)
+    return java
+
+
+OPENJDK_17 = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6)'
+OPENJDK_8 = 'openjdk version "1.8.0_442"'
+
+
+@pytest.fixture
+def pyspark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A pyspark 4.0.0 to be found, in a folder without any Spark."""
+    package = tmp_path / "site-packages" / "pyspark"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    information = package.with_name("pyspark-4.0.0.dist-info")
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: pyspark\nVersion: 4.0.0\n")
+    monkeypatch.setattr("sys.path", [str(package.parent)])
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    return package
+
+
+@pytest.mark.parametrize(
+    ("spark_version", "scala_version", "coordinates"),
+    [
+        ("4.0.0", "2.13", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"),
+        ("3.5.7", "2.12", "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7"),
+        ("4.1.0-SNAPSHOT", "2.13", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.0-SNAPSHOT"),
+    ],
+)
+def test_the_connector_is_that_of_spark_and_scala(
+    tmp_path: Path, spark_version: str, scala_version: str, coordinates: str
+) -> None:
+    assert make_spark(tmp_path, spark_version, scala_version).connector_coordinates == coordinates
+
+
+def test_spark_is_the_one_inside_pyspark(pyspark: Path) -> None:
+    expected = make_spark(pyspark, "4.0.0", "2.13")
+
+    assert find_spark({}) == expected
+
+
+def test_spark_home_comes_before_pyspark(pyspark: Path, tmp_path: Path) -> None:
+    make_spark(pyspark, "4.0.0", "2.13")
+    elsewhere = make_spark(tmp_path / "opt", "4.0.0", "2.13")
+
+    assert find_spark({"SPARK_HOME": str(elsewhere.home)}) == elsewhere
+
+
+def test_spark_home_of_another_version_is_refused(pyspark: Path, tmp_path: Path) -> None:
+    elsewhere = make_spark(tmp_path / "opt", "3.5.7", "2.12")
+
+    with pytest.raises(SparkUnavailableError, match=r"pyspark is 4\.0\.0, but SPARK_HOME=.* holds Spark 3\.5\.7"):
+        find_spark({"SPARK_HOME": str(elsewhere.home)})
+
+
+def test_a_pyspark_without_spark_is_refused(pyspark: Path) -> None:
+    with pytest.raises(SparkUnavailableError, match="Spark Connect client"):
+        find_spark({})
+
+
+def test_no_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [])
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+
+    with pytest.raises(SparkUnavailableError, match=r"pip install 'moldau\[spark\]'"):
+        find_spark({})
+
+
+@pytest.mark.parametrize(("says", "version"), [(OPENJDK_17, 17), (OPENJDK_8, 8), ('java version "21" 2023-09-19', 21)])
+def test_java_says_its_version(tmp_path: Path, says: str, version: int) -> None:
+    assert java_version(make_java(tmp_path, says)) == version
+
+
+def test_a_java_that_is_none_is_refused(tmp_path: Path) -> None:
+    java = make_java(tmp_path, "Unable to locate a Java Runtime.", exit_code=1)
+
+    with pytest.raises(SparkUnavailableError, match="Unable to locate a Java Runtime"):
+        java_version(java)
+
+
+def test_spark_4_refuses_java_8_and_spark_3_takes_it(tmp_path: Path) -> None:
+    make_java(tmp_path / "jdk8", OPENJDK_8)
+    environment = {"JAVA_HOME": str(tmp_path / "jdk8")}
+
+    check_java(make_spark(tmp_path / "3", "3.5.7", "2.12"), environment)
+    with pytest.raises(SparkUnavailableError, match=r"Spark 4\.0\.0 needs Java 17 or newer, and .* is Java 8"):
+        check_java(make_spark(tmp_path / "4", "4.0.0", "2.13"), environment)
+
+
+def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
+    at_home, on_path = make_java(tmp_path / "home", OPENJDK_17), make_java(tmp_path / "path", OPENJDK_8)
+
+    assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(on_path.parent)}) == at_home
+    assert find_java({"PATH": str(on_path.parent)}) == on_path
+
+
+def test_no_java_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SparkUnavailableError, match="there is none on the PATH"):
+        find_java({"PATH": str(tmp_path)})
+    with pytest.raises(SparkUnavailableError, match=r"JAVA_HOME=.* has no bin/java"):
+        find_java({"JAVA_HOME": str(tmp_path)})
+
+
+def make_connector(folder: Path, prefix: str = "") -> set[Path]:
+    """The four jars of Spark 4.0.0's connector, with the prefixes that Spark's cache gives them or without."""
+    folder.mkdir(exist_ok=True)
+    names = (
+        "spark-sql-kafka-0-10_2.13-4.0.0.jar",
+        "spark-token-provider-kafka-0-10_2.13-4.0.0.jar",
+        "kafka-clients-3.9.0.jar",
+        "commons-pool2-2.12.0.jar",
+    )
+    for name in names:
+        (folder / f"{prefix}{name}").touch()
+    return {folder / f"{prefix}{name}" for name in names}
+
+
+@pytest.mark.parametrize("prefix", ["", "org.apache_"])
+def test_offline_jars_are_found(tmp_path: Path, prefix: str) -> None:
+    spark = make_spark(tmp_path / "spark", "4.0.0", "2.13")
+
+    jars = make_connector(tmp_path / "jars", prefix)
+
+    assert set(offline_jars(spark, tmp_path / "jars")) == jars
+
+
+def test_offline_jars_of_another_spark_are_refused_by_name(tmp_path: Path) -> None:
+    spark = make_spark(tmp_path / "spark", "4.0.1", "2.13")
+    make_connector(tmp_path / "jars")
+
+    with pytest.raises(SparkUnavailableError) as refusal:
+        offline_jars(spark, tmp_path / "jars")
+
+    assert "no *spark-sql-kafka-0-10_2.13-4.0.1.jar" in str(refusal.value)
+    assert "kafka-clients" not in str(refusal.value)
+
+
+def test_settings_name_the_package_beside_the_users_own(tmp_path: Path) -> None:
+    spark = make_spark(tmp_path, "4.0.0", "2.13")
+
+    settings = connector_settings(spark, {"spark.jars.packages": "a:b:1", "spark.master": "local[2]"}, None)
+
+    assert settings == {
+        "spark.master": "local[2]",
+        "spark.jars.packages": f"a:b:1,{spark.connector_coordinates}",
+    }
+
+
+def test_settings_name_offline_jars_beside_the_users_own(tmp_path: Path) -> None:
+    spark = make_spark(tmp_path / "spark", "4.0.0", "2.13")
+    jars = make_connector(tmp_path / "jars")
+
+    settings = connector_settings(spark, {"spark.jars": "/mine.jar"}, tmp_path / "jars")
+
+    assert "spark.jars.packages" not in settings
+    assert set(settings["spark.jars"].split(",")) == {"/mine.jar", *map(str, jars)}
+
+
+def test_a_connector_among_sparks_own_jars_needs_no_setting(tmp_path: Path) -> None:
+    spark = make_spark(tmp_path, "4.0.0", "2.13")
+    make_connector(spark.jars)
+
+    assert connector_settings(spark, {"spark.master": "local[2]"}, None) == {"spark.master": "local[2]"}
+
+
+def test_options_are_sparks_names() -> None:
+    assert kafka_options(
+        "h:1",
+        "t",
+        starting_offsets={1: -2, 0: 7},
+        ending_timestamp_ms=99,
+        include_headers=True,
+        fail_on_data_loss=False,
+        client={"max.request.size": "5"},
+    ) == {
+        "kafka.bootstrap.servers": "h:1",
+        "subscribe": "t",
+        "topic": "t",
+        "startingOffsets": '{"t": {"0": 7, "1": -2}}',
+        "endingTimestamp": "99",
+        "includeHeaders": "true",
+        "failOnDataLoss": "false",
+        "kafka.max.request.size": "5",
+    }
+
+
+def test_options_take_anything_with_an_address() -> None:
+    class Broker:
+        bootstrap_servers = "h:2"
+
+    assert kafka_options(Broker(), "t") == {"kafka.bootstrap.servers": "h:2", "subscribe": "t", "topic": "t"}
+
+
+def test_options_refuse_two_starts_and_two_ends() -> None:
+    with pytest.raises(ValueError, match="starting_offsets and starting_timestamp_ms"):
+        kafka_options("h:1", "t", starting_offsets="earliest", starting_timestamp_ms=1)
+    with pytest.raises(ValueError, match="ending_offsets and ending_timestamp_ms"):
+        kafka_options("h:1", "t", ending_offsets="latest", ending_timestamp_ms=1)
