@@ -19,8 +19,15 @@ import pytest
 
 from moldau.compat_tests.requirements import require_program
 from moldau.metadata.records import RECORD_TYPES, decode_record, encode_record
-from moldau.protocol.api import message_classes
+from moldau.protocol.api import (
+    ApiKey,
+    message_classes,
+    request_class,
+    request_header_version,
+    response_header_version,
+)
 from moldau.protocol.codec import decode_at, encode
+from moldau.protocol.errors import ErrorCode
 from moldau.protocol.samples import Samples
 from moldau.protocol.schema import Field, Message, Struct
 from moldau.protocol.uuid import uuid_to_str
@@ -104,6 +111,27 @@ def test_frame_of_metadata_record(cls: type[Any], oracle: Oracle) -> None:
         frame = encode_record(record, version)
         assert oracle.ask("frame", 0, frame)[0] == frame
         assert decode_record(frame) == (record, version)
+
+
+def test_error_codes(oracle: Oracle) -> None:
+    lines = oracle.ask("errors", 0, b"")[0].decode().splitlines()
+    theirs = {name: (int(code), retriable == "true") for name, code, retriable in map(str.split, lines)}
+    assert {error.name: (error.value, error.retriable) for error in ErrorCode} == theirs
+
+
+def test_header_versions(oracle: Oracle) -> None:
+    lines = oracle.ask("headers", 0, b"")[0].decode().splitlines()
+    ours = []
+    for key in ApiKey:
+        versions = [
+            f" {v}:{request_header_version(key, v)}:{response_header_version(key, v)}" for v in versions_of(key)
+        ]
+        ours.append(f"{key.name} {key.value}{''.join(versions)}")
+    assert sorted(ours) == sorted(lines)
+
+
+def versions_of(api_key: ApiKey) -> list[int]:
+    return list(request_class(api_key).VERSIONS)
 
 
 def compare(oracle: Oracle, cls: type[Message], class_name: str, fact: dict[str, Any]) -> None:

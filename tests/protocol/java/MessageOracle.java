@@ -13,7 +13,10 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
+import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
 import org.apache.kafka.metadata.MetadataRecordSerde;
@@ -31,8 +34,9 @@ import org.apache.kafka.server.common.ApiMessageAndVersion;
  *           or 1 (byte) and an error text (int, data)
  * </pre>
  *
- * The class name is that of the message ("org.apache.kafka.common.message.FetchRequestData"), or "frame" for the frame
- * of a record of the metadata log, which is decoded and encoded again.
+ * The class name is that of the message ("org.apache.kafka.common.message.FetchRequestData"), or one of these:
+ * "frame" for the frame of a record of the metadata log, which is decoded and encoded again; "errors" and "headers" for
+ * Apache Kafka's tables of error codes and of header versions, as lines of text.
  */
 public final class MessageOracle {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -71,7 +75,12 @@ public final class MessageOracle {
             byte[] data = readBlob(in);
             byte[] json = readBlob(in);
             try {
-                byte[][] answer = name.equals("frame") ? frame(data) : oracle.message(name, version, data, json);
+                byte[][] answer = switch (name) {
+                    case "frame" -> frame(data);
+                    case "errors" -> text(errors());
+                    case "headers" -> text(headers());
+                    default -> oracle.message(name, version, data, json);
+                };
                 out.writeByte(0);
                 for (byte[] part : answer) {
                     writeBlob(out, part);
@@ -109,11 +118,42 @@ public final class MessageOracle {
     }
 
     private static byte[][] frame(byte[] data) {
-        ApiMessageAndVersion record = MetadataRecordSerde.INSTANCE.read(new ByteBufferAccessor(ByteBuffer.wrap(data)), data.length);
+        ByteBufferAccessor in = new ByteBufferAccessor(ByteBuffer.wrap(data));
+        ApiMessageAndVersion record = MetadataRecordSerde.INSTANCE.read(in, data.length);
         ObjectSerializationCache cache = new ObjectSerializationCache();
         ByteBuffer out = ByteBuffer.allocate(MetadataRecordSerde.INSTANCE.recordSize(record, cache));
         MetadataRecordSerde.INSTANCE.write(record, cache, new ByteBufferAccessor(out));
         return new byte[][] {out.array(), {}, {}};
+    }
+
+    /** Name, code, and whether clients repeat the request. */
+    private static String errors() {
+        StringBuilder lines = new StringBuilder();
+        for (Errors error : Errors.values()) {
+            boolean retriable = error.exception() instanceof RetriableException;
+            lines.append(error.name()).append(' ').append(error.code()).append(' ').append(retriable).append('\n');
+        }
+        return lines.toString();
+    }
+
+    /** API key, version, and the header versions of its request and response. */
+    private static String headers() {
+        StringBuilder lines = new StringBuilder();
+        for (ApiKeys api : ApiKeys.values()) {
+            lines.append(api.name()).append(' ').append(api.id);
+            if (api.hasValidVersion()) {
+                for (short version = api.oldestVersion(); version <= api.latestVersion(); version++) {
+                    lines.append(' ').append(version).append(':').append(api.requestHeaderVersion(version))
+                        .append(':').append(api.responseHeaderVersion(version));
+                }
+            }
+            lines.append('\n');
+        }
+        return lines.toString();
+    }
+
+    private static byte[][] text(String text) {
+        return new byte[][] {text.getBytes(StandardCharsets.UTF_8), {}, {}};
     }
 
     private static byte[] encode(Message message, short version) {
