@@ -38,7 +38,8 @@ class Samples:
 
     def message(self, cls: type[M], version: int) -> M:
         """A message that `version` can carry."""
-        return self._struct(cls, version, version in cls.FLEXIBLE_VERSIONS, 0)
+        made: M = self._struct(cls, version, version in cls.FLEXIBLE_VERSIONS, 0)
+        return made
 
     def _struct(self, cls: type[Any], version: int, flexible: bool, depth: int) -> Any:
         made: Struct = cls()

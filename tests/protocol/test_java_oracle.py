@@ -161,11 +161,11 @@ class Naming:
         self.fact = fact
         self.common = {struct["name"]: struct for struct in fact.get("commonStructs", [])}
 
-    def document(self, message: Message, version: int, records_as_size: bool = False) -> dict[str, Any]:
+    def document(self, message: Message, version: int, records_as_size: bool = False) -> Any:
         return self._struct(message, version, self.fact.get("fields", []), records_as_size)
 
     def _struct(self, value: Struct, version: int, facts: list[dict[str, Any]], records_as_size: bool) -> Any:
-        document = {}
+        document: dict[str, Any] = {}
         for field, fact in zip(value.FIELDS, facts, strict=True):
             content = getattr(value, field.name)
             if version not in field.versions or (field.tag is not None and content == field.make_default()):

@@ -59,7 +59,7 @@ def test_constructor_takes_keywords_and_has_every_default() -> None:
     with pytest.raises(TypeError, match="bogus"):
         FetchRequest(bogus=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="positional"):
-        FetchRequest(1)  # type: ignore[misc]
+        FetchRequest(1)  # type: ignore[arg-type]
 
 
 def test_structs_have_slots() -> None:
