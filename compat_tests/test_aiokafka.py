@@ -1,0 +1,9 @@
+"""aiokafka against the server under test: see ``scenarios``."""
+
+from moldau.compat_tests.scenarios import ClientScenarios
+
+
+class TestAiokafka(ClientScenarios):
+    client_name = "aiokafka"
+    # It knows that the name is invalid, logs so, and keeps asking until its time is over.
+    invalid_topic_codes = ("UNKNOWN_TOPIC_OR_PARTITION",)

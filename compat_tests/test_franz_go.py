@@ -1,0 +1,7 @@
+"""franz-go against the server under test: see ``scenarios``."""
+
+from moldau.compat_tests.scenarios import ClientScenarios
+
+
+class TestFranzGo(ClientScenarios):
+    client_name = "franz-go"

@@ -1,0 +1,7 @@
+"""kcat against the server under test: see ``scenarios``."""
+
+from moldau.compat_tests.scenarios import ClientScenarios
+
+
+class TestKcat(ClientScenarios):
+    client_name = "kcat"
