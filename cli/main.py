@@ -3,6 +3,8 @@
 ``moldau serve`` does not go through click, whose import alone costs as much as the rest of a server's start; only its
 help and its usage errors do. Exit codes: 0 done, 1 it failed (one line on standard error says why), 2 the command line
 makes no sense, 130 interrupted.
+
+Nobody but a developer is helped by a traceback: a mistake of ours is a line too, unless MOLDAU_TRACEBACK is set.
 """
 
 import os
@@ -37,4 +39,13 @@ def _run(arguments: list[str]) -> int:
             return serve.run(options)
     from . import group
 
-    return group.run(arguments)
+    try:
+        return group.run(arguments)
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        if os.environ.get("MOLDAU_TRACEBACK"):
+            raise
+        print(f"moldau: {type(error).__name__}: {error}", file=sys.stderr)
+        print("This should not happen; with MOLDAU_TRACEBACK=1 set it tells where it did.", file=sys.stderr)
+        return EXIT_FAILURE

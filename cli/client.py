@@ -1,0 +1,162 @@
+"""Reaching a server: the address option, a first connection, and kafka-python's producer and consumer.
+
+Before kafka-python is asked, a connection of our own tells whether a Kafka server listens: the client itself would go
+on trying for half a minute. Its log is silenced, because what matters comes as an exception, and its codecs are ours,
+because it would otherwise need a package for each.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from .connection import CLIENT_ID, Connection, PeerError
+from .failure import Failure
+
+if TYPE_CHECKING:
+    from kafka import KafkaConsumer, KafkaProducer
+
+DEFAULT_BOOTSTRAP_SERVER: Final = "127.0.0.1:9092"
+CONNECT_TIMEOUT_S: Final = 5.0
+_BOOTSTRAP_TIMEOUT_MS: Final = 10_000
+_REQUEST_TIMEOUT_MS: Final = 15_000
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def bootstrap_option(function: _Function) -> _Function:
+    """The option ``--bootstrap-server`` of every command that talks to a server."""
+    option = click.option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT",
+        default=DEFAULT_BOOTSTRAP_SERVER,
+        show_default=True,
+        help="Server to talk to; several with commas between.",
+    )
+    return option(function)
+
+
+def parse_addresses(text: str) -> list[tuple[str, int]]:
+    """``HOST:PORT,...`` as hosts and ports; a port that is left out is 9092."""
+    addresses = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        host, colon, port = entry.rpartition(":")
+        if not colon or entry.endswith("]"):
+            host, port = entry, "9092"
+        if not port.isdecimal() or not 0 < int(port) < 65536:
+            raise click.BadParameter(f"{entry!r} is not HOST:PORT", param_hint="--bootstrap-server")
+        addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    if not addresses:
+        raise click.BadParameter("at least one HOST:PORT is needed", param_hint="--bootstrap-server")
+    return addresses
+
+
+def connect(bootstrap_server: str) -> Connection:
+    """A connection to the first address that answers; Failure when none does."""
+    problems = []
+    for host, port in parse_addresses(bootstrap_server):
+        try:
+            return Connection(host, port, timeout_s=CONNECT_TIMEOUT_S)
+        except PeerError as problem:
+            problems.append(f"cannot reach {host}:{port}: {problem}")
+    raise Failure(
+        "; ".join(problems) + "\nIs the server running? `moldau serve` starts one; --bootstrap-server names another."
+    )
+
+
+@contextmanager
+def producer(bootstrap_server: str, **settings: Any) -> "Iterator[KafkaProducer]":
+    """A producer for the length of a ``with`` block, at whose end nothing is left to send; errors end it
+    as Failure."""
+    with _explained(bootstrap_server):
+        from kafka import KafkaProducer
+
+        _use_our_codecs()
+        client = KafkaProducer(**_settings(bootstrap_server), **settings)
+        try:
+            yield client
+            client.flush()
+        finally:
+            client.close(timeout=5)
+
+
+@contextmanager
+def consumer(bootstrap_server: str, **settings: Any) -> "Iterator[KafkaConsumer]":
+    """A consumer without a group for the length of a ``with`` block; errors end it as Failure."""
+    with _explained(bootstrap_server):
+        from kafka import KafkaConsumer
+
+        _use_our_codecs()
+        client = KafkaConsumer(
+            **_settings(bootstrap_server),
+            group_id=None,
+            enable_auto_commit=False,
+            allow_auto_create_topics=False,
+            **settings,
+        )
+        try:
+            yield client
+        finally:
+            client.close(autocommit=False)
+
+
+def error_text(error: object) -> str:
+    """What an error of kafka-python says, with Kafka's own name of the error code where it has one."""
+    message = getattr(error, "message", None)
+    arguments = getattr(error, "args", ())
+    said = next((str(argument) for argument in arguments if argument), "")
+    if message and said and said != message:
+        return f"{message}: {said}"
+    return str(message or said or error)
+
+
+@contextmanager
+def _explained(bootstrap_server: str) -> Iterator[None]:
+    connect(bootstrap_server).close()
+    _silence_log()
+    from kafka import errors
+
+    try:
+        yield
+    except (errors.KafkaTimeoutError, errors.KafkaConnectionError) as error:
+        raise Failure(
+            f"{bootstrap_server} takes connections, but gave no answer in time ({error_text(error)})\n"
+            "Is it a Kafka server, and can its advertised addresses be reached? `moldau doctor` looks into it."
+        ) from error
+    except errors.KafkaError as error:
+        raise Failure(error_text(error)) from error
+
+
+def _settings(bootstrap_server: str) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": [f"{_bracketed(host)}:{port}" for host, port in parse_addresses(bootstrap_server)],
+        "client_id": CLIENT_ID,
+        "bootstrap_timeout_ms": _BOOTSTRAP_TIMEOUT_MS,
+        "request_timeout_ms": _REQUEST_TIMEOUT_MS,
+    }
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _silence_log() -> None:
+    import logging
+
+    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+
+
+def _use_our_codecs() -> None:
+    """Have kafka-python compress with what Moldau depends on anyway, instead of a package for each codec."""
+    from kafka import codec as availability
+    from kafka.record import default_records
+
+    from ..protocol.compression import Codec, compress, decompress
+
+    for kind in (Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
+        name = kind.name.lower()
+        setattr(availability, "zstd" if kind is Codec.ZSTD else name, compress)
+        setattr(default_records, f"{name}_encode", lambda data, kind=kind: compress(kind, data))
+        setattr(default_records, f"{name}_decode", lambda data, kind=kind: bytes(decompress(kind, data)))

@@ -1,0 +1,122 @@
+"""A cluster as a command sees it: any of its brokers for most questions, a certain one for what only that one knows."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from ..protocol.errors import ErrorCode
+from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ..protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from ..protocol.schema import Request
+from .client import CONNECT_TIMEOUT_S, connect
+from .connection import Connection, PeerError
+from .failure import Failure
+
+EARLIEST_OFFSET = -2
+LATEST_OFFSET = -1
+OFFSET_OF_MAX_TIMESTAMP = -3
+
+
+class Position(NamedTuple):
+    """An answer of ListOffsets: -1 and -1 when there is no such record."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class Cluster:
+    """Connections to brokers, made when they are needed."""
+
+    def __init__(self, bootstrap: Connection) -> None:
+        self._bootstrap = bootstrap
+        self._brokers: dict[int, Connection] = {}
+        self._addresses: dict[int, tuple[str, int]] = {}
+
+    def close(self) -> None:
+        for connection in (self._bootstrap, *self._brokers.values()):
+            connection.close()
+
+    def ask(self, request: Request) -> Any:
+        """The answer of any broker."""
+        return self._bootstrap.ask(request)
+
+    def ask_broker(self, node_id: int, request: Request) -> Any:
+        """The answer of one broker; Failure when there is none of that id, PeerError when it cannot be reached."""
+        return self._broker(node_id).ask(request)
+
+    def topics(self, names: Iterable[str] | None) -> list[MetadataResponseTopic]:
+        """Metadata of these topics (None: of all), each with its own error; nothing is created by asking."""
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        metadata = self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        assert isinstance(metadata, MetadataResponse)
+        return metadata.topics
+
+    def positions(self, topics: Iterable[MetadataResponseTopic], timestamp: int) -> dict[tuple[str, int], Position]:
+        """The positions that ListOffsets has for ``timestamp``, of all partitions that have a leader which answers."""
+        by_leader: dict[int, list[ListOffsetsTopic]] = {}
+        for topic in topics:
+            for partition in topic.partitions:
+                if partition.leader_id >= 0:
+                    wanted = ListOffsetsPartition(partition_index=partition.partition_index, timestamp=timestamp)
+                    entry = ListOffsetsTopic(name=topic.name or "", partitions=[wanted])
+                    by_leader.setdefault(partition.leader_id, []).append(entry)
+        positions = {}
+        for leader, entries in by_leader.items():
+            request = ListOffsetsRequest(replica_id=-1, topics=_merged(entries), timeout_ms=5000)
+            for topic in self.ask_broker(leader, request).topics:
+                for partition in topic.partitions:
+                    if partition.error_code == 0:
+                        position = Position(partition.offset, partition.timestamp)
+                        positions[topic.name, partition.partition_index] = position
+        return positions
+
+    def _broker(self, node_id: int) -> Connection:
+        if node_id not in self._brokers:
+            if not self._addresses:
+                brokers = self.ask(MetadataRequest(topics=[])).brokers
+                self._addresses = {broker.node_id: (broker.host, broker.port) for broker in brokers}
+            if node_id not in self._addresses:
+                known = ", ".join(map(str, sorted(self._addresses)))
+                raise Failure(f"there is no broker {node_id}; there are: {known}")
+            host, port = self._addresses[node_id]
+            self._brokers[node_id] = Connection(host, port, timeout_s=CONNECT_TIMEOUT_S)
+        return self._brokers[node_id]
+
+
+@contextmanager
+def cluster(bootstrap_server: str) -> Iterator[Cluster]:
+    """The cluster behind an address for the length of a ``with`` block; a peer's failure ends it as Failure."""
+    found = Cluster(connect(bootstrap_server))
+    try:
+        yield found
+    except PeerError as problem:
+        raise Failure(f"{bootstrap_server}: {problem}\n`moldau doctor` looks into it.") from problem
+    finally:
+        found.close()
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code; a code that is newer than we are, as its number."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+def explain(code: int, said: str | None = None, hints: dict[ErrorCode, str] | None = None) -> str:
+    """An error for people: what to do where that is known, else the server's own words, always with Kafka's name."""
+    name = error_name(code)
+    words = next((hint for known, hint in (hints or {}).items() if known == code), None) or said
+    return f"{words} ({name})" if words else name
+
+
+def _merged(entries: Iterable[ListOffsetsTopic]) -> list[ListOffsetsTopic]:
+    by_name: dict[str, ListOffsetsTopic] = {}
+    for entry in entries:
+        by_name.setdefault(entry.name, ListOffsetsTopic(name=entry.name)).partitions.extend(entry.partitions)
+    return list(by_name.values())
