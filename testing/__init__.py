@@ -9,6 +9,7 @@ pytest users ask for the fixture ``kafka`` (see ``moldau.testing.pytest_plugin``
 requests of the protocol, for what no client offers.
 """
 
-from .broker import Broker, BrokerError
+from .broker import Broker
+from .server_run import BrokerError
 
 __all__ = ["Broker", "BrokerError"]

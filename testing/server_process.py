@@ -1,0 +1,115 @@
+"""One run of the server as a child process: its start, the line that says it is ready, its end.
+
+Nothing here polls. The server's first line on standard output says that it is ready and where, and a thread that
+blocks on that pipe hands the lines over. The server's standard input is a pipe that only we hold: when this process
+ends, however it ends, the pipe closes and the server stops (``--exit-with-stdin``; docs/decisions/0004 has what else
+there was).
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from .server_run import BrokerError, ServerRun
+
+READY_PREFIX = "moldau is ready: "
+
+LOG_TAIL_BYTES = 8192
+
+
+def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """``environment`` without ``KAFKA_...``: tests mean their clients by it, the server would take it for settings."""
+    return {name: value for name, value in environment.items() if not name.startswith("KAFKA_")}
+
+
+class ServerProcess(ServerRun):
+    """One run of the server: the child, its two pipes, and its log file."""
+
+    def __init__(self, command: list[str], log_path: Path) -> None:
+        self._log_path = log_path
+        self._log_start = log_path.stat().st_size if log_path.exists() else 0
+        with log_path.open("ab") as log:
+            # A session of its own keeps Ctrl-C in the terminal from reaching the server before the test has ended.
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                env=server_environment(os.environ),
+            )
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        assert self._child.stdout is not None
+        self._reader = threading.Thread(
+            target=_hand_over_lines, args=(self._child.stdout, self._lines), name="moldau-broker-output", daemon=True
+        )
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._child.poll() is None
+
+    def wait_ready(self, timeout_s: float) -> str:
+        """The address that the server reports on standard output when its port answers."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                self.kill()
+                raise BrokerError(f"the broker was not ready within {timeout_s:g} s{self._log_tail()}") from None
+            if line is None:
+                code = self._child.wait()
+                self.close()
+                raise BrokerError(f"the broker ended with exit code {code} before it was ready{self._log_tail()}")
+            if line.startswith(READY_PREFIX):
+                return line.removeprefix(READY_PREFIX).split()[0]
+
+    def stop(self, timeout_s: float) -> None:
+        self._child.send_signal(signal.SIGTERM)
+        try:
+            code = self._child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerError(f"the broker did not stop within {timeout_s:g} s{self._log_tail()}") from None
+        self.close()
+        if code != 0:
+            raise BrokerError(f"the broker ended with exit code {code}{self._log_tail()}")
+
+    def kill(self) -> None:
+        self._child.kill()
+        self._child.wait()
+        self.close()
+
+    def close(self) -> None:
+        """Release the pipes of a child that has ended."""
+        self._reader.join()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _log_tail(self) -> str:
+        with self._log_path.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, size - LOG_TAIL_BYTES))
+            tail = log.read().decode(errors="replace").rstrip()
+        return f"; its log:\n{tail}" if tail else "; it logged nothing"
+
+
+def _hand_over_lines(stdout: IO[bytes], lines: queue.SimpleQueue[str | None]) -> None:
+    """Pass each line on, and None at the end. Reading to the end also keeps the server from blocking on a full pipe."""
+    for line in stdout:
+        lines.put(line.decode(errors="replace").rstrip("\n"))
+    lines.put(None)

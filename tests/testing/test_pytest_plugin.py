@@ -1,0 +1,119 @@
+"""The fixture ``kafka``, as somebody else's tests see it: each case is a pytest run of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+HEADER = """
+import pytest
+from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.testing.wire import WireClient
+
+def topics(kafka):
+    with WireClient(kafka.bootstrap_servers) as wire:
+        return {topic.name: len(topic.partitions) for topic in wire.call(MetadataRequest(topics=None)).topics}
+
+def make(kafka, name):
+    # Asking for a topic makes it.
+    from moldau.protocol.messages.metadata import MetadataRequestTopic
+    with WireClient(kafka.bootstrap_servers) as wire:
+        wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
+"""
+
+
+def run(pytester: pytest.Pytester, tests: str, conftest: str = "") -> pytest.RunResult:
+    pytester.makepyfile(HEADER + tests)
+    pytester.makeconftest(conftest)
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=120)
+
+
+def test_each_test_finds_an_empty_broker_of_one_process(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        pids = set()
+
+        @pytest.mark.parametrize("name", ["a", "b", "c"])
+        def test_it(kafka, name):
+            assert topics(kafka) == {}
+            make(kafka, name)
+            assert topics(kafka) == {name: 1}
+            pids.add(kafka.pid)
+
+        def test_they_were_one():
+            assert len(pids) == 1
+        """,
+    )
+
+    result.assert_outcomes(passed=4)
+
+
+def test_a_broker_that_a_test_stopped_or_killed_runs_again_for_the_next(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        @pytest.mark.parametrize("end", ["stop", "kill", "nothing"])
+        def test_it(kafka, end):
+            assert topics(kafka) == {}
+            make(kafka, "t")
+            getattr(kafka, end, lambda: None)()
+        """,
+    )
+
+    result.assert_outcomes(passed=3)
+
+
+def test_settings_come_from_a_fixture(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        def test_it(kafka):
+            make(kafka, "t")
+            assert topics(kafka) == {"t": 4}
+        """,
+        conftest="""
+            import pytest
+
+            @pytest.fixture(scope="session")
+            def kafka_config():
+                return {"num.partitions": 4}
+        """,
+    )
+
+    result.assert_outcomes(passed=1)
+
+
+def test_the_log_is_shown_with_a_failed_test_and_only_there(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        def test_one(kafka):
+            kafka.restart()
+
+        def test_two(kafka):
+            with WireClient(kafka.bootstrap_servers) as wire:
+                wire.send_frame(b"not a request")
+                assert wire.closed_by_server()
+            assert False
+        """,
+    )
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*moldau broker log*", "*127.0.0.1:*"])
+    result.stdout.no_fnmatch_line("*Stopping*")
+
+
+def test_the_plugin_loads_nothing_of_the_server() -> None:
+    """It is loaded in every pytest run of every environment that has Moldau."""
+    program = (
+        "import sys, moldau.testing.pytest_plugin\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('moldau.')))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+
+    assert {name.split(".")[1] for name in loaded} == {"testing"}
