@@ -1,0 +1,316 @@
+"""The life of a broker in the metadata: it registers, is let in, goes, and is forgotten.
+
+A broker registers fenced, with the offset of the record that registers it as its epoch; it is unfenced when it has
+caught up, and partitions without a leader get one that it can lead. Going, it first gives up what it leads
+(`in_controlled_shutdown`), then is fenced. A broker that died did neither: its next registration does it in its
+place. Because an election raises the leader epoch, clients see every restart as a new epoch, and so they see a crash,
+which may have cut the log (KIP-320).
+
+The embedded broker goes through the same states in its own controller, as a combined node of Apache Kafka does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages import assign_replicas_to_dirs as directories
+from ..protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from .features import (
+    CORDONED_DIRECTORIES_SINCE,
+    DIRECTORIES_SINCE,
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    SUPPORTED_FEATURES,
+    register_broker_version,
+)
+from .outcome import Outcome, Versioned
+from .partition_changes import Election, change_partition
+from .records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    ControllerEndpoint,
+    ControllerFeature,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnregisterBrokerRecord,
+)
+from .registrations import (
+    LOST_DIRECTORY,
+    MIGRATING_DIRECTORY,
+    NO_LEADER,
+    UNASSIGNED_DIRECTORY,
+    Endpoint,
+    PartitionRegistration,
+    TopicImage,
+)
+
+if TYPE_CHECKING:
+    from .context import ControllerContext
+    from .image import MetadataImage
+
+_FENCE = 1
+_UNFENCE = -1
+
+Partition = tuple[TopicImage, int, PartitionRegistration]
+
+
+class NodeDescription(NamedTuple):
+    """What a node says of itself when it registers."""
+
+    node_id: int
+    incarnation_id: bytes
+    """Of this life of the process."""
+    broker_endpoints: tuple[Endpoint, ...]
+    controller_endpoint: Endpoint
+    directories: tuple[bytes, ...]
+    """Ids of its log directories."""
+    rack: str | None = None
+
+
+def register_controller(node: NodeDescription) -> list[Versioned]:
+    """Records by which the node registers as a controller (KIP-919)."""
+    endpoint = node.controller_endpoint
+    record = RegisterControllerRecord(
+        controller_id=node.node_id,
+        incarnation_id=node.incarnation_id,
+        end_points=[
+            ControllerEndpoint(
+                name=endpoint.name,
+                host=endpoint.host,
+                port=endpoint.port,
+                security_protocol=endpoint.security_protocol,
+            )
+        ],
+        features=[
+            ControllerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+        ],
+    )
+    return [Versioned(record)]
+
+
+def register_broker(
+    image: MetadataImage, node: NodeDescription, broker_epoch: int, context: ControllerContext
+) -> list[Versioned]:
+    """Records by which the node registers as a broker, fenced; what its last life still led is given up."""
+    record = RegisterBrokerRecord(
+        broker_id=node.node_id,
+        incarnation_id=node.incarnation_id,
+        broker_epoch=broker_epoch,
+        end_points=[
+            BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in node.broker_endpoints
+        ],
+        features=[
+            BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+        ],
+        rack=node.rack,
+        fenced=True,
+    )
+    if image.metadata_version >= DIRECTORIES_SINCE:
+        record.log_dirs = list(node.directories)
+    return [
+        *_removed_from_partitions(image, node.node_id, context),
+        Versioned(record, register_broker_version(image.metadata_version)),
+    ]
+
+
+def unfence_broker(image: MetadataImage, broker_id: int, context: ControllerContext) -> list[Versioned]:
+    """Records that let a registered broker in; partitions without a leader get one where it is the one they lack."""
+    broker = image.brokers[broker_id]
+    records = [_change(broker_id, broker.epoch, fenced=_UNFENCE)]
+    if image.metadata_version >= CORDONED_DIRECTORIES_SINCE and broker.cordoned_directories is None:
+        cordoned = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=[])
+        records.append(Versioned(cordoned, 3))
+    leaderless = (partition for partition in _partitions(image) if partition[2].leader == NO_LEADER)
+    records += _elections(image, leaderless, context, joining=broker_id)
+    return records
+
+
+def shut_down_broker(image: MetadataImage, broker_id: int, context: ControllerContext) -> list[Versioned]:
+    """Records of a controlled shutdown: the broker stops leading; `fence_broker` follows."""
+    broker = image.brokers[broker_id]
+    return [
+        _change(broker_id, broker.epoch, in_controlled_shutdown=1, version=1),
+        *_removed_from_partitions(image, broker_id, context),
+    ]
+
+
+def fence_broker(image: MetadataImage, broker_id: int, context: ControllerContext) -> list[Versioned]:
+    """Records that shut a broker out."""
+    epoch = image.brokers[broker_id].epoch
+    return [*_removed_from_partitions(image, broker_id, context), _change(broker_id, epoch, fenced=_FENCE)]
+
+
+def unregister_broker(
+    image: MetadataImage, request: UnregisterBrokerRequest, context: ControllerContext
+) -> Outcome[UnregisterBrokerResponse]:
+    """Decide on an UnregisterBrokerRequest (64). Raises BROKER_ID_NOT_REGISTERED for one that is not."""
+    broker = image.brokers.get(request.broker_id)
+    if broker is None:
+        message = f"There is no broker {request.broker_id}"
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, message)
+    record = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+    records = [*_removed_from_partitions(image, broker.id, context), Versioned(record)]
+    return Outcome(UnregisterBrokerResponse(error_message=None), records)
+
+
+def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> None:
+    """Raise unless the broker is registered with this epoch: an earlier life of it must not decide anything."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker_id} is not registered")
+    if broker.epoch != broker_epoch:
+        message = f"Broker {broker_id} has the epoch {broker.epoch}, not {broker_epoch}"
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, message)
+
+
+def assign_replicas_to_directories(
+    image: MetadataImage, request: directories.AssignReplicasToDirsRequest, context: ControllerContext
+) -> Outcome[directories.AssignReplicasToDirsResponse]:
+    """Decide on an AssignReplicasToDirsRequest (73), by which a broker says where its replicas are (KIP-858).
+
+    Raises STALE_BROKER_EPOCH for an earlier life of the broker.
+    """
+    check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    records: list[Versioned] = []
+    answers: list[directories.ResponseDirectoryData] = []
+    for directory in request.directories:
+        topics = [
+            directories.ResponseTopicData(
+                topic_id=topic.topic_id,
+                partitions=[
+                    directories.ResponsePartitionData(
+                        partition_index=partition.partition_index,
+                        error_code=_assign(image, request.broker_id, directory.id, topic.topic_id, partition, records),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in directory.topics
+        ]
+        answers.append(directories.ResponseDirectoryData(id=directory.id, topics=topics))
+    return Outcome(directories.AssignReplicasToDirsResponse(directories=answers), records)
+
+
+def _assign(
+    image: MetadataImage,
+    broker_id: int,
+    directory: bytes,
+    topic_id: bytes,
+    wanted: directories.PartitionData,
+    records: list[Versioned],
+) -> ErrorCode:
+    topic = image.topics_by_id.get(topic_id)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    partition = topic.partitions.get(wanted.partition_index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if broker_id not in partition.replicas:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    record = change_partition(
+        partition,
+        topic_id,
+        wanted.partition_index,
+        may_lead=may_lead(image, partition),
+        metadata_version=image.metadata_version,
+        directories={broker_id: directory},
+    )
+    if record is not None:
+        records.append(record)
+    return ErrorCode.NONE
+
+
+def may_lead(
+    image: MetadataImage,
+    partition: PartitionRegistration,
+    *,
+    joining: int | None = None,
+    leaving: int | None = None,
+) -> Callable[[int], bool]:
+    """Tells of a broker whether it may lead the partition: it is active and its log directory is online.
+
+    `joining` counts as active although the image has it fenced, `leaving` does not count although it is active.
+    """
+
+    def acceptable(broker_id: int) -> bool:
+        broker = image.brokers.get(broker_id)
+        if broker is None or broker_id == leaving or not (broker_id == joining or broker.is_active):
+            return False
+        directory = partition.directory(broker_id)
+        if directory == LOST_DIRECTORY:
+            return False
+        known = not broker.directories or directory in broker.directories
+        return known or directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY)
+
+    return acceptable
+
+
+def unclean_election_enabled(image: MetadataImage, topic: str, context: ControllerContext) -> bool:
+    """Whether the topic would rather lose data than have no leader."""
+    own = image.topic_configs(topic).get("unclean.leader.election.enable")
+    if own is not None:
+        return own.strip().lower() == "true"
+    return bool(context.broker_config(image).get("unclean.leader.election.enable"))
+
+
+def _change(
+    broker_id: int, broker_epoch: int, *, fenced: int = 0, in_controlled_shutdown: int = 0, version: int = 0
+) -> Versioned:
+    record = BrokerRegistrationChangeRecord(
+        broker_id=broker_id, broker_epoch=broker_epoch, fenced=fenced, in_controlled_shutdown=in_controlled_shutdown
+    )
+    return Versioned(record, version)
+
+
+def _partitions(image: MetadataImage) -> Iterator[Partition]:
+    for topic in image.topics_by_id.values():
+        for partition, registration in topic.partitions.items():
+            yield topic, partition, registration
+
+
+def _removed_from_partitions(image: MetadataImage, broker_id: int, context: ControllerContext) -> list[Versioned]:
+    """Records that take a broker out of the in-sync sets and of leadership, as far as others are there to go on."""
+    affected = (
+        partition for partition in _partitions(image) if broker_id in partition[2].isr or broker_id in partition[2].elr
+    )
+    return _elections(image, affected, context, leaving=broker_id)
+
+
+def _elections(
+    image: MetadataImage,
+    partitions: Iterable[Partition],
+    context: ControllerContext,
+    *,
+    joining: int | None = None,
+    leaving: int | None = None,
+) -> list[Versioned]:
+    elr_enabled = bool(image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION))
+    unclean: dict[str, bool] = {}
+    records = []
+    for topic, index, partition in partitions:
+        if topic.name not in unclean:
+            unclean[topic.name] = unclean_election_enabled(image, topic.name, context)
+        record = change_partition(
+            partition,
+            topic.topic_id,
+            index,
+            may_lead=may_lead(image, partition, joining=joining, leaving=leaving),
+            metadata_version=image.metadata_version,
+            election=Election.UNCLEAN if unclean[topic.name] else Election.ONLINE,
+            isr=tuple(replica for replica in partition.isr if replica != leaving),
+            elr_enabled=elr_enabled,
+            min_in_sync_replicas=_min_in_sync_replicas(image, topic, context) if elr_enabled else 1,
+        )
+        if record is not None:
+            records.append(record)
+    return records
+
+
+def _min_in_sync_replicas(image: MetadataImage, topic: TopicImage, context: ControllerContext) -> int:
+    own = image.topic_configs(topic.name).get("min.insync.replicas")
+    return context.broker_config(image).int("min.insync.replicas") if own is None else int(own)

@@ -1,0 +1,86 @@
+"""CreatePartitions (37): topics grow to a number of partitions; they never shrink.
+
+* `count` is the new total; it must be larger than the present one.
+* `assignments`, if given, names the replicas of each new partition, as many as the present partitions have.
+* `validate_only` answers the same and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from .assignment import new_partition_record, validate_manual_assignment
+from .outcome import Outcome, Versioned, check_record_count, too_many_records
+from .placement import place
+
+if TYPE_CHECKING:
+    from .context import ControllerContext
+    from .image import MetadataImage
+
+
+def create_partitions(
+    image: MetadataImage, request: CreatePartitionsRequest, context: ControllerContext
+) -> Outcome[CreatePartitionsResponse]:
+    """Decide on a CreatePartitionsRequest. Raises POLICY_VIOLATION for a request that is too large as a whole."""
+    counts = Counter(topic.name for topic in request.topics)
+    results = [
+        CreatePartitionsTopicResult(
+            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="The request has this topic more than once."
+        )
+        for name, count in counts.items()
+        if count > 1
+    ]
+    records: list[Versioned] = []
+    for topic in request.topics:
+        if counts[topic.name] > 1:
+            continue
+        try:
+            records += _new_partitions(image, topic, context)
+        except KafkaError as error:
+            result = CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
+        else:
+            result = CreatePartitionsTopicResult(name=topic.name)
+        results.append(result)
+        check_record_count(records)
+    return Outcome(CreatePartitionsResponse(results=results), [] if request.validate_only else records)
+
+
+def _new_partitions(image: MetadataImage, wanted: CreatePartitionsTopic, context: ControllerContext) -> list[Versioned]:
+    topic = image.topics_by_name.get(wanted.name)
+    if topic is None:
+        message = f"There is no topic '{wanted.name}'"
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    present = len(topic.partitions)
+    if wanted.count == present:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"'{wanted.name}' has {present} partition(s) already.")
+    if wanted.count < present:
+        message = (
+            f"'{wanted.name}' has {present} partition(s), and partitions cannot be removed: {wanted.count} are too few."
+        )
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+    additional = wanted.count - present
+    if wanted.assignments is not None and len(wanted.assignments) != additional:
+        message = f"{additional} partition(s) are to be added, and there are assignments for {len(wanted.assignments)}."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    if additional > context.max_records_per_request:
+        raise too_many_records()
+    replication_factor = len(next(iter(topic.partitions.values())).replicas)
+    if wanted.assignments is None:
+        start = present + context.random_below(max(len(image.brokers), 1))
+        assignments = place(image.brokers.values(), additional, replication_factor, start)
+    else:
+        assignments = [tuple(assignment.broker_ids) for assignment in wanted.assignments]
+        for offset, replicas in enumerate(assignments):
+            validate_manual_assignment(image, replicas, replication_factor, present + offset)
+    return [
+        new_partition_record(image, topic.topic_id, present + offset, replicas)
+        for offset, replicas in enumerate(assignments)
+    ]

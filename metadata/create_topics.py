@@ -1,0 +1,254 @@
+"""CreateTopics (19): new topics with their partitions and configs.
+
+* Each topic succeeds or fails by itself; those that succeed are written in one batch.
+* -1 for partitions or replication factor takes the broker's `num.partitions`, `default.replication.factor`. A manual
+  assignment needs -1 for both, numbers its partitions 0, 1, ..., and names brokers that are registered.
+* Configs are checked by the topic's table of settings; the answer holds all that will be in force, with their sources.
+* `validate_only` answers the same and writes nothing.
+* A name that appears twice is refused as often as it stands there once; `__cluster_metadata` is refused.
+* More than 10,000 partitions in one request are refused whole.
+
+The records of a topic: TopicRecord, ConfigRecords, PartitionRecords. Auto-creation by Metadata and the coordinators'
+topics take the same way with a request made here (`auto_create_request`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from .assignment import new_partition_record, validate_manual_assignment
+from .image import TOPIC_RESOURCE
+from .outcome import Outcome, Versioned, check_record_count
+from .placement import place
+from .records import ConfigRecord, TopicRecord
+from .topic_names import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    has_collision_characters,
+    unify_collision_characters,
+    validate_topic_name,
+)
+
+if TYPE_CHECKING:
+    from ..config.sources import BrokerConfig
+    from .context import ControllerContext
+    from .image import MetadataImage
+
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+
+
+def create_topics(
+    image: MetadataImage, request: CreateTopicsRequest, context: ControllerContext
+) -> Outcome[CreateTopicsResponse]:
+    """Decide on a CreateTopicsRequest. Raises POLICY_VIOLATION for a request that is too large as a whole."""
+    _check_partition_count(request, context)
+    counts = Counter(topic.name for topic in request.topics)
+    records: list[Versioned] = []
+    results: list[CreatableTopicResult] = []
+    for topic in request.topics:
+        if counts[topic.name] > 1 or topic.name == CLUSTER_METADATA:
+            continue
+        try:
+            result, topic_records = _create_topic(image, topic, context)
+        except KafkaError as error:
+            result = _refused(topic.name, error)
+        else:
+            records += topic_records
+        results.append(result)
+    for name, count in counts.items():
+        if count > 1:
+            results.append(
+                _refused(name, KafkaError(ErrorCode.INVALID_REQUEST, "The request has this topic more than once."))
+            )
+        elif name == CLUSTER_METADATA:
+            message = f"{CLUSTER_METADATA} is the metadata log, which nobody can create"
+            results.append(_refused(name, KafkaError(ErrorCode.INVALID_REQUEST, message)))
+    check_record_count(records)
+    return Outcome(CreateTopicsResponse(topics=results), [] if request.validate_only else records)
+
+
+def auto_create_request(names: Iterable[str], broker: BrokerConfig) -> CreateTopicsRequest:
+    """The request by which a broker itself creates topics: for a client that asked for them, or for a coordinator.
+
+    Topics of coordinators get the partitions, replication factor and configs that their features need.
+    """
+    return CreateTopicsRequest(topics=[_auto_creatable_topic(name, broker) for name in names])
+
+
+def _auto_creatable_topic(name: str, broker: BrokerConfig) -> CreatableTopic:
+    if name not in _INTERNAL_TOPIC_SETTINGS:
+        return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+    partitions, replication_factor, configs = _INTERNAL_TOPIC_SETTINGS[name]
+    # A value that names a broker setting stands for that setting's value.
+    values = {key: str(broker.int(value)) if "." in value else value for key, value in configs.items()}
+    return CreatableTopic(
+        name=name,
+        num_partitions=broker.int(partitions),
+        replication_factor=broker.int(replication_factor),
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in values.items()],
+    )
+
+
+_INTERNAL_TOPIC_SETTINGS: Final = {
+    CONSUMER_OFFSETS: (
+        "offsets.topic.num.partitions",
+        "offsets.topic.replication.factor",
+        {
+            "cleanup.policy": "compact",
+            "segment.bytes": "offsets.topic.segment.bytes",
+            "compression.type": "producer",
+        },
+    ),
+    TRANSACTION_STATE: (
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.replication.factor",
+        {
+            "unclean.leader.election.enable": "false",
+            "compression.type": "uncompressed",
+            "cleanup.policy": "compact",
+            "min.insync.replicas": "transaction.state.log.min.isr",
+            "segment.bytes": "transaction.state.log.segment.bytes",
+        },
+    ),
+    SHARE_GROUP_STATE: (
+        "share.coordinator.state.topic.num.partitions",
+        "share.coordinator.state.topic.replication.factor",
+        {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "segment.bytes": "share.coordinator.state.topic.segment.bytes",
+            "min.insync.replicas": "share.coordinator.state.topic.min.isr",
+            "retention.ms": "-1",
+        },
+    ),
+}
+"""Of each coordinator's topic: the broker settings for partitions and replication factor, and its configs."""
+
+
+def _check_partition_count(request: CreateTopicsRequest, context: ControllerContext) -> None:
+    total = 0
+    for topic in request.topics:
+        if topic.assignments:
+            total += len(topic.assignments)
+        elif topic.num_partitions == -1:
+            total += context.default_partitions
+        else:
+            total += max(topic.num_partitions, 0)
+    if total > MAX_PARTITIONS_PER_REQUEST:
+        message = f"A request may ask for {MAX_PARTITIONS_PER_REQUEST} partitions at most, this one asks for {total}."
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+
+
+def _create_topic(
+    image: MetadataImage, topic: CreatableTopic, context: ControllerContext
+) -> tuple[CreatableTopicResult, list[Versioned]]:
+    _check_name(image, topic.name)
+    configs = _checked_configs(image, topic, context)
+    assignments = _assignments(image, topic, context)
+    topic_id = context.random_uuid()
+    records = [Versioned(TopicRecord(name=topic.name, topic_id=topic_id))]
+    records += [
+        Versioned(ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=name, value=value))
+        for name, value in configs.items()
+    ]
+    records += [
+        new_partition_record(image, topic_id, partition, replicas) for partition, replicas in enumerate(assignments)
+    ]
+    result = CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=len(assignments),
+        replication_factor=len(assignments[0]),
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=None if entry.is_sensitive else entry.value,
+                read_only=entry.is_read_only,
+                config_source=entry.source,
+                is_sensitive=entry.is_sensitive,
+            )
+            for entry in context.effective_topic_configs(image, configs)
+        ],
+    )
+    return result, records
+
+
+def _check_name(image: MetadataImage, name: str) -> None:
+    if name in image.topics_by_name:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    validate_topic_name(name)
+    if has_collision_characters(name):
+        colliding = image.colliding_topics.get(unify_collision_characters(name))
+        if colliding:
+            message = f"'{name}' and the topic '{min(colliding)}' would have the same metrics: only '.' and '_' differ."
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+
+def _checked_configs(image: MetadataImage, topic: CreatableTopic, context: ControllerContext) -> dict[str, str]:
+    nulls = [config.name for config in topic.configs if config.value is None]
+    if nulls:
+        message = f"These configs have no value: {', '.join(nulls)}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+    configs = {config.name: config.value for config in topic.configs if config.value is not None}
+    context.check_topic_configs(image, configs)
+    return configs
+
+
+def _assignments(image: MetadataImage, topic: CreatableTopic, context: ControllerContext) -> list[tuple[int, ...]]:
+    """The replicas of partition 0, 1, ..."""
+    if topic.assignments:
+        return _manual_assignments(image, topic)
+    if topic.replication_factor < -1 or topic.replication_factor == 0:
+        message = f"The replication factor {topic.replication_factor} is neither positive nor -1, the default."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    if topic.num_partitions < -1 or topic.num_partitions == 0:
+        message = f"The number of partitions {topic.num_partitions} is neither positive nor -1, the default."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+    partitions = context.default_partitions if topic.num_partitions == -1 else topic.num_partitions
+    factor = context.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
+    try:
+        return place(image.brokers.values(), partitions, factor, context.random_below(max(len(image.brokers), 1)))
+    except KafkaError as error:
+        message = f"No place for {factor} replica(s) of a partition: {error.message}"
+        raise KafkaError(error.code, message) from None
+
+
+def _manual_assignments(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
+    if topic.replication_factor != -1:
+        message = "With an assignment of replicas, the replication factor has to be -1."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    if topic.num_partitions != -1:
+        message = "With an assignment of replicas, the number of partitions has to be -1."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    found: dict[int, tuple[int, ...]] = {}
+    replication_factor: int | None = None
+    for assignment in topic.assignments:
+        partition = assignment.partition_index
+        if partition in found:
+            message = f"Partition {partition} is assigned more than once."
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        validate_manual_assignment(image, assignment.broker_ids, replication_factor, partition)
+        replication_factor = len(assignment.broker_ids)
+        found[partition] = tuple(assignment.broker_ids)
+    if set(found) != set(range(len(found))):
+        message = "The assigned partitions have to be numbered 0, 1, 2, ... without a gap."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    return [found[partition] for partition in range(len(found))]
+
+
+def _refused(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)

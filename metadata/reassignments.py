@@ -1,0 +1,169 @@
+"""AlterPartitionReassignments (45) and ListPartitionReassignments (46): partitions move to other replicas (KIP-455).
+
+* New replicas join the list at once as `adding`; when all of them are in sync, those to go leave it. A change for which
+  no data has to move, another order of the same replicas for one, is complete at once.
+* Null replicas cancel a move that is under way.
+* `allow_replication_factor_change=false` refuses a list of another length (KIP-860).
+* Each partition succeeds or fails by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from ..protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+from .assignment import default_directory, validate_replicas
+from .brokers import may_lead, unclean_election_enabled
+from .outcome import Outcome, Versioned, check_record_count
+from .partition_changes import Election, change_partition
+from .registrations import PartitionRegistration, TopicImage
+
+if TYPE_CHECKING:
+    from .context import ControllerContext
+    from .image import MetadataImage
+
+
+def alter_partition_reassignments(
+    image: MetadataImage, request: AlterPartitionReassignmentsRequest, context: ControllerContext
+) -> Outcome[AlterPartitionReassignmentsResponse]:
+    """Decide on an AlterPartitionReassignmentsRequest."""
+    allow_change = request.allow_replication_factor_change
+    records: list[Versioned] = []
+    responses: list[ReassignableTopicResponse] = []
+    for topic in request.topics:
+        answer = ReassignableTopicResponse(name=topic.name)
+        for wanted in topic.partitions:
+            result = ReassignablePartitionResponse(partition_index=wanted.partition_index, error_message=None)
+            try:
+                record = _reassign(image, topic.name, wanted, allow_change, context)
+            except KafkaError as error:
+                result.error_code = error.code
+                result.error_message = error.message
+            else:
+                records += [record] if record is not None else []
+            answer.partitions.append(result)
+        responses.append(answer)
+    check_record_count(records)
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=allow_change, error_message=None, responses=responses
+    )
+    return Outcome(response, records)
+
+
+def list_partition_reassignments(
+    image: MetadataImage, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """Answer a ListPartitionReassignmentsRequest: what moves of the partitions asked for; null topics are all."""
+    topics: list[OngoingTopicReassignment] = []
+    if request.topics is None:
+        wanted = [(topic, list(topic.partitions)) for topic in image.topics_by_name.values()]
+    else:
+        found = [(image.topics_by_name.get(topic.name), topic.partition_indexes) for topic in request.topics]
+        wanted = [(topic, indexes) for topic, indexes in found if topic is not None]
+    for topic, indexes in wanted:
+        moving = [(index, topic.partitions[index]) for index in indexes if index in topic.partitions]
+        partitions = [
+            OngoingPartitionReassignment(
+                partition_index=index,
+                replicas=list(partition.replicas),
+                adding_replicas=list(partition.adding_replicas),
+                removing_replicas=list(partition.removing_replicas),
+            )
+            for index, partition in moving
+            if partition.is_reassigning
+        ]
+        if partitions:
+            topics.append(OngoingTopicReassignment(name=topic.name, partitions=partitions))
+    return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
+
+
+def _reassign(
+    image: MetadataImage, name: str, wanted: ReassignablePartition, allow_change: bool, context: ControllerContext
+) -> Versioned | None:
+    topic = image.topics_by_name.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
+    partition = topic.partitions.get(wanted.partition_index)
+    if partition is None:
+        message = f"There is no partition {name}-{wanted.partition_index}."
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    if wanted.replicas is None:
+        return _cancel(image, topic, wanted.partition_index, partition, context)
+    validate_replicas(image, wanted.replicas)
+    if not allow_change:
+        _check_replication_factor(name, wanted.partition_index, partition, wanted.replicas)
+    target = tuple(wanted.replicas)
+    removing = tuple(sorted(set(partition.replicas) - set(target)))
+    adding = tuple(sorted(set(target) - set(partition.replicas)))
+    return change_partition(
+        partition,
+        topic.topic_id,
+        wanted.partition_index,
+        may_lead=may_lead(image, partition),
+        metadata_version=image.metadata_version,
+        replicas=target + removing,
+        # As in Kafka, an empty list does not clear what an earlier reassignment still has to do.
+        removing=removing or None,
+        adding=adding or None,
+        default_directory=lambda broker_id: default_directory(image, broker_id),
+    )
+
+
+def _check_replication_factor(name: str, index: int, partition: PartitionRegistration, replicas: Sequence[int]) -> None:
+    present = len({*partition.replicas, *partition.adding_replicas} - {*partition.removing_replicas})
+    if len(replicas) != present:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The partition has {present} replica(s) and would get {len(replicas)}, which the request forbids.",
+        )
+
+
+def _cancel(
+    image: MetadataImage,
+    topic: TopicImage,
+    index: int,
+    partition: PartitionRegistration,
+    context: ControllerContext,
+) -> Versioned | None:
+    if not partition.is_reassigning:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "The partition is not moving.")
+    replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
+    isr = tuple(replica for replica in partition.isr if replica not in partition.adding_replicas)
+    unclean_allowed = unclean_election_enabled(image, topic.name, context)
+    if not replicas:
+        message = "Every replica of the partition was added by the move."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    if not isr:
+        if not unclean_allowed:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Nobody in sync would be left of {topic.name}-{index}, and its topic allows no unclean election.",
+            )
+        isr = replicas[:1]
+    return change_partition(
+        partition,
+        topic.topic_id,
+        index,
+        may_lead=may_lead(image, partition),
+        metadata_version=image.metadata_version,
+        election=Election.UNCLEAN if unclean_allowed else Election.ONLINE,
+        isr=isr,
+        replicas=replicas,
+        removing=(),
+        adding=(),
+        default_directory=lambda broker_id: default_directory(image, broker_id),
+    )
