@@ -1,0 +1,59 @@
+"""What one partition's log needs to know of its topic's configuration.
+
+The names are Kafka's topic configs with dots turned into underscores. The table of settings lives in `config/`; whoever
+creates a log turns a resolved configuration into one of these. Values below Kafka's public minimum (`segment_bytes`
+under 1 MiB) are allowed here: they are how tests make small segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+_MAX_INT64 = 0x7FFF_FFFF_FFFF_FFFF
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Defaults are Apache Kafka 4.3's. Sizes in bytes, times in ms; -1 in `retention_*` means no limit."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * _DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1024 * 1024 + 12
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = _MAX_INT64
+    message_timestamp_after_max_ms: int = 60 * 60 * 1000
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    flush_messages: int = _MAX_INT64
+    flush_ms: int = _MAX_INT64
+    retention_ms: int = 7 * _DAY_MS
+    retention_bytes: int = -1
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    validate_records: bool = False
+    """`moldau.validate.records`: decode every batch and refuse what Apache Kafka, which always does, would refuse."""
+    producer_id_expiration_ms: int = _DAY_MS
+    """The broker's `producer.id.expiration.ms`: how long a producer is remembered after its last batch."""
+
+    @classmethod
+    def from_topic_config(cls, values: Mapping[str, Any]) -> LogConfig:
+        """From a topic's resolved configuration: Kafka's names, typed values. Settings of other layers are left out."""
+        known = {name.replace(".", "_"): value for name, value in values.items()}
+        chosen = {field.name: known[field.name] for field in fields(cls) if known.get(field.name) is not None}
+        if "cleanup_policy" in chosen:
+            policy = chosen["cleanup_policy"]
+            chosen["cleanup_policy"] = tuple(policy.split(",") if isinstance(policy, str) else policy)
+        if known.get("internal_segment_bytes") is not None:
+            chosen["segment_bytes"] = known["internal_segment_bytes"]
+        return cls(**chosen)
+
+    @property
+    def compacted(self) -> bool:
+        return "compact" in self.cleanup_policy

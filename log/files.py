@@ -1,0 +1,285 @@
+"""The file system as the log sees it: a small port, and the real thing behind it.
+
+Everything that `log/` does to files goes through `FileSystem` and `File`; this is the only module of the package that
+calls `os` for files. `memory_files.py` has the in-memory twin, which can tear writes, lose what was not synced, fill up
+and fail; one suite of tests holds both to the same behaviour.
+
+What the log relies on, and the tests check:
+
+* A write that has returned is seen by every later read, also through another descriptor, and survives the death of the
+  process (page cache). It survives the loss of power only after `sync`.
+* `rename` replaces its target atomically. Names survive the loss of power after `sync_directory`; before, a journalling
+  file system keeps some prefix of the changes.
+* An unlinked or renamed file stays readable and writable through the descriptors that are open on it.
+* Failures are `OSError` with its errno. A write that failed may have written a part.
+
+Paths are strings; `pathlib` would be measurable in the server's start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+TRANSIENT_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EFBIG})
+"""Failures that pass when there is room again. Any other is taken for a broken device: its directory goes offline."""
+
+
+class File(Protocol):
+    """One open file, for reading and writing. There is no current position: every call names its own."""
+
+    fd: int
+    """The descriptor, for `os.sendfile`; -1 in memory, where `read_at` is the only way."""
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only where the file ends."""
+
+    def write_at(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
+        """Write the buffers, `length` bytes in all, one after another: one system call unless the system splits it."""
+
+    def truncate(self, size: int) -> None:
+        """Make the file `size` bytes long, cutting it off or filling it with zeros."""
+
+    def size(self) -> int:
+        """Bytes in the file."""
+
+    def sync(self) -> None:
+        """Return when the content is on the device. May be called from a thread while other calls go on."""
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """A held lock on a directory."""
+
+    def release(self) -> None: ...
+
+
+class LockHeldError(Exception):
+    """Another process, or another server in this one, holds the lock file."""
+
+
+class FileSystem(Protocol):
+    """Names, whole small files, and how to open the rest."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; `FileNotFoundError` for a missing file unless `create`."""
+
+    def read_file(self, path: str) -> bytes: ...
+
+    def replace_file(self, path: str, data: Buffer, *, sync: bool) -> None:
+        """Write `data` beside `path` and rename it there, so that a reader finds the old or the new content, whole.
+
+        With `sync`, also a reader after the loss of power.
+        """
+
+    def list_directory(self, path: str) -> tuple[list[str], list[str]]:
+        """Names of the files and of the directories in `path`, in no order."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def make_directory(self, path: str) -> None:
+        """Make `path` and its missing parents; no error if it is there."""
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and what is in it. May be called from a thread; no error if it is gone."""
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> Lock:
+        """Take the lock file `path`, making it if missing. Raises `LockHeldError` at once if somebody holds it."""
+
+
+def join(directory: str, name: str) -> str:
+    """The path of `name` in `directory`, in the real file system and in the twin."""
+    return directory + "/" + name
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_durable", "fd")
+
+    def __init__(self, fd: int, durable: bool) -> None:
+        self.fd = fd
+        self._durable = durable
+
+    def read_at(self, position: int, length: int) -> bytes:
+        data = os.pread(self.fd, length, position)
+        if len(data) == length or not data:
+            return data
+        # A short read is the end of the file, or a signal; only reading on tells.
+        parts = [data]
+        read = len(data)
+        while read < length and (data := os.pread(self.fd, length - read, position + read)):
+            parts.append(data)
+            read += len(data)
+        return b"".join(parts)
+
+    def write_at(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
+        written = os.pwritev(self.fd, buffers, position)
+        if written != length:
+            self._write_rest(buffers, position, written, length)
+
+    def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int, length: int) -> None:
+        rest = memoryview(b"".join(buffers))
+        if len(rest) != length:
+            raise ValueError(f"the buffers hold {len(rest)} bytes, not {length}")
+        while written < length:
+            # What stopped the first write, a full disk for one, is told by the second as an errno.
+            count = os.pwrite(self.fd, rest[written:], position + written)
+            if count == 0:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            written += count
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def sync(self) -> None:
+        if self._durable:
+            # fdatasync leaves out the times, and writes the size where it changed; macOS has only fsync.
+            getattr(os, "fdatasync", os.fsync)(self.fd)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class RealFileSystem:
+    """The operating system's files.
+
+    `durable=False` leaves out every sync: for data that nobody needs after a loss of power (tests, throw-away brokers).
+    """
+
+    def __init__(self, *, durable: bool = True) -> None:
+        self._durable = durable
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        return RealFile(os.open(path, flags | os.O_CREAT if create else flags, 0o644), self._durable)
+
+    def read_file(self, path: str) -> bytes:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            parts = []
+            while data := os.read(fd, 1 << 20):
+                parts.append(data)
+                if len(data) < 1 << 20:
+                    break
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        finally:
+            os.close(fd)
+
+    def replace_file(self, path: str, data: Buffer, *, sync: bool) -> None:
+        temporary = path + ".tmp"
+        file = RealFile(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), self._durable)
+        try:
+            file.write_at((data,), 0, len(data))
+            if sync:
+                file.sync()
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        finally:
+            file.close()
+        os.rename(temporary, path)
+        if sync:
+            self.sync_directory(os.path.dirname(path))
+
+    def list_directory(self, path: str) -> tuple[list[str], list[str]]:
+        files: list[str] = []
+        directories: list[str] = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                (directories if entry.is_dir() else files).append(entry.name)
+        return files, directories
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        try:
+            files, directories = self.list_directory(path)
+        except FileNotFoundError:
+            return
+        for name in directories:
+            self.remove_tree(join(path, name))
+        for name in files:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(join(path, name))
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        if not self._durable:
+            return
+        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> RealLock:
+        return RealLock(path)
+
+
+class RealLock:
+    """A POSIX record lock, the kind that Java takes: an Apache Kafka on the same directory is kept out too.
+
+    Such locks belong to the process, so a second server in this process is kept out by `_held`.
+    """
+
+    _held: set[str] = set()  # noqa: RUF012 - one for the process, which is what the lock belongs to
+
+    def __init__(self, path: str) -> None:
+        import fcntl
+
+        self._key = os.path.realpath(path)
+        if self._key in self._held:
+            raise LockHeldError(path)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise LockHeldError(path) from None
+            raise
+        self._held.add(self._key)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self._held.discard(self._key)

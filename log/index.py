@@ -1,0 +1,228 @@
+"""The two sparse indexes of a segment.
+
+    .index      (relative offset int32, position int32)*       by offset: where in the .log file to begin looking
+    .timeindex  (timestamp int64, relative offset int32)*      by time: after which offset to begin looking
+
+Relative offsets count from the segment's base offset. An entry of the offset index names the last offset of a batch and
+where that batch begins; one of the time index, that no batch before this offset has a larger timestamp, and that the
+batch that ends with this offset has exactly it. Both grow monotonically. An entry is made for about every
+`index.interval.bytes` of log (KIP-33 for time).
+
+The file of the active segment is behind: new entries are kept in memory and written some hundred at a time, and at last
+when the segment is sealed, flushed or closed. Nothing is lost by that: after an unclean stop everything past the
+recovery point is indexed anew from the log, and the recovery point moves only after the entries are on the device.
+Apache Kafka maps a preallocated file instead; the two are the same once sealed, and both readers accept both.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from .descriptors import DescriptorCache, OpenFile
+from .files import FileSystem
+
+_BUFFERED_BYTES = 4096
+_BLOCK_ENTRIES = 512
+
+
+class SparseIndex:
+    """What the two have in common: fixed-size entries, sorted by their first field, in a file and a buffer behind it."""
+
+    __slots__ = ("_buffer", "_files", "_stored", "base_offset", "max_entries", "open_file", "path")
+
+    ENTRY: Struct
+
+    def __init__(self, files: DescriptorCache, path: str, base_offset: int, max_bytes: int, *, new: bool) -> None:
+        """`new`: there is no file, and none is looked for before entries are written."""
+        self._files = files
+        self.path = path
+        self.base_offset = base_offset
+        self.max_entries = max_bytes // self.ENTRY.size
+        self.open_file: OpenFile | None = None
+        self._stored = 0 if new else -1  # entries in the file, -1: not looked yet
+        self._buffer = bytearray()
+
+    @property
+    def entries(self) -> int:
+        return self._stored_entries() + len(self._buffer) // self.ENTRY.size
+
+    @property
+    def buffered_bytes(self) -> int:
+        return len(self._buffer)
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """The raw fields of entry `number`, which must exist."""
+        stored = self._stored_entries()
+        size = self.ENTRY.size
+        if number >= stored:
+            first, second = self.ENTRY.unpack_from(self._buffer, (number - stored) * size)
+        else:
+            first, second = self.ENTRY.unpack(self._open().file.read_at(number * size, size))
+        return first, second
+
+    def last(self) -> tuple[int, int] | None:
+        entries = self.entries
+        return self.entry(entries - 1) if entries else None
+
+    def lower_bound(self, target: int) -> tuple[int, int] | None:
+        """The last entry whose first field is at most `target`; None if there is none."""
+        buffer = self._buffer
+        unpack_from = self.ENTRY.unpack_from
+        if buffer and unpack_from(buffer)[0] <= target:
+            return self._bisect(buffer, target)
+        high = self._stored_entries()
+        low = 0
+        # Down to one block by single reads, then that block at once.
+        while high - low > _BLOCK_ENTRIES:
+            middle = (low + high) // 2
+            if self.entry(middle)[0] <= target:
+                low = middle
+            else:
+                high = middle
+        if low == high:
+            return None
+        size = self.ENTRY.size
+        return self._bisect(self._open().file.read_at(low * size, (high - low) * size), target)
+
+    def truncate_entries(self, count: int) -> None:
+        """Keep the first `count` entries."""
+        stored = self._stored_entries()
+        size = self.ENTRY.size
+        if count < stored:
+            self._open().file.truncate(count * size)
+            self._stored = count
+            self._buffer.clear()
+        else:
+            del self._buffer[(count - stored) * size :]
+
+    def persist(self) -> None:
+        """Write the buffered entries to the file. On an `OSError` they stay buffered."""
+        if self._buffer:
+            position = self._stored_entries() * self.ENTRY.size
+            self._open(create=True).file.write_at((self._buffer,), position, len(self._buffer))
+            self._stored += len(self._buffer) // self.ENTRY.size
+            self._buffer.clear()
+
+    def touch(self) -> None:
+        """See that there is a file, if only an empty one: Apache Kafka takes a segment without for damaged."""
+        self.persist()
+        if not self._stored_entries():
+            self._open(create=True)
+
+    def reset(self) -> None:
+        """Drop all entries, and bytes that are none."""
+        if self.open_file is not None or self._file_system.exists(self.path):
+            self._open().file.truncate(0)
+        self._stored = 0
+        self._buffer.clear()
+
+    def opened(self) -> OpenFile:
+        """The file, open, for whoever syncs it."""
+        return self._open(create=True)
+
+    def is_full(self) -> bool:
+        return self.entries >= self.max_entries
+
+    def _append(self, first: int, second: int) -> None:
+        self._buffer += self.ENTRY.pack(first, second)
+
+    def _bisect(self, data: bytes | bytearray, target: int) -> tuple[int, int] | None:
+        unpack_from, size = self.ENTRY.unpack_from, self.ENTRY.size
+        low, high = 0, len(data) // size
+        while low < high:
+            middle = (low + high) // 2
+            if unpack_from(data, middle * size)[0] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        if not low:
+            return None
+        first, second = unpack_from(data, (low - 1) * size)
+        return first, second
+
+    def _stored_entries(self) -> int:
+        if self._stored < 0:
+            try:
+                self._stored = self._file_system.size(self.path) // self.ENTRY.size
+            except FileNotFoundError:
+                self._stored = 0
+        return self._stored
+
+    @property
+    def _file_system(self) -> FileSystem:
+        return self._files.file_system
+
+    def _open(self, *, create: bool = False) -> OpenFile:
+        open_file = self.open_file
+        return open_file if open_file is not None else self._files.open(self, create=create)
+
+
+class OffsetIndex(SparseIndex):
+    """Finds positions by offset."""
+
+    __slots__ = ()
+
+    ENTRY = Struct(">ii")
+
+    def append(self, last_offset: int, position: int) -> bool:
+        """Note where the batch that ends with `last_offset` begins. True when it is time to `persist`."""
+        self._append(last_offset - self.base_offset, position)
+        return len(self._buffer) >= _BUFFERED_BYTES
+
+    def position(self, offset: int) -> int:
+        """Where to begin looking for the batch with `offset`: at the start of some batch at or before it."""
+        found = self.lower_bound(offset - self.base_offset)
+        return found[1] if found is not None else 0
+
+    def last_offset(self) -> int:
+        """The largest offset indexed, or the base offset."""
+        last = self.last()
+        return self.base_offset + last[0] if last is not None else self.base_offset
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries for `offset` and beyond."""
+        relative = offset - self.base_offset
+        low, high = 0, self.entries
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[0] < relative:
+                low = middle + 1
+            else:
+                high = middle
+        self.truncate_entries(low)
+
+
+class TimeIndex(SparseIndex):
+    """Finds offsets by timestamp."""
+
+    __slots__ = ()
+
+    ENTRY = Struct(">qi")
+
+    def maybe_append(self, timestamp: int, last_offset: int) -> None:
+        """Note the largest timestamp so far and the last offset of its batch, if it is news."""
+        last = self.last()
+        if timestamp > (last[0] if last is not None else -1):
+            self._append(timestamp, last_offset - self.base_offset)
+
+    def offset(self, timestamp: int) -> int:
+        """Where to begin looking for `timestamp`: no batch that ends before this offset has a larger one."""
+        found = self.lower_bound(timestamp)
+        return self.base_offset + found[1] if found is not None else self.base_offset
+
+    def last_entry(self) -> tuple[int, int]:
+        """The largest timestamp indexed and its absolute offset; (-1, base offset) without entries."""
+        last = self.last()
+        return (last[0], self.base_offset + last[1]) if last is not None else (-1, self.base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries for `offset` and beyond."""
+        relative = offset - self.base_offset
+        count = self.entries
+        while count and self.entry(count - 1)[1] >= relative:
+            count -= 1
+        self.truncate_entries(count)
+
+    def is_full(self) -> bool:
+        # The last slot is kept for the entry that sealing adds.
+        return self.entries >= self.max_entries - 1

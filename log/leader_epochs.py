@@ -1,0 +1,105 @@
+"""At which offset each leader's records begin (KIP-101, KIP-320): the `leader-epoch-checkpoint` of a partition.
+
+A follower, or a consumer, that knows an epoch and an offset asks where that epoch ended, and sees by the answer whether
+its copy has parted from the leader's.
+
+Entries are (epoch, start offset), both growing. The file is Apache Kafka's:
+
+    0                       version
+    <number of entries>
+    <epoch> <start offset>  one line for each
+
+It is behind the state in memory, and made current when the log is flushed, sealed or closed. An entry that an unclean
+stop loses lies past the recovery point, and is found again in the batches there.
+"""
+
+from __future__ import annotations
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_EPOCH_OFFSET = -1
+
+
+class LeaderEpochs:
+    """The entries of one partition; see the module's text."""
+
+    __slots__ = ("dirty", "entries", "latest")
+
+    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+        self.entries: list[tuple[int, int]] = []
+        self.latest = UNDEFINED_EPOCH
+        """The latest epoch, -1 without any."""
+        self.dirty = False
+        """The file does not show the current entries."""
+        for epoch, start_offset in entries or ():
+            self.assign(epoch, start_offset)
+        self.dirty = False
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Records of `epoch` begin at `start_offset`. No news if the epoch is the latest, and begins no earlier.
+
+        Entries that contradict it, of the same or a later epoch or offset, go.
+        """
+        if epoch < 0 or start_offset < 0:
+            return
+        entries = self.entries
+        if entries and entries[-1][0] == epoch and start_offset >= entries[-1][1]:
+            return
+        while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start_offset):
+            entries.pop()
+        entries.append((epoch, start_offset))
+        self.latest = epoch
+        self.dirty = True
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest known epoch up to `epoch` and where it ended; (-1, -1) if that is not known.
+
+        The latest epoch goes on: it ends at `log_end_offset`. For an epoch before all known ones the answer is its own
+        number and the start of the first known, where whoever asks must begin.
+        """
+        if epoch == UNDEFINED_EPOCH:
+            return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        floor = None
+        for known, start_offset in self.entries:
+            if known > epoch:
+                return (epoch if floor is None else floor), start_offset
+            floor = known
+        return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch of the record at `offset`; -1 if that is not known."""
+        epoch = UNDEFINED_EPOCH
+        for known, start_offset in self.entries:
+            if start_offset > offset:
+                break
+            epoch = known
+        return epoch
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log ends at `end_offset` now."""
+        entries = self.entries
+        while entries and entries[-1][1] >= end_offset:
+            entries.pop()
+            self.dirty = True
+        self.latest = entries[-1][0] if entries else UNDEFINED_EPOCH
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log begins at `start_offset` now: the epoch that was current there begins there."""
+        entries = self.entries
+        passed = 0
+        while passed < len(entries) and entries[passed][1] <= start_offset:
+            passed += 1
+        if passed and entries[:passed] != [(entries[passed - 1][0], start_offset)]:
+            entries[:passed] = [(entries[passed - 1][0], start_offset)]
+            self.dirty = True
+
+    def clear(self) -> None:
+        self.dirty = self.dirty or bool(self.entries)
+        self.entries.clear()
+        self.latest = UNDEFINED_EPOCH
+
+    def encode(self) -> bytes:
+        """The content of the checkpoint file."""
+        lines = ["0", str(len(self.entries)), *(f"{epoch} {offset}" for epoch, offset in self.entries)]
+        return ("\n".join(lines) + "\n").encode()

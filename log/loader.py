@@ -1,0 +1,550 @@
+"""Opening a partition's directory: after a clean stop quickly, after any other with every doubt removed.
+
+After a clean stop the names of the files, the tail of the last segment and the latest producer snapshot say all.
+
+After an unclean stop each segment that ends at or past the recovery point is read batch by batch. The log ends before the
+first batch that is not whole, whose CRC is wrong, or that does not follow the one before it; what lies beyond is cut off,
+and later segments are removed. Indexes, producer state, the index of aborted transactions and leader epochs are made
+anew on the way. A segment that ends exactly at the recovery point is read too: its indexes may have been completed after
+the last flush. What was repaired is told in words in `Log.repairs`.
+
+Leftovers are cleared up in any case: files that were about to be deleted, half-done results of compaction (and those
+that were done are swapped in, as Apache Kafka does), indexes without a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from zlib import crc32
+
+from ..protocol.records import (
+    BATCH_OVERHEAD,
+    HEADER,
+    LOG_OVERHEAD,
+    BatchHeader,
+    CorruptBatchError,
+    InvalidRecordsError,
+    RecordBatch,
+    UnsupportedMagicError,
+    read_batch_header,
+)
+from .checkpoints import CorruptCheckpointError, decode_leader_epochs, decode_partition_metadata
+from .config import LogConfig
+from .descriptors import DescriptorCache
+from .files import FileSystem, join
+from .leader_epochs import LeaderEpochs
+from .names import (
+    CLEANED,
+    DELETED,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG,
+    OFFSET_INDEX,
+    PARTITION_METADATA,
+    PRODUCER_SNAPSHOT,
+    SEGMENT_SUFFIXES,
+    SWAP,
+    TEMPORARY,
+    TIME_INDEX,
+    offset_file_name,
+    parse_offset_file_name,
+)
+from .partition_log import Log
+from .producer_state import CorruptSnapshotError, ProducerState
+from .segment import MAX_RELATIVE_OFFSET, Segment
+from .transaction_index import AbortedTransaction
+
+_READ_BYTES = 1 << 20
+
+
+def load_log(
+    files: DescriptorCache,
+    directory: str,
+    topic: str,
+    partition: int,
+    config: LogConfig,
+    *,
+    clean: bool,
+    now_ms: int,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+) -> Log:
+    """The log in `directory`, which must exist; an empty one is a new log that begins at `log_start_offset`.
+
+    `clean`: the directory was left by a clean stop. `recovery_point` and `log_start_offset` are those of the
+    checkpoints. An `OSError` passes through: the owner decides about the log directory.
+    """
+    return _Loader(files, directory, topic, partition, config, clean, now_ms, recovery_point, log_start_offset).load()
+
+
+class _Loader:
+    """One loading; the fields are what is known so far."""
+
+    def __init__(
+        self,
+        files: DescriptorCache,
+        directory: str,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        clean: bool,
+        now_ms: int,
+        recovery_point: int,
+        log_start_offset: int,
+    ) -> None:
+        self.files = files
+        self.file_system = files.file_system
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.config = config
+        self.clean = clean
+        self.now_ms = now_ms
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
+        self.repairs: list[str] = []
+        self.trash: list[str] = []
+        self.segments: list[Segment] = []
+        self.snapshots: list[int] = []
+        self.producers = ProducerState()
+        self._recovered = False
+
+    def load(self) -> Log:
+        names, _directories = self.file_system.list_directory(self.directory)
+        names = clear_leftovers(self.file_system, self.directory, names)
+        topic_id = self._topic_id(names)
+        self.leader_epochs = self._leader_epochs(names)
+        self._find_segments(names)
+        if not self.clean:
+            self._recover()
+        self._check_indexes()
+        log_end_offset = self._log_end_offset()
+        if log_end_offset < self.log_start_offset:
+            self._start_over(log_end_offset)
+            log_end_offset = self.log_start_offset
+        if not self.segments:
+            self.segments.append(self._segment(self.log_start_offset, new=True))
+            log_end_offset = self.log_start_offset
+        self.leader_epochs.truncate_from_end(log_end_offset)
+        log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
+        self.leader_epochs.truncate_from_start(log_start_offset)
+        self._drop_snapshots(log_start_offset, log_end_offset)
+        if not self._recovered:
+            self._load_producers(log_start_offset, log_end_offset)
+        self.producers.expire(self.now_ms, self.config.producer_id_expiration_ms)
+        self._open_active()
+        log = Log(
+            self.files,
+            self.directory,
+            self.topic,
+            self.partition,
+            self.config,
+            topic_id=topic_id,
+            segments=self.segments,
+            producers=self.producers,
+            leader_epochs=self.leader_epochs,
+            snapshots=self.snapshots,
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            flushed_offset=log_end_offset if self.clean else min(self.recovery_point, log_end_offset),
+            now_ms=self.now_ms,
+            repairs=self.repairs,
+        )
+        log.trash = self.trash
+        for segment in self.segments:
+            segment.forget_files()
+        return log
+
+    # The small files
+
+    def _topic_id(self, names: list[str]) -> bytes | None:
+        if PARTITION_METADATA not in names:
+            return None
+        path = join(self.directory, PARTITION_METADATA)
+        try:
+            return decode_partition_metadata(self.file_system.read_file(path), path)
+        except CorruptCheckpointError as error:
+            if self.clean:
+                raise
+            self.repairs.append(str(error))
+            return None
+
+    def _leader_epochs(self, names: list[str]) -> LeaderEpochs:
+        if LEADER_EPOCH_CHECKPOINT not in names:
+            return LeaderEpochs()
+        path = join(self.directory, LEADER_EPOCH_CHECKPOINT)
+        data = self.file_system.read_file(path)
+        try:
+            return LeaderEpochs(decode_leader_epochs(data, path)) if data else LeaderEpochs()
+        except CorruptCheckpointError as error:
+            self.repairs.append(str(error))
+            self.recovery_point = 0  # the batches tell the epochs, if all of them are read
+            self.clean = False
+            return LeaderEpochs()
+
+    # Segments
+
+    def _segment(self, base_offset: int, *, new: bool, size: int = 0) -> Segment:
+        return Segment(
+            self.files,
+            self.directory,
+            base_offset,
+            size=size,
+            max_index_bytes=self.config.segment_index_bytes,
+            created_ms=self.now_ms,
+            new=new,
+        )
+
+    def _find_segments(self, names: list[str]) -> None:
+        self._indexes: dict[int, set[str]] = {}
+        by_offset: dict[int, list[str]] = {}
+        for name in names:
+            parsed = parse_offset_file_name(name)
+            if parsed is None:
+                continue
+            offset, suffix = parsed
+            if suffix == PRODUCER_SNAPSHOT:
+                self.snapshots.append(offset)
+            elif suffix in SEGMENT_SUFFIXES:
+                by_offset.setdefault(offset, []).append(suffix)
+        self.snapshots.sort()
+        for base_offset in sorted(by_offset):
+            suffixes = by_offset[base_offset]
+            if LOG in suffixes:
+                path = join(self.directory, offset_file_name(base_offset, LOG))
+                self.segments.append(self._segment(base_offset, new=False, size=self.file_system.size(path)))
+                self._indexes[base_offset] = {OFFSET_INDEX, TIME_INDEX}.intersection(suffixes)
+            else:
+                for suffix in suffixes:
+                    self.file_system.unlink(join(self.directory, offset_file_name(base_offset, suffix)))
+
+    def _end_of(self, number: int) -> int | None:
+        """Where segment `number` ends by the name of the next; None for the last."""
+        return self.segments[number + 1].base_offset if number + 1 < len(self.segments) else None
+
+    def _check_indexes(self) -> None:
+        """Segments that lack an index are indexed anew."""
+        for segment in self.segments:
+            if segment.size and self._indexes.get(segment.base_offset) != {OFFSET_INDEX, TIME_INDEX}:
+                problem = reindex(segment, self.config.index_interval_bytes)
+                self.repairs.append(f"indexed {segment.path} anew" + (f"; cut it: {problem}" if problem else ""))
+
+    def _log_end_offset(self) -> int:
+        if not self.segments:
+            return self.log_start_offset
+        last = self.segments[-1]
+        try:
+            return last.next_offset()
+        except InvalidRecordsError as error:
+            # Said to be clean, and is not: somebody changed the files.
+            self.repairs.append(f"{last.path}: {error}")
+            self.clean = False
+            self.recovery_point = min(self.recovery_point, last.base_offset)
+            self._recover()
+            return self.segments[-1].next_offset() if self.segments else self.log_start_offset
+
+    def _start_over(self, log_end_offset: int) -> None:
+        self.repairs.append(
+            f"deleted all segments: they end at offset {log_end_offset}, before the log start offset "
+            f"{self.log_start_offset}"
+        )
+        for segment in self.segments:
+            self.trash += segment.mark_deleted()
+        self.segments.clear()
+        self.leader_epochs.clear()
+        self.producers.clear()
+
+    def _open_active(self) -> None:
+        """What the active segment must know to go on: when its first batch was written."""
+        active = self.segments[-1]
+        try:
+            for header, _position in active.scan(0, active.size):
+                active.first_timestamp = header.max_timestamp
+                break
+        except InvalidRecordsError as error:
+            self.repairs.append(f"{active.path}: {error}")
+
+    # Recovery
+
+    def _recover(self) -> None:
+        """Read every segment that may not be on the device. Afterwards the producers are those at the log's end."""
+        first = 0
+        while first < len(self.segments):
+            end = self._end_of(first)
+            if end is None or end >= self.recovery_point:
+                break
+            first += 1
+        if first == len(self.segments):
+            return
+        start = self.segments[first].base_offset
+        for offset in [offset for offset in self.snapshots if offset > start]:
+            self._remove_snapshot(offset)
+        self._load_producers(self.log_start_offset, start, self.segments[:first])
+        next_offset: int | None = None
+        for number in range(first, len(self.segments)):
+            segment = self.segments[number]
+            if next_offset is not None and segment.base_offset != next_offset:
+                # Compaction leaves gaps between segments, and never rewrites what is past the recovery point - but a
+                # checkpoint may be older than that, so on a compacted topic a gap is no proof of loss.
+                if segment.base_offset < next_offset or not self.config.compacted:
+                    self._remove_segments_from(number, f"no segment follows offset {next_offset}")
+                    break
+            if number > first:
+                self._take_snapshot(segment.base_offset)
+            whole = self._recover_segment(segment)
+            next_offset = self._recovered_end
+            if not whole:
+                self._remove_segments_from(number + 1, "they follow what was cut off")
+                break
+        self._recovered = True
+
+    def _recover_segment(self, segment: Segment) -> bool:
+        """Cut a segment before the first batch that is broken. True if there was none."""
+        if self.file_system.exists(segment.transaction_index.path):
+            self.file_system.unlink(segment.transaction_index.path)
+        self._recovered_end = segment.base_offset
+        size = segment.size
+
+        def visit(batch: RecordBatch) -> None:
+            self._recovered_end = batch.next_offset
+            if batch.partition_leader_epoch > self.leader_epochs.latest:
+                self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+            completed = self.producers.replay(batch, batch if batch.is_control else None)
+            if completed is not None and completed.aborted:
+                segment.transaction_index.append(
+                    AbortedTransaction(
+                        completed.producer_id,
+                        completed.first_offset,
+                        completed.last_offset,
+                        self.producers.last_stable_offset_after(completed),
+                    )
+                )
+
+        problem = reindex(segment, self.config.index_interval_bytes, visit)
+        self._indexes[segment.base_offset] = {OFFSET_INDEX, TIME_INDEX}
+        if problem is None:
+            return True
+        self.repairs.append(
+            f"cut {size - segment.size} bytes from {segment.path} at offset {self._recovered_end}: {problem}"
+        )
+        return False
+
+    def _remove_segments_from(self, number: int, reason: str) -> None:
+        removed = self.segments[number:]
+        if not removed:
+            return
+        self.repairs.append(
+            f"removed {len(removed)} segments of {self.topic}-{self.partition} from offset "
+            f"{removed[0].base_offset} on: {reason}"
+        )
+        for segment in removed:
+            self.trash += segment.mark_deleted()
+        del self.segments[number:]
+
+    # Producers
+
+    def _load_producers(self, start: int, end: int, segments: list[Segment] | None = None) -> None:
+        """The state at offset `end`: the latest snapshot that can be read, and the batches after it."""
+        self.producers.clear()
+        snapshot = start
+        for offset in [offset for offset in reversed(self.snapshots) if start <= offset <= end]:
+            try:
+                path = join(self.directory, offset_file_name(offset, PRODUCER_SNAPSHOT))
+                self.producers.load_snapshot(self.file_system.read_file(path))
+            except (CorruptSnapshotError, FileNotFoundError) as error:
+                self.repairs.append(f"{path}: {error}")
+                self._remove_snapshot(offset)
+                continue
+            snapshot = offset
+            break
+        else:
+            if self.clean and not self.repairs:
+                # A clean stop always leaves a snapshot where there are producers; Apache Kafka takes it so too.
+                return
+        try:
+            for header, batch in batches_between(self.segments if segments is None else segments, snapshot, end):
+                self.producers.replay(header, batch)
+        except InvalidRecordsError as error:
+            self.repairs.append(f"producers of {self.topic}-{self.partition} are known in part only: {error}")
+
+    def _take_snapshot(self, offset: int) -> None:
+        path = join(self.directory, offset_file_name(offset, PRODUCER_SNAPSHOT))
+        self.file_system.replace_file(path, self.producers.encode_snapshot(), sync=False)
+        self.snapshots = sorted({*self.snapshots, offset})
+
+    def _remove_snapshot(self, offset: int) -> None:
+        self.snapshots.remove(offset)
+        try:
+            self.file_system.unlink(join(self.directory, offset_file_name(offset, PRODUCER_SNAPSHOT)))
+        except FileNotFoundError:
+            return
+
+    def _drop_snapshots(self, start: int, end: int) -> None:
+        """Of the snapshots, those at the beginning of a segment are of use, and the latest."""
+        bases = {segment.base_offset for segment in self.segments}
+        valid = [offset for offset in self.snapshots if start <= offset <= end]
+        for offset in list(self.snapshots):
+            if offset not in valid or (offset not in bases and offset != valid[-1]):
+                self._remove_snapshot(offset)
+
+
+def clear_leftovers(file_system: FileSystem, directory: str, names: list[str]) -> list[str]:
+    """Remove or complete what was under way when the broker stopped; the names that are left.
+
+    Compaction writes `.cleaned` files, renames them to `.swap` when all are complete, and then removes what they replace.
+    A `.swap` at or after a `.cleaned` belongs to a split that was not completed.
+    """
+    cleaned = [parsed[0] for name in names if name.endswith(CLEANED) and (parsed := parse_offset_file_name(name))]
+    first_cleaned = min(cleaned, default=None)
+    kept: list[str] = []
+    swaps: list[str] = []
+    for name in names:
+        parsed = parse_offset_file_name(name)
+        if parsed is None and not name.endswith(TEMPORARY):
+            kept.append(name)  # not ours: among them the metadata log's snapshots, which have suffixes of their own
+        elif name.endswith(SWAP) and parsed is not None and (first_cleaned is None or parsed[0] < first_cleaned):
+            swaps.append(name)
+        elif name.endswith((DELETED, CLEANED, SWAP, TEMPORARY)):
+            file_system.unlink(join(directory, name))
+        else:
+            kept.append(name)
+    return _complete_swap(file_system, directory, kept, swaps) if swaps else kept
+
+
+def _complete_swap(file_system: FileSystem, directory: str, names: list[str], swaps: list[str]) -> list[str]:
+    first, end = None, 0
+    for name in swaps:
+        offset, suffix = parse_offset_file_name(name) or (0, "")
+        if suffix == LOG + SWAP:
+            data = file_system.read_file(join(directory, name))
+            position = 0
+            end = max(end, offset)
+            while position + BATCH_OVERHEAD <= len(data):
+                header = read_batch_header(data, position)
+                end = max(end, header.next_offset)
+                position += header.size
+            first = offset if first is None else min(first, offset)
+    kept = []
+    for name in names:
+        parsed = parse_offset_file_name(name)
+        replaced = parsed is not None and parsed[1] in SEGMENT_SUFFIXES
+        if replaced and parsed is not None and first is not None and first <= parsed[0] < end:
+            file_system.unlink(join(directory, name))
+        else:
+            kept.append(name)
+    for name in swaps:
+        target = name[: -len(SWAP)]
+        file_system.rename(join(directory, name), join(directory, target))
+        if target not in kept:
+            kept.append(target)
+    return kept
+
+
+def reindex(
+    segment: Segment, index_interval_bytes: int, visit: Callable[[RecordBatch], None] | None = None
+) -> str | None:
+    """Read a whole segment, build its indexes anew, and cut it before the first batch that is broken.
+
+    `visit` sees every whole batch in order. What was wrong with the first that is not, None if nothing was. Raises
+    `UnsupportedMagicError` for a segment of Kafka before 0.11, and leaves it as it is, as every `OSError` does too.
+    """
+    size = segment.size
+    segment.reset_indexes()
+    problem = None
+    segment.size = 0
+    next_offset = segment.base_offset
+    try:
+        for batch, _position in whole_batches(segment, size):
+            _check_batch(batch, segment.base_offset, next_offset)
+            next_offset = batch.next_offset
+            if segment.note_batch(
+                batch.base_offset, batch.last_offset, batch.max_timestamp, batch.size, index_interval_bytes
+            ):
+                segment.persist_indexes()
+            if visit is not None:
+                visit(batch)
+    except UnsupportedMagicError as error:
+        if _is_legacy_message(segment, segment.size, size):
+            segment.size = size
+            raise
+        problem = str(error)
+    except InvalidRecordsError as error:
+        problem = str(error)
+    except OSError:
+        segment.size = size
+        raise
+    if segment.size < size:
+        segment.cut(segment.size)
+    segment.seal()
+    segment.bytes_since_index_entry = 0
+    return problem
+
+
+def whole_batches(segment: Segment, size: int) -> Iterator[tuple[RecordBatch, int]]:
+    """The batches in the first `size` bytes and their positions, read in large pieces; only lengths are checked."""
+    position = 0
+    with segment.range(0, size) as file:
+        chunk, start = memoryview(b""), 0
+        while position < size:
+            have = start + len(chunk) - position
+            need = BATCH_OVERHEAD if have < BATCH_OVERHEAD else read_batch_header(chunk, position - start).size
+            if position + need > size:
+                raise CorruptBatchError(f"the batch at position {position} is cut off")
+            if have < need:
+                data = file.read(position, max(need, _READ_BYTES))
+                if len(data) < need:
+                    raise CorruptBatchError(f"the file ends before the batch at position {position} does")
+                chunk, start = memoryview(data), position
+                continue
+            batch = RecordBatch(*HEADER.unpack_from(chunk, position - start))
+            batch.data = chunk[position - start : position - start + need]
+            yield batch, position
+            position += need
+
+
+def _check_batch(batch: RecordBatch, base_offset: int, next_offset: int) -> None:
+    if not batch.has_valid_crc():
+        raise CorruptBatchError(f"the CRC of the batch at offset {batch.base_offset} is wrong")
+    if batch.base_offset < next_offset or batch.last_offset_delta < 0:
+        raise CorruptBatchError(f"the batch at offset {batch.base_offset} does not follow offset {next_offset}")
+    if batch.last_offset - base_offset > MAX_RELATIVE_OFFSET:
+        raise CorruptBatchError(f"offset {batch.last_offset} is too far from the segment's base offset {base_offset}")
+
+
+def _is_legacy_message(segment: Segment, position: int, size: int) -> bool:
+    """Is this a message of format 0 or 1, and not a torn batch whose magic happens to read so? Its CRC-32 tells."""
+    with segment.range(0, size) as file:
+        start = file.read(position, LOG_OVERHEAD + 4)
+        length = int.from_bytes(start[8:12], "big", signed=True)
+        data = file.read(position + LOG_OVERHEAD + 4, max(length - 4, 0))
+    return len(data) == length - 4 and crc32(data) == int.from_bytes(start[12:], "big")
+
+
+def batches_between(segments: list[Segment], start: int, end: int) -> Iterator[tuple[BatchHeader, RecordBatch | None]]:
+    """What producers left in [start, end): the headers of their batches, and of control batches the whole."""
+    for segment in segments:
+        if segment.base_offset >= end:
+            return
+        located = segment.locate(start)
+        if located is None:
+            continue
+        for header, position in segment.scan(located[0]):
+            if header.base_offset >= end:
+                return
+            if header.producer_id >= 0:
+                yield header, segment.read_batch(position, header.size) if header.is_control else None
+
+
+def replay_producers(log: Log, now_ms: int) -> None:
+    """The producers of a log that was cut, from its latest snapshot on."""
+    snapshot = log.log_start_offset
+    for offset in reversed(log.snapshots):
+        path = join(log.directory, offset_file_name(offset, PRODUCER_SNAPSHOT))
+        try:
+            log.producers.load_snapshot(log.files.file_system.read_file(path))
+        except (CorruptSnapshotError, FileNotFoundError):
+            continue
+        snapshot = offset
+        break
+    for header, batch in batches_between(log.segments, snapshot, log.log_end_offset):
+        log.producers.replay(header, batch)
+    log.producers.expire(now_ms, log.config.producer_id_expiration_ms)

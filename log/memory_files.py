@@ -1,0 +1,358 @@
+"""The in-memory twin of `files.py`: the same port, and everything that goes wrong with disks, on demand.
+
+It models a journalling file system under a page cache:
+
+* Each file has its content and, until its next `sync`, the list of changes that the device has not seen.
+* Names (creating, renaming, removing) are a journal. `sync` of any file or directory commits all of it, as ext4 and XFS
+  do; before that, a crash keeps some prefix of it.
+* `crash` gives the file system as the next start finds it. After `kill -9` that is all that was written. After a loss of
+  power, unsynced changes of each file are kept in any combination the seed says: some prefix, torn in the middle,
+  reordered, or a length without the content (zeros).
+
+`capacity_bytes` fills the disk up: the write that does not fit is done in part, then fails with ENOSPC. `fail_with`
+decides for every operation whether it fails. `operations_left` ends the process in the middle of the n-th change.
+
+It is also a file system to run on: a broker on it keeps nothing, and needs no directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from .files import Buffer, LockHeldError
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+class SimulatedCrash(BaseException):
+    """The process dies here. A BaseException, so that no handler of errors can outlive it."""
+
+
+class _Inode:
+    __slots__ = ("content", "synced", "unsynced")
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.content = bytearray(content)
+        self.synced = bytes(content)
+        self.unsynced: list[tuple[int, bytes] | int] = []
+        """Changes since the last sync, in order: (position, data) written, or the size it was truncated to."""
+
+
+class MemoryFile:
+    """An open file of a `MemoryFileSystem`."""
+
+    __slots__ = ("_file_system", "_inode", "_path", "fd")
+
+    def __init__(self, file_system: MemoryFileSystem, path: str, inode: _Inode) -> None:
+        self.fd = -1
+        self._file_system = file_system
+        self._path = path
+        self._inode: _Inode | None = inode
+
+    def _open_inode(self) -> _Inode:
+        if self._inode is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self._inode
+
+    def read_at(self, position: int, length: int) -> bytes:
+        self._file_system.check("read", self._path)
+        return bytes(self._open_inode().content[position : position + length])
+
+    def write_at(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
+        data = b"".join(buffers)
+        if len(data) != length:
+            raise ValueError(f"the buffers hold {len(data)} bytes, not {length}")
+        inode = self._open_inode()
+        allowed, error = self._file_system.admit_write(self._path, len(inode.content), position, len(data))
+        data = data[:allowed]
+        if data:
+            _write(inode.content, position, data)
+            if self._file_system.recording:
+                inode.unsynced.append((position, data))
+        if error is not None:
+            raise error
+
+    def truncate(self, size: int) -> None:
+        self._file_system.check("truncate", self._path)
+        inode = self._open_inode()
+        _truncate(inode.content, size)
+        if self._file_system.recording:
+            inode.unsynced.append(size)
+
+    def size(self) -> int:
+        return len(self._open_inode().content)
+
+    def sync(self) -> None:
+        self._file_system.check("sync", self._path)
+        inode = self._open_inode()
+        if self._file_system.recording:
+            inode.synced = bytes(inode.content)
+            inode.unsynced.clear()
+            self._file_system.commit_names()
+
+    def close(self) -> None:
+        self._open_inode()
+        self._inode = None
+        self._file_system.open_files -= 1
+
+
+class MemoryLock:
+    """A held lock of a `MemoryFileSystem`."""
+
+    def __init__(self, held: set[str], path: str) -> None:
+        self._held = held
+        self._path = path
+
+    def release(self) -> None:
+        self._held.discard(self._path)
+
+
+class MemoryFileSystem:
+    """See the module's text. All paths are absolute; the root is there from the start.
+
+    `recording=False` keeps no record of what a crash would lose: for a broker that runs on memory.
+    """
+
+    def __init__(self, *, recording: bool = True) -> None:
+        self.recording = recording
+        self._names: dict[str, _Inode | None] = {"": None}  # None is a directory
+        self._durable_names: dict[str, _Inode | None] = {"": None}
+        self._journal: list[dict[str, _Inode | None]] = []
+        self._locks: set[str] = set()
+        self.open_files = 0
+        """Files that are open now: tests of descriptors count them."""
+        self.capacity_bytes: int | None = None
+        self.fail_with: Callable[[str, str], int | None] | None = None
+        """Asked with (operation, path) before each operation; an errno that it returns is raised.
+
+        Operations are read, write, truncate, sync, open, create, rename, unlink, list and directory.
+        """
+        self.operations_left: int | None = None
+        """Changes until `SimulatedCrash`; a write that is the last is done in part, half of it."""
+
+    # File
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        inode = self._names.get(path)
+        if inode is None:
+            if path in self._names:
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            if not create:
+                self.check("open", path)
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            self.check("create", path)
+            self._need_directory(path)
+            inode = _Inode()
+            self._change_names(lambda names: names.update({path: inode}))
+        else:
+            self.check("open", path)
+        self.open_files += 1
+        return MemoryFile(self, path, inode)
+
+    def read_file(self, path: str) -> bytes:
+        file = self.open(path)
+        try:
+            return file.read_at(0, file.size())
+        finally:
+            file.close()
+
+    def replace_file(self, path: str, data: Buffer, *, sync: bool) -> None:
+        temporary = path + ".tmp"
+        file = self.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.write_at((data,), 0, len(data))
+            if sync:
+                file.sync()
+        except OSError:
+            self.unlink(temporary)
+            raise
+        finally:
+            file.close()
+        self.rename(temporary, path)
+        if sync:
+            self.sync_directory(path.rpartition("/")[0])
+
+    # Names
+
+    def list_directory(self, path: str) -> tuple[list[str], list[str]]:
+        self.check("list", path)
+        if self._names.get(path, "missing") is not None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        files: list[str] = []
+        directories: list[str] = []
+        for name, inode in self._names.items():
+            parent, _, last = name.rpartition("/")
+            if parent == path and last:
+                (directories if inode is None else files).append(last)
+        return files, directories
+
+    def exists(self, path: str) -> bool:
+        return path in self._names
+
+    def size(self, path: str) -> int:
+        inode = self._names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return len(inode.content)
+
+    def modified_ms(self, path: str) -> int:
+        self.size(path)
+        return 0  # there is no clock here
+
+    def make_directory(self, path: str) -> None:
+        if path in self._names:
+            if self._names[path] is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            return
+        self.make_directory(path.rpartition("/")[0])
+        self.check("directory", path)
+        self._change_names(lambda names: names.update({path: None}))
+
+    def rename(self, source: str, target: str) -> None:
+        self.check("rename", source)
+        if source not in self._names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        self._need_directory(target)
+
+        def move(names: dict[str, _Inode | None]) -> None:
+            for name in [name for name in names if name == source or name.startswith(source + "/")]:
+                names[target + name[len(source) :]] = names.pop(name)
+
+        self._change_names(move)
+
+    def unlink(self, path: str) -> None:
+        self.check("unlink", path)
+        if self._names.get(path) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._change_names(lambda names: names.pop(path))
+
+    def remove_tree(self, path: str) -> None:
+        for name in sorted((name for name in self._names if name.startswith(path + "/")), reverse=True):
+            self.check("unlink", name)
+            self._change_names(lambda names, name=name: names.pop(name))  # type: ignore[misc]
+        if path in self._names:
+            self._change_names(lambda names: names.pop(path))
+
+    def sync_directory(self, path: str) -> None:
+        self.check("sync", path)
+        if self._names.get(path, "missing") is not None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.commit_names()
+
+    def lock(self, path: str) -> MemoryLock:
+        if path in self._locks:
+            raise LockHeldError(path)
+        self.open(path, create=True).close()
+        self._locks.add(path)
+        return MemoryLock(self._locks, path)
+
+    # What goes wrong
+
+    def check(self, operation: str, path: str) -> None:
+        """Fail or die here if the test says so; called before every operation."""
+        if self.fail_with is not None:
+            code = self.fail_with(operation, path)
+            if code is not None:
+                raise OSError(code, os.strerror(code), path)
+        if operation not in ("read", "open", "list"):
+            self._count_down()
+
+    def admit_write(
+        self, path: str, size: int, position: int, length: int
+    ) -> tuple[int, Exception | SimulatedCrash | None]:
+        """How much of a write is done, and what is then raised."""
+        try:
+            self.check("write", path)
+        except SimulatedCrash as crash:
+            return length // 2, crash
+        if self.capacity_bytes is not None:
+            room = self.capacity_bytes - self.used_bytes() + max(0, size - position)
+            if length > room:
+                return max(0, room), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return length, None
+
+    def used_bytes(self) -> int:
+        return sum(len(inode.content) for inode in self._names.values() if inode is not None)
+
+    def _count_down(self) -> None:
+        if self.operations_left is not None:
+            if self.operations_left <= 0:
+                raise SimulatedCrash
+            self.operations_left -= 1
+
+    def crash(self, random: Random | None = None) -> MemoryFileSystem:
+        """The file system that the next process finds.
+
+        Without `random` the process was killed, and all it wrote is there. With it the power was lost, and `random`
+        chooses what survives of what was not synced.
+        """
+        survivor = MemoryFileSystem()
+        if random is None:
+            survivor._names = {n: None if i is None else _Inode(bytes(i.content)) for n, i in self._names.items()}
+        else:
+            states = [self._durable_names, *self._journal]
+            names = random.choice(states)
+            copies: dict[int, _Inode] = {}
+            for name, inode in names.items():
+                if inode is None:
+                    survivor._names[name] = None
+                else:
+                    copies.setdefault(id(inode), _Inode(_after_power_loss(inode, random)))
+                    survivor._names[name] = copies[id(inode)]
+        survivor._durable_names = dict(survivor._names)
+        return survivor
+
+    def commit_names(self) -> None:
+        """The journal of names is on the device."""
+        self._durable_names = dict(self._names)
+        self._journal.clear()
+
+    def _change_names(self, change: Callable[[dict[str, _Inode | None]], object]) -> None:
+        change(self._names)
+        if self.recording:
+            self._journal.append(dict(self._names))
+
+    def _need_directory(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        if self._names.get(parent, "missing") is not None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def _write(content: bytearray, position: int, data: bytes) -> None:
+    if position > len(content):
+        content.extend(bytes(position - len(content)))
+    content[position : position + len(data)] = data
+
+
+def _truncate(content: bytearray, size: int) -> None:
+    if size < len(content):
+        del content[size:]
+    else:
+        content.extend(bytes(size - len(content)))
+
+
+def _after_power_loss(inode: _Inode, random: Random) -> bytes:
+    """The content that a device kept of a file with unsynced changes."""
+    changes = inode.unsynced
+    content = bytearray(inode.synced)
+    kind = random.choice(("all", "prefix", "torn", "reordered", "zeros"))
+    kept = len(changes) if kind == "all" else random.randint(0, len(changes))
+    for number, change in enumerate(changes[:kept]):
+        last = number == kept - 1
+        if isinstance(change, int):
+            _truncate(content, change)
+            continue
+        position, data = change
+        if kind == "torn" and last:
+            data = data[: random.randint(0, len(data))]
+        elif kind == "reordered" and random.random() < 0.3:
+            continue
+        elif kind == "zeros" and random.random() < 0.3:
+            data = bytes(len(data))
+        _write(content, position, data)
+    return bytes(content)

@@ -1,0 +1,331 @@
+"""What a partition remembers of its producers: idempotence (KIP-98) and the open transactions.
+
+For each producer id: the epoch, and the last five batches by sequence numbers. From that follow the answers to a batch
+with a producer id (`check`), in Apache Kafka's order:
+
+* the exact sequence range of one of the five, same epoch: a duplicate, acknowledged with the offsets it got then;
+* an older epoch: INVALID_PRODUCER_EPOCH;
+* a newer epoch must begin at sequence 0, the same epoch must go on where the last batch ended (2**31 - 1 is followed by
+  0): anything else is OUT_OF_ORDER_SEQUENCE_NUMBER;
+* a producer that is not known may begin with any sequence number: its records may have been deleted by retention.
+
+The state is a function of the log: every batch that is appended, or read at recovery, is fed to `update`. Snapshots
+(`.snapshot`, named by the offset they were taken at) save reading the log from its beginning:
+
+    version int16 1 | crc uint32 of what follows | count int32 | entries
+    entry: producer_id int64 | epoch int16 | last_sequence int32 | last_offset int64 | offset_delta int32
+           | timestamp int64 | coordinator_epoch int32 | first offset of the open transaction int64, -1: none
+
+A snapshot keeps the last batch only, so after a restart only that one is recognized as a duplicate, as in Apache Kafka.
+
+It knows nothing of files: the log reads and writes the snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+
+from ..protocol.checksum import crc32c
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.records import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    InvalidRecordsError,
+    RecordBatch,
+    increment_sequence,
+    iter_records,
+)
+
+BATCHES_TO_RETAIN = 5
+"""How many batches may be retried; the Java producer's limit of requests in flight comes from it."""
+
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEADER = Struct(">hIi")
+_SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
+_CRC_COVERS_FROM = 6
+_CONTROL_KEY = Struct(">hh")
+_END_TRANSACTION_VALUE = Struct(">hi")
+_ABORT, _COMMIT = 0, 1
+_NO_TRANSACTION = -1
+
+
+class CorruptSnapshotError(ValueError):
+    """A producer snapshot that is not what it should be: an older one, or the log itself, must do."""
+
+
+class RetainedBatch(NamedTuple):
+    """A batch that is still recognized when it is sent again."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class EndTransactionMarker(NamedTuple):
+    """A control record that ends a transaction."""
+
+    committed: bool
+    coordinator_epoch: int
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that a marker at `last_offset` has just ended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+class ProducerEntry:
+    """What is known of one producer id."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_first_offset")
+
+    def __init__(self, producer_id: int, epoch: int = NO_PRODUCER_EPOCH) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.batches: list[RetainedBatch] = []
+        self.coordinator_epoch = -1
+        self.last_timestamp = NO_TIMESTAMP
+        self.transaction_first_offset = _NO_TRANSACTION
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else -1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProducerEntry) and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ProducerEntry({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
+
+
+class ProducerState:
+    """The producers of one partition; see the module's text."""
+
+    __slots__ = ("_open_transactions", "producers")
+
+    def __init__(self) -> None:
+        self.producers: dict[int, ProducerEntry] = {}
+        # Open transactions, first offset to producer id. They begin in the order of their offsets, so it is sorted.
+        self._open_transactions: dict[int, int] = {}
+
+    def check(
+        self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int, transactional: bool, verified: bool
+    ) -> RetainedBatch | None:
+        """May a client's batch be appended? None for yes; the earlier batch of which it is a duplicate; or `KafkaError`.
+
+        `verified`: the transaction coordinator has confirmed that this transaction has the partition (KIP-890).
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            if transactional and not verified:
+                raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+            return None
+        if epoch == entry.epoch:
+            for batch in entry.batches:
+                if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                    return batch
+        in_transaction = entry.transaction_first_offset != _NO_TRANSACTION
+        if epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {entry.epoch}",
+            )
+        if transactional and not verified and not (in_transaction and epoch == entry.epoch):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+        if epoch != entry.epoch:
+            if first_sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Invalid sequence number for new epoch of producer {producer_id}: {epoch} (request epoch), "
+                    f"{first_sequence} (seq. number), {entry.epoch} (current producer epoch)",
+                )
+        elif epoch != NO_PRODUCER_EPOCH:
+            expected = increment_sequence(entry.last_sequence, 1)
+            if first_sequence != expected:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Out of order sequence number for producer {producer_id}: {first_sequence} "
+                    f"(incoming seq. number), {entry.last_sequence} (current end sequence number)",
+                )
+        if in_transaction and not transactional:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"Expected transactional write from producer {producer_id}")
+        return None
+
+    def update(
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        last_sequence: int,
+        first_offset: int,
+        last_offset: int,
+        timestamp: int,
+        transactional: bool,
+    ) -> None:
+        """A batch of records was appended."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id, epoch)
+        batches = entry.batches
+        if entry.epoch != epoch:
+            entry.epoch = epoch
+            batches.clear()
+        elif len(batches) == BATCHES_TO_RETAIN:
+            del batches[0]
+        batches.append(RetainedBatch(first_sequence, last_sequence, first_offset, last_offset, timestamp))
+        entry.last_timestamp = timestamp
+        if transactional and entry.transaction_first_offset == _NO_TRANSACTION:
+            entry.transaction_first_offset = first_offset
+            self._open_transactions[first_offset] = producer_id
+
+    def end_transaction(
+        self, producer_id: int, epoch: int, marker: EndTransactionMarker, offset: int, timestamp: int
+    ) -> CompletedTransaction | None:
+        """A marker was appended at `offset`; the transaction that it ended, None if it was empty."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id, epoch)
+        if entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = timestamp
+        first_offset = entry.transaction_first_offset
+        if first_offset == _NO_TRANSACTION:
+            return None
+        entry.transaction_first_offset = _NO_TRANSACTION
+        self._open_transactions.pop(first_offset, None)
+        return CompletedTransaction(producer_id, first_offset, offset, not marker.committed)
+
+    def replay(self, header: BatchHeader, batch: RecordBatch | None) -> CompletedTransaction | None:
+        """Account for a batch that is in the log already. `batch` is needed for control batches only."""
+        if header.producer_id < 0:
+            return None
+        if header.is_control:
+            marker = read_end_transaction_marker(batch) if batch is not None else None
+            if marker is None:
+                return None
+            return self.end_transaction(
+                header.producer_id, header.producer_epoch, marker, header.base_offset, header.max_timestamp
+            )
+        self.update(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_sequence,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+            header.is_transactional,
+        )
+        return None
+
+    def first_open_transaction(self) -> int | None:
+        """The first offset of the oldest open transaction: consumers that read only what was committed stop here."""
+        return next(iter(self._open_transactions), None)
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """What the last stable offset will be once this transaction's marker is replicated."""
+        first = self.first_open_transaction()
+        return completed.last_offset + 1 if first is None else first
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that have been silent for `producer.id.expiration.ms` and have no open transaction."""
+        expired = [
+            producer_id
+            for producer_id, entry in self.producers.items()
+            if entry.transaction_first_offset == _NO_TRANSACTION and now_ms - entry.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self.producers[producer_id]
+
+    def clear(self) -> None:
+        self.producers.clear()
+        self._open_transactions.clear()
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        return iter(self.producers.values())
+
+    def __len__(self) -> int:
+        return len(self.producers)
+
+    # Snapshots
+
+    def encode_snapshot(self) -> bytes:
+        """The content of a `.snapshot` file."""
+        entries = b"".join(
+            _SNAPSHOT_ENTRY.pack(
+                entry.producer_id,
+                entry.epoch,
+                entry.last_sequence,
+                entry.last_offset,
+                entry.batches[-1].last_offset - entry.batches[-1].first_offset if entry.batches else 0,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.transaction_first_offset,
+            )
+            for entry in self.producers.values()
+        )
+        header = _SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, 0, len(self.producers))
+        crc = crc32c(entries, crc32c(header[_CRC_COVERS_FROM:]))
+        return _SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, crc, len(self.producers)) + entries
+
+    def load_snapshot(self, data: bytes) -> None:
+        """Replace the state by a snapshot's. Raises `CorruptSnapshotError`, and leaves the state as it was."""
+        try:
+            version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
+        except struct_error:
+            raise CorruptSnapshotError("the snapshot is cut off") from None
+        if version != _SNAPSHOT_VERSION:
+            raise CorruptSnapshotError(f"unknown snapshot version {version}")
+        if crc32c(memoryview(data)[_CRC_COVERS_FROM:]) != crc:
+            raise CorruptSnapshotError("the snapshot's CRC does not match")
+        if len(data) != _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size:
+            raise CorruptSnapshotError("the snapshot's length and count disagree")
+        self.clear()
+        transactions = []
+        for fields in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEADER.size :]):
+            producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, first = fields
+            entry = self.producers[producer_id] = ProducerEntry(producer_id, epoch)
+            entry.coordinator_epoch = coordinator_epoch
+            entry.last_timestamp = timestamp
+            if last_offset >= 0:
+                first_sequence = increment_sequence(last_sequence, -offset_delta)
+                entry.batches.append(
+                    RetainedBatch(first_sequence, last_sequence, last_offset - offset_delta, last_offset, timestamp)
+                )
+            if first >= 0:
+                entry.transaction_first_offset = first
+                transactions.append((first, producer_id))
+        self._open_transactions.update(sorted(transactions))
+
+
+def read_end_transaction_marker(batch: RecordBatch) -> EndTransactionMarker | None:
+    """The marker in a control batch; None for a control batch of another kind (KRaft has several), or an empty one."""
+    try:
+        record = next(iter(iter_records(batch)), None)
+        if record is None or record.key is None or record.value is None:
+            return None
+        _version, kind = _CONTROL_KEY.unpack_from(record.key)
+        if kind not in (_ABORT, _COMMIT):
+            return None
+        _version, coordinator_epoch = _END_TRANSACTION_VALUE.unpack_from(record.value)
+    except (InvalidRecordsError, ValueError, struct_error):
+        return None
+    return EndTransactionMarker(kind == _COMMIT, coordinator_epoch)

@@ -1,0 +1,370 @@
+"""One segment: a `.log` file of batches and its indexes.
+
+A segment is active, and appended to, or sealed, and then only read until it is deleted, compacted or cut. Its `.log` is
+made by the first append, so an idle partition is a directory without one.
+
+What the active segment keeps in memory beside its size: the position and last offset of its latest batches, so that a
+consumer at the end of the log is served without reading the index or the file; the largest timestamp and the last
+offset of its batch, for the time index; how many bytes the indexes are behind.
+
+All methods are called from one thread. `OSError`s pass through; the log decides what they mean.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from struct import Struct
+
+from ..protocol.records import (
+    BATCH_OVERHEAD,
+    HEADER,
+    BatchHeader,
+    CorruptBatchError,
+    RecordBatch,
+    read_batch_header,
+)
+from .descriptors import DescriptorCache, FileRange, OpenFile
+from .files import Buffer, join
+from .index import OffsetIndex, TimeIndex
+from .names import DELETED, LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, offset_file_name
+from .transaction_index import TransactionIndex
+
+NO_LIMIT = 1 << 63
+MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
+
+_RECENT_BATCHES = 512
+_SCAN_BYTES = 8192
+_COPY_BYTES = 1 << 20
+_OFFSET_AND_LENGTH = Struct(">qi")
+
+
+class Segment:
+    """See the module's text. `size` is the valid length of the `.log` file: what lies beyond was never acknowledged."""
+
+    __slots__ = (
+        "_files",
+        "_max_timestamp",
+        "_offset_of_max_timestamp",
+        "_recent_last_offsets",
+        "_recent_positions",
+        "_recent_start",
+        "base_offset",
+        "bytes_since_index_entry",
+        "created_ms",
+        "directory",
+        "first_timestamp",
+        "full",
+        "offset_index",
+        "on_disk",
+        "open_file",
+        "path",
+        "roll_after_ms",
+        "roll_after_timestamp",
+        "size",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self,
+        files: DescriptorCache,
+        directory: str,
+        base_offset: int,
+        *,
+        size: int,
+        max_index_bytes: int,
+        created_ms: int,
+        new: bool,
+    ) -> None:
+        """`new`: nothing of it is on disk yet. Otherwise `size` is the size of its `.log` file."""
+        self._files = files
+        self.directory = directory
+        self.base_offset = base_offset
+        self.path = join(directory, offset_file_name(base_offset, LOG))
+        self.open_file: OpenFile | None = None
+        self.on_disk = not new
+        self.size = size
+        self.created_ms = created_ms
+        self.offset_index = OffsetIndex(
+            files, join(directory, offset_file_name(base_offset, OFFSET_INDEX)), base_offset, max_index_bytes, new=new
+        )
+        self.time_index = TimeIndex(
+            files, join(directory, offset_file_name(base_offset, TIME_INDEX)), base_offset, max_index_bytes, new=new
+        )
+        self.transaction_index = TransactionIndex(
+            files.file_system, join(directory, offset_file_name(base_offset, TRANSACTION_INDEX))
+        )
+        self.bytes_since_index_entry = 0
+        self.full = False
+        """An index has no room for another entry (`segment.index.bytes`)."""
+        # None: not read from the time index yet.
+        self._max_timestamp: int | None = -1 if new else None
+        self._offset_of_max_timestamp = base_offset
+        self.first_timestamp = -1
+        """The largest timestamp of the first batch, by which the segment is rolled in time; -1 before there is one."""
+        self.roll_after_timestamp = NO_LIMIT
+        """A batch with a larger timestamp begins a new segment."""
+        self.roll_after_ms = NO_LIMIT
+        """After this time the next batch begins a new segment: for batches without timestamps."""
+        self._recent_start = NO_LIMIT  # the first offset that the two arrays know
+        self._recent_last_offsets = array("q")
+        self._recent_positions = array("q")
+
+    # Appending
+
+    def write(self, buffers: tuple[Buffer, ...], length: int) -> None:
+        """Write at the end, in one system call. On an `OSError` the segment is as before, bar bytes beyond `size`."""
+        open_file = self.open_file
+        if open_file is None:
+            open_file = self._files.open(self, create=True)
+            self.on_disk = True
+        open_file.used = True
+        open_file.file.write_at(buffers, self.size, length)
+
+    def note_batch(
+        self, base_offset: int, last_offset: int, max_timestamp: int, size: int, index_interval_bytes: int
+    ) -> bool:
+        """Account for a batch just written at the end. True when the indexes' buffers are due to be persisted."""
+        position = self.size
+        self.size = position + size
+        known = self._max_timestamp
+        if known is None:
+            known = self.max_timestamp
+        if max_timestamp > known:
+            self._max_timestamp = max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        recent = self._recent_last_offsets
+        if not recent:
+            self._recent_start = base_offset
+        recent.append(last_offset)
+        self._recent_positions.append(position)
+        if len(recent) > _RECENT_BATCHES:
+            self._forget_older_batches()
+        due = False
+        if self.bytes_since_index_entry > index_interval_bytes:
+            due = self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+            self.full = self.offset_index.is_full() or self.time_index.is_full()
+            self.bytes_since_index_entry = 0
+        self.bytes_since_index_entry += size
+        return due
+
+    def _forget_older_batches(self) -> None:
+        half = _RECENT_BATCHES // 2
+        self._recent_start = self._recent_last_offsets[half - 1] + 1
+        del self._recent_last_offsets[:half]
+        del self._recent_positions[:half]
+
+    def persist_indexes(self) -> None:
+        """Write what is buffered of the indexes."""
+        self.offset_index.persist()
+        self.time_index.persist()
+
+    def reset_indexes(self) -> None:
+        """Forget what the indexes say, to build them anew from the log."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.full = False
+        self._max_timestamp, self._offset_of_max_timestamp = -1, self.base_offset
+        self._forget_recent_batches()
+
+    def seal(self) -> None:
+        """The segment takes no more batches, or the log is closed: complete its indexes on disk.
+
+        The last entry of the time index is always the segment's largest timestamp: retention reads it there.
+        """
+        if not self.on_disk:
+            return
+        self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+        self.offset_index.touch()
+        self.time_index.touch()
+
+    # Reading
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of all batches, in ms; -1 if there is none."""
+        if self._max_timestamp is None:
+            self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last_entry()
+        return self._max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """The last offset of the batch that has `max_timestamp`."""
+        self.max_timestamp  # noqa: B018 - reads both
+        return self._offset_of_max_timestamp
+
+    def largest_timestamp(self) -> int:
+        """What retention and search by time go by: `max_timestamp`, or when the file was changed if there is none."""
+        timestamp = self.max_timestamp
+        if timestamp >= 0 or not self.on_disk:
+            return timestamp
+        return self._files.file_system.modified_ms(self.path)
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """Position and size of the batch with `offset`, or of the next one; None if the segment has none."""
+        recent = self._recent_last_offsets
+        if offset >= self._recent_start:
+            index = bisect_left(recent, offset)
+            if index < len(recent):
+                positions = self._recent_positions
+                position = positions[index]
+                end = positions[index + 1] if index + 1 < len(positions) else self.size
+                return position, end - position
+            return None
+        for header, position in self.scan(self.offset_index.position(offset)):
+            if header.last_offset >= offset:
+                return position, header.size
+        return None
+
+    def range(self, position: int, length: int) -> FileRange:
+        """A reference on these bytes of the file."""
+        open_file = self.open_file
+        if open_file is None:
+            open_file = self._files.open(self)
+        open_file.used = True
+        return FileRange(open_file, position, length)
+
+    def scan(self, position: int, end: int | None = None) -> Iterator[tuple[BatchHeader, int]]:
+        """Headers of the batches from `position` on, each with its position. Nothing but the headers is looked at.
+
+        Raises `CorruptBatchError` where no whole batch follows: up to `end` the file must be batches.
+        """
+        end = self.size if end is None else min(end, self.size)
+        if position >= end:
+            return
+        # While the caller works with the headers, the cache may close the file: the range keeps it.
+        with self.range(0, end) as file:
+            chunk, start = b"", position
+            while position < end:
+                if position + BATCH_OVERHEAD > start + len(chunk):
+                    chunk, start = file.read(position, _SCAN_BYTES), position
+                header = read_batch_header(chunk, position - start)
+                if position + header.size > end:
+                    raise CorruptBatchError(f"the batch at position {position} reaches past the end of the segment")
+                yield header, position
+                position += header.size
+
+    def read_batch(self, position: int, size: int) -> RecordBatch:
+        """The whole batch at `position`."""
+        with self.range(position, size) as file:
+            data = file.read()
+        if len(data) < size:
+            raise CorruptBatchError(f"the batch at position {position} reaches past the end of the file")
+        batch = RecordBatch(*HEADER.unpack_from(data))
+        batch.data = memoryview(data)
+        return batch
+
+    def next_offset(self) -> int:
+        """The offset after the last batch, found from the last index entry on.
+
+        Raises `CorruptBatchError` when the index does not fit the log: believing it would give offsets out twice.
+        """
+        entry = self.offset_index.last()
+        if entry is None:
+            position, indexed = 0, None
+        else:
+            position, indexed = entry[1], self.base_offset + entry[0]
+            if position >= self.size:
+                raise CorruptBatchError(f"{self.offset_index.path} reaches past the end of the segment")
+        offset = self.base_offset
+        for header, _position in self.scan(position):
+            if indexed is not None and header.last_offset != indexed:
+                raise CorruptBatchError(f"{self.offset_index.path} does not fit the segment")
+            indexed = None
+            offset = header.next_offset
+        return offset
+
+    # Cutting and removing
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the batch with `offset` and all after it."""
+        located = self.locate(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        if located is not None:
+            self.cut(located[0])
+        self._forget_recent_batches()
+        self._find_max_timestamp()
+        if not self.size:
+            self.first_timestamp = -1
+            self.roll_after_timestamp = self.roll_after_ms = NO_LIMIT
+
+    def cut(self, size: int) -> None:
+        """Make the `.log` file `size` bytes long. Ranges that were handed out keep the bytes they were promised."""
+        if not self.on_disk:
+            return
+        open_file = self._files.open(self)
+        if open_file.references > 1 and size < self.size:
+            self._replace_by_prefix(open_file, size)
+        else:
+            open_file.file.truncate(size)
+        self.size = size
+
+    def _replace_by_prefix(self, open_file: OpenFile, size: int) -> None:
+        """Somebody is being sent this file: leave it to them, and go on with a copy of what is kept."""
+        from .names import CLEANED  # a name that both we and Apache Kafka remove if we die before the rename
+
+        file_system = self._files.file_system
+        copy_path = self.path + CLEANED
+        copy = file_system.open(copy_path, create=True)
+        try:
+            copy.truncate(0)
+            position = 0
+            while position < size:
+                data = open_file.file.read_at(position, min(_COPY_BYTES, size - position))
+                copy.write_at((data,), position, len(data))
+                position += len(data)
+        finally:
+            copy.close()
+        file_system.rename(copy_path, self.path)
+        self._files.forget(self)
+
+    def discard_tail(self) -> None:
+        """Cut off what a failed write left beyond `size`."""
+        if self.on_disk:
+            self._files.open(self).file.truncate(self.size)
+
+    def _forget_recent_batches(self) -> None:
+        self._recent_last_offsets = array("q")
+        self._recent_positions = array("q")
+        self._recent_start = NO_LIMIT
+        self.bytes_since_index_entry = 0
+
+    def _find_max_timestamp(self) -> None:
+        """After cutting: the last entry of the time index, or a batch after it."""
+        timestamp, offset = self.time_index.last_entry()
+        for header, _position in self.scan(self.offset_index.position(offset)):
+            if header.max_timestamp > timestamp:
+                timestamp, offset = header.max_timestamp, header.last_offset
+        self._max_timestamp, self._offset_of_max_timestamp = timestamp, offset
+
+    def forget_files(self) -> None:
+        """Let go of the descriptors; ranges keep theirs."""
+        self._files.forget(self)
+        self._files.forget(self.offset_index)
+        self._files.forget(self.time_index)
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the segment's files so that no start takes them for part of the log; the paths to unlink."""
+        self.forget_files()
+        paths = []
+        for path in (self.path, self.offset_index.path, self.time_index.path, self.transaction_index.path):
+            try:
+                self._files.file_system.rename(path, path + DELETED)
+            except FileNotFoundError:
+                continue
+            paths.append(path + DELETED)
+        return paths
+
+    def moved_to(self, directory: str) -> None:
+        """The partition's directory was renamed."""
+        self.directory = directory
+        self.forget_files()
+        self.path = join(directory, offset_file_name(self.base_offset, LOG))
+        self.offset_index.path = join(directory, offset_file_name(self.base_offset, OFFSET_INDEX))
+        self.time_index.path = join(directory, offset_file_name(self.base_offset, TIME_INDEX))
+        self.transaction_index.path = join(directory, offset_file_name(self.base_offset, TRANSACTION_INDEX))
