@@ -47,8 +47,8 @@ types: $(VENV)/.installed-test ## mypy in strict mode
 	@echo "== types"
 	@mkdir -p $(VENV)/types
 	@ln -sfn "$(CURDIR)" $(VENV)/types/moldau
-	@cd $(VENV)/types && MYPYPATH=. ../bin/mypy --config-file moldau/pyproject.toml \
-	  --cache-dir "$(CURDIR)/.mypy_cache" -p moldau
+	@cd $(VENV)/types && MYPYPATH=. ../bin/mypy --config-file moldau/pyproject.toml --cache-dir "$(CURDIR)/.mypy_cache" \
+	  -m moldau -m moldau.__main__ $(patsubst %/__init__.py,-p moldau.%,$(wildcard */__init__.py))
 
 .PHONY: test-pythons
 test-pythons: $(VENV)/.installed-test ## The quick tests on the other Pythons that are installed
