@@ -22,7 +22,7 @@ run: $(VENV)/.installed ## Install into .venv and start the server on 127.0.0.1:
 	  '  When the line "moldau is ready" appears, try in a second terminal:' '' \
 	  '    $(BIN)/moldau topics create hello --partitions 3' \
 	  '    echo "first words" | $(BIN)/moldau produce hello' \
-	  '    $(BIN)/moldau consume hello --from-beginning' '' \
+	  '    $(BIN)/moldau consume hello' '' \
 	  '  Any Kafka client works, with bootstrap server $(LISTEN). Ctrl-C stops the server.' ''
 	@exec $(BIN)/moldau serve --listen $(LISTEN) $(ARGS)
 
