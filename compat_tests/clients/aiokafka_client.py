@@ -228,6 +228,7 @@ class AiokafkaClient(Client):
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self.bootstrap_servers,
             enable_auto_commit=False,
+            fetch_max_wait_ms=50,  # stop() waits for the fetch that is on its way
             auto_offset_reset="none",
             request_timeout_ms=10_000,
             **settings,

@@ -28,6 +28,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.Config;
@@ -522,11 +523,6 @@ public final class CompatDriver {
     /** Thrown instead of ending the JVM. */
     private static final class ToolExit extends RuntimeException {
         private static final long serialVersionUID = 1L;
-        final int code;
-
-        ToolExit(int code) {
-            this.code = code;
-        }
     }
 
     private static Object tool(JsonNode request) throws Exception {
@@ -538,12 +534,17 @@ public final class CompatDriver {
         PrintStream outputBefore = System.out;
         PrintStream errorBefore = System.err;
         int code = 0;
-        Exit.setExitProcedure((status, message) -> {
-            throw new ToolExit(status);
-        });
-        Exit.setHaltProcedure((status, message) -> {
-            throw new ToolExit(status);
-        });
+        // Some tools catch everything, their own exit included, and exit again: the first one counts.
+        AtomicReference<Integer> firstExit = new AtomicReference<>();
+        Exit.Procedure exit = (status, message) -> {
+            firstExit.compareAndSet(null, status);
+            throw new ToolExit();
+        };
+        Exit.setExitProcedure(exit);
+        Exit.setHaltProcedure(exit);
+        // What a tool does at the end of the JVM, it does here at the end of its run.
+        List<Runnable> atEnd = new ArrayList<>();
+        Exit.setShutdownHookAdder((name, hook) -> atEnd.add(hook));
         try (PrintStream out = new PrintStream(stdout, true, StandardCharsets.UTF_8);
                 PrintStream err = new PrintStream(stderr, true, StandardCharsets.UTF_8)) {
             System.setIn(new ByteArrayInputStream(request.get("stdin").asText().getBytes(StandardCharsets.UTF_8)));
@@ -552,15 +553,17 @@ public final class CompatDriver {
             String mainClass = request.get("main_class").asText();
             // The tools written in Scala print through Console, which keeps the streams that it has seen first.
             code = scala.Console.withOut(out, () -> scala.Console.withErr(err, () -> runMain(mainClass, arguments, err)));
+            atEnd.forEach(Runnable::run);
         } finally {
             System.setIn(inputBefore);
             System.setOut(outputBefore);
             System.setErr(errorBefore);
             Exit.resetExitProcedure();
             Exit.resetHaltProcedure();
+            Exit.resetShutdownHookAdder();
         }
-        return Map.of("exit_code", code, "stdout", stdout.toString(StandardCharsets.UTF_8),
-                "stderr", stderr.toString(StandardCharsets.UTF_8));
+        return Map.of("exit_code", firstExit.get() == null ? code : firstExit.get(),
+                "stdout", stdout.toString(StandardCharsets.UTF_8), "stderr", stderr.toString(StandardCharsets.UTF_8));
     }
 
     private static int runMain(String mainClass, List<String> arguments, PrintStream err) {
@@ -570,7 +573,7 @@ public final class CompatDriver {
             return 0;
         } catch (InvocationTargetException wrapped) {
             if (wrapped.getCause() instanceof ToolExit) {
-                return ((ToolExit) wrapped.getCause()).code;
+                return 0; // the code is known to the exit procedure
             }
             wrapped.getCause().printStackTrace(err);
             return 1;
