@@ -74,6 +74,8 @@ def _search_value(field: Field, version: int, value: Any, path: str) -> str | No
         return None if good else f"{path} is {_show(value)}, which are no bytes"
     if field.type == "records":
         return None if hasattr(value, "__len__") else f"{path} is {_show(value)}, which holds no bytes"
+    if field.type == "bool":
+        return None if value in (True, False) else f"{path} is {_show(value)}, which is neither true nor false"
     if field.type == "float64":
         return None if isinstance(value, int | float) else f"{path} is {_show(value)}, which is no number"
     return None

@@ -8,8 +8,8 @@ import pytest
 
 from moldau.metadata.records import RECORD_TYPES
 from moldau.protocol.api import ApiKey, message_classes, request_class
-from moldau.protocol.compiler import snake_case
 from moldau.protocol.schema import Field, Message, Request, Struct, Versions, parse_versions
+from moldau.protocol.source import snake_case
 from moldau.protocol.uuid import ZERO_UUID
 
 MESSAGES = {cls.__name__: cls for cls in message_classes()}

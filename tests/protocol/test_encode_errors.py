@@ -125,6 +125,8 @@ def topics(*partitions: Any) -> Any:
         (SaslAuthenticateRequest(auth_bytes=ANY), 2, "auth_bytes is null"),
         (AlterClientQuotasRequest(entries=[EntryData(ops=[OpData(value="1")])]), 1, "value is a str .*no number"),  # type: ignore[arg-type]
         (FetchRequest(replica_state=ANY), 17, "replica_state is null"),
+        (MetadataRequest(allow_auto_topic_creation=ANY), 9, "allow_auto_topic_creation is null"),
+        (MetadataRequest(allow_auto_topic_creation="no"), 9, "allow_auto_topic_creation is a str .* neither true"),  # type: ignore[arg-type]
         (ProduceRequest(acks=1 << 15), 9, "acks is 32768, which does not fit into int16"),
         (FetchResponse(responses=[ANY]), 12, r"responses\[0\] is a NoneType, which is no FetchableTopicResponse"),
     ],
