@@ -1,0 +1,52 @@
+"""A protocol struct as JSON: field by field under their names, ids as Kafka writes them."""
+
+import base64
+from typing import Any, Final
+
+from ..protocol.schema import Field, Struct
+from ..protocol.uuid import uuid_to_str
+
+_SAYS_NOTHING: Final[tuple[object, ...]] = (None, "", b"", [])
+
+
+def struct_as_json(struct: Struct) -> dict[str, Any]:
+    """Every field of a struct; uuids in Kafka's form, other bytes as base64."""
+    return {field.name: _value_as_json(field, getattr(struct, field.name)) for field in struct.FIELDS}
+
+
+def struct_as_text(struct: Struct) -> str:
+    """``TopicRecord(name='events', topic_id=...)``, for people: without what is null, empty, or a tag nobody set."""
+    values = [
+        f"{field.name}={_value_as_text(field, value)}"
+        for field in struct.FIELDS
+        if (value := getattr(struct, field.name)) not in _SAYS_NOTHING
+        and (field.tag is None or value != field.make_default())
+    ]
+    return f"{type(struct).__name__}({', '.join(values)})"
+
+
+def _value_as_json(field: Field, value: Any) -> Any:
+    if field.is_array:
+        return None if value is None else [_element_as_json(field, element) for element in value]
+    return _element_as_json(field, value)
+
+
+def _element_as_json(field: Field, value: Any) -> Any:
+    if isinstance(value, Struct):
+        return struct_as_json(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return uuid_to_str(bytes(value)) if field.type == "uuid" else base64.b64encode(value).decode()
+    return value
+
+
+def _value_as_text(field: Field, value: Any) -> str:
+    if field.is_array and value is not None:
+        return f"[{', '.join(_element_as_text(field, element) for element in value)}]"
+    return _element_as_text(field, value)
+
+
+def _element_as_text(field: Field, value: Any) -> str:
+    if isinstance(value, Struct):
+        return struct_as_text(value)
+    shown = _element_as_json(field, value)
+    return shown if field.type == "uuid" else repr(shown)
