@@ -36,7 +36,7 @@ from ..protocol.schema import (
 FRAME_VERSION: Final = 1
 
 RECORD_TYPES: Final[dict[int, type["MetadataRecord"]]] = {}
-"""The record types of Apache Kafka 4.3; 6, 13 and 16 were never released."""
+"""The record types of Apache Kafka 4.3; 6, 13 and 16 are not in use."""
 
 
 class MetadataRecord(ApiMessage):
@@ -156,7 +156,7 @@ class RemoveTopicRecord(MetadataRecord, api_key=9, versions="0", flexible="0+"):
 
 
 class DelegationTokenRecord(MetadataRecord, api_key=10, versions="0", flexible="0+"):
-    """A delegation token was made or renewed (KIP-900)."""
+    """A delegation token was made or renewed (KIP-48)."""
 
     owner: str = string("0+")
     requester: str = string("0+")
@@ -168,7 +168,7 @@ class DelegationTokenRecord(MetadataRecord, api_key=10, versions="0", flexible="
 
 
 class UserScramCredentialRecord(MetadataRecord, api_key=11, versions="0", flexible="0+"):
-    """A user's SCRAM credential was set (KIP-900)."""
+    """A user's SCRAM credential was set (KIP-554)."""
 
     name: str = string("0+")
     mechanism: int = int8("0+")

@@ -21,8 +21,9 @@ What the code relies on, and what a reader of it should know:
 * Everything that malformed bytes can raise inside a decoder (struct.error, IndexError, UnicodeDecodeError) leaves it as
   MalformedMessage.
 * What Apache Kafka's readers accept, we accept: tags in any order, the last one winning; any negative length as null;
-  varints that are longer than needed. We are stricter in three things that no client does: invalid UTF-8, a tag whose
-  declared size is not what its value takes, and the limits on arrays and tags.
+  varints that are longer than needed. We are stricter in three things: invalid UTF-8 (Apache Kafka replaces it), a tag
+  whose declared size is not what its value takes (there, the size of a known tag is not looked at), and the limits on
+  arrays and tags.
 * A value that does not fit (a null, an int out of range) is not looked for while encoding: it makes `pack` or `len`
   fail, and only then is the message searched for the culprit (`explain.py`).
 """

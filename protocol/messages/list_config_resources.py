@@ -1,6 +1,6 @@
 """ListConfigResources (API key 74): versions 0-1, flexible.
 
-The resources that have a configuration of their own; version 0 knows only client metrics (KIP-714), the others came
+The resources that have a configuration of their own; version 0 knows only client metrics (KIP-1000), the others came
 with 1 (KIP-1142).
 """
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import json
+import random
+import re
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -27,7 +29,7 @@ from moldau.protocol.api import (
     response_header_version,
 )
 from moldau.protocol.codec import decode_at, encode
-from moldau.protocol.errors import ErrorCode
+from moldau.protocol.errors import ErrorCode, MalformedMessage
 from moldau.protocol.samples import Samples
 from moldau.protocol.schema import Field, Message, Struct
 from moldau.protocol.uuid import uuid_to_str
@@ -38,6 +40,10 @@ SAMPLES_OF_EACH = 6
 
 SOURCE = Path(__file__).parent / "java" / "MessageOracle.java"
 JVM_OPTIONS = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+
+class OracleError(Exception):
+    """Apache Kafka's classes refused what they were given."""
 
 
 class Oracle:
@@ -67,7 +73,7 @@ class Oracle:
         )
         self._process.stdin.flush()
         if self._read(1) != b"\0":
-            raise AssertionError(f"{name} v{version}: {self._read_blob().decode()}")
+            raise OracleError(f"{name} v{version}: {self._read_blob().decode()}")
         return self._read_blob(), self._read_blob(), self._read_blob()
 
     def _read_blob(self) -> bytes:
@@ -111,6 +117,50 @@ def test_frame_of_metadata_record(cls: type[Any], oracle: Oracle) -> None:
         frame = encode_record(record, version)
         assert oracle.ask("frame", 0, frame)[0] == frame
         assert decode_record(frame) == (record, version)
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+def test_changed_bytes(cls: type[Message], oracle: Oracle, kafka_messages: dict[str, Any]) -> None:
+    """Bytes that may or may not be a message still: Apache Kafka and we agree on that, and on what they mean."""
+    suffix = "" if kafka_messages[cls.__name__]["type"] == "data" else "Data"
+    class_name = f"org.apache.kafka.common.message.{cls.__name__}{suffix}"
+    source = random.Random(cls.__name__)
+    for version in cls.VERSIONS:
+        data = encode(Samples(seed=version, tag_probability=0.3).message(cls, version), version)
+        for _ in range(6 if data else 0):
+            changed = bytearray(data)
+            for _ in range(source.randint(1, 2)):
+                changed[source.randrange(len(changed))] = source.choice((0, 1, 2, 127, 128, 255, source.randrange(256)))
+            ours = encoded_again_by_us(cls, version, bytes(changed))
+            theirs = encoded_again_by_them(oracle, class_name, version, bytes(changed))
+            if isinstance(ours, bytes) and isinstance(theirs, bytes):
+                assert ours == theirs
+            elif isinstance(theirs, bytes):
+                assert re.search(WE_ARE_STRICTER, str(ours)), (version, changed.hex(), ours)
+            elif isinstance(ours, bytes):
+                assert re.search(THEIR_WRITER_IS_STRICTER, theirs), (version, changed.hex(), theirs)
+
+
+WE_ARE_STRICTER = "not UTF-8|its tag says|past the end of the frame"
+"""See `protocol.compiler`: bad UTF-8, and the size of a tag that is known, which Apache Kafka does not look at."""
+
+THEIR_WRITER_IS_STRICTER = "Invalid raw tag field list|as an undefined tag"
+"""Tags twice or out of order are read, but not written again. We sort them, and keep the last."""
+
+
+def encoded_again_by_us(cls: type[Message], version: int, data: bytes) -> bytes | MalformedMessage:
+    try:
+        message, end = decode_at(cls, data, version, 0)
+    except MalformedMessage as error:
+        return error
+    return encode(message, version) if end == len(data) else MalformedMessage("bytes were not read", end)
+
+
+def encoded_again_by_them(oracle: Oracle, class_name: str, version: int, data: bytes) -> bytes | str:
+    try:
+        return oracle.ask(class_name, version, data)[0]
+    except OracleError as error:
+        return str(error)
 
 
 def test_error_codes(oracle: Oracle) -> None:
