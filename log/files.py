@@ -87,6 +87,9 @@ class FileSystem(Protocol):
 
     def modified_ms(self, path: str) -> int: ...
 
+    def space(self, path: str) -> tuple[int, int]:
+        """Bytes of the file system that holds `path`: all, and those that may still be used; -1 for unknown."""
+
     def make_directory(self, path: str) -> None:
         """Make `path` and its missing parents; no error if it is there."""
 
@@ -218,6 +221,10 @@ class RealFileSystem:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def space(self, path: str) -> tuple[int, int]:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)

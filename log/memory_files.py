@@ -5,8 +5,8 @@ It models a journalling file system under a page cache:
 * Each file has its content and, until its next `sync`, the list of changes that the device has not seen.
 * Names (creating, renaming, removing) are a journal. `sync` of any file or directory commits all of it, as ext4 and XFS
   do; before that, a crash keeps some prefix of it.
-* `crash` gives the file system as the next start finds it. After `kill -9` that is all that was written. After a loss of
-  power, unsynced changes of each file are kept in any combination the seed says: some prefix, torn in the middle,
+* `crash` gives the file system as the next start finds it. After `kill -9` that is all that was written. After a loss
+  of power, unsynced changes of each file are kept in any combination the seed says: some prefix, torn in the middle,
   reordered, or a length without the content (zeros).
 
 `capacity_bytes` fills the disk up: the write that does not fit is done in part, then fails with ENOSPC. `fail_with`
@@ -243,6 +243,11 @@ class MemoryFileSystem:
         if self._names.get(path, "missing") is not None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self.commit_names()
+
+    def space(self, path: str) -> tuple[int, int]:
+        if self.capacity_bytes is None:
+            return -1, -1
+        return self.capacity_bytes, max(0, self.capacity_bytes - self.used_bytes())
 
     def lock(self, path: str) -> MemoryLock:
         if path in self._locks:

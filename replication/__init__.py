@@ -1,0 +1,1 @@
+"""Partitions as a broker serves them: leadership, the high watermark, and who waits for it."""

@@ -5,7 +5,8 @@ module knows is only that; it does not know what a frame says.
 
 - Small frames are received into one buffer that all connections share and copied out; a frame above `LARGE_FRAME_BYTES`
   gets a buffer of its own which grows with the bytes that have arrived, never with the length that was declared.
-- Answers leave in the order of the requests. A request that cannot be answered yet (`RequestContext`) holds its place in
+- Answers leave in the order of the requests. A request that cannot be answered yet (`RequestContext`) holds its place
+  in
   the queue; later requests of the connection are served meanwhile, up to `MAX_IN_FLIGHT`.
 - While the peer does not read its answers nothing more is read from it: memory per connection is bounded by one frame,
   one round of answers, and the answers of the requests in flight.
@@ -36,7 +37,8 @@ Part = Buffer | FileRange
 
 SCRATCH_BYTES = 256 * 1024
 LARGE_FRAME_BYTES = 64 * 1024
-# A large frame is read in at most so many system calls per turn of the loop, so that one fast sender does not starve others.
+# A large frame is read in at most so many system calls per turn of the loop, so that one fast sender does not starve
+# others.
 MAX_READS_PER_EVENT = 16
 MAX_IN_FLIGHT = 100
 # Pieces up to this size are joined into one send; copying them costs less than another system call.
@@ -374,6 +376,10 @@ class Connection:
     def _send_file(self) -> bool:
         head = self._out[0]
         assert isinstance(head, FileRange)
+        if head.fd < 0:  # a file system in memory has no descriptors
+            self._out[0] = head.read()
+            head.release()
+            return self._send_buffers()
         length = len(head) - self._file_sent
         while length > 0:
             sent = os.sendfile(self.fd, head.fd, head.position + self._file_sent, length)

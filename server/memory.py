@@ -1,4 +1,5 @@
-"""The bound on bytes of requests that have arrived in part (``queued.max.request.bytes``), for all connections together.
+"""The bound on bytes of requests that have arrived in part (``queued.max.request.bytes``), for all connections
+together.
 
 A connection that is receiving a large frame reserves what it holds before it grows. When the bound is reached, it must
 stop reading and is resumed, first come first served, as memory is given back. Memory that is held by frames which all
@@ -9,6 +10,7 @@ connection after `STALL_MS`, or one silent client could hold everybody's memory.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Protocol
 
@@ -28,10 +30,10 @@ class Holder(Protocol):
 
 
 class MemoryBudget:
-    """Who holds how many bytes, and who waits for some."""
+    """Who holds how many bytes, and who waits for some. A limit below 1 is none."""
 
     def __init__(self, limit_bytes: int, timers: TimerWheel, clock: Callable[[], float]) -> None:
-        self._limit = limit_bytes
+        self._limit = limit_bytes if limit_bytes > 0 else sys.maxsize
         self._timers = timers
         self._clock = clock  # seconds
         self._held: dict[Holder, int] = {}  # in the order of arrival: the first one is the oldest

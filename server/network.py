@@ -50,7 +50,7 @@ class Listener:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
                 logger.error(
-                    "Cannot accept a connection on %s:%d: %s. Raise the limit of open files (ulimit -n), or close clients.",
+                    "Cannot accept a connection on %s:%d: %s. Raise the limit of open files (ulimit -n).",
                     self.host, self.port, error.strerror,
                 )  # fmt: skip
                 self._network.loop.remove_reader(self._sock.fileno())

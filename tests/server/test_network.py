@@ -7,6 +7,7 @@ import struct
 import threading
 
 import pytest
+
 from moldau.log.descriptors import FileRange, OpenFile
 from moldau.log.files import RealFileSystem
 from moldau.server.connection import MAX_IN_FLIGHT, SCRATCH_BYTES

@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+
 from moldau.server.timers import TICK_MS, TimerWheel
 
 

@@ -1,0 +1,66 @@
+"""The partitions that this broker has replicas of, found by topic name or by topic id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..protocol.errors import ErrorCode
+from .partition import Partition
+
+TopicKey = bytes | str  # the topic id, or the name
+
+
+class Replicas:
+    """Partitions by topic and index. Those whose log directory failed are known, and refuse."""
+
+    def __init__(self) -> None:
+        # One inner dictionary for each topic, under its name and under its id.
+        self._topics: dict[TopicKey, dict[int, Partition]] = {}
+        self._offline: set[tuple[TopicKey, int]] = set()
+
+    def add(self, partition: Partition) -> None:
+        """Serve this partition from now on."""
+        partitions = self._topics.get(partition.topic_id)
+        if partitions is None:
+            partitions = self._topics[partition.topic_id] = {}
+            self._topics[partition.topic] = partitions
+        partitions[partition.index] = partition
+
+    def add_offline(self, topic: str, topic_id: bytes, index: int) -> None:
+        """Know of a partition whose log could not be opened."""
+        self._topics.setdefault(topic, self._topics.setdefault(topic_id, {}))
+        self._offline.add((topic, index))
+        self._offline.add((topic_id, index))
+
+    def remove(self, topic: str, topic_id: bytes, index: int) -> Partition | None:
+        """Serve it no more; returns it, for its owner to close."""
+        self._offline.discard((topic, index))
+        self._offline.discard((topic_id, index))
+        partitions = self._topics.get(topic_id)
+        if partitions is None:
+            return None
+        partition = partitions.pop(index, None)
+        if not partitions and not any(key == topic_id for key, _ in self._offline):
+            del self._topics[topic_id]
+            # A topic of the same name may have been made since.
+            if self._topics.get(topic) is partitions:
+                del self._topics[topic]
+        return partition
+
+    def partition_by_key(self, topic: TopicKey, index: int) -> Partition | None:
+        """The partition, or None: `why_absent` says why."""
+        partitions = self._topics.get(topic)
+        return None if partitions is None else partitions.get(index)
+
+    def why_absent(self, topic: TopicKey, index: int) -> ErrorCode:
+        """The error for a partition that `partition_by_key` does not have."""
+        if (topic, index) in self._offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if isinstance(topic, bytes) and topic not in self._topics:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def __iter__(self) -> Iterator[Partition]:
+        for key, partitions in self._topics.items():
+            if isinstance(key, bytes):
+                yield from partitions.values()

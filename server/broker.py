@@ -1,0 +1,229 @@
+"""A broker: the parts that handlers work with, and how a change of the metadata reaches them.
+
+Everything here belongs to one event loop. The metadata log is the truth of which topics there are; the broker makes,
+changes and removes partitions as its records are committed (`apply`), and at a start it does the same with the whole
+image. Topics made by a request are there when its answer leaves, because commit and apply are one step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from ..metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from ..protocol.errors import ErrorCode, KafkaError
+from ..replication.partition import Partition
+from ..replication.replicas import Replicas
+from .appends import AppendQueues
+from .fetch_session import FetchSessionCache
+from .housekeeping import Housekeeping
+from .log_configs import topic_log_config, topic_min_insync_replicas
+
+if TYPE_CHECKING:
+    from ..config.sources import BrokerConfig
+    from ..log.directory import LogDirectory
+    from ..log.partition_log import Log
+    from ..metadata.image import MetadataDelta, MetadataImage
+    from ..metadata.registrations import TopicImage
+    from .request import RequestContext
+    from .storage import Storage
+    from .timers import TimerWheel
+
+logger = logging.getLogger(__name__)
+
+NodeEndpoint = tuple[int, str, int, str | None]  # node id, host, port, rack
+
+
+class Broker:
+    """What handlers are given besides the request."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+        timers: TimerWheel,
+        storage: Storage,
+        *,
+        advertised: dict[str, tuple[str, int]],
+    ) -> None:
+        self.config = config
+        self.loop = loop
+        self.timers = timers
+        self.log_manager = storage.log_manager
+        self.metadata = storage.metadata
+        self.node_id = self.metadata.node_id
+        self.cluster_id = self.metadata.cluster_id
+        self.replicas = Replicas()
+        self.fetch_sessions = FetchSessionCache(config.int("max.incremental.fetch.session.cache.slots"))
+        self.fetch_max_bytes = config.int("fetch.max.bytes")
+        self.auto_create_topics = config.bool("auto.create.topics.enable")
+        self._advertised = advertised
+        self._rack = config.optional_str("broker.rack")
+        self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="moldau-codec")
+        self.appends = AppendQueues(loop, self._executor, self.now_ms)
+        self._soon: deque[Callable[[], None]] = deque()
+        self._producer_ids = iter(range(0))
+        self.housekeeping = Housekeeping(
+            loop,
+            timers,
+            self.log_manager,
+            self.now_ms,
+            checkpoint_interval_ms=config.int("log.flush.offset.checkpoint.interval.ms"),
+            producer_expiration_check_ms=config.int("producer.id.expiration.check.interval.ms"),
+        )
+        self.metadata.subscribe(self.apply)
+        self.log_manager.on_directory_failure = self._directory_failed
+
+    @staticmethod
+    def now_ms() -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def run_soon(self, callback: Callable[[], None]) -> None:
+        """Call at the end of this turn of the loop; many callbacks cost the loop one."""
+        if not self._soon:
+            self.loop.call_soon(self._run_soon)
+        self._soon.append(callback)
+
+    def _run_soon(self) -> None:
+        callbacks = list(self._soon)
+        self._soon.clear()
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                logger.exception("Answering a parked request failed")
+
+    def node_endpoints(self, context: RequestContext) -> list[NodeEndpoint]:
+        """The brokers as a client of this listener reaches them.
+
+        Without ``advertised.listeners`` that is the address which the client connected to: whatever it is that the
+        client
+        calls us, it works for the client.
+        """
+        host, port = self._advertised.get(context.listener_name) or context.local_address
+        return [(self.node_id, host, port, self._rack)]
+
+    def next_producer_id(self) -> int:
+        """A producer id that was never given out before; ids come from the controller in blocks."""
+        producer_id = next(self._producer_ids, None)
+        if producer_id is None:
+            self._producer_ids = iter(self.metadata.allocate_producer_ids(now_ms=self.now_ms()))
+            producer_id = next(self._producer_ids)
+        return producer_id
+
+    def missing_topics(self, names: Iterable[str], *, create: bool) -> dict[str, ErrorCode]:
+        """Make topics that a client asked for by name and that are not there; returns why where they are still not."""
+        return self.metadata.auto_create_topics(list(names), create=create, now_ms=self.now_ms())
+
+    # -- partitions follow the metadata --------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Serve every partition of the image: at the start."""
+        image = self.metadata.image
+        self._update_broker_config(image)
+        for topic in image.topics_by_id.values():
+            self._update_topic(image, topic, topic.partitions)
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow a committed change."""
+        for topic in delta.deleted_topics:
+            for index in topic.partitions:
+                self._remove(topic, index)
+        changed: dict[bytes, list[int]] = {}
+        for change in delta.partitions:
+            if change.after is not None:
+                changed.setdefault(change.topic_id, []).append(change.partition)
+        for topic_id, indexes in changed.items():
+            self._update_topic(image, image.topics_by_id[topic_id], indexes)
+        if any(resource.type == BROKER_RESOURCE for resource in delta.configs):
+            self._update_broker_config(image)
+        for resource in delta.configs:
+            if resource.type == TOPIC_RESOURCE:
+                self._update_topic_config(image, resource.name)
+
+    def _update_topic(self, image: MetadataImage, topic: TopicImage, indexes: Iterable[int]) -> None:
+        overrides = image.config(TOPIC_RESOURCE, topic.name)
+        log_config = None
+        for index in indexes:
+            registration = topic.partitions[index]
+            partition = self.replicas.partition_by_key(topic.topic_id, index)
+            if self.node_id not in registration.replicas:
+                if partition is not None:
+                    self._remove(topic, index)
+                continue
+            if partition is None:
+                if log_config is None:
+                    log_config = topic_log_config(overrides, self.config)
+                try:
+                    log = self.log_manager.create(
+                        topic.name,
+                        topic.topic_id,
+                        index,
+                        log_config,
+                        now_ms=self.now_ms(),
+                        directory_id=registration.directory(self.node_id),
+                    )
+                except KafkaError as error:
+                    logger.error("%s-%d is offline: %s", topic.name, index, error)
+                    self.replicas.add_offline(topic.name, topic.topic_id, index)
+                    continue
+                partition = Partition(topic.name, topic.topic_id, index, self.node_id, log)
+                partition.update_config(
+                    log_config, min_insync_replicas=topic_min_insync_replicas(overrides, self.config)
+                )
+                self.replicas.add(partition)
+            partition.update(
+                leader_id=registration.leader,
+                leader_epoch=registration.leader_epoch,
+                partition_epoch=registration.partition_epoch,
+                replicas=registration.replicas,
+                isr=registration.isr,
+            )
+
+    def _update_broker_config(self, image: MetadataImage) -> None:
+        """Dynamic settings of the broker changed: what is kept of them, and the defaults of every topic."""
+        self.config = self.config.with_dynamic(
+            default=image.config(BROKER_RESOURCE, ""), broker_specific=image.config(BROKER_RESOURCE, str(self.node_id))
+        )
+        self.fetch_max_bytes = self.config.int("fetch.max.bytes")
+        for name in image.topics_by_name:
+            self._update_topic_config(image, name)
+
+    def _update_topic_config(self, image: MetadataImage, name: str) -> None:
+        topic = image.topics_by_name.get(name)
+        if topic is None:
+            return
+        overrides = image.config(TOPIC_RESOURCE, name)
+        log_config = topic_log_config(overrides, self.config)
+        for index in topic.partitions:
+            partition = self.replicas.partition_by_key(topic.topic_id, index)
+            if partition is not None:
+                partition.update_config(
+                    log_config, min_insync_replicas=topic_min_insync_replicas(overrides, self.config)
+                )
+
+    def _remove(self, topic: TopicImage, index: int) -> None:
+        partition = self.replicas.remove(topic.name, topic.topic_id, index)
+        if partition is not None:
+            partition.close()
+            self.log_manager.delete(topic.name, index)
+            self.housekeeping.remove_trash_soon()
+
+    def _directory_failed(self, directory: LogDirectory, error: OSError, logs: list[Log]) -> None:
+        """A log directory cannot be used any more: its partitions go offline, the others are served."""
+        logger.error("The log directory %s has failed and is offline until the next start: %s", directory.path, error)
+        for log in logs:
+            partition = self.replicas.partition_by_key(log.topic, log.partition)
+            if partition is not None:
+                partition.go_offline()
+
+    async def close(self) -> None:
+        """Stop what runs beside the requests; the logs and the metadata are closed by their owner."""
+        await self.housekeeping.close()
+        self._executor.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,253 @@
+"""Frames become requests, requests find their handler, answers become bytes.
+
+`APIS` is the one table of what this server serves: ApiVersions, docs/apis.md and the tests come from it. Nothing is
+in it
+that is not done. A route is what serves one version of one API: the compiled decoder and encoder, and the handler; it
+is
+made when the first such request comes, and the module of the handler is imported then.
+
+Three kinds of failure, three answers. The client's mistake is a `KafkaError` of the handler and becomes the answer that
+the API has for it. Bytes that cannot be parsed, an API or a version that is not served: the connection is closed,
+with one
+line in the log. Our own mistake: logged with its traceback, answered UNKNOWN_SERVER_ERROR, and only that request fails.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import struct
+from collections.abc import Callable, Coroutine
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..protocol.api import ApiKey, request_class, request_header_version, response_class, response_header_version
+from ..protocol.codec import decode_at, decoder, encoder
+from ..protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from ..protocol.messages.headers import RequestHeader
+from .request import PARKED, RequestContext
+
+if TYPE_CHECKING:
+    from ..protocol.schema import Message
+    from .broker import Broker
+    from .connection import Connection, Part
+
+logger = logging.getLogger(__name__)
+
+
+class Api(NamedTuple):
+    """A row of the table: the versions that ApiVersions shows, the lowest that is served, and where the handler is."""
+
+    key: ApiKey
+    min_version: int
+    max_version: int
+    module: str  # below server.handlers; has handle() or handle_<api>(), and failed() or failed_<api>()
+    lowest_served: int = -1  # above min_version only where Apache Kafka advertises more than it serves
+
+
+APIS: tuple[Api, ...] = (
+    Api(ApiKey.PRODUCE, 0, 13, "produce", lowest_served=3),
+    Api(ApiKey.FETCH, 4, 18, "fetch"),
+    Api(ApiKey.LIST_OFFSETS, 1, 11, "list_offsets"),
+    Api(ApiKey.METADATA, 0, 13, "metadata"),
+    Api(ApiKey.FIND_COORDINATOR, 0, 6, "find_coordinator"),
+    Api(ApiKey.SASL_HANDSHAKE, 0, 1, "security"),
+    Api(ApiKey.API_VERSIONS, 0, 4, "api_versions"),
+    Api(ApiKey.CREATE_TOPICS, 2, 7, "topics"),
+    Api(ApiKey.DELETE_TOPICS, 1, 6, "topics"),
+    Api(ApiKey.DELETE_RECORDS, 0, 2, "delete_records"),
+    Api(ApiKey.INIT_PRODUCER_ID, 0, 5, "init_producer_id"),
+    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, "offset_for_leader_epoch"),
+    Api(ApiKey.DESCRIBE_ACLS, 1, 3, "security"),
+    Api(ApiKey.CREATE_ACLS, 1, 3, "security"),
+    Api(ApiKey.DELETE_ACLS, 1, 3, "security"),
+    Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, "configs"),
+    Api(ApiKey.ALTER_CONFIGS, 0, 2, "configs"),
+    Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, "log_dirs"),
+    Api(ApiKey.CREATE_PARTITIONS, 0, 3, "topics"),
+    Api(ApiKey.ELECT_LEADERS, 0, 2, "reassignment"),
+    Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "configs"),
+    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, "reassignment"),
+    Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, "reassignment"),
+    Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, "security"),
+    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, "security"),
+    Api(ApiKey.DESCRIBE_QUORUM, 0, 2, "cluster"),
+    Api(ApiKey.UPDATE_FEATURES, 0, 2, "cluster"),
+    Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, "cluster"),
+    Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, "describe_producers"),
+    Api(ApiKey.UNREGISTER_BROKER, 0, 0, "cluster"),
+    Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, "configs"),
+    Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions"),
+)
+
+_BY_KEY = {api.key: api for api in APIS}
+_HEADER = struct.Struct(">Ii")  # api key and version as one number, correlation id
+_LENGTH_AND_CORRELATION = struct.Struct(">ii")
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
+
+Handler = Callable[..., Any]
+
+
+class Route:
+    """What serves one version of one API."""
+
+    __slots__ = ("_encode", "_flexible_answer", "api", "decode", "failed", "handle", "header_version", "version")
+
+    def __init__(self, api: Api, version: int) -> None:
+        self.api = api
+        self.version = version
+        key = api.key
+        module = import_module(f"..handlers.{api.module}", __name__)
+        suffix = f"_{key.name.lower()}"
+        self.handle: Handler = getattr(module, f"handle{suffix}", None) or module.handle
+        self.failed: Handler = getattr(module, f"failed{suffix}", None) or module.failed
+        self.decode = decoder(request_class(key), version)
+        self._encode = encoder(response_class(key), version)
+        self._flexible_answer = response_header_version(key, version) >= 1
+        self.header_version = request_header_version(key, version)
+
+    def encode_answer(self, correlation_id: int, response: Message) -> list[Part]:
+        """The frame of an answer: buffers, and file ranges where records come from a log."""
+        parts: list[Part] = [b""]
+        if self._flexible_answer:
+            parts.append(b"\0")  # no tagged fields in the header
+        self._encode(response, parts)
+        if len(parts) <= 3 and all(type(part) is bytes for part in parts):
+            body = b"".join(parts)  # type: ignore[arg-type]
+            return [_LENGTH_AND_CORRELATION.pack(4 + len(body), correlation_id) + body]
+        parts[0] = _LENGTH_AND_CORRELATION.pack(4 + sum(map(len, parts)), correlation_id)
+        return parts
+
+
+class Dispatcher:
+    """The way of every request from its bytes to its handler and back."""
+
+    def __init__(self) -> None:
+        self._broker: Broker | None = None
+        self._routes: dict[int, Route] = {}
+        self._tasks: set[Any] = set()
+
+    def serve(self, broker: Broker) -> None:
+        """Serve with this broker; no frame may come before."""
+        self._broker = broker
+
+    def handle(self, connection: Connection, frame: bytes | bytearray) -> RequestContext | list[Part] | None:
+        """Serve one frame; see `connection.FrameHandler`."""
+        if len(frame) < 8:
+            connection.close(f"a request of {len(frame)} bytes is shorter than the header of any request")
+            return None
+        route_key, correlation_id = _HEADER.unpack_from(frame)
+        route = self._routes.get(route_key)
+        if route is None:
+            route = self._find_route(connection, route_key)
+            if route is None:
+                return self._refuse(connection, route_key, correlation_id)
+        try:
+            client_id, offset = _decode_client_id(frame, route.header_version)
+            request, _ = route.decode(frame, offset)
+        except MalformedMessage as error:
+            connection.close(f"{route.api.key.name} v{route.version} cannot be read: {error}")
+            return None
+        context = RequestContext(connection, route, correlation_id, client_id)
+        try:
+            answer = route.handle(self._broker, context, request)
+        except KafkaError as error:
+            answer = route.failed(request, error)
+        except Exception:  # noqa: BLE001 - see the module: our own mistakes fail one request alone
+            answer = self._fault(context, route, request)
+        if answer is None:
+            return None
+        if answer is PARKED:
+            return context
+        if inspect.iscoroutine(answer):
+            self._run(context, route, request, answer)
+            return context
+        try:
+            return route.encode_answer(correlation_id, answer)
+        except Exception:  # noqa: BLE001 - as above
+            answer = self._fault(context, route, request)
+        try:
+            return route.encode_answer(correlation_id, answer)
+        except Exception:
+            logger.exception("%s v%d cannot even say that it failed", route.api.key.name, route.version)
+            connection.close("its request could not be answered", level=logging.ERROR)
+            return None
+
+    def _find_route(self, connection: Connection, route_key: int) -> Route | None:
+        key, version = route_key >> 16, route_key & 0xFFFF
+        api = _BY_KEY.get(key)  # type: ignore[call-overload]
+        if api is None or not max(api.min_version, api.lowest_served) <= version <= api.max_version:
+            return None
+        route = self._routes[route_key] = Route(api, version)
+        return route
+
+    def _refuse(self, connection: Connection, route_key: int, correlation_id: int) -> list[Part] | None:
+        key, version = route_key >> 16, route_key & 0xFFFF
+        if key == _API_VERSIONS:
+            # The client is newer than we are: tell it in version 0, which it can read, what we have (KIP-511).
+            from .handlers.api_versions import unsupported_version_answer
+
+            route = self._find_route(connection, _API_VERSIONS << 16)
+            assert route is not None
+            return route.encode_answer(correlation_id, unsupported_version_answer())
+        name = ApiKey(key).name if key in ApiKey.__members__.values() else "unknown"
+        api = _BY_KEY.get(key)  # type: ignore[call-overload]
+        served = (
+            "not served"
+            if api is None
+            else f"served from {max(api.min_version, api.lowest_served)} to {api.max_version}"
+        )
+        connection.close(f"API key {key} ({name}) version {version} was asked for, which is {served}")
+        return None
+
+    def _run(
+        self, context: RequestContext, route: Route, request: Message, coroutine: Coroutine[Any, Any, Message]
+    ) -> None:
+        """Serve a request that has to await something: a task, so only for what is rare."""
+        import asyncio
+
+        async def serve() -> None:
+            try:
+                answer = await coroutine
+            except KafkaError as error:
+                answer = route.failed(request, error)
+            except Exception:  # noqa: BLE001 - as above
+                answer = self._fault(context, route, request)
+            context.reply(answer)
+
+        task = asyncio.get_running_loop().create_task(serve())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    def _fault(context: RequestContext, route: Route, request: Message) -> Message:
+        logger.exception(
+            "%s v%d of %s from %s failed by our own fault", route.api.key.name, route.version, context.client_id,
+            context.connection.peer
+        )  # fmt: skip
+        answer: Message = route.failed(
+            request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The server has made a mistake; its log says more.")
+        )
+        return answer
+
+
+def _decode_client_id(frame: bytes | bytearray, header_version: int) -> tuple[str | None, int]:
+    """The client id and where the request begins (RequestHeader versions 1 and 2; version 2 adds tagged fields)."""
+    if len(frame) < 10:
+        raise MalformedMessage("the frame ends in the header", len(frame))
+    length = int.from_bytes(frame[8:10], "big", signed=True)
+    if length < 0:
+        client_id, offset = None, 10
+    else:
+        offset = 10 + length
+        if offset > len(frame):
+            raise MalformedMessage("the client id goes past the end of the frame", 8)
+        client_id = frame[10:offset].decode(errors="replace")  # as Apache Kafka reads it
+    if header_version < 2:
+        return client_id, offset
+    if offset >= len(frame):
+        raise MalformedMessage("the frame ends in the header", offset)
+    if frame[offset] == 0:
+        return client_id, offset + 1
+    _, offset = decode_at(RequestHeader, frame, 2, 0)  # tagged fields that we do not know
+    return client_id, offset

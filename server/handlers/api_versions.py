@@ -1,0 +1,66 @@
+"""ApiVersions (API key 18): what this server serves, and its features.
+
+- Versions 0 to 4, the first request of most clients. An unknown version is answered in version 0 with
+  UNSUPPORTED_VERSION and all keys, so that a newer client can fall back (KIP-511).
+- Since version 3 the client's name and version are checked for their form, and kept with the connection.
+- Features whose lowest version is 0 are left out below version 4: older parsers fail on them (KAFKA-17011).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ...metadata.features import SUPPORTED_FEATURES
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from ..dispatch import APIS
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..request import RequestContext
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """List the APIs and the features."""
+    if context.api_version >= 3:
+        for text in (request.client_software_name, request.client_software_version):
+            if not _SOFTWARE.fullmatch(text):
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+        context.connection.client_software = (request.client_software_name, request.client_software_version)
+    image = broker.metadata.image
+    return ApiVersionsResponse(
+        api_keys=_api_keys(),
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=versions.minimum, max_version=versions.maximum)
+            for name, versions in sorted(SUPPORTED_FEATURES.items())
+            if versions.minimum > 0 or context.api_version >= 4
+        ],
+        finalized_features_epoch=image.offset,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in sorted(broker.metadata.finalized_features.items())
+        ],
+    )
+
+
+def failed(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:
+    """Errors come with the list all the same, so that the client can go on."""
+    return ApiVersionsResponse(error_code=error.code, api_keys=_api_keys())
+
+
+def unsupported_version_answer() -> ApiVersionsResponse:
+    """For a version of this API that we do not know; to be sent in version 0."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys())
+
+
+def _api_keys() -> list[ApiVersion]:
+    return [ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version) for api in APIS]

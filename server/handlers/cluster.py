@@ -1,0 +1,85 @@
+"""DescribeCluster, DescribeQuorum, UpdateFeatures, UnregisterBroker (API keys 60, 55, 57, 64)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
+from ...protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from ...protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from ...protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from . import authorized_operations
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..request import RequestContext
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+def handle_describe_cluster(
+    broker: Broker, context: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """Versions 0 to 2: cluster id, controller and brokers (KIP-700, KIP-919)."""
+    if request.endpoint_type != _BROKERS:
+        if request.endpoint_type == _CONTROLLERS:
+            raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of type BROKER.")
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Endpoint type {request.endpoint_type} is not known.")
+    return DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in broker.node_endpoints(context)
+        ],
+        cluster_authorized_operations=authorized_operations.CLUSTER
+        if request.include_cluster_authorized_operations
+        else authorized_operations.NOT_ASKED,
+    )
+
+
+def failed_describe_cluster(request: DescribeClusterRequest, error: KafkaError) -> DescribeClusterResponse:
+    """The error for the whole request."""
+    return DescribeClusterResponse(
+        error_code=error.code,
+        error_message=error.message,
+        endpoint_type=request.endpoint_type if request.endpoint_type in (1, 2) else 1,
+    )
+
+
+def handle_describe_quorum(
+    broker: Broker, context: RequestContext, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse:
+    """Versions 0 to 2: the voters of the metadata log (KIP-595)."""
+    return broker.metadata.describe_quorum(request, version=context.api_version, now_ms=broker.now_ms())
+
+
+def failed_describe_quorum(request: DescribeQuorumRequest, error: KafkaError) -> DescribeQuorumResponse:
+    """The error for the whole request."""
+    return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
+
+
+def handle_update_features(
+    broker: Broker, context: RequestContext, request: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse:
+    """Versions 0 to 2: change finalized feature levels (KIP-584)."""
+    return broker.metadata.update_features(request, version=context.api_version, now_ms=broker.now_ms())
+
+
+def failed_update_features(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:
+    """The error for the whole request."""
+    return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+
+
+def handle_unregister_broker(
+    broker: Broker, context: RequestContext, request: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
+    """Version 0: forget a broker that has gone for good."""
+    return broker.metadata.unregister_broker(request, now_ms=broker.now_ms())
+
+
+def failed_unregister_broker(request: UnregisterBrokerRequest, error: KafkaError) -> UnregisterBrokerResponse:
+    """The error for the whole request."""
+    return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)

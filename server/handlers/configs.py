@@ -1,0 +1,198 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources (API keys 32, 33, 44, 74).
+
+- DescribeConfigs 1 to 4 of topics, of this broker and of the default of all brokers, with synonyms and documentation.
+  Null keys mean all; an unknown key is left out, as Apache Kafka does.
+- The two ways of changing are the controller's; a change of topic or broker settings is in force when the answer
+  leaves.
+- ListConfigResources 0 to 1: version 0 lists client metrics subscriptions only (KIP-714), version 1 every type
+  (KIP-1142).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...metadata.image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from ...metadata.topic_names import validate_topic_name
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from ...protocol.messages.alter_configs import AlterConfigsResourceResponse as AlterResult
+from ...protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from ...protocol.messages.incremental_alter_configs import AlterConfigsResourceResponse as IncrementalAlterResult
+from ...protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ...protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from .. import config_entries
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..request import RequestContext
+
+_RESOURCE_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, GROUP_RESOURCE, CLIENT_METRICS_RESOURCE)
+
+
+def handle_describe_configs(
+    broker: Broker, context: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """Describe every resource that is named."""
+    results = []
+    for resource in request.resources:
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            entries = _entries(broker, resource)
+        except KafkaError as error:
+            result.error_code = error.code
+            result.error_message = error.message
+        else:
+            result.configs = [_describe(entry, request) for entry in entries]
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def failed_describe_configs(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
+    """The same error for every resource."""
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[config_entries.Entry]:
+    image = broker.metadata.image
+    name, names = resource.resource_name, resource.configuration_keys
+    if resource.resource_type == TOPIC_RESOURCE:
+        validate_topic_name(name)
+        if name not in image.topics_by_name:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return config_entries.topic_entries(image.config(TOPIC_RESOURCE, name), broker.config, names)
+    if resource.resource_type == BROKER_RESOURCE:
+        if name == "":
+            return config_entries.default_broker_entries(broker.config, names)
+        if name != str(broker.node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"This is broker {broker.node_id}; it cannot describe broker {name!r}."
+            )
+        return config_entries.broker_entries(broker.config, names)
+    raise KafkaError(
+        ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} have no configs on this server."
+    )
+
+
+def _describe(entry: config_entries.Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    described = DescribeConfigsResourceResult(
+        name=entry.setting.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.setting.is_sensitive,
+        config_type=entry.setting.type,
+        documentation=entry.setting.documentation if request.include_documentation else None,
+    )
+    if request.include_synonyms:
+        described.synonyms = [
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in entry.synonyms
+        ]
+    return described
+
+
+def handle_alter_configs(broker: Broker, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Versions 0 to 2: replace all overrides of a resource."""
+    return broker.metadata.alter_configs(request, now_ms=broker.now_ms())
+
+
+def failed_alter_configs(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
+    """The same error for every resource."""
+    return AlterConfigsResponse(
+        responses=[
+            AlterResult(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def handle_incremental_alter_configs(
+    broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Versions 0 to 1: set, delete, append to or subtract from single overrides (KIP-339)."""
+    return broker.metadata.incremental_alter_configs(request, now_ms=broker.now_ms())
+
+
+def failed_incremental_alter_configs(
+    request: IncrementalAlterConfigsRequest, error: KafkaError
+) -> IncrementalAlterConfigsResponse:
+    """The same error for every resource."""
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            IncrementalAlterResult(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def handle_list_config_resources(
+    broker: Broker, context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """Name every resource of the types that were asked for; no types means all."""
+    if context.api_version == 0:
+        types = {CLIENT_METRICS_RESOURCE}
+    else:
+        types = set(request.resource_types) or set(_RESOURCE_TYPES)
+        if not types <= set(_RESOURCE_TYPES):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    image = broker.metadata.image
+    names: list[tuple[int, str]] = []
+    if TOPIC_RESOURCE in types:
+        names += [(TOPIC_RESOURCE, name) for name in image.topics_by_name]
+    for resource_type in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
+        if resource_type in types:
+            names += [(resource_type, str(broker_id)) for broker_id in image.brokers]
+    for resource_type in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+        if resource_type in types:
+            names += [(resource_type, resource.name) for resource in image.configs if resource.type == resource_type]
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=resource_type) for resource_type, name in names
+        ]
+    )
+
+
+def failed_list_config_resources(request: ListConfigResourcesRequest, error: KafkaError) -> ListConfigResourcesResponse:
+    """The error for the whole request."""
+    return ListConfigResourcesResponse(error_code=error.code)

@@ -1,0 +1,68 @@
+"""DescribeProducers (API key 61): the idempotent producers that a partition knows (KIP-664).
+
+- Version 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import KafkaError
+from ...protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..request import RequestContext
+
+
+def handle(broker: Broker, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    """List the producers of every partition that is named."""
+    response = DescribeProducersResponse()
+    for topic in request.topics:
+        topic_response = TopicResponse(name=topic.name)
+        response.topics.append(topic_response)
+        for index in topic.partition_indexes:
+            result = PartitionResponse(partition_index=index)
+            topic_response.partitions.append(result)
+            try:
+                partition = broker.replicas.partition_by_key(topic.name, index)
+                if partition is None:
+                    raise KafkaError(broker.replicas.why_absent(topic.name, index))
+                partition.check_leader()
+                result.active_producers = [
+                    ProducerState(
+                        producer_id=producer.producer_id,
+                        producer_epoch=producer.epoch,
+                        last_sequence=producer.last_sequence,
+                        last_timestamp=producer.last_timestamp,
+                        coordinator_epoch=producer.coordinator_epoch,
+                        current_txn_start_offset=producer.transaction_first_offset,
+                    )
+                    for producer in partition.log.active_producers()
+                ]
+            except KafkaError as error:
+                result.error_code = error.code
+                result.error_message = error.message
+    return response
+
+
+def failed(request: DescribeProducersRequest, error: KafkaError) -> DescribeProducersResponse:
+    """The same error for every partition."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,94 @@
+"""DescribeTopicPartitions (API key 75): topics with their eligible leader replicas, a page at a time (KIP-966).
+
+- Version 0. Topics come in the order of their names; a page holds at most ``response_partition_limit`` partitions,
+  bounded
+  by ``max.request.partition.size.limit``, and the cursor says where the next one begins.
+- With no topics named, all topics are described.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...metadata.topic_names import INTERNAL_TOPICS
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from . import authorized_operations
+from .topic_state import leader_error, offline_replicas
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..request import RequestContext
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Describe one page."""
+    image = broker.metadata.image
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The cursor's partition index is negative.")
+    names = sorted({topic.name for topic in request.topics}) or sorted(image.topics_by_name)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    room = min(request.response_partition_limit, broker.config.int("max.request.partition.size.limit"))
+    if room <= 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "response_partition_limit must be positive.")
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        topic = image.topics_by_name.get(name)
+        if topic is None:
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_internal=name in INTERNAL_TOPICS
+                )
+            )
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        indexes = [index for index in sorted(topic.partitions) if index >= first]
+        if indexes and room == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=indexes[0])
+            break
+        described = DescribeTopicPartitionsResponseTopic(
+            name=name,
+            topic_id=topic.topic_id,
+            is_internal=name in INTERNAL_TOPICS,
+            topic_authorized_operations=authorized_operations.TOPIC,
+        )
+        response.topics.append(described)
+        for index in indexes[:room]:
+            partition = topic.partitions[index]
+            described.partitions.append(
+                DescribeTopicPartitionsResponsePartition(
+                    error_code=leader_error(partition),
+                    partition_index=index,
+                    leader_id=partition.leader,
+                    leader_epoch=partition.leader_epoch,
+                    replica_nodes=list(partition.replicas),
+                    isr_nodes=list(partition.isr),
+                    eligible_leader_replicas=list(partition.elr),
+                    last_known_elr=list(partition.last_known_elr),
+                    offline_replicas=offline_replicas(broker, image, topic, index, partition),
+                )
+            )
+        if len(indexes) > room:
+            response.next_cursor = Cursor(topic_name=name, partition_index=indexes[room])
+            break
+        room -= len(indexes)
+    return response
+
+
+def failed(request: DescribeTopicPartitionsRequest, error: KafkaError) -> DescribeTopicPartitionsResponse:
+    """The error for every topic that was named."""
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=error.code) for topic in request.topics
+        ]
+    )

@@ -1,0 +1,235 @@
+"""Fetch (API key 1): file ranges of partitions, now or when enough has come.
+
+- Versions 4 to 18; by topic name up to 12, by topic id from 13 on; sessions of KIP-227 from 7 on.
+- At least one batch is returned even when it is larger than ``max_bytes`` or ``partition_max_bytes``: for the first
+  partition that has anything. All others keep to the limits.
+- Answered at once when ``min_bytes`` are there, a partition has an error, or the client does not want to wait;
+  otherwise the request is parked with its partitions, which tell it of appends, and with its deadline.
+- Records go out as they lie in the file. No record is looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...log.descriptors import FileRange
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from ...replication.partition import ISOLATION_READ_COMMITTED, Partition
+from ..fetch_session import FetchContext, PartitionKey, SessionPartition
+from ..request import PARKED, Parked
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..request import RequestContext
+    from ..timers import Timer
+
+# Errors of partitions after which a client looks for the leader; the answer says where it is (KIP-951).
+_LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | Parked:
+    """Answer a fetch, or park it."""
+    fetch = broker.fetch_sessions.open(request, context.api_version, broker.now_ms())
+    read = _Read(broker, context, request, fetch)
+    read.run()
+    if read.complete or request.max_wait_ms <= 0 or not fetch.partitions:
+        return read.answer()
+    read.release()
+    ParkedFetch(broker, context, request, fetch, read)
+    return PARKED
+
+
+def failed(request: FetchRequest, error: KafkaError) -> FetchResponse:
+    """An error of the session, or of the server."""
+    return FetchResponse(error_code=error.code, session_id=0)
+
+
+class _Read:
+    """One look at all partitions of a fetch."""
+
+    __slots__ = ("_broker", "_context", "_fetch", "_request", "complete", "results", "size", "waits_for")
+
+    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, fetch: FetchContext) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._fetch = fetch
+        self.results: list[tuple[SessionPartition, PartitionData]] = []
+        self.size = 0
+        self.complete = False
+        self.waits_for: list[Partition] = []
+
+    def run(self) -> None:
+        """Read every partition within the limits of the request."""
+        request = self._request
+        isolation_level = request.isolation_level
+        remaining = min(request.max_bytes, self._broker.fetch_max_bytes)
+        size = 0
+        partition_of = self._broker.replicas.partition_by_key
+        for wanted in self._fetch.partitions.values():
+            diverging: EpochEndOffset | None = None
+            partition = partition_of(wanted.topic, wanted.index)
+            try:
+                if partition is None:
+                    raise KafkaError(self._broker.replicas.why_absent(wanted.topic, wanted.index))
+                partition.check_leader(wanted.current_leader_epoch)
+                if wanted.last_fetched_epoch >= 0:
+                    diverging = partition.diverging_epoch(wanted.fetch_offset, wanted.last_fetched_epoch)
+                if diverging is None:
+                    fetched = partition.read(
+                        wanted.fetch_offset,
+                        max(0, min(wanted.max_bytes, remaining)),
+                        isolation_level=isolation_level,
+                        min_one_batch=size == 0,
+                    )
+                    records: FileRange | bytes = fetched.records if fetched.records is not None else b""
+                else:
+                    records = b""
+            except KafkaError as error:
+                self.complete = True
+                self.results.append((wanted, self._error(wanted, partition, error.code)))
+                continue
+            data = PartitionData(
+                partition_index=wanted.index,
+                high_watermark=partition.high_watermark,
+                last_stable_offset=partition.last_stable_offset,
+                log_start_offset=partition.log.log_start_offset,
+                aborted_transactions=[] if isolation_level == ISOLATION_READ_COMMITTED else None,
+                records=records,
+            )
+            if diverging is not None:
+                data.diverging_epoch = diverging
+                self.complete = True
+            length = len(records)
+            size += length
+            remaining -= length
+            self.results.append((wanted, data))
+            self.waits_for.append(partition)
+        self.size = size
+        if size >= request.min_bytes:
+            self.complete = True
+
+    def _error(self, wanted: SessionPartition, partition: Partition | None, code: ErrorCode) -> PartitionData:
+        data = PartitionData(
+            partition_index=wanted.index, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+        )
+        if code in _LEADER_ERRORS and partition is not None:
+            data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=partition.leader_epoch)
+        return data
+
+    def release(self) -> None:
+        """Let go of the file ranges: they will not be sent."""
+        for _, data in self.results:
+            if isinstance(data.records, FileRange):
+                data.records.release()
+        self.results.clear()
+
+    def answer(self) -> FetchResponse:
+        """Build the response; in an incremental session only with what has changed."""
+        fetch = self._fetch
+        response = FetchResponse(session_id=fetch.session_id)
+        responses = response.responses
+        topic: FetchableTopicResponse | None = None
+        last_key: object = None
+        uses_topic_ids = self._context.api_version >= 13
+        with_records: list[PartitionKey] = []
+        leaders: set[int] = set()
+        for wanted, data in self.results:
+            if fetch.session is not None and not self._changed(wanted, data, incremental=fetch.incremental):
+                continue
+            if len(data.records or b""):
+                with_records.append((wanted.topic, wanted.index))
+            if data.current_leader.leader_id >= 0:
+                leaders.add(data.current_leader.leader_id)
+            if topic is None or wanted.topic != last_key:
+                last_key = wanted.topic
+                if uses_topic_ids:
+                    assert isinstance(wanted.topic, bytes)
+                    topic = FetchableTopicResponse(topic_id=wanted.topic)
+                else:
+                    assert isinstance(wanted.topic, str)
+                    topic = FetchableTopicResponse(topic=wanted.topic)
+                responses.append(topic)
+            topic.partitions.append(data)
+        if fetch.session is not None and with_records and len(fetch.partitions) > 1:
+            fetch.session.move_to_end(with_records)
+        for leader_id in leaders:
+            for node_id, host, port, rack in self._broker.node_endpoints(self._context):
+                if node_id == leader_id:
+                    response.node_endpoints.append(NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack))
+        return response
+
+    @staticmethod
+    def _changed(wanted: SessionPartition, data: PartitionData, *, incremental: bool) -> bool:
+        changed = (
+            not incremental
+            or data.error_code != 0
+            or len(data.records or b"") > 0
+            or data.high_watermark != wanted.known_high_watermark
+            or data.log_start_offset != wanted.known_log_start_offset
+            or data.diverging_epoch.end_offset >= 0
+        )
+        # After an error the client has to be told again, whatever comes next.
+        wanted.known_high_watermark = data.high_watermark if data.error_code == 0 else -1
+        wanted.known_log_start_offset = data.log_start_offset
+        return changed
+
+
+class ParkedFetch:
+    """A fetch that waits for records; its partitions tell it of appends."""
+
+    __slots__ = ("_broker", "_context", "_fetch", "_missing", "_partitions", "_request", "_timer", "_woken")
+
+    def __init__(
+        self, broker: Broker, context: RequestContext, request: FetchRequest, fetch: FetchContext, read: _Read
+    ) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._fetch = fetch
+        self._missing = request.min_bytes - read.size
+        self._partitions = read.waits_for
+        self._woken = False
+        for partition in self._partitions:
+            partition.add_waiter(self)
+        self._timer: Timer = broker.timers.call_after(request.max_wait_ms, self.finish)
+        context.on_abandon = self._forget
+
+    def appended(self, size: int) -> None:
+        """More can be read: answer at the end of this turn of the loop, when it is enough."""
+        self._missing -= size
+        if self._missing <= 0:
+            self._wake()
+
+    def partition_changed(self) -> None:
+        """A partition has something to tell."""
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._broker.run_soon(self.finish)
+
+    def finish(self) -> None:
+        """Read again and answer with what is there: the deadline has come, or enough records have."""
+        if self._context.abandoned or self._context.parts is not None:
+            return
+        self._forget()
+        read = _Read(self._broker, self._context, self._request, self._fetch)
+        read.run()
+        self._context.reply(read.answer())
+
+    def _forget(self) -> None:
+        self._woken = True
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.remove_waiter(self)

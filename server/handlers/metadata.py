@@ -1,0 +1,137 @@
+"""Metadata (API key 3): brokers, topics, leaders; the second request of every client.
+
+- Versions 0 to 13. No topics named means all of them in version 0; from 1 on that is null, and an empty list means
+  none.
+- A topic that does not exist is made where the client allows it (always below version 4) and
+  ``auto.create.topics.enable`` is on, and is there in the same answer.
+- From version 10 on topics can be asked for by id, from 12 on without a name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...metadata.topic_names import INTERNAL_TOPICS
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ...protocol.uuid import ZERO_UUID
+from . import authorized_operations
+from .topic_state import leader_error, offline_replicas
+
+if TYPE_CHECKING:
+    from ...metadata.image import MetadataImage
+    from ...metadata.registrations import TopicImage
+    from ..broker import Broker
+    from ..request import RequestContext
+
+
+def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """Describe the cluster and the topics that were asked for."""
+    version = context.api_version
+    include_operations = request.include_topic_authorized_operations
+    wanted = request.topics
+    if wanted is None or (version == 0 and not wanted):
+        image = broker.metadata.image
+        topics = [_describe(broker, image, topic, include_operations) for topic in image.topics_by_name.values()]
+    else:
+        auto_create = version < 4 or request.allow_auto_topic_creation
+        topics = _describe_named(
+            broker, context, wanted, auto_create=auto_create, include_operations=include_operations
+        )
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in broker.node_endpoints(context)
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+        cluster_authorized_operations=authorized_operations.CLUSTER
+        if request.include_cluster_authorized_operations
+        else authorized_operations.NOT_ASKED,
+    )
+
+
+def failed(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+    """The error for every topic that was named; since version 13 also for the whole."""
+    return MetadataResponse(
+        error_code=error.code,
+        topics=[
+            MetadataResponseTopic(name=topic.name or "", topic_id=topic.topic_id, error_code=error.code)
+            for topic in request.topics or []
+        ],
+    )
+
+
+def _describe_named(
+    broker: Broker,
+    context: RequestContext,
+    wanted: list[MetadataRequestTopic],
+    *,
+    auto_create: bool,
+    include_operations: bool,
+) -> list[MetadataResponseTopic]:
+    if any(topic.topic_id != ZERO_UUID for topic in wanted):
+        if context.api_version < 12 or any(topic.name is not None for topic in wanted if topic.topic_id != ZERO_UUID):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "Topics are asked for by name or, from version 12 on, by id; not by both."
+            )
+    elif any(topic.name is None for topic in wanted):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic has neither a name nor an id.")
+    missing = [
+        topic.name
+        for topic in wanted
+        if topic.name is not None and topic.name not in broker.metadata.image.topics_by_name
+    ]
+    errors: dict[str, ErrorCode] = {}
+    if missing:
+        errors = broker.missing_topics(missing, create=auto_create and broker.auto_create_topics)
+    image = broker.metadata.image
+    answer: list[MetadataResponseTopic] = []
+    seen: set[bytes | str] = set()
+    for topic in wanted:
+        key = topic.name if topic.name is not None else topic.topic_id
+        if key in seen:
+            continue
+        seen.add(key)
+        found = image.topics_by_name.get(key) if isinstance(key, str) else image.topics_by_id.get(key)
+        if found is not None:
+            answer.append(_describe(broker, image, found, include_operations))
+        elif isinstance(key, bytes):
+            answer.append(MetadataResponseTopic(name=None, topic_id=key, error_code=ErrorCode.UNKNOWN_TOPIC_ID))
+        else:
+            error = errors.get(key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            answer.append(MetadataResponseTopic(name=key, error_code=error, is_internal=key in INTERNAL_TOPICS))
+    return answer
+
+
+def _describe(
+    broker: Broker, image: MetadataImage, topic: TopicImage, include_operations: bool
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=leader_error(partition),
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=offline_replicas(broker, image, topic, index, partition),
+            )
+            for index, partition in sorted(topic.partitions.items())
+        ],
+        topic_authorized_operations=authorized_operations.TOPIC
+        if include_operations
+        else authorized_operations.NOT_ASKED,
+    )

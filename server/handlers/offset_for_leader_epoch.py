@@ -1,0 +1,57 @@
+"""OffsetForLeaderEpoch (API key 23): where an epoch of a partition ended (KIP-101, KIP-279, KIP-320).
+
+- Versions 2 to 4. A client that finds its position beyond that offset has read records that were lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import KafkaError
+from ...protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..request import RequestContext
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Look up every partition."""
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        topic_response = OffsetForLeaderTopicResult(topic=topic.topic)
+        response.topics.append(topic_response)
+        for wanted in topic.partitions:
+            result = EpochEndOffset(partition=wanted.partition)
+            topic_response.partitions.append(result)
+            try:
+                partition = broker.replicas.partition_by_key(topic.topic, wanted.partition)
+                if partition is None:
+                    raise KafkaError(broker.replicas.why_absent(topic.topic, wanted.partition))
+                partition.check_leader(wanted.current_leader_epoch)
+                result.leader_epoch, result.end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
+            except KafkaError as error:
+                result.error_code = error.code
+    return response
+
+
+def failed(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetForLeaderEpochResponse:
+    """The same error for every partition."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(partition=wanted.partition, error_code=error.code) for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

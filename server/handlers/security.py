@@ -1,0 +1,114 @@
+"""The APIs of security, as a server without security answers them; tools and user interfaces ask at once.
+
+- SaslHandshake (17): ILLEGAL_SASL_STATE on a listener without SASL.
+- DescribeAcls, CreateAcls, DeleteAcls (29 to 31): SECURITY_DISABLED, there is no authorizer.
+- DescribeClientQuotas (48): no quota is set. DescribeUserScramCredentials (50): nobody has any; who is named does not
+  exist.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from ...protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from ...protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ...protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from ...protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..request import RequestContext
+
+_NO_AUTHORIZER = "No Authorizer is configured."
+
+
+def handle_sasl_handshake(
+    broker: Broker, context: RequestContext, request: SaslHandshakeRequest
+) -> SaslHandshakeResponse:
+    """There is no SASL on this listener."""
+    return failed_sasl_handshake(request, KafkaError(ErrorCode.ILLEGAL_SASL_STATE))
+
+
+def failed_sasl_handshake(request: SaslHandshakeRequest, error: KafkaError) -> SaslHandshakeResponse:
+    """An error comes without mechanisms."""
+    return SaslHandshakeResponse(error_code=error.code)
+
+
+def handle_describe_acls(broker: Broker, context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    """There is no authorizer."""
+    return failed_describe_acls(request, KafkaError(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER))
+
+
+def failed_describe_acls(request: DescribeAclsRequest, error: KafkaError) -> DescribeAclsResponse:
+    """The error for the whole request."""
+    return DescribeAclsResponse(error_code=error.code, error_message=error.message)
+
+
+def handle_create_acls(broker: Broker, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+    """There is no authorizer."""
+    return failed_create_acls(request, KafkaError(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER))
+
+
+def failed_create_acls(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
+    """The same error for every creation."""
+    return CreateAclsResponse(
+        results=[AclCreationResult(error_code=error.code, error_message=error.message) for _ in request.creations]
+    )
+
+
+def handle_delete_acls(broker: Broker, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    """There is no authorizer."""
+    return failed_delete_acls(request, KafkaError(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER))
+
+
+def failed_delete_acls(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:
+    """The same error for every filter."""
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(error_code=error.code, error_message=error.message) for _ in request.filters
+        ]
+    )
+
+
+def handle_describe_client_quotas(
+    broker: Broker, context: RequestContext, request: DescribeClientQuotasRequest
+) -> DescribeClientQuotasResponse:
+    """No quota can be set yet, so none is."""
+    return DescribeClientQuotasResponse(entries=[])
+
+
+def failed_describe_client_quotas(
+    request: DescribeClientQuotasRequest, error: KafkaError
+) -> DescribeClientQuotasResponse:
+    """An error comes without entries."""
+    return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
+
+
+def handle_describe_user_scram_credentials(
+    broker: Broker, context: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """No user has credentials yet, so whoever is named is not found."""
+    counts = Counter(user.name for user in request.users or [])
+    results = []
+    for name, count in counts.items():
+        if count > 1:
+            error, message = ErrorCode.DUPLICATE_RESOURCE, f"The user {name} was asked for more than once."
+        else:
+            error, message = ErrorCode.RESOURCE_NOT_FOUND, f"The user {name} has no SCRAM credentials."
+        results.append(DescribeUserScramCredentialsResult(user=name, error_code=error, error_message=message))
+    return DescribeUserScramCredentialsResponse(results=results)
+
+
+def failed_describe_user_scram_credentials(
+    request: DescribeUserScramCredentialsRequest, error: KafkaError
+) -> DescribeUserScramCredentialsResponse:
+    """The error for the whole request."""
+    return DescribeUserScramCredentialsResponse(error_code=error.code, error_message=error.message)

@@ -1,0 +1,32 @@
+"""What Metadata and DescribeTopicPartitions both say of a partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ...metadata.image import MetadataImage
+    from ...metadata.registrations import PartitionRegistration, TopicImage
+    from ..broker import Broker
+
+
+def leader_error(partition: PartitionRegistration) -> ErrorCode:
+    """LEADER_NOT_AVAILABLE for a partition that nobody leads."""
+    return ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def offline_replicas(
+    broker: Broker, image: MetadataImage, topic: TopicImage, index: int, partition: PartitionRegistration
+) -> list[int]:
+    """The replicas on brokers that are gone, or in a log directory of ours that failed."""
+    offline = []
+    for replica in partition.replicas:
+        if replica == broker.node_id:
+            local = broker.replicas.partition_by_key(topic.topic_id, index)
+            if local is None or local.offline:
+                offline.append(replica)
+        elif replica not in image.brokers or image.brokers[replica].fenced:
+            offline.append(replica)
+    return offline

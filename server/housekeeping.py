@@ -1,0 +1,116 @@
+"""What a server does now and then, off the path of requests: checkpoints, due flushes, the trash, silent producers.
+
+Files are written and unlinked in threads, by way of aiofiles; the loop only begins and ends each step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ..protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ..log.manager import LogManager
+    from .timers import Timer, TimerWheel
+
+logger = logging.getLogger(__name__)
+
+_MINUTE_MS = 60_000
+
+
+class Housekeeping:
+    """The periodic work of a broker, from its start to its stop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        timers: TimerWheel,
+        log_manager: LogManager,
+        now_ms: Callable[[], int],
+        *,
+        checkpoint_interval_ms: int,
+        producer_expiration_check_ms: int,
+    ) -> None:
+        self._loop = loop
+        self._timers = timers
+        self._log_manager = log_manager
+        self._now_ms = now_ms
+        self._pending: dict[str, Timer] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._trash_wanted = False
+        self._every("checkpoints", checkpoint_interval_ms, self._flush_and_checkpoint)
+        self._every("producers", producer_expiration_check_ms, self._expire_producers)
+        self._every("trash", _MINUTE_MS, self._remove_trash)
+
+    def remove_trash_soon(self) -> None:
+        """Something was deleted: unlink its files, in a thread, after what is being answered now."""
+        if not self._trash_wanted:
+            self._trash_wanted = True
+            self._loop.call_soon(self._start, self._remove_trash)
+
+    async def close(self) -> None:
+        """Start nothing more, and wait for what runs."""
+        for timer in self._pending.values():
+            timer.cancel()
+        self._pending.clear()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _every(self, name: str, interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        def due() -> None:
+            self._start(work)
+            self._every(name, interval_ms, work)
+
+        self._pending[name] = self._timers.call_after(interval_ms, due)
+
+    def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def run() -> None:
+            try:
+                await work()
+            except Exception:
+                logger.exception("Housekeeping failed; it is tried again later")
+
+        task = self._loop.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _flush_and_checkpoint(self) -> None:
+        """Sync what is due (sealed segments above all), so that an unclean start has little to look at."""
+        from aiofiles.ospath import wrap
+
+        for log in list(self._log_manager.logs()):
+            try:
+                if not log.flush_due(self._now_ms()):
+                    continue
+                flush = log.begin_flush()
+            except KafkaError:
+                continue  # offline or deleted
+            if flush is None:
+                continue
+            try:
+                await wrap(flush.run)()
+            except OSError as error:
+                log.flush_failed(flush, error)
+            else:
+                log.end_flush(flush, self._now_ms())
+        files = self._log_manager.begin_checkpoints()
+        await wrap(files.run)()
+        self._log_manager.end_checkpoints(files)
+
+    async def _remove_trash(self) -> None:
+        from aiofiles.ospath import wrap
+
+        self._trash_wanted = False
+        trash = self._log_manager.take_trash()
+        if trash:
+            await wrap(self._log_manager.remove_trash)(trash)
+
+    async def _expire_producers(self) -> None:
+        now_ms = self._now_ms()
+        for number, log in enumerate(list(self._log_manager.logs())):
+            log.expire_producers(now_ms)
+            if number % 100 == 99:
+                await asyncio.sleep(0)  # requests go first

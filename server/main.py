@@ -1,0 +1,72 @@
+"""A server as a process: signals, the line that says it is ready, logging, and the directory of a throw-away server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .server import Server, StartError
+
+if TYPE_CHECKING:
+    from ..config.broker_config import BrokerConfig
+
+__all__ = ["StartError", "run"]
+
+logger = logging.getLogger(__name__)
+
+
+def run(config: BrokerConfig, *, data_dir: Path | None, ephemeral: bool, exit_with_stdin: bool = False) -> int:
+    """Serve until a signal (or, with ``exit_with_stdin``, the end of standard input) says to stop; the exit code.
+
+    ``ephemeral`` keeps the data in a temporary directory, which is removed at the end, and syncs nothing.
+
+    Raises:
+        StartError: see `Server.start`.
+    """
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+    )
+    with contextlib.ExitStack() as stack:
+        if ephemeral:
+            import tempfile
+
+            log_dirs = [stack.enter_context(tempfile.TemporaryDirectory(prefix="moldau-", ignore_cleanup_errors=True))]
+        else:
+            log_dirs = list(config.log_dirs) or [str(data_dir)]
+        return asyncio.run(_serve(config, log_dirs, durable=not ephemeral, exit_with_stdin=exit_with_stdin))
+
+
+async def _serve(config: BrokerConfig, log_dirs: list[str], *, durable: bool, exit_with_stdin: bool) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    if exit_with_stdin:
+        _watch_stdin(loop, stopping)
+    server = Server(config, log_dirs, durable=durable)
+    await server.start()
+    print(f"moldau is ready: {server.bootstrap_servers}", flush=True)
+    await stopping.wait()
+    # A second signal ends a stop that takes too long.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+    logger.info("Stopping")
+    await server.stop()
+    return 0
+
+
+def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """Stop when standard input ends: whoever holds its other end is gone, however it ended."""
+    import os
+
+    def readable() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            stopping.set()
+
+    loop.add_reader(0, readable)

@@ -1,0 +1,168 @@
+"""The server as a whole: opens what it serves, listens, and closes it again in the right order.
+
+`Server` belongs to one event loop and may be embedded (`moldau.testing` does); `main.run` wraps it in a process.
+
+A start: bind the listeners (a taken port shows at once, and clients that come early wait in the kernel's queue), lock
+and load the log directories, replay the metadata, make partitions of it, accept. A stop is the same backwards: what was
+acknowledged is flushed and the directory is marked clean, so that the next start has nothing to recover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+
+from ..config.broker_config import BrokerConfig, Listener
+from ..log.files import FileSystem, RealFileSystem
+from .broker import Broker
+from .dispatch import Dispatcher
+from .network import Network
+from .storage import Storage, StorageError, open_storage
+from .timers import TimerWheel
+
+logger = logging.getLogger(__name__)
+
+# How long a stop waits for answers that peers do not read.
+CLOSE_GRACE_SECONDS = 2.0
+
+
+class StartError(Exception):
+    """The server cannot start; the text says why and what to do."""
+
+
+class Server:
+    """A broker and its controller, with the sockets they are reached by.
+
+    ``log_dirs`` are where the data is; the config's ``log.dirs`` are not looked at, so that a throw-away server can
+    put it elsewhere.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log_dirs: list[str],
+        *,
+        durable: bool = True,
+        file_system: FileSystem | None = None,
+    ) -> None:
+        self.config = config
+        self._log_dirs = log_dirs
+        self._file_system = file_system or RealFileSystem(durable=durable)
+        self._timers: TimerWheel | None = None
+        self._network: Network | None = None
+        self._storage: Storage | None = None
+        self.broker: Broker | None = None
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of every listener, once it is bound; a port of 0 has become the real one."""
+        return [(listener.host, listener.port) for listener in self._network.listeners] if self._network else []
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The first listener as ``HOST:PORT``."""
+        host, port = self.addresses[0]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def start(self) -> None:
+        """Return when the server answers.
+
+        Raises:
+            StartError: an address is taken or not ours, a directory is in use or damaged beyond repair.
+        """
+        loop = asyncio.get_running_loop()
+        self._timers = TimerWheel(loop)
+        dispatcher = Dispatcher()
+        config = self.config
+        self._network = Network(
+            loop,
+            self._timers,
+            dispatcher,
+            max_request_bytes=config.int("socket.request.max.bytes"),
+            queued_max_request_bytes=config.int("queued.max.request.bytes"),
+            max_idle_ms=config.int("connections.max.idle.ms"),
+            backlog=config.int("socket.listen.backlog.size"),
+            send_buffer_bytes=self._chosen("socket.send.buffer.bytes"),
+            receive_buffer_bytes=self._chosen("socket.receive.buffer.bytes"),
+        )
+        try:
+            for listener in config.listeners:
+                self._bind(self._network, listener)
+            now_ms = Broker.now_ms()
+            self._storage = self._open_storage(now_ms)
+            self.broker = Broker(config, loop, self._timers, self._storage, advertised=self._advertised())
+            self.broker.load()
+        except BaseException:
+            await self._abort()
+            raise
+        dispatcher.serve(self.broker)
+        for accepting in self._network.listeners:
+            accepting.start()
+
+    async def stop(self) -> None:
+        """Answer what was asked, flush, and close; the next start finds a clean directory."""
+        if self._network is not None:
+            await self._network.close(CLOSE_GRACE_SECONDS)
+        if self.broker is not None:
+            await self.broker.close()
+        if self._storage is not None:
+            self._storage.close(Broker.now_ms())
+        if self._timers is not None:
+            self._timers.close()
+
+    async def _abort(self) -> None:
+        assert self._network is not None
+        assert self._timers is not None
+        await self._network.close(0)
+        if self.broker is not None:
+            await self.broker.close()
+        if self._storage is not None:
+            self._storage.abandon()
+        self._timers.close()
+
+    def _open_storage(self, now_ms: int) -> Storage:
+        try:
+            return open_storage(
+                self.config, self._log_dirs, self._listening_on(), now_ms=now_ms, file_system=self._file_system
+            )
+        except StorageError as error:
+            raise StartError(str(error)) from error
+
+    def _bind(self, network: Network, listener: Listener) -> None:
+        try:
+            network.listen(listener.name, listener.host, listener.port)
+        except OSError as error:
+            where = f"{listener.host or '*'}:{listener.port}"
+            if error.errno == errno.EADDRINUSE:
+                raise StartError(
+                    f"{where} is taken: another server (another moldau?) listens there. "
+                    "Stop it, or choose another address with --listen HOST:PORT (port 0 takes a free one)."
+                ) from None
+            if error.errno == errno.EACCES:
+                raise StartError(f"{where} may not be listened on by this user; choose a port above 1023.") from None
+            raise StartError(f"Cannot listen on {where}: {error.strerror or error}.") from None
+
+    def _chosen(self, name: str) -> int:
+        """A socket's buffer size if it was set; the kernel's own tuning does better than Kafka's default."""
+        return self.config.int(name) if self.config.origin(name) != "default" else -1
+
+    def _listening_on(self) -> list[Listener]:
+        """The listeners with their real ports, as they are written into the metadata."""
+        assert self._network is not None
+        advertised = self.config.advertised_listeners
+        listening = []
+        for configured, bound in zip(self.config.listeners, self._network.listeners, strict=True):
+            told = advertised.get(configured.name, configured)
+            host = told.host if told.host not in ("", "0.0.0.0", "::") else os.uname().nodename
+            listening.append(Listener(configured.name, host, told.port or bound.port, configured.security_protocol))
+        return listening
+
+    def _advertised(self) -> dict[str, tuple[str, int]]:
+        assert self._network is not None
+        ports = {listener.name: listener.port for listener in self._network.listeners}
+        return {
+            name: (listener.host, listener.port or ports.get(name, 0))
+            for name, listener in self.config.advertised_listeners.items()
+        }

@@ -1,0 +1,129 @@
+"""A whole server in a thread of the test's process, with its insides in reach."""
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+
+from moldau.config.broker_config import BrokerConfig, StaticValue
+from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from moldau.server.server import Server
+from moldau.testing.wire import WireClient
+
+
+class RunningServer:
+    """A server on a free port. `restart` starts another one on the same directories."""
+
+    def __init__(self, log_dirs, config=None, file_system=None):
+        self.log_dirs = [str(directory) for directory in log_dirs]
+        self.config = {"listeners": "PLAINTEXT://127.0.0.1:0"} | (config or {})
+        self.file_system = file_system
+        self.server = None
+
+    def start(self):
+        ready = threading.Event()
+        self._failure = None
+
+        async def run():
+            self.loop = asyncio.get_running_loop()
+            self._stopping = asyncio.Event()
+            settings = {name: StaticValue(text, "test") for name, text in self.config.items()}
+            self.server = Server(BrokerConfig(settings), self.log_dirs, durable=False, file_system=self.file_system)
+            try:
+                await self.server.start()
+            except BaseException as failure:
+                self._failure = failure
+                raise
+            finally:
+                ready.set()
+            await self._stopping.wait()
+            await self.server.stop()
+
+        def target():
+            with contextlib.suppress(BaseException):
+                asyncio.run(run())
+
+        self._thread = threading.Thread(target=target)
+        self._thread.start()
+        assert ready.wait(30)
+        if self._failure is not None:
+            self._thread.join(30)
+            raise self._failure
+        return self
+
+    def stop(self):
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(30)
+            assert not self._thread.is_alive()
+
+    def restart(self):
+        self.stop()
+        return self.start()
+
+    @property
+    def bootstrap_servers(self):
+        return self.server.bootstrap_servers
+
+    @property
+    def broker(self):
+        return self.server.broker
+
+    def call(self, function):
+        """Run on the server's loop, and wait for the result."""
+
+        async def run():
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
+
+    def wait_until(self, condition):
+        """Give the loop turns until the condition holds there; fails after a bounded number of them."""
+
+        async def run():
+            for _ in range(2000):
+                if condition():
+                    return True
+                await asyncio.sleep(0.005)
+            return False
+
+        assert asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
+
+    def wire(self):
+        return WireClient(self.bootstrap_servers)
+
+    def create_topic(self, name, partitions=1, **configs):
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=1,
+                    configs=[CreatableTopicConfig(name=n.replace("_", "."), value=str(v)) for n, v in configs.items()],
+                )
+            ]
+        )
+        with self.wire() as wire:
+            (result,) = wire.call(request, 7).topics
+        assert result.error_code == 0, result
+        return result.topic_id
+
+
+@pytest.fixture
+def make_server(tmp_path):
+    running = []
+
+    def make(*, log_dirs=None, config=None, file_system=None):
+        server = RunningServer(log_dirs or [tmp_path / "data"], config, file_system)
+        running.append(server)
+        return server.start()
+
+    yield make
+    for server in running:
+        server.stop()
+
+
+@pytest.fixture
+def server(make_server):
+    return make_server()

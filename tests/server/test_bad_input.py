@@ -1,0 +1,266 @@
+"""What no client should send: each case is answered or closed, and everybody else is served on."""
+
+import os
+import random
+import struct
+import time
+
+import pytest
+
+from moldau.log.descriptors import FileRange
+from moldau.protocol.api import ApiKey, request_class
+from moldau.protocol.codec import encode
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from moldau.protocol.messages.headers import RequestHeader
+from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.protocol.records import Record, build_batch
+from moldau.server.dispatch import APIS
+from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
+
+
+@pytest.fixture
+def bystander(server):
+    """A client that must not notice anything."""
+    with server.wire() as wire:
+        yield lambda: wire.call(MetadataRequest(topics=[]), 12)
+
+
+def closes(server, payload, caplog):
+    caplog.clear()
+    with server.wire() as wire:
+        wire.send_bytes(payload)
+        assert wire.closed_by_server()
+    lines = [record for record in caplog.records if "127.0.0.1" in record.getMessage()]
+    assert len(lines) == 1, "one line in the log, with the peer"
+
+
+def test_random_bytes(server, bystander):
+    dice = random.Random(7)
+    for _ in range(200):
+        with server.wire() as wire:
+            wire.send_bytes(dice.randbytes(dice.randint(1, 200)))
+        bystander()
+
+
+def test_random_bytes_after_a_valid_header(server, bystander):
+    dice = random.Random(8)
+    for api in APIS:
+        for version in {max(api.min_version, api.lowest_served), api.max_version}:
+            with server.wire() as wire:
+                header = encode(
+                    RequestHeader(request_api_key=int(api.key), request_api_version=version, client_id="x"), 1
+                )
+                wire.send_frame(header + dice.randbytes(dice.randint(0, 300)))
+            bystander()
+
+
+def test_a_request_cut_off_anywhere_closes_or_waits_and_never_harms(server, bystander):
+    for version in (9, 12):
+        whole = encode(RequestHeader(request_api_key=3, request_api_version=version, client_id="x"), 2) + encode(
+            MetadataRequest(topics=None), version
+        )
+        for cut in range(len(whole)):
+            with server.wire() as wire:
+                wire.send_frame(whole[:cut])
+        bystander()
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1])
+def test_an_absurd_length(server, bystander, caplog, length):
+    closes(server, struct.pack(">i", length) + b"x", caplog)
+    bystander()
+
+
+def test_a_negative_array_length(server, bystander, caplog):
+    body = encode(RequestHeader(request_api_key=0, request_api_version=3, client_id="x"), 1)
+    body += struct.pack(">hhii", -1, 1, 1000, -5)
+    closes(server, struct.pack(">i", len(body)) + body, caplog)
+    bystander()
+
+
+def test_an_array_longer_than_the_frame(server, bystander, caplog):
+    body = encode(RequestHeader(request_api_key=0, request_api_version=3, client_id="x"), 1)
+    body += struct.pack(">hhii", -1, 1, 1000, 999_999)
+    closes(server, struct.pack(">i", len(body)) + body, caplog)
+    bystander()
+
+
+@pytest.mark.parametrize(
+    ("key", "version"), [(999, 0), (-1, 0), (0, 0), (0, 1), (0, 2), (0, 14), (1, 3), (1, 99), (3, 14), (3, -1), (19, 1)]
+)
+def test_an_unknown_api_or_an_unsupported_version_closes(server, bystander, caplog, key, version):
+    body = struct.pack(">hhih", key, version, 1, -1) + b"\0" * 20
+    closes(server, struct.pack(">i", len(body)) + body, caplog)
+    bystander()
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(server):
+    with server.wire() as wire:
+        wire.send_frame(struct.pack(">hhih", 18, 77, 4711, -1) + b"\0\0\0")
+        frame = wire.receive_frame()
+    assert frame[:4] == struct.pack(">i", 4711)
+    from moldau.protocol.codec import decode
+
+    answer = decode(ApiVersionsResponse, frame, 0, 4)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert {a.api_key: (a.min_version, a.max_version) for a in answer.api_keys} == {
+        int(api.key): (api.min_version, api.max_version) for api in APIS
+    }
+
+
+@pytest.mark.parametrize("name", ["", "-x", "x y", "naïve"])
+def test_a_client_software_name_of_a_wrong_form_is_refused(server, name):
+    with server.wire() as wire:
+        request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
+        assert wire.call(request, 3).error_code == ErrorCode.INVALID_REQUEST
+
+
+def with_magic(magic):
+    data = bytearray(batch(b"x"))
+    data[16] = magic
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("records", "error"),
+    [
+        (batch(b"x")[:-1] + b"\xff", ErrorCode.CORRUPT_MESSAGE),
+        (batch(b"x")[:-1], ErrorCode.INVALID_RECORD),
+        (batch(b"x")[:30], ErrorCode.INVALID_RECORD),
+        (batch(b"x") + batch(b"y"), ErrorCode.INVALID_RECORD),
+        (with_magic(0), ErrorCode.INVALID_RECORD),
+        (with_magic(1), ErrorCode.INVALID_RECORD),
+        (with_magic(3), ErrorCode.CORRUPT_MESSAGE),
+        (b"", ErrorCode.INVALID_RECORD),
+        (None, ErrorCode.INVALID_RECORD),
+        (batch(b"x" * 2_000_000), ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+    ids=[
+        "crc",
+        "truncated",
+        "half a header",
+        "two batches",
+        "magic 0",
+        "magic 1",
+        "magic 3",
+        "empty",
+        "null",
+        "too large",
+    ],
+)
+def test_a_bad_batch_is_refused_by_its_partition_and_the_connection_stays(server, records, error):
+    server.create_topic("t")
+    with server.wire() as wire:
+        assert produce(wire, "t", records).error_code == error
+        assert produce(wire, "t", batch(b"good")).base_offset == 0
+        assert values(fetch(wire, "t")) == [b"good"]
+
+
+def test_random_batches_never_get_in_and_never_harm(server):
+    server.create_topic("t")
+    dice = random.Random(9)
+    good = batch(b"good", b"better")
+    with server.wire() as wire:
+        for _ in range(500):
+            mutated = bytearray(good)
+            for _ in range(dice.randint(1, 4)):
+                mutated[dice.randrange(len(mutated))] = dice.randrange(256)
+            answer = produce(wire, "t", bytes(mutated))
+            assert answer.error_code != ErrorCode.UNKNOWN_SERVER_ERROR
+        assert produce(wire, "t", good).error_code == 0
+
+
+def test_a_thousand_silent_connections(server, bystander):
+    silent = [server.wire() for _ in range(1000)]
+    bystander()
+    for wire in silent:
+        wire.close()
+    server.wait_until(lambda: len(server.server._network.connections) == 1)
+
+
+def test_a_thousand_connections_that_declare_100_mb_and_send_1_kb_cost_little(server, bystander):
+    peers = [server.wire() for _ in range(1000)]
+    for peer in peers:
+        peer.send_bytes(struct.pack(">i", 100_000_000) + os.urandom(1000))
+    server.wait_until(lambda: server.server._network.budget.used_bytes > 0)
+    bystander()
+    held = server.call(lambda: sum(len(c._frame or b"") + len(c._rest) for c in server.server._network.connections))
+    assert held < 1000 * 70_000
+    for peer in peers:
+        peer.close()
+    server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
+
+
+def test_a_reader_that_never_reads_does_not_stop_the_others(server, bystander):
+    server.create_topic("t")
+    with server.wire() as producer:
+        for _ in range(20):
+            produce(producer, "t", batch(b"x" * 900_000))
+    with server.wire() as stuck:
+        for _ in range(50):
+            stuck.send(fetch_request("t", max_bytes=20_000_000, partition_max_bytes=20_000_000), 12)
+        server.wait_until(lambda: any(c._writing for c in server.server._network.connections))
+        for _ in range(100):
+            bystander()
+        (connection,) = [c for c in server.server._network.connections if c._writing]
+        in_memory = server.call(
+            lambda: sum(len(p) for p in connection._out if not isinstance(p, FileRange)) + len(connection._rest)
+        )
+        assert in_memory < 100_000
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.key.name)
+def test_a_fault_of_our_own_fails_one_request_alone(server, api, monkeypatch):
+    """Every API can say UNKNOWN_SERVER_ERROR, and the connection goes on."""
+    if api.key is ApiKey.API_VERSIONS:
+        pytest.skip("the bystander's own connection needs it")
+    from importlib import import_module
+
+    module = import_module(f"moldau.server.handlers.{api.module}")
+    name = f"handle_{api.key.name.lower()}"
+    name = name if hasattr(module, name) else "handle"
+
+    def broken(*_):
+        raise RuntimeError("made up by the test")
+
+    monkeypatch.setattr(module, name, broken)
+    server.restart()  # routes keep their handlers
+    with server.wire() as wire:
+        request = request_class(api.key)()
+        if api.key is ApiKey.FIND_COORDINATOR:
+            request.coordinator_keys = ["group"]
+        wire.call(request, api.max_version)
+        wire.call(MetadataRequest(topics=[]), 12) if api.key is not ApiKey.METADATA else None
+
+
+def test_a_full_disk_refuses_appends_and_goes_on_when_there_is_room(make_server):
+    from moldau.log.memory_files import MemoryFileSystem
+
+    disk = MemoryFileSystem()
+    server = make_server(log_dirs=["/data"], file_system=disk)
+    server.create_topic("t")
+    with server.wire() as wire:
+        assert produce(wire, "t", batch(b"before")).error_code == 0
+        server.call(lambda: setattr(disk, "capacity_bytes", disk.used_bytes() + 20))
+        for _ in range(3):
+            assert produce(wire, "t", batch(b"x" * 1000)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert values(fetch(wire, "t")) == [b"before"]
+        server.call(lambda: setattr(disk, "capacity_bytes", None))
+        assert produce(wire, "t", batch(b"after")).base_offset == 1
+        assert values(fetch(wire, "t")) == [b"before", b"after"]
+
+
+def test_records_with_many_headers_and_nulls_come_back(server):
+    server.create_topic("t")
+    headers = [("h", b"1"), ("h", None), ("", b""), ("h", b"1")]
+    now = int(time.time() * 1000)
+    records = build_batch([Record(offset=0, timestamp=now, key=None, value=None, headers=headers)])
+    with server.wire() as wire:
+        assert wire.call(produce_request("t", records), 9).responses[0].partition_responses[0].error_code == 0
+        from moldau.protocol.records import iter_batches, iter_records
+
+        (record,) = [r for b in iter_batches(fetch(wire, "t").records) for r in iter_records(b)]
+        assert record.key is None
+        assert record.value is None
+        assert list(record.headers) == headers

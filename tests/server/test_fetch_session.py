@@ -1,0 +1,119 @@
+import pytest
+
+from moldau.protocol.errors import ErrorCode, KafkaError
+from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from moldau.server.fetch_session import FetchSessionCache
+
+VERSION = 12  # by name
+
+
+def request(session_id=0, epoch=-1, topics=None, forgotten=None):
+    return FetchRequest(
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[
+            FetchTopic(
+                topic=name, partitions=[FetchPartition(partition=p, fetch_offset=o) for p, o in partitions.items()]
+            )
+            for name, partitions in (topics or {}).items()
+        ],
+        forgotten_topics_data=[ForgottenTopic(topic=n, partitions=p) for n, p in (forgotten or {}).items()],
+    )
+
+
+@pytest.fixture
+def cache():
+    return FetchSessionCache(slots=3)
+
+
+def refused(cache, *args):
+    with pytest.raises(KafkaError) as info:
+        cache.open(*args)
+    return info.value.code
+
+
+def test_the_final_epoch_makes_no_session(cache):
+    context = cache.open(request(topics={"t": {0: 5}}), VERSION, 0)
+    assert context.session_id == 0
+    assert [p.fetch_offset for p in context.partitions.values()] == [5]
+    assert len(cache) == 0
+
+
+def test_epoch_zero_makes_a_session_and_the_next_request_names_only_changes(cache):
+    first = cache.open(request(epoch=0, topics={"t": {0: 5, 1: 7}}), VERSION, 0)
+    assert first.session_id > 0
+    assert not first.incremental
+    second = cache.open(request(first.session_id, 1, topics={"t": {1: 8}, "u": {0: 1}}), VERSION, 1)
+    assert second.incremental
+    assert {key: p.fetch_offset for key, p in second.partitions.items()} == {("t", 0): 5, ("t", 1): 8, ("u", 0): 1}
+    third = cache.open(request(first.session_id, 2, forgotten={"t": [0]}), VERSION, 2)
+    assert list(third.partitions) == [("t", 1), ("u", 0)]
+
+
+def test_a_wrong_epoch_is_refused_and_the_right_one_still_works(cache):
+    session_id = cache.open(request(epoch=0, topics={"t": {0: 5}}), VERSION, 0).session_id
+    assert refused(cache, request(session_id, 2), VERSION, 0) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    cache.open(request(session_id, 1), VERSION, 0)
+    assert refused(cache, request(session_id, 1), VERSION, 0) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_an_unknown_session_is_refused(cache):
+    assert refused(cache, request(4711, 1), VERSION, 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_names_and_ids_do_not_mix_in_a_session(cache):
+    session_id = cache.open(request(epoch=0, topics={"t": {0: 5}}), VERSION, 0).session_id
+    assert refused(cache, request(session_id, 1), 13, 0) is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_the_final_epoch_ends_the_named_session(cache):
+    session_id = cache.open(request(epoch=0, topics={"t": {0: 5}}), VERSION, 0).session_id
+    context = cache.open(request(session_id, -1), VERSION, 0)
+    assert context.session_id == 0
+    assert not context.partitions
+    assert refused(cache, request(session_id, 1), VERSION, 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_session_without_partitions_ends(cache):
+    session_id = cache.open(request(epoch=0, topics={"t": {0: 5}}), VERSION, 0).session_id
+    context = cache.open(request(session_id, 1, forgotten={"t": [0]}), VERSION, 0)
+    assert context.session_id == 0
+    assert len(cache) == 0
+
+
+def test_partitions_with_records_go_to_the_end(cache):
+    context = cache.open(request(epoch=0, topics={"t": {0: 0, 1: 0, 2: 0}}), VERSION, 0)
+    context.session.move_to_end([("t", 0), ("t", 1)])
+    again = cache.open(request(context.session_id, 1), VERSION, 0)
+    assert list(again.partitions) == [("t", 2), ("t", 0), ("t", 1)]
+
+
+def test_a_full_cache_gives_no_session_to_newcomers(cache):
+    for _ in range(3):
+        cache.open(request(epoch=0, topics={"t": {0: 0}}), VERSION, 0)
+    assert cache.open(request(epoch=0, topics={"t": {0: 0}}), VERSION, 1000).session_id == 0
+
+
+def test_the_least_recently_used_session_makes_room_when_it_is_stale(cache):
+    ids = [cache.open(request(epoch=0, topics={"t": {0: 0}}), VERSION, 0).session_id for _ in range(3)]
+    cache.open(request(ids[0], 1), VERSION, 100_000)
+    later = FetchSessionCache.EVICTION_MS + 1
+    assert cache.open(request(epoch=0, topics={"t": {0: 0}}), VERSION, later).session_id > 0
+    cache.open(request(ids[0], 2), VERSION, later)
+    assert refused(cache, request(ids[1], 1), VERSION, later) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_larger_session_pushes_an_old_small_one_out(cache):
+    ids = [cache.open(request(epoch=0, topics={"t": {0: 0}}), VERSION, 0).session_id for _ in range(3)]
+    later = FetchSessionCache.EVICTION_MS + 1
+    for session_id in ids:
+        cache.open(request(session_id, 1), VERSION, later)
+    assert cache.open(request(epoch=0, topics={"t": {0: 0}}), VERSION, later).session_id == 0
+    assert cache.open(request(epoch=0, topics={"t": {0: 0, 1: 0}}), VERSION, later).session_id > 0
+
+
+def test_the_epoch_wraps_to_one(cache):
+    context = cache.open(request(epoch=0, topics={"t": {0: 5}}), VERSION, 0)
+    context.session.epoch = 0x7FFFFFFF
+    cache.open(request(context.session_id, 0x7FFFFFFF), VERSION, 0)
+    cache.open(request(context.session_id, 1), VERSION, 0)

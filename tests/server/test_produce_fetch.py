@@ -1,0 +1,218 @@
+"""Produce and Fetch through real sockets, request by request."""
+
+import threading
+import time
+
+import pytest
+
+from moldau.protocol.compression import Codec
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.produce import PartitionProduceData
+from moldau.protocol.records import iter_batches
+from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
+
+
+def test_what_was_produced_is_fetched(server):
+    server.create_topic("t")
+    with server.wire() as wire:
+        assert produce(wire, "t", batch(b"a", b"b")).base_offset == 0
+        assert produce(wire, "t", batch(b"c")).base_offset == 2
+        partition = fetch(wire, "t")
+        assert values(partition) == [b"a", b"b", b"c"]
+        assert partition.high_watermark == 3
+        assert partition.last_stable_offset == 3
+        assert partition.log_start_offset == 0
+
+
+def test_a_fetch_in_the_middle_of_a_batch_returns_the_batch(server):
+    server.create_topic("t")
+    with server.wire() as wire:
+        produce(wire, "t", batch(b"a", b"b", b"c"))
+        assert values(fetch(wire, "t", 2)) == [b"a", b"b", b"c"]
+
+
+def test_a_fetch_at_the_end_is_empty_and_beyond_it_out_of_range(server):
+    server.create_topic("t")
+    with server.wire() as wire:
+        produce(wire, "t", batch(b"a"))
+        at_end = fetch(wire, "t", 1)
+        assert (at_end.error_code, len(at_end.records)) == (0, 0)
+        assert fetch(wire, "t", 2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert fetch(wire, "t", -5).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_batch_larger_than_the_limits_is_returned_whole(server):
+    server.create_topic("t")
+    with server.wire() as wire:
+        produce(wire, "t", batch(b"x" * 100_000))
+        produce(wire, "t", batch(b"y" * 100_000))
+        assert values(fetch(wire, "t", max_bytes=10, partition_max_bytes=10)) == [b"x" * 100_000]
+
+
+def test_a_waiting_fetch_is_woken_by_an_append(server):
+    server.create_topic("t")
+    with server.wire() as consumer, server.wire() as producer:
+        consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
+        server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0)._waiters)
+        started = time.monotonic()
+        produce(producer, "t", batch(b"now"))
+        assert values(consumer.receive().responses[0].partitions[0]) == [b"now"]
+        assert time.monotonic() - started < 10
+        assert not server.call(lambda: dict(server.broker.replicas.partition_by_key("t", 0)._waiters))
+
+
+def test_a_waiting_fetch_waits_for_min_bytes(server):
+    server.create_topic("t")
+    with server.wire() as consumer, server.wire() as producer:
+        first = batch(b"x" * 100)
+        consumer.send(fetch_request("t", max_wait_ms=20_000, min_bytes=len(first) + 1), 12)
+        server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0)._waiters)
+        produce(producer, "t", first)
+        assert server.call(lambda: len(server.broker.replicas.partition_by_key("t", 0)._waiters)) == 1
+        produce(producer, "t", batch(b"y"))
+        assert values(consumer.receive().responses[0].partitions[0]) == [b"x" * 100, b"y"]
+
+
+def test_a_waiting_fetch_is_answered_empty_when_its_time_is_over(server):
+    server.create_topic("t")
+    with server.wire() as wire:
+        started = time.monotonic()
+        assert len(fetch(wire, "t", max_wait_ms=150).records) == 0
+        assert time.monotonic() - started >= 0.15
+
+
+def test_a_waiting_fetch_is_answered_when_its_topic_is_deleted(server):
+    from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+    server.create_topic("t")
+    with server.wire() as consumer, server.wire() as admin:
+        consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
+        server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0)._waiters)
+        assert admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
+        answer = consumer.receive().responses[0].partitions[0]
+        assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_consumer_that_goes_away_leaves_nothing_behind(server):
+    server.create_topic("t")
+    with server.wire() as consumer:
+        consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
+        server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0)._waiters)
+    server.wait_until(lambda: not server.broker.replicas.partition_by_key("t", 0)._waiters)
+
+
+def test_requests_behind_a_waiting_fetch_are_served_and_answered_in_order(server):
+    server.create_topic("t")
+    with server.wire() as wire:
+        wire.send(fetch_request("t", max_wait_ms=20_000), 12)
+        wire.send(produce_request("t", batch(b"a")), 9)
+        assert values(wire.receive().responses[0].partitions[0]) == [b"a"]
+        assert wire.receive().responses[0].partition_responses[0].base_offset == 0
+
+
+def test_acks_0_is_not_answered_and_the_next_request_is(server):
+    server.create_topic("t")
+    with server.wire() as wire:
+        for value in (b"a", b"b"):
+            wire.send(produce_request("t", batch(value), acks=0), 9, answered=False)
+        assert values(fetch(wire, "t")) == [b"a", b"b"]
+
+
+def test_an_error_with_acks_0_closes_the_connection(server):
+    with server.wire() as wire:
+        wire.send(produce_request("nowhere", batch(b"a"), acks=0), 9, answered=False)
+        wire.send(produce_request("nowhere", batch(b"a")), 9)
+        with pytest.raises(ConnectionError):
+            wire.receive()
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+def test_other_acks_are_refused(server, acks):
+    server.create_topic("t")
+    with server.wire() as wire:
+        assert produce(wire, "t", batch(b"a"), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_acks_all_needs_the_in_sync_replicas(server):
+    server.create_topic("t", min_insync_replicas=2)
+    with server.wire() as wire:
+        assert produce(wire, "t", batch(b"a"), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert produce(wire, "t", batch(b"a"), acks=1).error_code == 0
+
+
+def test_each_partition_succeeds_or_fails_by_itself(server):
+    server.create_topic("t", partitions=2)
+    request = produce_request("t", batch(b"good"))
+    request.topic_data[0].partition_data += [
+        PartitionProduceData(index=1, records=batch(b"bad")[:-1] + b"\xff"),
+        PartitionProduceData(index=2, records=batch(b"nowhere")),
+    ]
+    with server.wire() as wire:
+        answers = wire.call(request, 9).responses[0].partition_responses
+    assert [answer.error_code for answer in answers] == [
+        ErrorCode.NONE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_compression_type_recompresses_in_order(server, codec):
+    """Large batches go through a thread, small ones come behind them; offsets keep the order of arrival."""
+    server.create_topic("t", compression_type=codec.name.lower())
+    expected = []
+    with server.wire() as wire:
+        for number in range(30):
+            value = b"%d " % number * (20_000 if number % 3 == 0 else 10)
+            expected.append(value)
+            wire.send(produce_request("t", batch(value)), 9)
+        offsets = [wire.receive().responses[0].partition_responses[0].base_offset for _ in range(30)]
+        assert offsets == list(range(30))
+        partition = fetch(wire, "t", max_bytes=50_000_000, partition_max_bytes=50_000_000)
+        assert values(partition) == expected
+        assert {b.codec for b in iter_batches(partition.records)} == {codec}
+
+
+def test_many_consumers_wait_on_one_partition(server):
+    server.create_topic("t")
+    consumers = [server.wire() for _ in range(50)]
+    for consumer in consumers:
+        consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
+    server.wait_until(lambda: len(server.broker.replicas.partition_by_key("t", 0)._waiters) == 50)
+    with server.wire() as producer:
+        produce(producer, "t", batch(b"to all"))
+    for consumer in consumers:
+        assert values(consumer.receive().responses[0].partitions[0]) == [b"to all"]
+        consumer.close()
+
+
+def test_records_survive_a_restart(server):
+    server.create_topic("t", partitions=3)
+    with server.wire() as wire:
+        for partition in range(3):
+            produce(wire, "t", batch(b"%d" % partition), partition=partition)
+    server.restart()
+    with server.wire() as wire:
+        for partition in range(3):
+            assert values(fetch(wire, "t", partition=partition)) == [b"%d" % partition]
+            assert produce(wire, "t", batch(b"more"), partition=partition).base_offset == 1
+
+
+def test_deleting_a_topic_under_a_running_fetch_breaks_nothing(server):
+    """The range of the segment stays readable until it is sent, although its file is gone."""
+    from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+    server.create_topic("t")
+    payload = [bytes([i]) * 900_000 for i in range(30)]
+    with server.wire() as wire, server.wire() as admin:
+        for value in payload:
+            assert produce(wire, "t", batch(value)).error_code == 0
+        limit = 50_000_000
+        wire.send(fetch_request("t", max_bytes=limit, partition_max_bytes=limit), 12)
+        server.wait_until(lambda: any(c._writing for c in server.server._network.connections))
+        assert admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
+        received = []
+        reader = threading.Thread(target=lambda: received.append(wire.receive()))
+        reader.start()
+        reader.join(30)
+        assert values(received[0].responses[0].partitions[0]) == payload
