@@ -1,10 +1,10 @@
 """Open files are scarce: a bounded cache of them, and ranges of files that are being sent.
 
-A broker may have 20,000 descriptors and 10,000 partitions with several files each, so a file is open only while it is in
-use: by the cache, which keeps the recently used ones and closes the others, and by every `FileRange` that was handed
-out. Each holds a reference; the last one to go closes the descriptor. That is what keeps a running `sendfile` whole when
-the segment under it is deleted, compacted or truncated: those unlink or replace the file, and the range still has the
-old one.
+A broker may have 20,000 descriptors and 10,000 partitions with several files each, so a file is open only while it is
+in use: by the cache, which keeps the recently used ones and closes the others, and by every `FileRange` that was
+handed out. Each holds a reference; the last one to go closes the descriptor. That is what keeps a running `sendfile`
+whole when the segment under it is deleted, compacted or truncated: those unlink or replace the file, and the range
+still has the old one.
 
 Eviction is second chance: a user sets `used`, which costs the hot path one store instead of the reordering of a list.
 """

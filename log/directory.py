@@ -29,7 +29,7 @@ _VERSION = "1"
 
 
 class LogDirectoryError(Exception):
-    """A log directory that this broker must not use. The text says which, why, and what to do; it is meant for people."""
+    """A log directory that this broker must not use. The text, meant for people, says which, why, and what to do."""
 
 
 class LogDirectory:
@@ -40,6 +40,8 @@ class LogDirectory:
         self.path = path.rstrip("/")
         self.online = True
         """False once the device has failed; it stays so until the next start."""
+        self.partitions = 0
+        """How many are in it."""
         self.directory_id = b""
         self.cluster_id: str | None = None
         """None for a directory that no broker has used yet."""

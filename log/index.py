@@ -26,7 +26,7 @@ _BLOCK_ENTRIES = 512
 
 
 class SparseIndex:
-    """What the two have in common: fixed-size entries, sorted by their first field, in a file and a buffer behind it."""
+    """What the two have in common: sorted entries of one size, the older in a file, the newer in a buffer."""
 
     __slots__ = ("_buffer", "_files", "_stored", "base_offset", "max_entries", "open_file", "path")
 

@@ -2,11 +2,11 @@
 
 After a clean stop the names of the files, the tail of the last segment and the latest producer snapshot say all.
 
-After an unclean stop each segment that ends at or past the recovery point is read batch by batch. The log ends before the
-first batch that is not whole, whose CRC is wrong, or that does not follow the one before it; what lies beyond is cut off,
-and later segments are removed. Indexes, producer state, the index of aborted transactions and leader epochs are made
-anew on the way. A segment that ends exactly at the recovery point is read too: its indexes may have been completed after
-the last flush. What was repaired is told in words in `Log.repairs`.
+After an unclean stop each segment that ends at or past the recovery point is read batch by batch. The log ends before
+the first batch that is not whole, whose CRC is wrong, or that does not follow the one before it; what lies beyond is
+cut off, and later segments are removed. Indexes, producer state, the index of aborted transactions and leader epochs
+are made anew on the way. A segment that ends exactly at the recovery point is read too: its indexes may have been
+completed after the last flush. What was repaired is told in words in `Log.repairs`.
 
 Leftovers are cleared up in any case: files that were about to be deleted, half-done results of compaction (and those
 that were done are swapped in, as Apache Kafka does), indexes without a log.
@@ -21,7 +21,6 @@ from ..protocol.records import (
     BATCH_OVERHEAD,
     HEADER,
     LOG_OVERHEAD,
-    BatchHeader,
     CorruptBatchError,
     InvalidRecordsError,
     RecordBatch,
@@ -49,8 +48,10 @@ from .names import (
     parse_offset_file_name,
 )
 from .partition_log import Log
-from .producer_state import CorruptSnapshotError, ProducerState
+from .producer_state import ProducerState
 from .segment import MAX_RELATIVE_OFFSET, Segment
+from .segments import Segments
+from .snapshots import ProducerSnapshots
 from .transaction_index import AbortedTransaction
 
 _READ_BYTES = 1 << 20
@@ -104,7 +105,6 @@ class _Loader:
         self.repairs: list[str] = []
         self.trash: list[str] = []
         self.segments: list[Segment] = []
-        self.snapshots: list[int] = []
         self.producers = ProducerState()
         self._recovered = False
 
@@ -127,32 +127,33 @@ class _Loader:
         self.leader_epochs.truncate_from_end(log_end_offset)
         log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
         self.leader_epochs.truncate_from_start(log_start_offset)
+        segments = Segments(self.segments)
+        segments.trash = self.trash
         self._drop_snapshots(log_start_offset, log_end_offset)
         if not self._recovered:
-            self._load_producers(log_start_offset, log_end_offset)
+            self.repairs += self.snapshots.restore(
+                self.producers, segments, log_start_offset, log_end_offset, complete=self.clean
+            )
         self.producers.expire(self.now_ms, self.config.producer_id_expiration_ms)
         self._open_active()
-        log = Log(
+        segments.forget_files()
+        return Log(
             self.files,
             self.directory,
             self.topic,
             self.partition,
             self.config,
             topic_id=topic_id,
-            segments=self.segments,
+            segments=segments,
             producers=self.producers,
-            leader_epochs=self.leader_epochs,
             snapshots=self.snapshots,
+            leader_epochs=self.leader_epochs,
             log_start_offset=log_start_offset,
             log_end_offset=log_end_offset,
             flushed_offset=log_end_offset if self.clean else min(self.recovery_point, log_end_offset),
             now_ms=self.now_ms,
             repairs=self.repairs,
         )
-        log.trash = self.trash
-        for segment in self.segments:
-            segment.forget_files()
-        return log
 
     # The small files
 
@@ -197,16 +198,17 @@ class _Loader:
     def _find_segments(self, names: list[str]) -> None:
         self._indexes: dict[int, set[str]] = {}
         by_offset: dict[int, list[str]] = {}
+        snapshots: list[int] = []
         for name in names:
             parsed = parse_offset_file_name(name)
             if parsed is None:
                 continue
             offset, suffix = parsed
             if suffix == PRODUCER_SNAPSHOT:
-                self.snapshots.append(offset)
+                snapshots.append(offset)
             elif suffix in SEGMENT_SUFFIXES:
                 by_offset.setdefault(offset, []).append(suffix)
-        self.snapshots.sort()
+        self.snapshots = ProducerSnapshots(self.file_system, self.directory, snapshots)
         for base_offset in sorted(by_offset):
             suffixes = by_offset[base_offset]
             if LOG in suffixes:
@@ -276,20 +278,21 @@ class _Loader:
         if first == len(self.segments):
             return
         start = self.segments[first].base_offset
-        for offset in [offset for offset in self.snapshots if offset > start]:
-            self._remove_snapshot(offset)
-        self._load_producers(self.log_start_offset, start, self.segments[:first])
+        self.snapshots.drop(lambda snapshot: snapshot > start)  # of what may have been lost, and written anew since
+        before = Segments(self.segments[:first]) if first else None
+        self.repairs += self.snapshots.restore(self.producers, before, self.log_start_offset, start)
         next_offset: int | None = None
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
-            if next_offset is not None and segment.base_offset != next_offset:
-                # Compaction leaves gaps between segments, and never rewrites what is past the recovery point - but a
-                # checkpoint may be older than that, so on a compacted topic a gap is no proof of loss.
-                if segment.base_offset < next_offset or not self.config.compacted:
-                    self._remove_segments_from(number, f"no segment follows offset {next_offset}")
-                    break
+            # A gap says that the end of the segment before was lost. On a compacted topic it may as well be what
+            # compaction left, when the checkpoint of the recovery point is older than that.
+            if next_offset is not None and (
+                segment.base_offset < next_offset or (segment.base_offset > next_offset and not self.config.compacted)
+            ):
+                self._remove_segments_from(number, f"no segment begins at offset {next_offset}")
+                break
             if number > first:
-                self._take_snapshot(segment.base_offset)
+                self.snapshots.take(segment.base_offset, self.producers, sync=False)
             whole = self._recover_segment(segment)
             next_offset = self._recovered_end
             if not whole:
@@ -328,6 +331,12 @@ class _Loader:
         )
         return False
 
+    def _drop_snapshots(self, start: int, end: int) -> None:
+        """Keep those that are of use: at the beginning of a segment, and the latest that is not past the end."""
+        bases = {segment.base_offset for segment in self.segments}
+        latest = max((offset for offset in self.snapshots.offsets if start <= offset <= end), default=None)
+        self.snapshots.drop(lambda offset: not start <= offset <= end or (offset not in bases and offset != latest))
+
     def _remove_segments_from(self, number: int, reason: str) -> None:
         removed = self.segments[number:]
         if not removed:
@@ -340,57 +349,11 @@ class _Loader:
             self.trash += segment.mark_deleted()
         del self.segments[number:]
 
-    # Producers
-
-    def _load_producers(self, start: int, end: int, segments: list[Segment] | None = None) -> None:
-        """The state at offset `end`: the latest snapshot that can be read, and the batches after it."""
-        self.producers.clear()
-        snapshot = start
-        for offset in [offset for offset in reversed(self.snapshots) if start <= offset <= end]:
-            try:
-                path = join(self.directory, offset_file_name(offset, PRODUCER_SNAPSHOT))
-                self.producers.load_snapshot(self.file_system.read_file(path))
-            except (CorruptSnapshotError, FileNotFoundError) as error:
-                self.repairs.append(f"{path}: {error}")
-                self._remove_snapshot(offset)
-                continue
-            snapshot = offset
-            break
-        else:
-            if self.clean and not self.repairs:
-                # A clean stop always leaves a snapshot where there are producers; Apache Kafka takes it so too.
-                return
-        try:
-            for header, batch in batches_between(self.segments if segments is None else segments, snapshot, end):
-                self.producers.replay(header, batch)
-        except InvalidRecordsError as error:
-            self.repairs.append(f"producers of {self.topic}-{self.partition} are known in part only: {error}")
-
-    def _take_snapshot(self, offset: int) -> None:
-        path = join(self.directory, offset_file_name(offset, PRODUCER_SNAPSHOT))
-        self.file_system.replace_file(path, self.producers.encode_snapshot(), sync=False)
-        self.snapshots = sorted({*self.snapshots, offset})
-
-    def _remove_snapshot(self, offset: int) -> None:
-        self.snapshots.remove(offset)
-        try:
-            self.file_system.unlink(join(self.directory, offset_file_name(offset, PRODUCER_SNAPSHOT)))
-        except FileNotFoundError:
-            return
-
-    def _drop_snapshots(self, start: int, end: int) -> None:
-        """Of the snapshots, those at the beginning of a segment are of use, and the latest."""
-        bases = {segment.base_offset for segment in self.segments}
-        valid = [offset for offset in self.snapshots if start <= offset <= end]
-        for offset in list(self.snapshots):
-            if offset not in valid or (offset not in bases and offset != valid[-1]):
-                self._remove_snapshot(offset)
-
 
 def clear_leftovers(file_system: FileSystem, directory: str, names: list[str]) -> list[str]:
     """Remove or complete what was under way when the broker stopped; the names that are left.
 
-    Compaction writes `.cleaned` files, renames them to `.swap` when all are complete, and then removes what they replace.
+    Compaction writes `.cleaned` files, renames them to `.swap` when all are complete, then removes what they replace.
     A `.swap` at or after a `.cleaned` belongs to a split that was not completed.
     """
     cleaned = [parsed[0] for name in names if name.endswith(CLEANED) and (parsed := parse_offset_file_name(name))]
@@ -517,34 +480,3 @@ def _is_legacy_message(segment: Segment, position: int, size: int) -> bool:
         length = int.from_bytes(start[8:12], "big", signed=True)
         data = file.read(position + LOG_OVERHEAD + 4, max(length - 4, 0))
     return len(data) == length - 4 and crc32(data) == int.from_bytes(start[12:], "big")
-
-
-def batches_between(segments: list[Segment], start: int, end: int) -> Iterator[tuple[BatchHeader, RecordBatch | None]]:
-    """What producers left in [start, end): the headers of their batches, and of control batches the whole."""
-    for segment in segments:
-        if segment.base_offset >= end:
-            return
-        located = segment.locate(start)
-        if located is None:
-            continue
-        for header, position in segment.scan(located[0]):
-            if header.base_offset >= end:
-                return
-            if header.producer_id >= 0:
-                yield header, segment.read_batch(position, header.size) if header.is_control else None
-
-
-def replay_producers(log: Log, now_ms: int) -> None:
-    """The producers of a log that was cut, from its latest snapshot on."""
-    snapshot = log.log_start_offset
-    for offset in reversed(log.snapshots):
-        path = join(log.directory, offset_file_name(offset, PRODUCER_SNAPSHOT))
-        try:
-            log.producers.load_snapshot(log.files.file_system.read_file(path))
-        except (CorruptSnapshotError, FileNotFoundError):
-            continue
-        snapshot = offset
-        break
-    for header, batch in batches_between(log.segments, snapshot, log.log_end_offset):
-        log.producers.replay(header, batch)
-    log.producers.expire(now_ms, log.config.producer_id_expiration_ms)

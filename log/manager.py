@@ -1,15 +1,15 @@
 """All logs of a broker, in its log directories.
 
 The life of a manager: `open` locks the directories and reads whose they are; `load` opens every partition's log,
-recovering those of a directory that was not left cleanly; then `get`, `create` and `delete`, and `flush_checkpoints` now
-and then; `close` at the end. The metadata log lies in one of the directories too, but belongs to the controller, which
-opens it itself (`loader.load_log` with `files`), between `open` and `load`.
+recovering those of a directory that was not left cleanly; then `get`, `create` and `delete`, and
+`flush_checkpoints` now and then; `close` at the end. The metadata log lies in one of the directories too, but belongs
+to the controller, which opens it itself (`loader.load_log`), between `open` and `load`.
 
-A directory whose device fails goes offline with all its partitions; the others go on. A partition's log is where its
-directory is, for good; a new one goes to the directory with the fewest.
+A directory whose device fails goes offline with all its partitions; the others go on. A partition stays in the
+directory it was made in; a new one goes to the directory with the fewest.
 
-Slow work on files can be taken to a thread, in steps: begin (on the loop) - run (anywhere) - end (on the loop). There is
-one for checkpoints here and one for flushing in `Log`. What is to be unlinked is renamed at once and waits in
+Slow work on files can be taken to a thread, in steps: begin (on the loop) - run (anywhere) - end (on the loop). There
+is one for checkpoints here and one for flushing in `Log`. What is to be unlinked is renamed at once and waits in
 `take_trash`.
 """
 
@@ -279,11 +279,12 @@ class LogManager:
 
     def _add(self, log: Log, directory: LogDirectory) -> None:
         key = (log.topic, log.partition)
-        log.trash = self._trash
+        log.segments.trash = self._trash
         log.on_failure = lambda _log, error: self._directory_failed(directory, error)
         log.on_recovery_point_lowered = lambda _log: self._write_recovery_points(directory)
         self._logs[key] = log
         self._directory_of[key] = directory
+        directory.partitions += 1
 
     # Partitions
 
@@ -327,7 +328,7 @@ class LogManager:
                 log.set_topic_id(topic_id)
             if log.topic_id == topic_id:
                 return log
-            self._retire_stray(log)
+            self._remove(log, STRAY_DIRECTORY)
         directory = self._directory_for(directory_id)
         path = join(directory.path, partition_directory_name(topic, partition))
         try:
@@ -345,37 +346,31 @@ class LogManager:
             online = [directory for directory in online if directory.directory_id == directory_id] or online
         if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
-        counts = {id(directory): 0 for directory in online}
-        for directory in self._directory_of.values():
-            if id(directory) in counts:
-                counts[id(directory)] += 1
-        return min(online, key=lambda directory: counts[id(directory)])
+        return min(online, key=lambda directory: directory.partitions)
 
     def delete(self, topic: str, partition: int) -> None:
         """Forget the partition and rename its directory, which then waits to be removed (`take_trash`).
 
         Ranges that are being sent stay whole. Nothing happens for a partition that is not there.
         """
-        log = self._logs.pop((topic, partition), None)
-        directory = self._directory_of.pop((topic, partition), None)
-        if log is None or directory is None:
-            return
-        log.abandon()
-        if not directory.online:
-            return
-        try:
-            self._trash.append(self._retire(log, directory, DELETE_DIRECTORY))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise self._failed(directory, error) from error
+        log = self._logs.get((topic, partition))
+        if log is not None:
+            path = self._remove(log, DELETE_DIRECTORY)
+            if path is not None:
+                self._trash.append(path)
 
-    def _retire_stray(self, log: Log) -> None:
+    def _remove(self, log: Log, suffix: str) -> str | None:
+        """Forget a log and rename its directory; the new path, None if the directory is out of reach."""
         directory = self._directory_of.pop((log.topic, log.partition))
         del self._logs[(log.topic, log.partition)]
+        directory.partitions -= 1
         log.abandon()
+        if not directory.online:
+            return None
         try:
-            self._retire(log, directory, STRAY_DIRECTORY)
+            return self._retire(log, directory, suffix)
+        except FileNotFoundError:
+            return None
         except OSError as error:
             raise self._failed(directory, error) from error
 

@@ -6,10 +6,10 @@
                                         leader-epoch-checkpoint
                                         partition.metadata
 
-`.deleted` is appended to files that are about to be unlinked, `.cleaned` and `.swap` to the results of compaction before
-they take their place. A partition's directory that is to be deleted is renamed to
-`<topic>-<partition>.<32 hex digits>-delete`, one that belongs to no topic of the cluster to `...-stray`, and `...-future`
-is a replica on its way to another log directory.
+`.deleted` is appended to files that are about to be unlinked, `.cleaned` and `.swap` to the results of compaction
+before they take their place. A partition's directory that is to be deleted is renamed to
+`<topic>-<partition>.<32 hex digits>-delete`, one that belongs to no topic of the cluster to `...-stray`, and
+`...-future` is a replica on its way to another log directory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The log of one partition: append, read, look up, cut, flush.
 
-A log is a sequence of segments. The last one, the active segment, takes the appends; when it is full or old a new one is
-begun at the next offset (`roll`). Offsets grow without a gap as batches are appended; compaction may leave gaps later.
+A log is a sequence of segments. The last one, the active segment, takes the appends; when it is full or old a new one
+is begun at the next offset (`roll`). Offsets grow without a gap as batches are appended; compaction may leave gaps.
 
 What holds at every moment between two calls:
 
@@ -9,7 +9,7 @@ What holds at every moment between two calls:
   append was answered with.
 * Bytes beyond a segment's `size` were never acknowledged; the next append overwrites them.
 * `producers` and `leader_epochs` are what replaying the batches would give.
-* All before `flushed_offset` is on the device. `recovery_point` is never beyond that: an unclean start trusts the
+* Everything before `flushed_offset` is on the device. That is the recovery point, too: an unclean start trusts the
   segments that end before it, and reads the others batch by batch.
 
 An append that fails leaves the log as it was, and says why with a `KafkaError`. A full disk (ENOSPC) is not the end:
@@ -23,12 +23,11 @@ argument, and all calls but `Flush.run` come from one thread.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from struct import Struct
 
 from ..protocol.checksum import crc32c
-from ..protocol.compression import CodecUnavailableError, CompressionError
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import (
     ATTRIBUTES_POSITION,
@@ -40,25 +39,28 @@ from ..protocol.records import (
     NO_TIMESTAMP,
     TRANSACTIONAL_MASK,
     InvalidRecordsError,
-    Record,
     RecordBatch,
     increment_sequence,
     iter_batches,
-    iter_records,
 )
 from .checkpoints import encode_partition_metadata
 from .config import LogConfig
-from .descriptors import DescriptorCache, FileRange, OpenFile
+from .descriptors import DescriptorCache, FileRange
 from .files import TRANSIENT_ERRNOS, Buffer, join
+from .flushing import Flush
 from .leader_epochs import LeaderEpochs
-from .names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, PRODUCER_SNAPSHOT, offset_file_name
+from .lookup import TimestampAndOffset, find_max_timestamp, find_timestamp
+from .names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from .producer_state import CompletedTransaction, ProducerEntry, ProducerState
 from .segment import MAX_RELATIVE_OFFSET, NO_LIMIT, Segment
+from .segments import Segments
+from .snapshots import ProducerSnapshots
 from .transaction_index import AbortedTransaction
 from .validation import validate_client_batch, with_timestamps
 
 _PREFIX = Struct(">qii")
 _PREFIX_SIZE = 16
+# More buffers than this are joined before they are written: a system call takes 1,024 at most.
 _MAX_BUFFERS = 512
 # What a client's batch may have in its attributes without a closer look: a codec and the transactional bit.
 _PLAIN_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL_MASK
@@ -84,7 +86,7 @@ class AppendInfo:
         """When the topic has LogAppendTime, otherwise -1. For a duplicate, the timestamp of the batch it repeats."""
         self.log_start_offset = log_start_offset
         self.duplicate = duplicate
-        """The batch is one of the producer's last five, sent again: nothing was written, the offsets are those of then."""
+        """The batch is one of the producer's last five, sent again: nothing was written, these are its offsets then."""
 
     def __repr__(self) -> str:
         return f"AppendInfo({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
@@ -105,80 +107,15 @@ _NOTHING = FetchData(None)
 _TOO_LARGE = FetchData(None, True)
 
 
-class TimestampAndOffset:
-    """An answer by time: a record's timestamp, its offset, and the leader epoch it was written in (-1: unknown)."""
-
-    __slots__ = ("leader_epoch", "offset", "timestamp")
-
-    def __init__(self, timestamp: int, offset: int, leader_epoch: int) -> None:
-        self.timestamp = timestamp
-        self.offset = offset
-        self.leader_epoch = leader_epoch
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TimestampAndOffset) and all(
-            getattr(self, name) == getattr(other, name) for name in self.__slots__
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"TimestampAndOffset({self.timestamp}, {self.offset}, {self.leader_epoch})"
-
-
-class Flush:
-    """Files to be synced, held open. `run` may be called from a thread; the log goes on meanwhile."""
-
-    __slots__ = ("_directory", "_log", "_open_files", "_paths", "offset")
-
-    def __init__(
-        self, log: Log, offset: int, open_files: list[OpenFile], paths: list[str], directory: str | None
-    ) -> None:
-        self._log = log
-        self._open_files = open_files
-        self._paths = paths
-        self._directory = directory
-        self.offset = offset
-        """Everything before this offset is on the device when it has run."""
-
-    def run(self) -> None:
-        """Sync. An `OSError` means that the device may have lost what was written: give it to `Log.flush_failed`."""
-        for open_file in self._open_files:
-            open_file.file.sync()
-        file_system = self._log.files.file_system
-        for path in self._paths:
-            try:
-                file = file_system.open(path)
-            except FileNotFoundError:
-                continue  # deleted since
-            try:
-                file.sync()
-            finally:
-                file.close()
-        if self._directory is not None:
-            try:
-                file_system.sync_directory(self._directory)
-            except FileNotFoundError:
-                return  # the partition was deleted since
-
-    def release(self) -> None:
-        for open_file in self._open_files:
-            open_file.release()
-        self._open_files = []
-
-
 class Log:
     """See the module's text. Made by `loader.load_log` or a `LogManager`."""
 
     __slots__ = (
-        "_active",
-        "_base_offsets",
         "_config",
         "_directory_dirty",
         "_header_only",
         "_last_flush_ms",
         "_offline",
-        "_snapshots",
         "directory",
         "files",
         "flushed_offset",
@@ -191,9 +128,9 @@ class Log:
         "producers",
         "repairs",
         "segments",
+        "snapshots",
         "topic",
         "topic_id",
-        "trash",
     )
 
     def __init__(
@@ -205,15 +142,15 @@ class Log:
         config: LogConfig,
         *,
         topic_id: bytes | None,
-        segments: list[Segment],
+        segments: Segments,
         producers: ProducerState,
+        snapshots: ProducerSnapshots,
         leader_epochs: LeaderEpochs,
-        snapshots: list[int],
         log_start_offset: int,
         log_end_offset: int,
         flushed_offset: int,
         now_ms: int,
-        repairs: list[str] | None = None,
+        repairs: list[str],
     ) -> None:
         self.files = files
         self.directory = directory
@@ -222,31 +159,36 @@ class Log:
         self.topic_id = topic_id
         """None when the directory does not say: it was made by a broker that died before it could."""
         self.segments = segments
-        """Ordered by base offset; never empty; the last is the active one."""
-        self._base_offsets = [segment.base_offset for segment in segments]
-        self._active = segments[-1]
         self.producers = producers
+        self.snapshots = snapshots
         self.leader_epochs = leader_epochs
-        self._snapshots = snapshots  # offsets of the producer snapshots on disk, sorted
         self.log_start_offset = log_start_offset
         """The first offset that may be read. Batches before it may still be in the files."""
         self.log_end_offset = log_end_offset
         """The offset that the next record will get."""
         self.flushed_offset = flushed_offset
         """Everything before it is on the device."""
-        self._last_flush_ms = now_ms
-        self._directory_dirty = False
-        self._offline: str | None = None
-        self.repairs = repairs if repairs is not None else []
+        self.repairs = repairs
         """What loading found broken and repaired, in words; empty after a clean stop."""
-        self.trash: list[str] = []
-        """Files renamed to `.deleted` that the owner is to unlink, in a thread if it likes."""
         self.on_failure: Callable[[Log, OSError], None] | None = None
         """Told once when the device fails and the log goes offline."""
         self.on_recovery_point_lowered: Callable[[Log], None] | None = None
-        """Told before the log is cut below its recovery point: the checkpoint on disk must not be ahead of the files."""
+        """Told before the log is cut below its recovery point: the checkpoint must not be ahead of the files."""
+        self._last_flush_ms = now_ms
+        self._directory_dirty = False  # names of files have changed since the directory was synced
+        self._offline: str | None = None
         self._config = config
         self.update_config(config)
+
+    @property
+    def log_dir(self) -> str:
+        """The log directory that holds the partition's."""
+        return self.directory.rpartition("/")[0]
+
+    @property
+    def trash(self) -> list[str]:
+        """Files that nothing refers to any more: the owner takes their names out and unlinks them."""
+        return self.segments.trash
 
     # Configuration
 
@@ -263,7 +205,7 @@ class Log:
             and not config.compacted
             and not config.validate_records
         )
-        self._schedule_roll(self._active)
+        self._schedule_roll(self.segments.active)
 
     # Appending
 
@@ -365,7 +307,7 @@ class Log:
                 )
         first_offset = self.log_end_offset
         last_offset = first_offset + offset_delta
-        segment = self._active
+        segment = self.segments.active
         position = segment.size
         if (
             position + size > config.segment_bytes
@@ -402,7 +344,9 @@ class Log:
         return AppendInfo(first_offset, last_offset, log_append_time_ms, self.log_start_offset)
 
     def _append_own(self, records: Buffer, now_ms: int, leader_epoch: int) -> AppendInfo:
-        batches = self._own_batches(records)
+        batches = self._whole_batches(records)
+        if not batches or sum(batch.size for batch in batches) != len(records):
+            raise KafkaError(ErrorCode.INVALID_RECORD, "The records are not one or more whole batches")
         next_offset = self.log_end_offset
         for batch in batches:
             batch.base_offset = next_offset
@@ -421,7 +365,7 @@ class Log:
             raise self._offline_error()
         batches = []
         next_offset = self.log_end_offset
-        for batch in self._own_batches(records, allow_none=True):
+        for batch in self._whole_batches(records):
             if batch.partition_leader_epoch > leader_epoch:
                 break
             if batch.base_offset < next_offset:
@@ -436,7 +380,7 @@ class Log:
             return AppendInfo(-1, -1, -1, self.log_start_offset)
         return self._append_batches(batches, now_ms)
 
-    def _own_batches(self, records: Buffer, *, allow_none: bool = False) -> list[RecordBatch]:
+    def _whole_batches(self, records: Buffer) -> list[RecordBatch]:
         try:
             batches = list(iter_batches(records))
         except InvalidRecordsError as error:
@@ -444,8 +388,6 @@ class Log:
         for batch in batches:
             if not batch.has_valid_crc() or batch.last_offset_delta < 0:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {batch.crc}).")
-        if not allow_none and (not batches or sum(batch.size for batch in batches) != len(records)):
-            raise KafkaError(ErrorCode.INVALID_RECORD, "The records are not one or more whole batches")
         return batches
 
     def _append_batches(self, batches: list[RecordBatch], now_ms: int) -> AppendInfo:
@@ -453,7 +395,7 @@ class Log:
         config = self._config
         size = sum(batch.size for batch in batches)
         first_offset, last_offset = batches[0].base_offset, batches[-1].last_offset
-        segment = self._active
+        segment = self.segments.active
         if size > MAX_RELATIVE_OFFSET:
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit into a segment")
         if segment.size and (
@@ -508,78 +450,37 @@ class Log:
             self._go_offline(error)
             raise self._offline_error() from error
 
-    def _append_failed(self, segment: Segment, error: OSError) -> KafkaError:
-        """A write failed: cut off what it left, so that nothing but whole batches is in the file."""
-        if error.errno in TRANSIENT_ERRNOS:
-            try:
-                segment.discard_tail()
-            except OSError as second:
-                if second.errno not in TRANSIENT_ERRNOS:
-                    error = second
-        return self._storage_failed(error)
-
-    def _storage_failed(self, error: OSError) -> KafkaError:
-        if error.errno not in TRANSIENT_ERRNOS:
-            self._go_offline(error)
-        return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            f"{self.topic}-{self.partition} in {self.directory}: {error.strerror or error}",
-        )
-
-    def _go_offline(self, error: OSError) -> None:
-        if self._offline is None:
-            self._offline = error.strerror or str(error)
-            if self.on_failure is not None:
-                self.on_failure(self, error)
-
-    def take_offline(self, reason: str) -> None:
-        """The log directory failed elsewhere: answer KAFKA_STORAGE_ERROR from now on, and touch no file."""
-        if self._offline is None:
-            self._offline = reason
-        for segment in self.segments:
-            segment.forget_files()
-
-    @property
-    def is_offline(self) -> bool:
-        return self._offline is not None
-
-    def _offline_error(self) -> KafkaError:
-        return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            f"{self.topic}-{self.partition} in {self.directory} is offline: {self._offline}",
-        )
-
     # Rolling
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment, unless the active one is empty."""
-        if self._offline is not None:
-            raise self._offline_error()
-        if self._active.size:
+        self._check_online()
+        if self.segments.active.size:
             self._roll(now_ms)
 
     def _roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
         """Seal the active segment and begin one at the log's end (or at a later `base_offset`).
 
-        On failure nothing has changed: the same is tried again by the next append.
+        On failure nothing has changed: the next append tries the same again.
         """
         base_offset = self.log_end_offset if base_offset is None else base_offset
-        segment = self._active
-        try:
-            if segment.size:
-                segment.seal()
-            self._write_snapshot(base_offset, sync=False)
-        except OSError as error:
-            raise self._storage_failed(error) from error
-        segment.forget_files()
-        if not segment.size and self.segments[-1] is segment:
-            self._discard(segment)
-            self.segments.pop()
-            self._base_offsets.pop()
-        return self._begin_segment(base_offset, now_ms)
+        active = self.segments.active
+        with self._storage():
+            if active.size:
+                active.seal()
+            self.snapshots.take(base_offset, self.producers, sync=False)
+        active.forget_files()
+        segment = self._new_segment(base_offset, now_ms)
+        if active.size:
+            self.segments.add(segment)
+        else:
+            with self._storage(fatal=True):
+                self.segments.replace_active(segment)
+        return segment
 
-    def _begin_segment(self, base_offset: int, now_ms: int) -> Segment:
-        segment = Segment(
+    def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
+        self._directory_dirty = True
+        return Segment(
             self.files,
             self.directory,
             base_offset,
@@ -588,11 +489,6 @@ class Log:
             created_ms=now_ms,
             new=True,
         )
-        self.segments.append(segment)
-        self._base_offsets.append(base_offset)
-        self._active = segment
-        self._directory_dirty = True
-        return segment
 
     def _first_batch(self, segment: Segment, max_timestamp: int, now_ms: int) -> None:
         segment.first_timestamp = max_timestamp
@@ -631,80 +527,54 @@ class Log:
 
         The range begins with a whole batch, which may begin before `offset`, and may end in the middle of one. With
         `min_one_batch` a first batch larger than `max_bytes` comes whole. Raises OFFSET_OUT_OF_RANGE outside of
-        [`log_start_offset`, `log_end_offset`].
+        [`log_start_offset`, `log_end_offset`], CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         if self._offline is not None:
             raise self._offline_error()
-        if offset < self.log_start_offset or offset > self.log_end_offset:
+        log_end_offset = self.log_end_offset
+        if offset < self.log_start_offset or offset > log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"Received request for offset {offset} for partition {self.topic}-{self.partition}, "
-                f"but we only have log segments from {self.log_start_offset} up to {self.log_end_offset}.",
+                f"but we only have log segments from {self.log_start_offset} up to {log_end_offset}.",
             )
-        max_offset = min(max_offset, self.log_end_offset)
-        if offset >= max_offset:
+        if offset >= max_offset or offset == log_end_offset:
             return _NOTHING
-        number = self._segment_number(offset)
         try:
-            while number < len(self.segments):
-                segment = self.segments[number]
-                if segment.base_offset >= max_offset:
+            found = self.segments.find(offset, max_offset, log_end_offset)
+            if found is None:
+                return _NOTHING
+            segment, position, batch_size, end = found
+            length = min(max_bytes, end - position)
+            if length < batch_size:
+                if end - position < batch_size:
                     return _NOTHING
-                located = segment.locate(offset)
-                if located is None:
-                    number += 1
-                    continue
-                position, batch_size = located
-                end = segment.size
-                if max_offset < self.log_end_offset and (
-                    number + 1 == len(self.segments) or max_offset < self._base_offsets[number + 1]
-                ):
-                    limit = segment.locate(max_offset)
-                    end = limit[0] if limit is not None else end
-                length = min(max_bytes, end - position)
-                if length < batch_size:
-                    if end - position < batch_size:
-                        return _NOTHING
-                    if not min_one_batch:
-                        return _TOO_LARGE
-                    length = batch_size
-                return FetchData(segment.range(position, length))
+                if not min_one_batch:
+                    return _TOO_LARGE
+                length = batch_size
+            return FetchData(segment.range(position, length))
         except OSError as error:
             raise self._storage_failed(error) from error
         except InvalidRecordsError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic}-{self.partition}: {error}") from error
-        return _NOTHING
-
-    def _segment_number(self, offset: int) -> int:
-        """Of the segment whose range has `offset`; 0 if it is before all."""
-        if offset >= self._active.base_offset:
-            return len(self.segments) - 1
-        return max(bisect_right(self._base_offsets, offset) - 1, 0)
+            raise self._corrupt(error) from error
 
     def batches(self, offset: int, end_offset: int | None = None) -> Iterator[RecordBatch]:
-        """Whole batches from the one with `offset` on, read one by one: for replaying and for tools."""
-        end_offset = self.log_end_offset if end_offset is None else end_offset
-        for number in range(self._segment_number(offset), len(self.segments)):
-            segment = self.segments[number]
-            located = segment.locate(offset)
-            if located is None:
-                continue
-            for header, position in segment.scan(located[0]):
-                if header.base_offset >= end_offset:
-                    return
-                yield segment.read_batch(position, header.size)
+        """Whole batches from the one with `offset` on, read one by one: for replaying and for tools.
+
+        Raises `OSError` and `InvalidRecordsError` as they come.
+        """
+        return self.segments.batches(offset, self.log_end_offset if end_offset is None else end_offset)
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """What a reader of [offset, end_offset) that wants only committed records must leave out."""
+        self._check_online()
         found: list[AbortedTransaction] = []
-        try:
-            for segment in self.segments[self._segment_number(offset) :]:
+        with self._storage():
+            for segment in self.segments.starting_at(offset):
                 aborted, complete = segment.transaction_index.collect(offset, end_offset)
                 found += aborted
                 if complete:
                     break
-        except OSError as error:
-            raise self._storage_failed(error) from error
         return found
 
     # Looking up
@@ -714,64 +584,23 @@ class Log:
 
         Exact: the batch that has it is decoded. `timestamp` is in ms, not one of ListOffsets' special values.
         """
-        if self._offline is not None:
-            raise self._offline_error()
-        try:
-            for segment in self.segments:
-                if segment.largest_timestamp() < timestamp:
-                    continue
-                begin = max(segment.time_index.offset(timestamp), self.log_start_offset)
-                for header, position in segment.scan(segment.offset_index.position(begin)):
-                    if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
-                        continue
-                    for record in self._decode(segment, position, header.size):
-                        if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                            return TimestampAndOffset(record.timestamp, record.offset, header.partition_leader_epoch)
-        except OSError as error:
-            raise self._storage_failed(error) from error
-        except InvalidRecordsError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic}-{self.partition}: {error}") from error
-        return None
+        self._check_online()
+        with self._storage():
+            return find_timestamp(self.segments, timestamp, self.log_start_offset)
 
     def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
-        """The first record with the largest timestamp of all; None for a log without records or without timestamps.
+        """The first record with the largest timestamp; None for a log without records or without timestamps.
 
-        Exact within the batch. As in Apache Kafka, a segment that has the largest timestamp in a record before
-        `log_start_offset` still answers with it.
+        Exact within the batch, as `offset_for_timestamp`.
         """
-        if self._offline is not None:
-            raise self._offline_error()
-        try:
-            segment = max(self.segments, key=lambda segment: segment.max_timestamp)
-            largest = segment.max_timestamp
-            if largest < 0:
-                return None
-            for header, position in segment.scan(segment.offset_index.position(segment.offset_of_max_timestamp)):
-                if header.max_timestamp == largest:
-                    # A producer may have put a larger timestamp into the header than into any record.
-                    record = max(self._decode(segment, position, header.size), key=lambda record: record.timestamp)
-                    return TimestampAndOffset(record.timestamp, record.offset, header.partition_leader_epoch)
-        except OSError as error:
-            raise self._storage_failed(error) from error
-        except InvalidRecordsError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic}-{self.partition}: {error}") from error
-        return None
-
-    def _decode(self, segment: Segment, position: int, size: int) -> list[Record]:
-        try:
-            return list(iter_records(segment.read_batch(position, size)))
-        except (InvalidRecordsError, CompressionError) as error:
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"the batch at position {position} of {segment.path} cannot be decoded: {error}",
-            ) from error
-        except CodecUnavailableError as error:
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from error
+        self._check_online()
+        with self._storage():
+            return find_max_timestamp(self.segments)
 
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        return sum(segment.size for segment in self.segments)
+        return self.segments.size
 
     @property
     def latest_epoch(self) -> int:
@@ -779,7 +608,7 @@ class Log:
         return self.leader_epochs.latest
 
     def assign_leader_epoch(self, epoch: int, start_offset: int | None = None) -> None:
-        """This broker leads from here on in `epoch`: it is known before the first record of it."""
+        """This broker leads in `epoch` from the log's end on: it is known before the first record of it."""
         self.leader_epochs.assign(epoch, self.log_end_offset if start_offset is None else start_offset)
 
     def epoch_of(self, offset: int) -> int:
@@ -806,114 +635,79 @@ class Log:
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Drop the batch with `offset` and everything after it, as a follower does that has parted from its leader."""
-        if self._offline is not None:
-            raise self._offline_error()
+        self._check_online()
         if offset >= self.log_end_offset:
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             return
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms)
             return
-        try:
+        with self._storage(fatal=True):
             self._lower_flushed_offset(offset)
-            while self._active.base_offset > offset:
-                self._remove_last_segment()
-            self._active.truncate_to(offset)
-            self.log_end_offset = self._active.next_offset()
+            while self.segments.active.base_offset > offset:
+                self.segments.remove_last()
+            active = self.segments.active
+            active.truncate_to(offset)
+            self.log_end_offset = active.next_offset()
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)
-            self._drop_snapshots(lambda snapshot: snapshot > self.log_end_offset)
-            self._rebuild_producers(now_ms)
-        except OSError as error:
-            raise self._storage_failed(error) from error
-        except InvalidRecordsError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic}-{self.partition}: {error}") from error
+            self.snapshots.drop(lambda snapshot: snapshot > self.log_end_offset)
+            self.snapshots.restore(self.producers, self.segments, self.log_start_offset, self.log_end_offset)
+            self.expire_producers(now_ms)
+            self._schedule_roll(active)
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int, log_start_offset: int | None = None) -> None:
         """Drop everything; the next record gets `offset`."""
-        if self._offline is not None:
-            raise self._offline_error()
-        try:
+        self._check_online()
+        with self._storage(fatal=True):
             self._lower_flushed_offset(offset)
-            for segment in self.segments:
-                self._discard(segment)
-            self.segments.clear()
-            self._base_offsets.clear()
+            self.segments.replace_all(self._new_segment(offset, now_ms))
             self.log_end_offset = offset
             self.log_start_offset = offset if log_start_offset is None else log_start_offset
-            self._begin_segment(offset, now_ms)
             self.leader_epochs.clear()
             self.producers.clear()
-            self._drop_snapshots(lambda snapshot: True)
-        except OSError as error:
-            raise self._storage_failed(error) from error
+            self.snapshots.drop(lambda snapshot: True)
 
     def _lower_flushed_offset(self, offset: int) -> None:
-        """Before the files are cut: nobody may think later that what was written anew had been on the device."""
+        """Before the files are cut: nobody may think later that what is written anew was on the device."""
         if offset < self.flushed_offset:
             self.flushed_offset = offset
             if self.on_recovery_point_lowered is not None:
                 self.on_recovery_point_lowered(self)
-
-    def _remove_last_segment(self) -> None:
-        segment = self.segments.pop()
-        self._base_offsets.pop()
-        self._discard(segment)
-        self._active = self.segments[-1]
-
-    def _discard(self, segment: Segment) -> None:
-        if segment.on_disk:
-            self.trash += segment.mark_deleted()
-        else:
-            segment.forget_files()
-
-    def _rebuild_producers(self, now_ms: int) -> None:
-        from .loader import replay_producers
-
-        self.producers.clear()
-        replay_producers(self, now_ms)
 
     def delete_records_before(self, offset: int) -> None:
         """Records before `offset` are gone for readers; segments that lie wholly before it are deleted.
 
         Raises OFFSET_OUT_OF_RANGE beyond the log's end. An offset that is passed already changes nothing.
         """
-        if self._offline is not None:
-            raise self._offline_error()
+        self._check_online()
         if offset > self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"Cannot increment the log start offset to {offset} of partition {self.topic}-{self.partition} "
                 f"since it is larger than the log end offset {self.log_end_offset}",
             )
-        if offset <= self.log_start_offset:
-            return
-        self.log_start_offset = offset
-        self.leader_epochs.truncate_from_start(offset)
-        number = 0
-        while number + 1 < len(self.segments) and self._base_offsets[number + 1] <= offset:
-            number += 1
-        if number:
-            self.delete_first_segments(number)
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.leader_epochs.truncate_from_start(offset)
+            self.delete_first_segments(self.segments.number_of(offset))
 
     def delete_first_segments(self, count: int) -> None:
-        """Drop the `count` oldest segments (not the active one): what retention decided. Ranges in flight stay whole."""
-        if self._offline is not None:
-            raise self._offline_error()
+        """Drop the `count` oldest segments, never the active one: what retention decided. Ranges in flight stay whole.
+
+        The log start offset moves up to what is left.
+        """
+        self._check_online()
         count = min(count, len(self.segments) - 1)
-        self.log_start_offset = max(self.log_start_offset, self._base_offsets[count])
+        if count <= 0:
+            return
+        self.log_start_offset = max(self.log_start_offset, self.segments[count].base_offset)
         self.leader_epochs.truncate_from_start(self.log_start_offset)
-        try:
-            while count:
-                segment = self.segments[0]
-                self._discard(segment)
-                del self.segments[0]
-                del self._base_offsets[0]
-                count -= 1
+        with self._storage(fatal=True):
+            self.segments.remove_first(count)
             first = self.segments[0].base_offset
-            self._drop_snapshots(lambda snapshot: snapshot < first)
-        except OSError as error:
-            raise self._storage_failed(error) from error
+            self.snapshots.drop(lambda snapshot: snapshot < first)
+        self._directory_dirty = True
 
     # Flushing
 
@@ -928,50 +722,34 @@ class Log:
         return unflushed > 0 and (
             unflushed >= self._config.flush_messages
             or now_ms - self._last_flush_ms >= self._config.flush_ms
-            or self.flushed_offset < self._active.base_offset
+            or self.flushed_offset < self.segments.active.base_offset
         )
 
     def begin_flush(self, up_to: int | None = None) -> Flush | None:
         """What must be synced so that everything before `up_to` (by default the log's end) is on the device.
 
         None if it is already. Otherwise `run` it, in a thread if you like, then call `end_flush` or `flush_failed`.
-        For the active segment only the `.log` is synced; its indexes follow when it is sealed.
         """
-        if self._offline is not None:
-            raise self._offline_error()
+        self._check_online()
         up_to = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
         if up_to <= self.flushed_offset and not self._directory_dirty and not self.leader_epochs.dirty:
             return None
-        open_files: list[OpenFile] = []
-        paths: list[str] = []
+        flush = Flush(self.files.file_system, up_to)
         try:
-            for number, segment in enumerate(self.segments):
-                sealed = segment is not self._active
-                # A segment that ends exactly at the flushed offset was synced while it was active: not its indexes.
-                if segment.base_offset >= up_to or (sealed and self._base_offsets[number + 1] < self.flushed_offset):
-                    continue
-                if not segment.on_disk:
-                    continue
-                owners = (segment, segment.offset_index, segment.time_index) if sealed else (segment,)
-                for owner in owners:
-                    open_file = self.files.open(owner, create=owner is not segment)
-                    open_file.references += 1
-                    open_files.append(open_file)
-                if sealed:
-                    paths.append(segment.transaction_index.path)
-                    paths.append(
-                        join(self.directory, offset_file_name(self._base_offsets[number + 1], PRODUCER_SNAPSHOT))
-                    )
-            if self.leader_epochs.dirty:
-                self._write_leader_epochs()
-                paths.append(join(self.directory, LEADER_EPOCH_CHECKPOINT))
-        except OSError as error:
-            for open_file in open_files:
-                open_file.release()
-            raise self._storage_failed(error) from error
-        directory = self.directory if self._directory_dirty else None
-        self._directory_dirty = False
-        return Flush(self, up_to, open_files, paths, directory)
+            with self._storage():
+                if self.leader_epochs.dirty:
+                    self._write_leader_epochs()
+                    flush.add_paths([join(self.directory, LEADER_EPOCH_CHECKPOINT)])
+                if up_to > self.flushed_offset:
+                    flush.add_segments(self.files, self.segments, self.flushed_offset)
+                    flush.add_paths(map(self.snapshots.path, self.snapshots.offsets[-1:]))
+        except BaseException:
+            flush.release()
+            raise
+        if self._directory_dirty:
+            flush.add_directory(self.directory)
+            self._directory_dirty = False
+        return flush
 
     def end_flush(self, flush: Flush, now_ms: int) -> None:
         """The flush has run."""
@@ -999,82 +777,103 @@ class Log:
         self.end_flush(flush, now_ms)
 
     def _write_leader_epochs(self) -> None:
-        self.files.file_system.replace_file(
-            join(self.directory, LEADER_EPOCH_CHECKPOINT), self.leader_epochs.encode(), sync=False
-        )
+        path = join(self.directory, LEADER_EPOCH_CHECKPOINT)
+        self.files.file_system.replace_file(path, self.leader_epochs.encode(), sync=False)
         self.leader_epochs.dirty = False
         self._directory_dirty = True
 
-    def _write_snapshot(self, offset: int, *, sync: bool) -> None:
-        """A snapshot of the producers as they are at `offset`, unless there is one."""
-        if offset == 0 or (self._snapshots and self._snapshots[-1] >= offset):
-            return
-        path = join(self.directory, offset_file_name(offset, PRODUCER_SNAPSHOT))
-        self.files.file_system.replace_file(path, self.producers.encode_snapshot(), sync=sync)
-        self._snapshots.append(offset)
+    # The directory, and the end
 
-    def _drop_snapshots(self, condition: Callable[[int], bool]) -> None:
-        for offset in [offset for offset in self._snapshots if condition(offset)]:
-            self._snapshots.remove(offset)
-            try:
-                self.files.file_system.unlink(join(self.directory, offset_file_name(offset, PRODUCER_SNAPSHOT)))
-            except FileNotFoundError:
-                continue
-
-    @property
-    def snapshots(self) -> list[int]:
-        """Offsets of the producer snapshots on disk, in order."""
-        return self._snapshots
-
-    # The end
+    def set_topic_id(self, topic_id: bytes) -> None:
+        """Write `partition.metadata` into a directory that has none."""
+        path = join(self.directory, PARTITION_METADATA)
+        with self._storage():
+            self.files.file_system.replace_file(path, encode_partition_metadata(topic_id), sync=False)
+        self.topic_id = topic_id
+        self._directory_dirty = True
 
     def close(self, now_ms: int) -> None:
         """A clean stop: indexes complete, producers and epochs written, all of it on the device. No calls after it."""
         if self._offline is None:
-            try:
-                if self._active.size:
-                    self._active.seal()
-                self._write_snapshot(self.log_end_offset, sync=True)
-            except OSError as error:
-                raise self._storage_failed(error) from error
-            self._flush_everything(now_ms)
-        for segment in self.segments:
-            segment.forget_files()
-        self._offline = "the log is closed"
-
-    def _flush_everything(self, now_ms: int) -> None:
-        flush = self.begin_flush()
-        if flush is None:
-            return
-        try:
-            flush.run()
-            if self._active.on_disk:
-                for index in (self._active.offset_index, self._active.time_index):
-                    index.opened().file.sync()
-        except OSError as error:
-            raise self.flush_failed(flush, error) from error
-        self.end_flush(flush, now_ms)
+            with self._storage():
+                active = self.segments.active
+                dirty = self.flushed_offset < self.log_end_offset
+                if active.size:
+                    active.seal()
+                self.snapshots.take(self.log_end_offset, self.producers, sync=True)
+                if dirty and active.on_disk:
+                    active.offset_index.opened().file.sync()
+                    active.time_index.opened().file.sync()
+            self.flush(now_ms)
+        self.abandon()
 
     def abandon(self) -> None:
-        """Close the descriptors and write nothing: the partition is being deleted, or the device has failed."""
+        """Close the descriptors and write nothing: the partition is being deleted."""
         self.take_offline("the log is closed")
 
     def moved_to(self, directory: str) -> None:
         """The directory was renamed; descriptors that ranges hold stay valid."""
         self.directory = directory
+        self.snapshots.directory = directory
         for segment in self.segments:
             segment.moved_to(directory)
 
-    def set_topic_id(self, topic_id: bytes) -> None:
-        """Write `partition.metadata` into a directory that has none."""
+    # Failure
+
+    def _append_failed(self, segment: Segment, error: OSError) -> KafkaError:
+        """A write failed: cut off what it left, so that nothing but whole batches is in the file."""
+        if error.errno in TRANSIENT_ERRNOS:
+            try:
+                segment.discard_tail()
+            except OSError as second:
+                if second.errno not in TRANSIENT_ERRNOS:
+                    error = second
+        return self._storage_failed(error)
+
+    def _storage_failed(self, error: OSError) -> KafkaError:
+        if error.errno not in TRANSIENT_ERRNOS:
+            self._go_offline(error)
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{self.topic}-{self.partition} in {self.directory}: {error.strerror or error}",
+        )
+
+    def _go_offline(self, error: OSError) -> None:
+        if self._offline is None:
+            self._offline = error.strerror or str(error)
+            if self.on_failure is not None:
+                self.on_failure(self, error)
+
+    def take_offline(self, reason: str) -> None:
+        """The log directory failed elsewhere: answer KAFKA_STORAGE_ERROR from now on, and touch no file."""
+        if self._offline is None:
+            self._offline = reason
+        self.segments.forget_files()
+
+    def _check_online(self) -> None:
+        if self._offline is not None:
+            raise self._offline_error()
+
+    def _offline_error(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{self.topic}-{self.partition} in {self.directory} is offline: {self._offline}",
+        )
+
+    @contextmanager
+    def _storage(self, *, fatal: bool = False) -> Iterator[None]:
+        """Turns what files do into `KafkaError`s. `fatal`: there is no way back from the middle of this."""
         try:
-            self.files.file_system.replace_file(
-                join(self.directory, PARTITION_METADATA), encode_partition_metadata(topic_id), sync=False
-            )
+            yield
         except OSError as error:
+            if fatal:
+                self._go_offline(error)
             raise self._storage_failed(error) from error
-        self.topic_id = topic_id
-        self._directory_dirty = True
+        except InvalidRecordsError as error:
+            raise self._corrupt(error) from error
+
+    def _corrupt(self, error: InvalidRecordsError) -> KafkaError:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic}-{self.partition} in {self.directory}: {error}")
 
     def __repr__(self) -> str:
         return (

@@ -127,7 +127,7 @@ class ProducerState:
     def check(
         self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int, transactional: bool, verified: bool
     ) -> RetainedBatch | None:
-        """May a client's batch be appended? None for yes; the earlier batch of which it is a duplicate; or `KafkaError`.
+        """May a client's batch be appended? None: yes; a batch: it is a duplicate of that one; or `KafkaError`.
 
         `verified`: the transaction coordinator has confirmed that this transaction has the partition (KIP-890).
         """

@@ -1,9 +1,9 @@
 """May these bytes from a producer be appended? The checks of Apache Kafka, with its error codes, in its order.
 
 Nearly every batch is judged by its 61 header bytes and its CRC. Records are decoded where the answer depends on them:
-on a compacted topic (each needs a key), for recompression to the topic's `compression.type`, with `validate_records`, and
-when the header's timestamps look wrong, to name the records that are. Where Apache Kafka, which decodes every batch,
-would see more, `docs/known_gaps.md` says so.
+on a compacted topic (each needs a key), for recompression to the topic's `compression.type`, with `validate_records`,
+and when the header's timestamps look wrong, to name the records that are. Where Apache Kafka, which decodes every
+batch, would see more, `docs/known_gaps.md` says so.
 
 Everything here is a pure function of bytes, configuration and time, so that a server can run the expensive ones
 (`recompress`) in a thread and append the result. What is refused raises `KafkaError`, whatever the bytes were.

@@ -1,0 +1,76 @@
+"""The producer snapshots of a partition as files: `<offset>.snapshot` is the state of the producers at that offset.
+
+They are taken where a segment begins and at a clean stop, so that a start or a cut need not read the log from its
+beginning. Of use are those at the beginning of a segment, and the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ..protocol.records import InvalidRecordsError
+from .files import FileSystem, join
+from .names import PRODUCER_SNAPSHOT, offset_file_name
+from .producer_state import CorruptSnapshotError, ProducerState
+from .segments import Segments
+
+
+class ProducerSnapshots:
+    """The snapshot files of one partition. `OSError`s pass through."""
+
+    __slots__ = ("_file_system", "directory", "offsets")
+
+    def __init__(self, file_system: FileSystem, directory: str, offsets: Iterable[int]) -> None:
+        self._file_system = file_system
+        self.directory = directory
+        self.offsets = sorted(offsets)
+        """Of the snapshots on disk, in order."""
+
+    def path(self, offset: int) -> str:
+        return join(self.directory, offset_file_name(offset, PRODUCER_SNAPSHOT))
+
+    def take(self, offset: int, producers: ProducerState, *, sync: bool) -> None:
+        """Write the state at `offset`, unless there is a snapshot of it, or of a later one."""
+        if offset and (not self.offsets or self.offsets[-1] < offset):
+            self._file_system.replace_file(self.path(offset), producers.encode_snapshot(), sync=sync)
+            self.offsets.append(offset)
+
+    def drop(self, condition: Callable[[int], bool]) -> None:
+        """Unlink the snapshots for whose offset `condition` holds."""
+        for offset in [offset for offset in self.offsets if condition(offset)]:
+            self.offsets.remove(offset)
+            try:
+                self._file_system.unlink(self.path(offset))
+            except FileNotFoundError:
+                continue
+
+    def restore(
+        self, producers: ProducerState, segments: Segments | None, start: int, end: int, *, complete: bool = False
+    ) -> list[str]:
+        """Bring `producers` to the state at offset `end`; what went wrong on the way, in words.
+
+        From the latest snapshot between `start` and `end` that can be read, and the batches after it. `complete`: where
+        there were producers there is a snapshot, so without any the log need not be read.
+        """
+        problems: list[str] = []
+        producers.clear()
+        position = start
+        for offset in [offset for offset in reversed(self.offsets) if start <= offset <= end]:
+            try:
+                producers.load_snapshot(self._file_system.read_file(self.path(offset)))
+            except (CorruptSnapshotError, FileNotFoundError) as error:
+                problems.append(f"removed {self.path(offset)}: {error}")
+                self.drop(lambda found, broken=offset: found == broken)  # type: ignore[misc]
+                continue
+            position = offset
+            break
+        else:
+            if complete and not problems:
+                return problems
+        if segments is not None and position < end:
+            try:
+                for header, batch in segments.producer_batches(position, end):
+                    producers.replay(header, batch)
+            except InvalidRecordsError as error:
+                problems.append(f"the producers of {self.directory} are known in part only: {error}")
+        return problems
