@@ -55,7 +55,7 @@ ROWS = (
 
 
 def frame(request: Request, version: int) -> bytes:
-    header = encode(RequestHeader(request_api_key=request.api_key, request_api_version=version, client_id="load"), 1)
+    header = encode(RequestHeader(request_api_key=request.API_KEY, request_api_version=version, client_id="load"), 1)
     body = header + encode(request, version)
     return len(body).to_bytes(4, "big") + body
 

@@ -17,6 +17,12 @@ from typing import TYPE_CHECKING
 
 from ..metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    DirectoryData,
+    PartitionData,
+    TopicData,
+)
 from ..replication.partition import Partition
 from ..replication.replicas import Replicas
 from .appends import AppendQueues
@@ -68,6 +74,7 @@ class Broker:
         self.appends = AppendQueues(loop, self._executor, self.now_ms)
         self._soon: deque[Callable[[], None]] = deque()
         self._producer_ids = iter(range(0))
+        self._misplaced: list[tuple[bytes, Partition]] = []  # (the directory it is in, replica)
         self.housekeeping = Housekeeping(
             loop,
             timers,
@@ -178,6 +185,7 @@ class Broker:
                     log_config, min_insync_replicas=topic_min_insync_replicas(overrides, self.config)
                 )
                 self.replicas.add(partition)
+                self._note_directory(partition, registration.directory(self.node_id))
             partition.update(
                 leader_id=registration.leader,
                 leader_epoch=registration.leader_epoch,
@@ -185,6 +193,36 @@ class Broker:
                 replicas=registration.replicas,
                 isr=registration.isr,
             )
+
+    def _note_directory(self, partition: Partition, registered: bytes) -> None:
+        """Tell the controller later which log directory a replica is in, if it knows otherwise (KIP-858)."""
+        directory = self.log_manager.directory_of(partition.topic, partition.index)
+        if directory is None or directory.directory_id == registered:
+            return
+        if not self._misplaced:
+            self.run_soon(self._report_directories)
+        self._misplaced.append((directory.directory_id, partition))
+
+    def _report_directories(self) -> None:
+        by_directory: dict[bytes, dict[bytes, list[int]]] = {}
+        for directory_id, partition in self._misplaced:
+            by_directory.setdefault(directory_id, {}).setdefault(partition.topic_id, []).append(partition.index)
+        self._misplaced.clear()
+        request = AssignReplicasToDirsRequest(
+            broker_id=self.node_id,
+            broker_epoch=self.metadata.broker_epoch,
+            directories=[
+                DirectoryData(
+                    id=directory_id,
+                    topics=[
+                        TopicData(topic_id=topic_id, partitions=[PartitionData(partition_index=i) for i in indexes])
+                        for topic_id, indexes in topics.items()
+                    ],
+                )
+                for directory_id, topics in by_directory.items()
+            ],
+        )
+        self.metadata.assign_replicas_to_directories(request, now_ms=self.now_ms())
 
     def _update_broker_config(self, image: MetadataImage) -> None:
         """Dynamic settings of the broker changed: what is kept of them, and the defaults of every topic."""

@@ -1,0 +1,112 @@
+"""What a server finds on disk and leaves there."""
+
+import errno
+from pathlib import Path
+
+import pytest
+from moldau.log.memory_files import MemoryFileSystem
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.server.server import StartError
+from moldau.testing.builders import batch, fetch, produce, values
+
+
+def test_a_second_server_on_the_directory_is_refused(server, make_server):
+    with pytest.raises(StartError, match="in use"):
+        make_server(log_dirs=server.log_dirs)
+
+
+def test_a_second_server_on_the_port_is_refused(server, make_server, tmp_path):
+    listeners = f"PLAINTEXT://{server.bootstrap_servers}"
+    with pytest.raises(StartError, match="is taken"):
+        make_server(log_dirs=[tmp_path / "other"], config={"listeners": listeners})
+
+
+def test_a_directory_of_another_node_is_refused(server, make_server):
+    server.stop()
+    with pytest.raises(StartError, match=r"node\.id"):
+        make_server(log_dirs=server.log_dirs, config={"node.id": "77"})
+
+
+def test_new_partitions_spread_over_the_log_directories(make_server, tmp_path):
+    directories = [tmp_path / "a", tmp_path / "b"]
+    server = make_server(log_dirs=directories)
+    server.create_topic("t", partitions=4)
+    assert [len(list(directory.glob("t-*"))) for directory in directories] == [2, 2]
+    with server.wire() as wire:
+        results = wire.call(DescribeLogDirsRequest(topics=None), 4).results
+        assert {r.log_dir: sum(len(t.partitions) for t in r.topics) for r in results} == {
+            str(directory): 2 for directory in directories
+        }
+        for partition in range(4):
+            produce(wire, "t", batch(b"%d" % partition), partition=partition)
+    # The controller knows where each replica is.
+    image = server.call(lambda: server.broker.metadata.image)
+    ids = {d.path: d.directory_id for d in server.broker.log_manager.directories}
+    for index, partition in image.topics_by_name["t"].partitions.items():
+        (where,) = [path for path in ids if (Path(path) / f"t-{index}").exists()]
+        assert partition.directory(server.broker.node_id) == ids[where]
+    server.restart()
+    with server.wire() as wire:
+        for partition in range(4):
+            assert values(fetch(wire, "t", partition=partition)) == [b"%d" % partition]
+
+
+def test_a_failing_directory_takes_its_partitions_offline_and_no_others(make_server):
+    disk = MemoryFileSystem()
+    server = make_server(log_dirs=["/a", "/b"], file_system=disk)
+    server.create_topic("t", partitions=2)
+    manager = server.broker.log_manager
+    broken = next(i for i in range(2) if manager.directory_of("t", i).path == "/b")
+    with server.wire() as wire:
+        for partition in range(2):
+            assert produce(wire, "t", batch(b"x"), partition=partition).error_code == 0
+
+        def fail(operation, path):
+            return errno.EIO if path.startswith("/b/") and operation == "write" else None
+
+        server.call(lambda: setattr(disk, "fail_with", fail))
+        assert produce(wire, "t", batch(b"y"), partition=broken).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert fetch(wire, "t", partition=broken).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert produce(wire, "t", batch(b"y"), partition=1 - broken).base_offset == 1
+        codes = {r.log_dir: r.error_code for r in wire.call(DescribeLogDirsRequest(topics=None), 4).results}
+        assert codes == {"/a": 0, "/b": ErrorCode.KAFKA_STORAGE_ERROR}
+        (topic,) = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12).topics
+        offline = {p.partition_index: p.offline_replicas for p in topic.partitions}
+        assert offline[broken] == [server.broker.node_id]
+        assert offline[1 - broken] == []
+
+
+def test_the_files_of_a_deleted_topic_go_away(server):
+    from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+    server.create_topic("t", partitions=3)
+    with server.wire() as wire:
+        produce(wire, "t", batch(b"x"))
+        wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6)
+    server.wait_until(lambda: not list(Path(server.log_dirs[0]).glob("t-*")))
+
+
+def test_a_topic_made_again_under_its_name_is_empty(server):
+    from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+    with server.wire() as wire:
+        for round_number in range(5):
+            server.create_topic("t")
+            assert values(fetch(wire, "t")) == []
+            assert produce(wire, "t", batch(b"%d" % round_number)).base_offset == 0
+            wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6)
+
+
+def test_producer_ids_are_never_given_out_twice(server):
+    from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
+
+    def some(count):
+        with server.wire() as wire:
+            return [wire.call(InitProducerIdRequest(transactional_id=None), 4).producer_id for _ in range(count)]
+
+    ids = some(1500)
+    server.restart()
+    ids += some(10)
+    assert len(set(ids)) == len(ids)
