@@ -40,7 +40,8 @@ APPEND: Final = 2
 SUBTRACT: Final = 3
 _OPERATIONS: Final = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
-MAX_VALUE_LENGTH: Final = 0x7FFF
+MAX_VALUE_BYTES: Final = 0x7FFF
+"""The longest string of a ConfigRecord; a request cannot hold a longer one either, but APPEND can make one."""
 
 
 class _Operation(NamedTuple):
@@ -207,10 +208,10 @@ def _check_state(
     """Raise unless the resource exists and may have the configs that it would have."""
     state = {**image.config(*resource), **changes}
     configs = {name: value for name, value in state.items() if value is not None}
-    if any(len(value) > MAX_VALUE_LENGTH for value in configs.values()):
+    if any(len(value.encode()) > MAX_VALUE_BYTES for value in configs.values()):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"A value has more than {MAX_VALUE_LENGTH} characters",
+            f"A value would have more than {MAX_VALUE_BYTES} bytes",
         )
     if resource.type == BROKER_RESOURCE:
         try:

@@ -1,6 +1,9 @@
 """A cluster without a log: an image, the controller's decisions, and their records replayed onto it."""
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import pytest
 
 from moldau.config.broker_config import BrokerConfig, StaticValue
 from moldau.metadata.brokers import NodeDescription, register_broker, register_controller, unfence_broker
@@ -33,16 +36,17 @@ def node(node_id: int = 1, *, life: int = 0, rack: str | None = None) -> NodeDes
     )
 
 
+T = TypeVar("T")
+
+
 class Cluster:
     """Brokers with the ids given, all of them active. Topic ids count upwards, and nothing is drawn at random."""
 
     def __init__(self, *broker_ids: int, settings: Mapping[str, str] | None = None) -> None:
         static = {name: StaticValue(value, "test") for name, value in (settings or {}).items()}
         self._next_uuid = 0
-        self.context = ControllerContext(
-            1, BrokerConfig(static), random_uuid=self._random_uuid, draw=lambda bound: 0
-        )
-        self.image = MetadataImage(cluster_id="test")
+        self.context = ControllerContext(1, BrokerConfig(static), random_uuid=self._random_uuid, draw=lambda bound: 0)
+        self.image = MetadataImage(cluster_id="test", features={"kraft.version": 1})
         self.delta = MetadataDelta(self.image, self.image)
         self.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=30))])
         self.commit(register_controller(node()))
@@ -65,7 +69,9 @@ class Cluster:
         self.image, self.delta = self.image.apply(replayed, end_offset=end_offset, epoch=1, timestamp_ms=1)
         return self.delta
 
-    def create(self, name: str, partitions: int = 1, replication_factor: int = 1, **configs: str) -> CreatableTopicResult:
+    def create(
+        self, name: str, partitions: int = 1, replication_factor: int = 1, **configs: str
+    ) -> CreatableTopicResult:
         """Make one topic; in configs `_` is `.`."""
         topic = CreatableTopic(
             name=name,
@@ -77,6 +83,20 @@ class Cluster:
         self.commit(outcome.records)
         return outcome.response.topics[0]
 
+    def do(self, outcome: Outcome[T]) -> T:
+        """Commit an outcome's records; the response."""
+        if outcome.records:
+            self.commit(outcome.records)
+        return outcome.response
 
-def records_of(outcome: Outcome[object]) -> list[object]:
-    return [versioned.record for versioned in outcome.records]
+
+@pytest.fixture
+def new_cluster() -> type[Cluster]:
+    """Makes clusters: ``new_cluster(1, 2, 3)`` has three brokers."""
+    return Cluster
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """A cluster of one broker, number 1."""
+    return Cluster(1)
