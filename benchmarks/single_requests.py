@@ -3,8 +3,8 @@
     python benchmarks/single_requests.py                                   starts Moldau and measures it
     python benchmarks/single_requests.py --bootstrap-server HOST:PORT --pid N    measures any server
 
-The generator (`load.c`) is compiled with ``cc``. Every row has a new topic and one uncounted round before it. CPU is that
-of the server's process, user and system, from /proc. Prints a table; ``--json`` prints the rows for programs.
+The generator (`load.c`) is compiled with ``cc``. Every row has a new topic and one uncounted round before it. CPU is
+that of the server's process, user and system, from /proc. Prints a table; ``--json`` prints the rows for programs.
 """
 
 from __future__ import annotations
@@ -146,20 +146,15 @@ def main() -> None:
 
 def show(rows: list[Row], bootstrap: str, pid: int | None, load: Path, quiet: bool) -> list[dict[str, Any]]:
     results = []
+    heads = ("req/s", "MB/s", "p50 us", "p99 us", "p99.9 us", "cpu us", "cpu s/GB")
     if not quiet:
-        print(
-            f"{'':34} {'req/s':>9} {'MB/s':>8} {'p50 us':>9} {'p99 us':>9} {'p99.9':>9} {'cpu us':>8} {'cpu s/GB':>9}"
-        )
+        print(f"{'':34}" + "".join(f"{head:>10}" for head in heads))
     for row in rows:
         result = measure(row, bootstrap, pid, load)
         results.append(result)
         if not quiet:
-            print(
-                f"{row.name:34} {result['requests_per_s']:9.0f} {result['mb_per_s']:8.1f} {result['p50_us']:9.1f} "
-                f"{result['p99_us']:9.1f} {result['p999_us']:9.1f} {result['cpu_us_per_request']:8.1f} "
-                f"{result['cpu_s_per_gb']:9.2f}",
-                flush=True,
-            )
+            numbers = [value for name, value in result.items() if name != "name"]
+            print(f"{row.name:34}" + "".join(f"{number:10.1f}" for number in numbers), flush=True)
     return results
 
 

@@ -79,7 +79,7 @@ class Housekeeping:
 
     async def _flush_and_checkpoint(self) -> None:
         """Sync what is due (sealed segments above all), so that an unclean start has little to look at."""
-        from aiofiles.ospath import wrap
+        from aiofiles.base import wrap
 
         for log in list(self._log_manager.logs()):
             try:
@@ -101,7 +101,7 @@ class Housekeeping:
         self._log_manager.end_checkpoints(files)
 
     async def _remove_trash(self) -> None:
-        from aiofiles.ospath import wrap
+        from aiofiles.base import wrap
 
         self._trash_wanted = False
         trash = self._log_manager.take_trash()

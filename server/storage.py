@@ -1,8 +1,8 @@
 """What a server keeps on disk: the log directories and the metadata, opened and closed in the right order.
 
 Open: lock the directories; replay the metadata (the topics are in it); load the partitions' logs with the configuration
-that the metadata gives them, recovering what an unclean stop left. A directory that holds a partition which the metadata
-does not know is set aside, never deleted.
+that the metadata gives them, recovering what an unclean stop left. A partition's directory which the metadata does not
+know is set aside, never deleted.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ import errno
 from pathlib import Path
 
 import pytest
+
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
