@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from textwrap import dedent
 
 import pytest
 
@@ -27,7 +28,7 @@ def make(kafka, name):
 
 
 def run(pytester: pytest.Pytester, tests: str, conftest: str = "") -> pytest.RunResult:
-    pytester.makepyfile(HEADER + tests)
+    pytester.makepyfile(HEADER + dedent(tests))
     pytester.makeconftest(conftest)
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=120)
 
