@@ -1,161 +1,53 @@
-"""The protocol without a client: single requests over a socket, for what no client would send or show.
+"""What the tests ask of a server without a client: single requests through ``moldau.testing.wire``, and common
+questions.
 
-    with Connection(bootstrap_servers) as connection:
-        response = connection.request(MetadataRequest(topics=None), 12)
-
-Requests may be sent without waiting (``send``), answers are read in order (``receive``), and bytes that are no
-request at all can be sent as they are (``send_bytes``). A connection that the server has closed raises
-``ConnectionClosedError``; a server that says nothing, ``TimeoutError`` after ``timeout`` seconds.
+A server tells of some changes in no answer: a topic that was created reaches the broker's metadata a moment later. For
+these there is ``wait_until``, with a deadline; everywhere else an answer is waited for.
 """
 
-import itertools
-import socket
-import struct
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Self, TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar, cast
 
 from moldau.compat_tests.client import DEADLINE_SECONDS
-from moldau.protocol.api import request_header_version, response_class, response_header_version
-from moldau.protocol.codec import decode_at, encode
+from moldau.protocol.api import request_header_version
+from moldau.protocol.codec import encode
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from moldau.protocol.messages.headers import RequestHeader, ResponseHeader
+from moldau.protocol.messages.headers import RequestHeader
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from moldau.protocol.records import RecordBatch, iter_batches
+from moldau.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from moldau.protocol.records import Record, RecordBatch, iter_batches
 from moldau.protocol.schema import Request
-
-_LENGTH = struct.Struct(">i")
+from moldau.testing.wire import WireClient
 
 _Result = TypeVar("_Result")
 
 
-class ConnectionClosedError(Exception):
-    """The server has closed the connection."""
+def payload(request: Request, version: int, correlation_id: int = 0, client_id: str | None = "wire") -> bytes:
+    """A whole request without its length: header and body."""
+    return header(request.API_KEY, version, correlation_id, client_id) + encode(request, version)
 
 
-class Connection:
-    """A connection to a server; requests are answered in order."""
-
-    def __init__(self, bootstrap_servers: str, *, timeout: float = 20.0, client_id: str | None = "compat") -> None:
-        host, _, port = bootstrap_servers.rpartition(":")
-        self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._client_id = client_id
-        self._correlation_ids = itertools.count(1)
-        self._received = b""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-    def request(self, request: Request, version: int) -> Any:
-        """Send a request and return its answer, whose correlation id must match and whose frame must be used up."""
-        return self.receive(request, version, self.send(request, version))
-
-    def send(self, request: Request, version: int) -> int:
-        """Send a request, and return its correlation id."""
-        correlation_id = next(self._correlation_ids)
-        self.send_bytes(frame(request, version, correlation_id, self._client_id))
-        return correlation_id
-
-    def receive(self, request: Request, version: int, correlation_id: int) -> Any:
-        """The next answer, which must be that to ``request``."""
-        response, received_id = decode_response(request.API_KEY, version, self.receive_frame())
-        assert received_id == correlation_id, f"answer {received_id} instead of {correlation_id}"
-        return response
-
-    def send_bytes(self, data: bytes) -> None:
-        """Send bytes as they are. Raises ConnectionClosedError if the server takes no more."""
-        try:
-            self._socket.sendall(data)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise ConnectionClosedError from error
-
-    def receive_frame(self) -> bytes:
-        """The next frame without its length."""
-        (length,) = _LENGTH.unpack(self._receive_exactly(4))
-        assert length >= 0, f"a frame of {length} bytes"
-        return self._receive_exactly(length)
-
-    def wait_closed(self) -> None:
-        """Return when the server has closed the connection; what it sends before must be nothing."""
-        try:
-            data = self._socket.recv(1 << 16)
-        except ConnectionResetError:
-            return
-        assert not data, f"the server answered with {len(data)} bytes"
-
-    def silent_for(self, seconds: float) -> bool:
-        """Whether neither bytes nor an end came for so long."""
-        before = self._socket.gettimeout()
-        self._socket.settimeout(seconds)
-        try:
-            self._received += self._socket.recv(1 << 16) or b""
-        except TimeoutError:
-            return True
-        finally:
-            self._socket.settimeout(before)
-        return False
-
-    def half_close(self) -> None:
-        """Send no more, and go on reading."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
-
-    def _receive_exactly(self, count: int) -> bytes:
-        while len(self._received) < count:
-            try:
-                data = self._socket.recv(max(1 << 16, count - len(self._received)))
-            except ConnectionResetError as error:
-                raise ConnectionClosedError from error
-            if not data:
-                raise ConnectionClosedError(f"after {len(self._received)} of {count} bytes")
-            self._received += data
-        wanted, self._received = self._received[:count], self._received[count:]
-        return wanted
-
-
-def frame(request: Request, version: int, correlation_id: int = 1, client_id: str | None = "compat") -> bytes:
-    """A whole request: length, header, body."""
-    body = raw_header(request.API_KEY, version, correlation_id, client_id) + encode(request, version)
-    return _LENGTH.pack(len(body)) + body
-
-
-def raw_header(api_key: int, version: int, correlation_id: int = 1, client_id: str | None = "compat") -> bytes:
-    """The header of a request; of an API or version that does not exist, in its newest form."""
-    header = RequestHeader(
+def header(api_key: int, version: int, correlation_id: int = 0, client_id: str | None = "wire") -> bytes:
+    """The header of a request, which may be of an API or version that does not exist."""
+    fields = RequestHeader(
         request_api_key=api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
     )
     try:
-        return encode(header, request_header_version(api_key, version))
-    except (KeyError, ValueError):
-        return encode(header, 2)
-
-
-def framed(body: bytes) -> bytes:
-    """Bytes with their length before them."""
-    return _LENGTH.pack(len(body)) + body
-
-
-def decode_response(api_key: int, version: int, data: bytes) -> tuple[Any, int]:
-    """An answer and its correlation id; asserts that nothing follows it in its frame."""
-    header, offset = decode_at(ResponseHeader, data, response_header_version(api_key, version), 0)
-    response, end = decode_at(response_class(api_key), data, version, offset)
-    assert end == len(data), f"{len(data) - end} bytes follow the response"
-    return response, header.correlation_id
+        return encode(fields, request_header_version(api_key, version))
+    except ValueError:  # no such API
+        return encode(fields, 2)
 
 
 def wait_until(condition: Callable[[], _Result | None], what: str, interval: float = 0.02) -> _Result:
-    """The first result of ``condition`` that is true. For state that no answer announces: it is asked again and
-    again."""
+    """The first true result of ``condition``, which is asked again and again."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         result = condition()
@@ -170,11 +62,11 @@ def wait_for_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
 
     A created topic reaches a broker's metadata, and is led there, a moment after the answer to CreateTopics.
     """
-    with Connection(bootstrap_servers) as connection:
+    with WireClient(bootstrap_servers) as wire:
 
         def is_led() -> bool:
             asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-            (found,) = connection.request(asked, 12).topics
+            (found,) = wire.call(asked, 12).topics
             led = [each for each in found.partitions if each.error_code == 0 and each.leader_id >= 0]
             return found.error_code == 0 and len(led) == partitions
 
@@ -183,38 +75,114 @@ def wait_for_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
 
 def wait_for_no_topic(bootstrap_servers: str, topic: str) -> None:
     """Return when the server does not know a topic any more."""
-    with Connection(bootstrap_servers) as connection:
+    with WireClient(bootstrap_servers) as wire:
 
         def is_gone() -> bool:
             asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-            (found,) = connection.request(asked, 12).topics
+            (found,) = wire.call(asked, 12).topics
             return bool(found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
         wait_until(is_gone, f"the end of {topic}")
 
 
-def fetch(
-    connection: Connection, topic: str, partition: int, offset: int, max_bytes: int = 50_000_000
-) -> PartitionData:
-    """One fetch of one partition by name, in version 12, the last that has names."""
-    asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
-    request = FetchRequest(
-        max_wait_ms=100, min_bytes=0, max_bytes=max_bytes, topics=[FetchTopic(topic=topic, partitions=[asked])]
+class Topic(NamedTuple):
+    """A topic as requests name it: by name in older versions, by id in newer ones."""
+
+    name: str
+    topic_id: bytes
+
+
+def create_topic(
+    bootstrap_servers: str, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> Topic:
+    """Create a topic, and return when the server leads its partitions."""
+    wanted = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
     )
-    response = connection.request(request, 12)
-    assert response.error_code == 0
-    (data,) = response.responses[0].partitions
+    with WireClient(bootstrap_servers) as wire:
+        (created,) = wire.call(CreateTopicsRequest(topics=[wanted]), 7).topics
+    assert created.error_code == 0, created
+    wait_for_topic(bootstrap_servers, name, partitions)
+    return Topic(name, created.topic_id)
+
+
+def records(*values: bytes, timestamp: int | None = None) -> list[Record]:
+    """Records without keys, stamped with the present time or with ``timestamp``."""
+    when = int(time.time() * 1000) if timestamp is None else timestamp
+    return [Record(timestamp=when, value=value) for value in values]
+
+
+def produce_request(topic: str, data: bytes | None, *, partition: int = 0, acks: int = -1) -> ProduceRequest:
+    """A produce request by name, for versions up to 12."""
+    to = PartitionProduceData(index=partition, records=data)
+    return ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[TopicProduceData(name=topic, partition_data=[to])])
+
+
+def produce(
+    wire: WireClient, topic: str, data: bytes | None, *, partition: int = 0, acks: int = -1, version: int = 12
+) -> PartitionProduceResponse:
+    """Produce to one partition, and return what the answer says of it."""
+    response = wire.call(produce_request(topic, data, partition=partition, acks=acks), version)
+    ((answer,),) = [each.partition_responses for each in response.responses]
+    assert isinstance(answer, PartitionProduceResponse)
+    return answer
+
+
+def fetch_request(
+    topic: str,
+    offsets: Mapping[int, int],
+    *,
+    max_wait_ms: int = 100,
+    min_bytes: int = 0,
+    max_bytes: int = 50_000_000,
+    partition_max_bytes: int = 50_000_000,
+    session_id: int = 0,
+    session_epoch: int = -1,
+) -> FetchRequest:
+    """A fetch by name, for versions up to 12, of the partitions of ``offsets``, each from its offset."""
+    asked = [
+        FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
+        for partition, offset in offsets.items()
+    ]
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        session_id=session_id,
+        session_epoch=session_epoch,
+        topics=[FetchTopic(topic=topic, partitions=asked)] if asked else [],
+    )
+
+
+def fetch(
+    wire: WireClient, topic: str, offset: int, *, partition: int = 0, max_bytes: int = 50_000_000
+) -> PartitionData:
+    """One fetch of one partition, which waits for nothing."""
+    request = fetch_request(
+        topic, {partition: offset}, max_wait_ms=0, max_bytes=max_bytes, partition_max_bytes=max_bytes
+    )
+    response = wire.call(request, 12)
+    assert response.error_code == 0, ErrorCode(response.error_code).name
+    ((data,),) = [each.partitions for each in response.responses]
     assert isinstance(data, PartitionData)
     return data
 
 
+def batches_of(data: PartitionData) -> list[RecordBatch]:
+    """The whole batches of a partition in a fetch response."""
+    return list(iter_batches(bytes(cast(memoryview, data.records or b""))))
+
+
 def stored_batches(bootstrap_servers: str, topic: str, partition: int = 0) -> list[RecordBatch]:
     """All batches of a partition as they are stored."""
-    with Connection(bootstrap_servers) as connection:
-        batches: list[RecordBatch] = []
-        data = fetch(connection, topic, partition, 0)
+    with WireClient(bootstrap_servers) as wire:
+        stored: list[RecordBatch] = []
+        data = fetch(wire, topic, 0, partition=partition)
         assert data.error_code == 0, ErrorCode(data.error_code).name
-        while records := bytes(cast(memoryview, data.records or b"")):
-            batches += iter_batches(records)
-            data = fetch(connection, topic, partition, batches[-1].next_offset)
-        return batches
+        while found := batches_of(data):
+            stored += found
+            data = fetch(wire, topic, found[-1].next_offset, partition=partition)
+        return stored
