@@ -80,6 +80,7 @@ class Broker:
             timers,
             self.log_manager,
             self.now_ms,
+            flush_interval_ms=config.int("log.flush.scheduler.interval.ms"),
             checkpoint_interval_ms=config.int("log.flush.offset.checkpoint.interval.ms"),
             producer_expiration_check_ms=config.int("producer.id.expiration.check.interval.ms"),
         )

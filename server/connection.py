@@ -123,7 +123,8 @@ class Connection:
         self.peer_host = str(address[0])
         self.peer = f"{address[0]}:{address[1]}"
         local = sock.getsockname()
-        self.local_address: tuple[str, int] = (str(local[0]), int(local[1]))
+        # A socket for both families shows IPv4 addresses as ::ffff:192.0.2.1, which clients cannot all use.
+        self.local_address: tuple[str, int] = (str(local[0]).removeprefix("::ffff:"), int(local[1]))
         self.principal = "User:ANONYMOUS"
         self.client_software: tuple[str, str] | None = None  # name and version, from ApiVersions
         self.closed = False

@@ -31,6 +31,7 @@ class Housekeeping:
         log_manager: LogManager,
         now_ms: Callable[[], int],
         *,
+        flush_interval_ms: int,
         checkpoint_interval_ms: int,
         producer_expiration_check_ms: int,
     ) -> None:
@@ -41,7 +42,8 @@ class Housekeeping:
         self._pending: dict[str, Timer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._trash_wanted = False
-        self._every("checkpoints", checkpoint_interval_ms, self._flush_and_checkpoint)
+        self._every("flushes", min(flush_interval_ms, checkpoint_interval_ms), self._flush_due)
+        self._every("checkpoints", checkpoint_interval_ms, self._write_checkpoints)
         self._every("producers", producer_expiration_check_ms, self._expire_producers)
         self._every("trash", _MINUTE_MS, self._remove_trash)
 
@@ -77,7 +79,7 @@ class Housekeeping:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _flush_and_checkpoint(self) -> None:
+    async def _flush_due(self) -> None:
         """Sync what is due (sealed segments above all), so that an unclean start has little to look at."""
         from aiofiles.base import wrap
 
@@ -96,6 +98,11 @@ class Housekeeping:
                 log.flush_failed(flush, error)
             else:
                 log.end_flush(flush, self._now_ms())
+
+    async def _write_checkpoints(self) -> None:
+        """The recovery points, and where logs begin."""
+        from aiofiles.base import wrap
+
         files = self._log_manager.begin_checkpoints()
         await wrap(files.run)()
         self._log_manager.end_checkpoints(files)

@@ -24,8 +24,8 @@ from .timers import TimerWheel
 
 logger = logging.getLogger(__name__)
 
-# How long a stop waits for answers that peers do not read.
-CLOSE_GRACE_SECONDS = 2.0
+# How long a stop waits for answers that peers do not read, and for fetches that wait for records.
+CLOSE_GRACE_SECONDS = 0.5
 
 
 class StartError(Exception):
