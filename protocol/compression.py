@@ -218,7 +218,7 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     # Kafka's default level 9 stands for lz4's fast compressor, every other level for the slow one (KIP-390).
     level = 0 if level is None or level == _LZ4_DEFAULT_LEVEL else level
     compressor = _cramjam().lz4.Compressor(level, content_checksum=False, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
 

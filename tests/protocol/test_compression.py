@@ -1,0 +1,206 @@
+"""The four codecs: what we write comes back, what others write is read, and hostile bytes cost little."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from contextlib import suppress
+
+import cramjam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moldau.protocol import compression
+from moldau.protocol.compression import Codec, CodecUnavailableError, CompressionError, compress, decompress
+
+CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+SAMPLES = {
+    "empty": b"",
+    "one byte": b"x",
+    "text": b"a record of a few words, " * 4,
+    "repetitive": b"\x00" * 1_000_000,
+    "random": os.urandom(300_000),
+    "mixed": b"".join(os.urandom(100) + b"." * 900 for _ in range(400)),
+}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_what_is_compressed_comes_back(codec: Codec, sample: str) -> None:
+    data = SAMPLES[sample]
+    for form in (data, bytearray(data), memoryview(data)):
+        compressed = compress(codec, form)
+        assert bytes(decompress(codec, compressed)) == data
+        assert bytes(decompress(codec, memoryview(bytearray(compressed)))) == data
+
+
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [(Codec.GZIP, [1, 6, 9, -1]), (Codec.LZ4, [1, 9, 17]), (Codec.ZSTD, [-5, 1, 3, 22])],
+)
+def test_every_level_of_the_topic_configuration_works(codec: Codec, levels: list[int]) -> None:
+    data = SAMPLES["mixed"]
+    sizes = set()
+    for level in levels:
+        compressed = compress(codec, data, level)
+        assert bytes(decompress(codec, compressed)) == data
+        sizes.add(len(compressed))
+    assert len(sizes) > 1, "the level makes no difference"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(CODECS), st.binary(max_size=5_000), st.integers(1, 60))
+def test_any_bytes_survive_a_round_trip(codec: Codec, data: bytes, times: int) -> None:
+    assert bytes(decompress(codec, compress(codec, data * times))) == data * times
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(CODECS), st.binary(max_size=300))
+def test_any_bytes_decompress_or_are_refused(codec: Codec, data: bytes) -> None:
+    with suppress(CompressionError):
+        decompress(codec, data, 10_000)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(CODECS), st.data())
+def test_damaged_bytes_decompress_or_are_refused(codec: Codec, data: st.DataObject) -> None:
+    damaged = bytearray(compress(codec, b"records of a batch, " * 50))
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    del damaged[data.draw(st.integers(0, len(damaged))) :]
+    with suppress(CompressionError):
+        decompress(codec, damaged, 100_000)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_bytes_cut_off_anywhere_are_refused(codec: Codec) -> None:
+    whole = compress(codec, SAMPLES["text"])
+    for length in range(len(whole)):
+        if codec == Codec.SNAPPY and length == 16:
+            continue  # a frame of no blocks
+        with pytest.raises(CompressionError):
+            decompress(codec, whole[:length])
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_limit_is_exact(codec: Codec) -> None:
+    compressed = compress(codec, bytes(100_000))
+    assert len(decompress(codec, compressed, 100_000)) == 100_000
+    with pytest.raises(CompressionError, match="more than"):
+        decompress(codec, compressed, 99_999)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_bomb_costs_no_more_memory_than_the_limit(codec: Codec) -> None:
+    import tracemalloc
+
+    bomb = compress(codec, bytes(200_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CompressionError):
+            decompress(codec, bomb, 1_000_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3_000_000 + len(bomb)
+
+
+def test_a_declared_size_is_not_believed() -> None:
+    snappy_of_4_gb = b"\xff\xff\xff\xff\x0f" + b"\x00" * 20
+    with pytest.raises(CompressionError, match="cannot hold"):
+        decompress(Codec.SNAPPY, snappy_of_4_gb)
+    zstd = bytearray(compress(Codec.ZSTD, b"a" * 100))
+    with pytest.raises(CompressionError):  # a content size of 2**64 - 1, and no blocks to go with it
+        decompress(Codec.ZSTD, bytes(zstd[:4]) + b"\xe0" + b"\xff" * 8 + b"\x01\x00\x00")
+
+
+def test_gzip_members_one_after_another_are_one_stream_and_padding_is_ignored() -> None:
+    members = compress(Codec.GZIP, b"first ") + compress(Codec.GZIP, b"second")
+    assert decompress(Codec.GZIP, members) == b"first second"
+    assert decompress(Codec.GZIP, members + b"\x00" * 20) == b"first second"
+    with pytest.raises(CompressionError):
+        decompress(Codec.GZIP, members + members[:15])
+
+
+def test_gzip_of_zlib_without_a_gzip_header_is_refused() -> None:
+    with pytest.raises(CompressionError):
+        decompress(Codec.GZIP, zlib.compress(b"raw"))
+
+
+def test_snappy_is_framed_as_snappy_java_frames_it() -> None:
+    compressed = compress(Codec.SNAPPY, bytes(40_000))
+    assert compressed[:16] == b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+    first = int.from_bytes(compressed[16:20], "big")
+    assert cramjam.snappy.decompress_raw(compressed[20 : 20 + first]).read() == bytes(32 * 1024)
+
+
+def test_snappy_without_a_frame_and_two_frames_are_read() -> None:
+    assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(b"raw " * 100))) == b"raw " * 100
+    two = compress(Codec.SNAPPY, b"first ") + compress(Codec.SNAPPY, b"second")
+    assert decompress(Codec.SNAPPY, two) == b"first second"
+
+
+def test_lz4_is_written_with_independent_blocks_of_64_kb() -> None:
+    compressed = compress(Codec.LZ4, SAMPLES["mixed"])
+    assert int.from_bytes(compressed[:4], "little") == 0x184D2204
+    flags, descriptor = compressed[4], compressed[5]
+    assert flags >> 6 == 1, "frame version 1"
+    assert flags & 0x20, "blocks must be independent: Java reads no others"
+    assert descriptor >> 4 == 4, "64 kB"
+
+
+@pytest.mark.parametrize("content_checksum", [True, False])
+def test_lz4_with_checksums_is_read(content_checksum: bool) -> None:
+    compressor = cramjam.lz4.Compressor(content_checksum=content_checksum, block_linked=False)
+    compressor.compress(SAMPLES["mixed"])
+    assert decompress(Codec.LZ4, bytes(compressor.finish())) == SAMPLES["mixed"]
+
+
+def test_lz4_with_linked_blocks_is_refused_as_java_refuses_it() -> None:
+    compressor = cramjam.lz4.Compressor(block_linked=True)
+    compressor.compress(SAMPLES["mixed"])
+    with pytest.raises(CompressionError, match="dependent"):
+        decompress(Codec.LZ4, bytes(compressor.finish()))
+
+
+def test_zstd_of_several_frames_and_of_unknown_size_is_read() -> None:
+    stream = cramjam.zstd.Compressor()
+    for part in (b"first ", SAMPLES["mixed"], b" second"):
+        stream.compress(part)
+        stream.flush()
+    first = bytes(stream.finish())
+    both = compress(Codec.ZSTD, b"zeroth ") + first
+    assert decompress(Codec.ZSTD, compress(Codec.ZSTD, b"x" * 300) + both[: -len(first)]) == b"x" * 300 + b"zeroth "
+    skippable = (0x184D2A50).to_bytes(4, "little") + (3).to_bytes(4, "little") + b"abc"
+    assert decompress(Codec.ZSTD, skippable + compress(Codec.ZSTD, b"y")) == b"y"
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7, -1])
+def test_an_unknown_codec_is_refused(codec: int) -> None:
+    with pytest.raises(CompressionError, match="unknown compression codec"):
+        compress(codec, b"")
+    with pytest.raises(CompressionError, match="unknown compression codec"):
+        decompress(codec, b"")
+
+
+def test_no_codec_leaves_bytes_alone() -> None:
+    assert compress(Codec.NONE, b"as they are") == b"as they are"
+    assert decompress(Codec.NONE, b"as they are") == b"as they are"
+
+
+def test_a_missing_library_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    with pytest.raises(CodecUnavailableError, match="pip install cramjam"):
+        compress(Codec.ZSTD, b"x")
+    assert decompress(Codec.GZIP, compress(Codec.GZIP, b"needs no library")) == b"needs no library"
+
+
+def test_codecs_are_not_imported_before_they_are_used() -> None:
+    import subprocess
+
+    code = "import sys, moldau.protocol.records; print('cramjam' in sys.modules, 'crc32c' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert output.stdout.split() == ["False", "False"]
+    assert compression.DEFAULT_MAX_SIZE == 128 * 1024 * 1024
