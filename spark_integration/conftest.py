@@ -44,6 +44,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     require_program("java")
     folder = tmp_path_factory.mktemp("spark")
     with session("moldau tests", {**SPARK_CONF, "spark.sql.warehouse.dir": str(folder)}) as running:
+        # Spark keeps its producers, and they would complain of a stopped server after pytest's last line.
+        running.sparkContext.setLogLevel("ERROR")
         yield running
 
 
