@@ -60,13 +60,13 @@ class Broker:
         if ephemeral and data_dir is not None:
             raise ValueError("an ephemeral broker has no data_dir")
         self.config: dict[str, ConfigValue] = {**TEST_CONFIG, **(config or {})}
-        self._directory = Path(tempfile.mkdtemp(prefix="moldau-test-"))
-        self._data_dir = Path(data_dir) if data_dir is not None else self._directory / "data"
+        self._directory = tempfile.TemporaryDirectory(prefix="moldau-test-", ignore_cleanup_errors=True)
+        self._data_dir = Path(data_dir if data_dir is not None else Path(self._directory.name) / "data")
         self._ephemeral = ephemeral
         self._thread = thread
         self._listen = listen
         self._timeout_s = timeout_s
-        self._log_path = self._directory / "server.log"
+        self._log_path = Path(self._directory.name) / "server.log"
         self._bootstrap_servers: str | None = None
         self._run: ServerRun | None = None
 
@@ -156,7 +156,7 @@ class Broker:
         try:
             self.stop()
         finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory.cleanup()
 
     def __enter__(self) -> Self:
         try:

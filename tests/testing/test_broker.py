@@ -162,15 +162,19 @@ def test_variables_for_clients_are_not_settings_of_the_broker(monkeypatch: pytes
 
 
 def test_a_wrong_setting_is_told_with_the_servers_words() -> None:
-    with pytest.raises(BrokerError, match=r"(?s)exit code 1 .*num\.partitions"):
-        Broker(config={"num.partitions": "many"}).start()
+    with pytest.raises(BrokerError, match=r"(?s)exit code 1; .*num\.partitions"), Broker(config={"num.partitions": "x"}):
+        pass
 
 
-def test_a_taken_port_is_told_with_the_servers_words() -> None:
+@pytest.mark.parametrize("thread", [False, True])
+def test_a_taken_port_is_told_with_the_servers_words(thread: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(BrokerError, match=f"127.0.0.1:{port}"):
-            Broker(listen=f"127.0.0.1:{port}").start()
+        with (
+            pytest.raises(BrokerError, match=f"127.0.0.1:{port}"),
+            Broker(listen=f"127.0.0.1:{port}", thread=thread),
+        ):
+            pass
 
 
 def test_data_can_be_kept_for_the_next_broker(tmp_path: Path) -> None:

@@ -48,8 +48,9 @@ def pair() -> Iterator[tuple[WireClient, Peer]]:
         host, port = listener.getsockname()
         with WireClient(f"{host}:{port}", client_id="me", timeout_s=5) as wire:
             connection, _ = listener.accept()
-            with connection:
-                yield wire, Peer(connection)
+            peer = Peer(connection)
+            with connection, peer.stream:
+                yield wire, peer
 
 
 METADATA = MetadataResponse(cluster_id="the one", controller_id=3)
