@@ -299,7 +299,7 @@ class _BatchesByPosition:
         self._data = memoryview(log_path.read_bytes()) if log_path.is_file() else None
 
     def problem_at(self, position: int, offset: int) -> str | None:
-        """Why an entry that leads from ``offset`` to ``position`` is wrong; None when it is right, or nobody can say."""
+        """Why an entry from ``offset`` to ``position`` is wrong; None when it is right, or nobody can say."""
         if self._data is None:
             return None
         try:

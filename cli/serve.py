@@ -102,17 +102,14 @@ def command() -> "click.Command":
                 options[option.name] = [str(text) for text in given] if option.metavar else []
         sys.exit(run(options))
 
-    parameters: list[click.Parameter] = [
-        click.Option(
-            [option.name, _parameter(option)],
-            metavar=option.metavar or None,
-            is_flag=not option.metavar,
-            multiple=option.many,
-            help=option.help,
-            hidden=option.hidden,
-        )
-        for option in OPTIONS
-    ]
+    parameters: list[click.Parameter] = []
+    for option in OPTIONS:
+        names = [option.name, _parameter(option)]
+        if option.metavar:
+            parameter = click.Option(names, metavar=option.metavar, multiple=option.many, help=option.help)
+        else:
+            parameter = click.Option(names, is_flag=True, help=option.help, hidden=option.hidden)
+        parameters.append(parameter)
     return click.Command("serve", params=parameters, callback=callback, help=HELP, epilog=EPILOG)
 
 

@@ -49,15 +49,17 @@ SECTIONS: Final = (
         Setting(
             "offsets.topic.num.partitions", INT, 50, at_least(1), HIGH,
             "Partitions of `__consumer_offsets`.",
+            acted_on=True,
         ),
         Setting(
             "offsets.topic.replication.factor", SHORT, 1, at_least(1), HIGH,
             "Replicas of `__consumer_offsets`.",
-            kafka_default=3,
+            kafka_default=3, acted_on=True,
         ),
         Setting(
             "offsets.topic.segment.bytes", INT, 104_857_600, at_least(1), HIGH,
             "Segment size of `__consumer_offsets`.",
+            acted_on=True,
         ),
         Setting(
             "offsets.topic.compression.codec", INT, 0, None, HIGH,
@@ -274,20 +276,22 @@ SECTIONS: Final = (
         Setting(
             "share.coordinator.state.topic.num.partitions", INT, 50, at_least(1), HIGH,
             "Partitions of `__share_group_state`.",
+            acted_on=True,
         ),
         Setting(
             "share.coordinator.state.topic.replication.factor", SHORT, 1, at_least(1), HIGH,
             "Replicas of `__share_group_state`.",
-            kafka_default=3,
+            kafka_default=3, acted_on=True,
         ),
         Setting(
             "share.coordinator.state.topic.min.isr", SHORT, 1, at_least(1), HIGH,
             "In-sync replicas that `__share_group_state` needs.",
-            kafka_default=2,
+            kafka_default=2, acted_on=True,
         ),
         Setting(
             "share.coordinator.state.topic.segment.bytes", INT, 104_857_600, at_least(1), HIGH,
             "Segment size of `__share_group_state`.",
+            acted_on=True,
         ),
         Setting(
             "share.coordinator.state.topic.compression.codec", INT, 0, None, HIGH,
@@ -415,20 +419,22 @@ SECTIONS: Final = (
         Setting(
             "transaction.state.log.num.partitions", INT, 50, at_least(1), HIGH,
             "Partitions of `__transaction_state`.",
+            acted_on=True,
         ),
         Setting(
             "transaction.state.log.replication.factor", SHORT, 1, at_least(1), HIGH,
             "Replicas of `__transaction_state`.",
-            kafka_default=3,
+            kafka_default=3, acted_on=True,
         ),
         Setting(
             "transaction.state.log.min.isr", INT, 1, at_least(1), HIGH,
             "In-sync replicas that `__transaction_state` needs.",
-            kafka_default=2,
+            kafka_default=2, acted_on=True,
         ),
         Setting(
             "transaction.state.log.segment.bytes", INT, 104_857_600, at_least(1), HIGH,
             "Segment size of `__transaction_state`.",
+            acted_on=True,
         ),
         Setting(
             "transaction.state.log.load.buffer.size", INT, 5_242_880, at_least(1), HIGH,

@@ -35,12 +35,13 @@ SECTIONS: Final = (
         Setting(
             "log.dirs", LIST, None, list_of(empty_allowed=False, null_allowed=True), HIGH,
             "Directories of the data, with commas between; `moldau serve --data-dir` sets it.",
+            acted_on=True,
         ),
         Setting(
             "log.dir", LIST, None, list_of(empty_allowed=False), HIGH,
             "Directory of the data when `log.dirs` is not set; without both, a folder for Moldau among the user's "
             "data.",
-            kafka_default=("/tmp/kafka-logs",),
+            kafka_default=("/tmp/kafka-logs",), acted_on=True,
         ),
         Setting(
             "cordoned.log.dirs", LIST, (), list_of(null_allowed=True), MEDIUM,
@@ -66,35 +67,37 @@ SECTIONS: Final = (
         Setting(
             "log.segment.bytes", INT, 1_073_741_824, at_least(1_048_576), HIGH,
             "Size at which a segment is closed and the next one begun.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.roll.ms", LONG, None, None, HIGH,
             "Age at which a segment is closed; unset, `log.roll.hours` counts.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.roll.hours", INT, 168, at_least(1), HIGH,
             "Age at which a segment is closed, in hours.",
+            acted_on=True,
         ),
         Setting(
             "log.roll.jitter.ms", LONG, None, None, HIGH,
             "Random time taken off the age at which a segment is closed; unset, `log.roll.jitter.hours` counts.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.roll.jitter.hours", INT, 0, at_least(0), HIGH,
             "Random time taken off the age at which a segment is closed, in hours.",
+            acted_on=True,
         ),
         Setting(
             "log.index.interval.bytes", INT, 4096, at_least(0), MEDIUM,
             "Bytes of log between two entries of the offset index.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.index.size.max.bytes", INT, 10_485_760, at_least(4), MEDIUM,
             "Largest size of an offset index.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.preallocate", BOOLEAN, False, None, MEDIUM,
@@ -117,52 +120,52 @@ SECTIONS: Final = (
         Setting(
             "message.max.bytes", INT, 1_048_588, at_least(0), HIGH,
             "Largest record batch accepted, for topics that do not say `max.message.bytes`.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "compression.type", STRING, "producer", CODECS, HIGH,
             "Codec in which batches are stored; `producer` keeps what the producer chose.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "compression.gzip.level", INT, -1, GzipLevel(), MEDIUM,
             "Level used when the broker compresses with gzip; -1 is the library's default.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "compression.lz4.level", INT, 9, between(1, 17), MEDIUM,
             "Level used when the broker compresses with lz4.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "compression.zstd.level", INT, 3, between(-131_072, 22), MEDIUM,
             "Level used when the broker compresses with zstd.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.message.timestamp.type", STRING, "CreateTime", TIMESTAMP_TYPES, MEDIUM,
             "Whose clock stamps records: the producer's (`CreateTime`) or the broker's (`LogAppendTime`).",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.message.timestamp.after.max.ms", LONG, 3_600_000, at_least(0), MEDIUM,
             "How far a record's own timestamp may lie ahead of the broker's clock.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.message.timestamp.before.max.ms", LONG, LONG_MAX, at_least(0), MEDIUM,
             "How far a record's own timestamp may lie behind the broker's clock.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "producer.id.expiration.ms", INT, 86_400_000, at_least(1), LOW,
             "Time after which a silent idempotent producer is forgotten.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "producer.id.expiration.check.interval.ms", INT, 600_000, at_least(1), LOW,
             "Time between two looks for producers to forget.",
-            internal=True,
+            internal=True, acted_on=True,
         ),
     ),
     Section(
@@ -171,21 +174,23 @@ SECTIONS: Final = (
             "log.flush.interval.messages", LONG, LONG_MAX, at_least(1), HIGH,
             "Number of records after which a log is forced to disk; 1 makes every append durable before it is "
             "acknowledged.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.flush.interval.ms", LONG, None, None, HIGH,
             "Longest time that appended records may wait before a log is forced to disk; unset, "
             "`log.flush.scheduler.interval.ms` counts.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.flush.scheduler.interval.ms", LONG, LONG_MAX, None, HIGH,
             "Time between two looks for logs to force to disk.",
+            acted_on=True,
         ),
         Setting(
             "log.flush.offset.checkpoint.interval.ms", INT, 60_000, at_least(0), HIGH,
             "Time between two writes of the recovery points.",
+            acted_on=True,
         ),
         Setting(
             "log.flush.start.offset.checkpoint.interval.ms", INT, 60_000, at_least(0), HIGH,

@@ -35,21 +35,22 @@ SECTIONS: Final = (
         Setting(
             "node.id", INT, 1, at_least(0), HIGH,
             "Number of this node in its cluster.",
-            kafka_default=None,
+            kafka_default=None, acted_on=True,
         ),
         Setting(
             "broker.id", INT, 1, None, HIGH,
             "Older name of `node.id`; whichever is given stands for both.",
-            kafka_default=-1,
+            kafka_default=-1, acted_on=True,
         ),
         Setting(
             "process.roles", LIST, ("broker", "controller"), list_of("broker", "controller", empty_allowed=False), HIGH,
             "What this process is: `broker`, `controller` or both.",
-            kafka_default=None,
+            kafka_default=None, acted_on=True,
         ),
         Setting(
             "broker.rack", STRING, None, None, MEDIUM,
             "Rack or availability zone of this broker, told to clients and used to spread replicas.",
+            acted_on=True,
         ),
         Setting(
             "initial.broker.registration.timeout.ms", INT, 60_000, None, MEDIUM,
@@ -111,18 +112,19 @@ SECTIONS: Final = (
             "listeners", LIST, ("PLAINTEXT://127.0.0.1:9092",), list_of(empty_allowed=False), HIGH,
             "Addresses to listen on, as `NAME://host:port` with commas between; an empty host is every interface, "
             "port 0 any free port.",
-            update=PER_BROKER, kafka_default=("PLAINTEXT://:9092",),
+            update=PER_BROKER, kafka_default=("PLAINTEXT://:9092",), acted_on=True,
         ),
         Setting(
             "advertised.listeners", LIST, None, list_of(empty_allowed=False, null_allowed=True), HIGH,
             "Addresses told to clients. Unset, clients are told the address they connected to.",
+            acted_on=True,
         ),
         Setting(
             "listener.security.protocol.map", STRING,
             "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
             None, LOW,
             "Security protocol of each listener name, as `NAME:PROTOCOL` with commas between.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "inter.broker.listener.name", STRING, None, None, MEDIUM,
@@ -137,7 +139,7 @@ SECTIONS: Final = (
             "controller.listener.names", LIST, ("CONTROLLER",), list_of(empty_allowed=False), HIGH,
             "Names of listeners that only controllers serve. Moldau's controller lives in the broker's process and "
             "opens none of them.",
-            kafka_default=None,
+            kafka_default=None, acted_on=True,
         ),
         Setting(
             "early.start.listeners", LIST, None, list_of(null_allowed=True), HIGH,
@@ -146,22 +148,27 @@ SECTIONS: Final = (
         Setting(
             "socket.request.max.bytes", INT, 104_857_600, at_least(1), HIGH,
             "Largest request; a client that announces a larger one is disconnected.",
+            acted_on=True,
         ),
         Setting(
             "socket.receive.buffer.bytes", INT, 102_400, None, HIGH,
             "Receive buffer of a connection (SO_RCVBUF); -1 leaves it to the operating system.",
+            acted_on=True,
         ),
         Setting(
             "socket.send.buffer.bytes", INT, 102_400, None, HIGH,
             "Send buffer of a connection (SO_SNDBUF); -1 leaves it to the operating system.",
+            acted_on=True,
         ),
         Setting(
             "socket.listen.backlog.size", INT, 50, at_least(1), MEDIUM,
             "Connections that may wait to be accepted.",
+            acted_on=True,
         ),
         Setting(
             "connections.max.idle.ms", LONG, 600_000, None, MEDIUM,
             "Time after which a connection that says nothing is closed.",
+            acted_on=True,
         ),
         Setting(
             "connections.max.reauth.ms", LONG, 0, None, MEDIUM,
@@ -200,7 +207,7 @@ SECTIONS: Final = (
             "Bytes of requests, arriving or waiting, of all connections together; above it no more is read until some "
             "are answered. At least `socket.request.max.bytes`, or the largest request could never arrive. -1 is no "
             "limit.",
-            kafka_default=-1,
+            kafka_default=-1, acted_on=True,
         ),
         Setting(
             "request.timeout.ms", INT, 30_000, None, HIGH,
@@ -220,14 +227,17 @@ SECTIONS: Final = (
         Setting(
             "fetch.max.bytes", INT, 57_671_680, at_least(1024), MEDIUM,
             "Largest answer to a fetch request; a single batch that is larger is still sent.",
+            acted_on=True,
         ),
         Setting(
             "max.incremental.fetch.session.cache.slots", INT, 1000, at_least(0), MEDIUM,
             "Incremental fetch sessions (KIP-227) remembered at once.",
+            acted_on=True,
         ),
         Setting(
             "max.request.partition.size.limit", INT, 2000, at_least(1), MEDIUM,
             "Partitions that one DescribeTopicPartitions answer may list.",
+            acted_on=True,
         ),
         Setting(
             "fetch.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM,
@@ -247,18 +257,22 @@ SECTIONS: Final = (
         Setting(
             "auto.create.topics.enable", BOOLEAN, True, None, HIGH,
             "Whether a topic is made when a client first asks for it and allows it.",
+            acted_on=True,
         ),
         Setting(
             "delete.topic.enable", BOOLEAN, True, None, HIGH,
             "Whether topics may be deleted.",
+            acted_on=True,
         ),
         Setting(
             "num.partitions", INT, 1, at_least(1), MEDIUM,
             "Partitions of a topic when the request does not say.",
+            acted_on=True,
         ),
         Setting(
             "default.replication.factor", INT, 1, None, MEDIUM,
             "Replicas of a partition when the request does not say.",
+            acted_on=True,
         ),
         Setting(
             "create.topic.policy.class.name", CLASS, None, None, LOW,
@@ -274,13 +288,13 @@ SECTIONS: Final = (
         Setting(
             "min.insync.replicas", INT, 1, at_least(1), HIGH,
             "Replicas that must be in sync for a produce request with acks=all, for topics that do not say.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "unclean.leader.election.enable", BOOLEAN, False, None, HIGH,
             "Whether a replica that is not in sync may lead when no other can, losing what it lacks, for topics that "
             "do not say.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "unclean.leader.election.interval.ms", LONG, 300_000, at_least(1), MEDIUM,

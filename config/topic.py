@@ -55,22 +55,26 @@ _TABLE: Final = (
         "compression.gzip.level", INT, -1, GzipLevel(), MEDIUM,
         "Level used when the broker itself compresses this topic's batches with gzip; -1 is the library's default.",
         synonyms=(("compression.gzip.level", 1),),
+        acted_on=True,
     ),
     Setting(
         "compression.lz4.level", INT, 9, between(1, 17), MEDIUM,
         "Level used when the broker itself compresses this topic's batches with lz4.",
         synonyms=(("compression.lz4.level", 1),),
+        acted_on=True,
     ),
     Setting(
         "compression.type", STRING, "producer", CODECS, MEDIUM,
         "Codec in which batches are stored: `producer` keeps what the producer chose, `uncompressed` stores them "
         "plain, and any other makes the broker compress again what arrives differently.",
         synonyms=(("compression.type", 1),),
+        acted_on=True,
     ),
     Setting(
         "compression.zstd.level", INT, 3, between(-131072, 22), MEDIUM,
         "Level used when the broker itself compresses this topic's batches with zstd.",
         synonyms=(("compression.zstd.level", 1),),
+        acted_on=True,
     ),
     Setting(
         "delete.retention.ms", LONG, 86_400_000, at_least(0), MEDIUM,
@@ -88,11 +92,13 @@ _TABLE: Final = (
         "Number of records after which the log is forced to disk; 1 makes every append durable before it is "
         "acknowledged, the default leaves it to the operating system.",
         synonyms=(("log.flush.interval.messages", 1),),
+        acted_on=True,
     ),
     Setting(
         "flush.ms", LONG, LONG_MAX, at_least(0), MEDIUM,
         "Longest time that appended records may wait before the log is forced to disk.",
         synonyms=(("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+        acted_on=True,
     ),
     Setting(
         "follower.replication.throttled.replicas", LIST, (), ThrottledReplicas(), MEDIUM,
@@ -103,11 +109,12 @@ _TABLE: Final = (
         "Bytes of log between two entries of the offset index; smaller finds a position with less scanning and takes "
         "more space.",
         synonyms=(("log.index.interval.bytes", 1),),
+        acted_on=True,
     ),
     Setting(
         "internal.segment.bytes", INT, None, None, MEDIUM,
         "Size of a segment without a lower limit, for tests only.",
-        internal=True,
+        internal=True, acted_on=True,
     ),
     Setting(
         "leader.replication.throttled.replicas", LIST, (), ThrottledReplicas(), MEDIUM,
@@ -133,23 +140,27 @@ _TABLE: Final = (
         "Largest record batch accepted, as it is sent (compressed, with its header); a larger one is answered "
         "MESSAGE_TOO_LARGE.",
         synonyms=(("message.max.bytes", 1),),
+        acted_on=True,
     ),
     Setting(
         "message.timestamp.after.max.ms", LONG, 3_600_000, at_least(0), MEDIUM,
         "How far a record's own timestamp may lie ahead of the broker's clock; further is refused with "
         "INVALID_TIMESTAMP. Not looked at with LogAppendTime.",
         synonyms=(("log.message.timestamp.after.max.ms", 1),),
+        acted_on=True,
     ),
     Setting(
         "message.timestamp.before.max.ms", LONG, LONG_MAX, at_least(0), MEDIUM,
         "How far a record's own timestamp may lie behind the broker's clock; further is refused with "
         "INVALID_TIMESTAMP. Not looked at with LogAppendTime.",
         synonyms=(("log.message.timestamp.before.max.ms", 1),),
+        acted_on=True,
     ),
     Setting(
         "message.timestamp.type", STRING, "CreateTime", TIMESTAMP_TYPES, MEDIUM,
         "Whose clock stamps a record: the producer's (`CreateTime`) or the broker's on arrival (`LogAppendTime`).",
         synonyms=(("log.message.timestamp.type", 1),),
+        acted_on=True,
     ),
     Setting(
         "min.cleanable.dirty.ratio", DOUBLE, 0.5, between(0, 1), MEDIUM,
@@ -166,6 +177,7 @@ _TABLE: Final = (
         "Replicas that must be in sync for a produce request with acks=all; with fewer it is answered "
         "NOT_ENOUGH_REPLICAS.",
         synonyms=(("min.insync.replicas", 1),),
+        acted_on=True,
     ),
     Setting(
         "preallocate", BOOLEAN, False, None, MEDIUM,
@@ -203,26 +215,31 @@ _TABLE: Final = (
         "segment.bytes", INT, 1_073_741_824, at_least(1_048_576), MEDIUM,
         "Size at which a segment is closed and the next one begun; deletion and compaction work on closed segments.",
         synonyms=(("log.segment.bytes", 1),),
+        acted_on=True,
     ),
     Setting(
         "segment.index.bytes", INT, 10_485_760, at_least(4), MEDIUM,
         "Largest size of a segment's offset index; a full index closes the segment.",
         synonyms=(("log.index.size.max.bytes", 1),),
+        acted_on=True,
     ),
     Setting(
         "segment.jitter.ms", LONG, 0, at_least(0), MEDIUM,
         "Random time taken off `segment.ms`, so that many partitions do not begin a segment at once.",
         synonyms=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+        acted_on=True,
     ),
     Setting(
         "segment.ms", LONG, 604_800_000, at_least(1), MEDIUM,
         "Age at which a segment is closed even if it is not full.",
         synonyms=(("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+        acted_on=True,
     ),
     Setting(
         "unclean.leader.election.enable", BOOLEAN, False, None, MEDIUM,
         "Whether a replica that is not in sync may lead when no other can, losing what it lacks.",
         synonyms=(("unclean.leader.election.enable", 1),),
+        acted_on=True,
     ),
 )
 # fmt: on

@@ -1,0 +1,97 @@
+"""``moldau configs`` against a server."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from moldau.compat_tests.wire import wait_until
+
+from .conftest import Run
+
+
+@pytest.fixture
+def broker_id(ask: Run, new_topic: Callable[..., str]) -> str:
+    (described,) = ask("topics", "describe", new_topic(), "--json").json()
+    return str(described["partitions"][0]["leader"])
+
+
+def test_topic_settings_are_set_shown_and_removed(ask: Run, new_topic: Callable[..., str]) -> None:
+    name = new_topic()
+    assert ask("configs", "set", "topic", name, "retention.ms=5000", "cleanup.policy=compact,delete").code == 0
+    shown = ask("configs", "describe", "topic", name, "--json").json()
+    assert shown["retention.ms"]["value"] == "5000"
+    assert shown["retention.ms"]["source"] == "DYNAMIC_TOPIC_CONFIG"
+    assert shown["cleanup.policy"]["value"] == "compact,delete"
+    assert ask("configs", "delete", "topic", name, "retention.ms").code == 0
+    shown = ask("configs", "describe", "topic", name, "--all", "--json").json()
+    assert shown["retention.ms"]["value"] == "604800000"
+    assert shown["cleanup.policy"]["source"] == "DYNAMIC_TOPIC_CONFIG"
+    assert len(shown) == 33
+
+
+def test_only_what_differs_is_shown_unless_all_is_wanted(ask: Run, new_topic: Callable[..., str]) -> None:
+    name = new_topic(1, "segment.ms=60000")
+    shown = ask("configs", "describe", "topic", name)
+    assert ["segment.ms", "60000", "dynamic", "topic", "config"] in [line.split() for line in shown.lines]
+    assert "segment.bytes" not in shown.text
+    assert "segment.bytes" in ask("configs", "describe", "topic", name, "--all").text
+
+
+def test_broker_settings_have_sources(ask: Run, broker_id: str) -> None:
+    shown = ask("configs", "describe", "broker", broker_id, "--all", "--json").json()
+    assert shown["message.max.bytes"] == {
+        "value": "1048588",
+        "source": "DEFAULT_CONFIG",
+        "read_only": False,
+        "sensitive": False,
+    }
+    assert shown["listeners"]["source"] == "STATIC_BROKER_CONFIG"
+    assert shown["num.partitions"]["read_only"]
+    assert shown["ssl.key.password"]["sensitive"]
+    assert "[hidden]" in ask("configs", "describe", "broker", broker_id, "--all").text
+
+
+def test_setting_of_all_brokers_reaches_each(ask: Run, broker_id: str) -> None:
+    assert ask("configs", "set", "broker", "default", "log.retention.bytes=123456789").code == 0
+
+    def told_of(broker: str) -> Any:
+        return ask("configs", "describe", "broker", broker, "--json").json().get("log.retention.bytes")
+
+    # Apache Kafka's brokers learn of a change a moment after it was answered.
+    try:
+        everywhere = wait_until(lambda: told_of("default"), "the setting")
+        assert everywhere["value"] == "123456789"
+        here = wait_until(lambda: told_of(broker_id), "the setting at the broker")
+        assert (here["value"], here["source"]) == ("123456789", "DYNAMIC_DEFAULT_BROKER_CONFIG")
+    finally:
+        assert ask("configs", "delete", "broker", "default", "log.retention.bytes").code == 0
+    wait_until(lambda: told_of("default") is None, "the end of the setting")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["set", "topic", "{topic}", "retention.ms=soon"], "Invalid value soon for configuration retention.ms"),
+        (["set", "topic", "{topic}", "no.such=1"], "Unknown topic config name: no.such (INVALID_CONFIG)"),
+        (["set", "topic", "no-such-topic", "retention.ms=1"], "(UNKNOWN_TOPIC_OR_PARTITION)"),
+        (["describe", "topic", "no-such-topic"], "(UNKNOWN_TOPIC_OR_PARTITION)"),
+        (["set", "broker", "{broker}", "num.partitions=4"], "num.partitions"),
+        (["describe", "broker", "4711"], "there is no broker 4711; there are: "),
+    ],
+)
+def test_refusal_is_one_message(
+    ask: Run, new_topic: Callable[..., str], broker_id: str, arguments: list[str], words: str
+) -> None:
+    topic = new_topic()
+    refused = ask("configs", *(argument.format(topic=topic, broker=broker_id) for argument in arguments))
+    assert refused.code == 1
+    assert refused.err.startswith("moldau: ")
+    assert words in refused.err or words.strip("()") in refused.err
+    assert refused.out == b""
+
+
+def test_broker_is_named_by_number(ask: Run) -> None:
+    refused = ask("configs", "describe", "broker", "first")
+    assert refused.code == 2
+    assert "a broker is named by its id" in refused.err

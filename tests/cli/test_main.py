@@ -1,0 +1,115 @@
+"""The entry: exit codes, help, and failures without tracebacks."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moldau.cli import group
+
+from .conftest import Run
+
+COMMANDS = [
+    [],
+    ["serve"],
+    ["topics"],
+    ["topics", "list"],
+    ["topics", "create"],
+    ["topics", "describe"],
+    ["topics", "alter"],
+    ["topics", "delete"],
+    ["produce"],
+    ["consume"],
+    ["configs"],
+    ["configs", "describe"],
+    ["configs", "set"],
+    ["configs", "delete"],
+    ["log"],
+    ["log", "dump"],
+    ["doctor"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_has_examples_of_the_command(run: Run, command: list[str]) -> None:
+    helped = run(*command, "--help")
+    assert helped.code == 0
+    assert "Examples:" in helped.text
+    assert f"  {' '.join(['moldau', *command])}" in helped.text
+    assert run(*command, "-h").out == helped.out
+
+
+def test_list_of_commands_is_complete() -> None:
+    context = group.moldau.make_context("moldau", ["doctor"])
+    assert set(group.moldau.list_commands(context)) == {command[0] for command in COMMANDS if command}
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").text.startswith("moldau 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["brew"], "No such command 'brew'"),
+        (["topics", "list", "--brew"], "No such option '--brew'"),
+        (["topics", "create"], "Missing argument 'TOPIC...'"),
+        (["serve", "--brew"], "No such option '--brew'"),
+        (["serve", "--listen"], "requires an argument"),
+        (["topics", "list", "--bootstrap-server", "host:port"], "'host:port' is not HOST:PORT"),
+        (["topics", "list", "--bootstrap-server", ""], "at least one HOST:PORT"),
+    ],
+)
+def test_senseless_command_line_is_exit_code_2(run: Run, arguments: list[str], words: str) -> None:
+    refused = run(*arguments)
+    assert refused.code == 2
+    assert words in refused.err
+    assert refused.out == b""
+
+
+def test_unreachable_server_is_one_clear_message(run: Run, unused_port: int) -> None:
+    for command in (["topics", "list"], ["consume", "t"], ["produce", "t"], ["configs", "describe", "topic", "t"]):
+        failed = run(*command, "--bootstrap-server", f"127.0.0.1:{unused_port}")
+        assert failed.code == 1
+        assert failed.err.startswith(f"moldau: cannot reach 127.0.0.1:{unused_port}: connection refused\n")
+        assert "moldau serve" in failed.err
+
+
+def test_second_address_is_tried(run: Run, bootstrap_servers: str, unused_port: int) -> None:
+    listed = run("topics", "list", "--bootstrap-server", f"127.0.0.1:{unused_port},{bootstrap_servers}")
+    assert listed.code == 0
+
+
+def test_mistake_of_ours_is_a_line_and_with_the_variable_a_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(arguments: list[str]) -> int:
+        raise RuntimeError("out of paper")
+
+    monkeypatch.setattr(group, "run", fail)
+    monkeypatch.delenv("MOLDAU_TRACEBACK", raising=False)
+    failed = run("doctor")
+    assert failed.code == 1
+    assert failed.err.startswith("moldau: RuntimeError: out of paper\n")
+    monkeypatch.setenv("MOLDAU_TRACEBACK", "1")
+    with pytest.raises(RuntimeError):
+        group.run(["doctor"])
+
+
+def test_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "recovery-point-offset-checkpoint"
+    entries = 50_000
+    checkpoint.write_text(f"0\n{entries}\n" + "".join(f"topic {number} 0\n" for number in range(entries)))
+    command = subprocess.Popen(
+        [sys.executable, "-m", "moldau", "log", "dump", str(checkpoint)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+    )
+    assert command.stdout is not None
+    assert command.stderr is not None
+    assert command.stdout.readline().startswith(b"topic topic")
+    command.stdout.close()
+    assert command.stderr.read() == b""
+    assert command.wait(30) == 1
+    command.stderr.close()

@@ -1,0 +1,276 @@
+"""``moldau produce`` and ``moldau consume``: what goes in comes out."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moldau.cli.consume import parse_time
+
+from .conftest import Run
+
+NewTopic = Callable[..., str]
+
+# Every kind of record that the client can send: text, other bytes, nulls, repeated headers, empty things, other times.
+RECORDS: list[dict[str, Any]] = [
+    {"key": None, "value": "plain", "headers": []},
+    {"key": "k", "value": "grüße 😀", "headers": []},
+    {"key": "k", "value": None, "headers": []},
+    {"key": "", "value": "", "headers": []},
+    {"key_base64": "/wD+", "value_base64": "AP8KDQ==", "headers": []},
+    {"key": None, "value": 'line\nbreaks\r\nand "quotes"\t\\', "headers": []},
+    {"key": None, "value": "h", "headers": [{"name": "a", "value": "1"}, {"name": "a", "value": ""}]},
+    {"key": None, "value": "h", "headers": [{"name": "ü", "value_base64": "/w=="}]},
+    {"key": None, "value": "x" * 100_000, "headers": []},
+]
+
+
+def json_lines(records: Iterable[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def content(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: record[name] for name in record if name.startswith(("key", "value", "headers"))}
+
+
+def test_lines_come_back_in_order(ask: Run, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    lines = b"one\ntwo\n\n three \nf\xc3\xbcnf\r\nlast without an end"
+    sent = ask("produce", topic, input=lines)
+    assert (sent.code, sent.out) == (0, b"")
+    assert sent.err == f"6 records sent to {topic}\n"
+    got = ask("consume", topic)
+    assert got.code == 0, got.err
+    assert got.out == lines + b"\n"
+
+
+def test_nothing_to_send_and_nothing_to_read(ask: Run, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    assert ask("produce", topic).err == f"0 records sent to {topic}\n"
+    assert ask("consume", topic).out == b""
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_kind_of_record_survives_in_every_codec(ask: Run, new_topic: NewTopic, codec: str) -> None:
+    topic = new_topic()
+    sent = ask("produce", topic, "--json", "--compression", codec, input=json_lines(RECORDS))
+    assert sent.code == 0, sent.err
+    got = ask("consume", topic, "--json").json_lines()
+    assert [content(record) for record in got] == RECORDS
+    assert [record["offset"] for record in got] == list(range(len(RECORDS)))
+    assert {record["timestamp_type"] for record in got} == {"CreateTime"}
+
+
+def test_what_consume_prints_can_be_produced(ask: Run, new_topic: NewTopic) -> None:
+    first, second = new_topic(3), new_topic(3)
+    assert ask("produce", first, "--json", input=json_lines(RECORDS * 3)).code == 0
+    printed = ask("consume", first, "--json").out
+    assert ask("produce", second, "--json", input=printed).code == 0
+
+    def contents(topic: str) -> list[tuple[int, int, str]]:
+        records = ask("consume", topic, "--json").json_lines()
+        return sorted((r["partition"], r["timestamp"], json.dumps(content(r))) for r in records)
+
+    assert contents(second) == contents(first)
+    assert len(contents(first)) == 3 * len(RECORDS)
+
+
+def test_partition_and_timestamp_of_json_are_taken(ask: Run, new_topic: NewTopic) -> None:
+    topic = new_topic(4)
+    record = {"value": "v", "partition": 2, "timestamp": 1_700_000_000_123}
+    assert ask("produce", topic, "--json", input=json_lines([record])).code == 0
+    (got,) = ask("consume", topic, "--json").json_lines()
+    assert (got["partition"], got["timestamp"], got["time"]) == (2, 1_700_000_000_123, "2023-11-14T22:13:20.123+00:00")
+
+
+def test_key_separator_header_and_null(ask: Run, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    options = ["--key-separator", "=>", "--header", "source=test", "--header", "empty=", "--null", "NULL"]
+    assert ask("produce", topic, *options, input=b"a=>b=>c\nNULL=>v\nk=>NULL\n=>\n").code == 0
+    got = ask("consume", topic, "--json").json_lines()
+    assert [(record["key"], record["value"]) for record in got] == [("a", "b=>c"), (None, "v"), ("k", None), ("", "")]
+    headers = [{"name": "source", "value": "test"}, {"name": "empty", "value": ""}]
+    assert all(record["headers"] == headers for record in got)
+    assert ask("consume", topic, "--key-separator", ":").out == b"a:b=>c\n:v\nk:\n:\n"
+
+
+def test_file_is_read(ask: Run, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic, file = new_topic(), tmp_path / "lines.txt"
+    file.write_bytes(b"".join(b"%d\n" % number for number in range(2000)))
+    assert ask("produce", topic, str(file)).err == f"2000 records sent to {topic}\n"
+    assert ask("consume", topic).out == file.read_bytes()
+
+
+def test_file_has_a_progress_bar_on_a_terminal(bootstrap_servers: str, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic, file = new_topic(), tmp_path / "lines.txt"
+    file.write_bytes(b"one\ntwo\n")
+    terminal, stderr = pty.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "moldau", "produce", topic, str(file), "--bootstrap-server", bootstrap_servers],
+            stderr=stderr,
+            env={**os.environ, "TERM": "xterm"},
+            timeout=60,
+            check=False,
+        )
+        os.close(stderr)
+        shown = os.read(terminal, 100_000).decode()
+    finally:
+        os.close(terminal)
+    assert done.returncode == 0
+    assert "lines.txt" in shown
+    assert "━" in shown
+    assert f"2 records sent to {topic}" in shown
+
+
+def test_all_goes_to_one_partition_when_asked(ask: Run, new_topic: NewTopic) -> None:
+    topic = new_topic(3)
+    assert ask("produce", topic, "--partition", "1", input=b"a\nb\n").code == 0
+    assert ask("consume", topic, "--partition", "1").out == b"a\nb\n"
+    assert ask("consume", topic, "-p", "0", "-p", "2").out == b""
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_acks(ask: Run, new_topic: NewTopic, acks: str) -> None:
+    topic = new_topic()
+    assert ask("produce", topic, "--acks", acks, input=b"x\n").code == 0
+    got = b""
+    # With acks=0 nobody says when the record has arrived.
+    while acks == "0" and not got:
+        got = ask("consume", topic).out
+    assert ask("consume", topic).out == b"x\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "line", "words"),
+    [
+        (["--key-separator", ":"], b"no separator\n", "line 2: there is no ':' in it"),
+        (["--null", "NULL"], b"NULL\n", "line 2: key and value are both null"),
+        (["--json"], b"{\n", "line 2: it is not the JSON that is expected"),
+        (["--json"], b"[]\n", "line 2: it is no JSON object"),
+        (["--json"], b'{"value": 5}\n', "value is not a string"),
+        (["--json"], b'{"value_base64": "&"}\n', "line 2: it is not the JSON that is expected"),
+        (["--json"], b'{"value": "v", "partition": "1"}\n', "line 2: partition is not a whole number"),
+        (["--json"], b'{"value": "v", "headers": [{"value": "x"}]}\n', "line 2: a header is written"),
+        (["--json"], b'{"value": "v", "headers": [{"name": "h", "value": null}]}\n', "header h is null"),
+        (["--partition", "9"], b"x\n", "9"),
+    ],
+)
+def test_line_that_is_no_record_is_named(
+    ask: Run, new_topic: NewTopic, options: list[str], line: bytes, words: str
+) -> None:
+    first = b'{"value": "ok"}\n' if "--json" in options else b"a:b\n"
+    failed = ask("produce", new_topic(), *options, input=first + line)
+    assert failed.code == 1
+    assert failed.err.startswith("moldau: ")
+    assert words in failed.err
+    assert len(failed.err.splitlines()) == 1
+
+
+def test_record_that_the_topic_does_not_take_is_told(ask: Run, new_topic: NewTopic) -> None:
+    topic = new_topic(1, "max.message.bytes=1000")
+    failed = ask("produce", topic, input=b"x" * 5000 + b"\n")
+    assert failed.code == 1
+    assert failed.err.startswith(f"moldau: cannot send to {topic}: ")
+    assert "TOO_LARGE" in failed.err
+
+
+@pytest.mark.parametrize("option", [["--json", "--null", "x"], ["--json", "-k", ":"], ["-k", ""], ["-H", "x"]])
+def test_options_that_make_no_sense_are_usage_errors(run: Run, option: list[str]) -> None:
+    assert run("produce", "t", *option).code == 2
+
+
+def test_consumer_starts_where_it_is_told(ask: Run, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    records = [{"value": str(number), "timestamp": 1_700_000_000_000 + number * 1000} for number in range(10)]
+    assert ask("produce", topic, "--json", input=json_lines(records)).code == 0
+
+    def values(*options: str) -> str:
+        got = ask("consume", topic, *options)
+        assert got.code == 0, got.err
+        return "".join(got.lines)
+
+    assert values("--from-beginning") == "0123456789"
+    assert values("--offset", "7") == "789"
+    assert values("--offset", "10") == ""
+    assert values("--offset", "-2") == "89"
+    assert values("--offset", "-100") == "0123456789"
+    assert values("--timestamp", "1700000004500") == "56789"
+    assert values("--timestamp", "2023-11-14T22:13:28+00:00") == "89"
+    assert values("--timestamp", "2100-01-01") == ""
+    assert values("--max-messages", "3") == "012"
+    assert values("--read-committed") == "0123456789"
+
+
+def test_offset_that_is_not_there_is_told(ask: Run, new_topic: NewTopic) -> None:
+    refused = ask("consume", new_topic(), "--offset", "5")
+    assert refused.code == 1
+    assert refused.err == "moldau: partition 0 has the offsets 0 to 0, and not 5\n"
+
+
+def test_unknown_topic_and_partition_are_told_and_not_made(ask: Run, new_topic: NewTopic) -> None:
+    refused = ask("consume", "no-such-topic")
+    assert refused.code == 1
+    assert refused.err.startswith("moldau: there is no topic no-such-topic; ")
+    assert "no-such-topic" not in ask("topics", "list").text
+    topic = new_topic(2)
+    assert ask("consume", topic, "-p", "5").err == f"moldau: {topic} has no partition 5; it has 0, 1\n"
+
+
+@pytest.mark.parametrize(
+    "options", [["--from-beginning", "--offset", "1"], ["--offset", "1", "--timestamp", "5"], ["--timestamp", "noon"]]
+)
+def test_start_that_makes_no_sense_is_a_usage_error(run: Run, options: list[str]) -> None:
+    assert run("consume", "t", *options).code == 2
+
+
+def test_time_is_milliseconds_or_iso() -> None:
+    assert parse_time("1700000000000") == 1_700_000_000_000
+    assert parse_time("2023-11-14T22:13:20Z") == 1_700_000_000_000
+    assert parse_time("2023-11-14T23:13:20.5+01:00") == 1_700_000_000_500
+
+
+def test_following_goes_on_until_interrupted(bootstrap_servers: str, ask: Run, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    assert ask("produce", topic, input=b"before\n").code == 0
+    command = [sys.executable, "-m", "moldau", "consume", topic, "--follow", "--from-beginning"]
+    with subprocess.Popen(
+        [*command, "--bootstrap-server", bootstrap_servers],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+    ) as follower:
+        assert follower.stdout is not None
+        try:
+            assert follower.stdout.readline() == b"before\n"
+            assert ask("produce", topic, input=b"after\n").code == 0
+            assert follower.stdout.readline() == b"after\n"
+            follower.send_signal(2)
+            out, err = follower.communicate(timeout=30)
+        finally:
+            follower.kill()
+    assert (follower.returncode, out, err.strip()) == (130, b"", b"")
+
+
+def test_following_without_a_start_shows_what_is_new(ask: Run, new_topic: NewTopic, bootstrap_servers: str) -> None:
+    topic = new_topic()
+    assert ask("produce", topic, input=b"old\n").code == 0
+    command = [sys.executable, "-m", "moldau", "consume", topic, "--follow", "--max-messages", "1"]
+    with subprocess.Popen(
+        [*command, "--bootstrap-server", bootstrap_servers], stdout=subprocess.PIPE, env={**os.environ}
+    ) as follower:
+        try:
+            # Nothing tells when the follower stands at the end, so records are sent until it has seen one.
+            while follower.poll() is None:
+                assert ask("produce", topic, input=b"new\n").code == 0
+            assert follower.stdout is not None
+            assert follower.stdout.read() == b"new\n"
+        finally:
+            follower.kill()
+    assert follower.returncode == 0

@@ -1,0 +1,217 @@
+"""From the options of ``moldau serve`` to its configuration; no server is started here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moldau.cli import serve
+from moldau.cli.data_directory import default_data_directory
+from moldau.config.checks import check_broker_config
+from moldau.config.definition import ConfigError
+
+from .conftest import Run
+
+EVERYTHING = [
+    "--listen", "127.0.0.1:0", "--listen=INSIDE://h:1", "--data-dir", "/d", "--durable", "--config", "f",
+    "--set", "a=b", "--set=c=d", "--ephemeral", "--print-config", "--exit-with-stdin",
+]  # fmt: skip
+
+
+def test_options_are_parsed() -> None:
+    assert serve.parse(EVERYTHING) == {
+        "--listen": ["127.0.0.1:0", "INSIDE://h:1"],
+        "--data-dir": ["/d"],
+        "--durable": [],
+        "--config": ["f"],
+        "--set": ["a=b", "c=d"],
+        "--ephemeral": [],
+        "--print-config": [],
+        "--exit-with-stdin": [],
+    }
+    assert serve.parse([]) == {}
+
+
+def test_click_understands_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[serve.Options] = []
+    monkeypatch.setattr(serve, "run", lambda options: taken.append(options) or 0)
+    with pytest.raises(SystemExit):
+        serve.command().main(EVERYTHING, prog_name="serve")
+    assert taken == [serve.parse(EVERYTHING)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--brew"],
+        ["127.0.0.1:9092"],
+        ["--listen"],
+        ["--data-dir", "a", "--data-dir", "b"],
+        ["--durable=yes"],
+        ["--dur"],
+    ],
+)
+def test_what_needs_words_is_left_to_click(arguments: list[str]) -> None:
+    assert serve.parse(arguments) is None
+
+
+def test_every_option_is_tried_above() -> None:
+    parsed = serve.parse(EVERYTHING)
+    assert parsed is not None
+    assert parsed.keys() == {option.name for option in serve.OPTIONS}
+
+
+def test_defaults_are_the_local_machine_and_the_users_data() -> None:
+    config = serve.load_config({}, {"XDG_DATA_HOME": "/data"})
+    check_broker_config(config)
+    assert [str(listener) for listener in config.listeners] == ["PLAINTEXT://127.0.0.1:9092"]
+    assert config.log_dirs == (str(default_data_directory({"XDG_DATA_HOME": "/data"}, sys.platform)),)
+    assert config.origin("log.dirs") == "default data directory"
+
+
+@pytest.mark.parametrize(
+    ("environment", "platform", "directory"),
+    [
+        ({"XDG_DATA_HOME": "/data"}, "linux", Path("/data/moldau")),
+        ({"XDG_DATA_HOME": "relative"}, "linux", Path("/home/franz/.local/share/moldau")),
+        ({}, "linux", Path("/home/franz/.local/share/moldau")),
+        ({"XDG_DATA_HOME": "/data"}, "darwin", Path("/home/franz/Library/Application Support/moldau")),
+    ],
+)
+def test_data_directory_is_where_the_platform_has_it(
+    environment: dict[str, str], platform: str, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/franz")
+    assert default_data_directory(environment, platform) == directory
+
+
+@pytest.mark.parametrize(
+    ("addresses", "listeners"),
+    [
+        (["127.0.0.1:0"], ["PLAINTEXT://127.0.0.1:0"]),
+        (["0.0.0.0:9092", "[::1]:9093"], ["PLAINTEXT://0.0.0.0:9092", "PLAINTEXT_2://[::1]:9093"]),
+        (["INSIDE://h:1"], ["INSIDE://h:1"]),
+        (["9999"], ["PLAINTEXT://127.0.0.1:9999"]),
+        (["localhost"], ["PLAINTEXT://localhost:9092"]),
+        ([":9092"], ["PLAINTEXT://:9092"]),
+    ],
+)
+def test_listen_becomes_listeners(addresses: list[str], listeners: list[str]) -> None:
+    config = serve.load_config({"--listen": addresses}, {})
+    check_broker_config(config)
+    assert [str(listener) for listener in config.listeners] == listeners
+    assert config.origin("listeners") == "--listen"
+
+
+def test_listen_replaces_listeners_and_keeps_the_names_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "listeners=INSIDE://:9092,CONTROLLER://:9093\n"
+        "listener.security.protocol.map=INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
+        "advertised.listeners=INSIDE://kafka:9092\n"
+    )
+    config = serve.load_config({"--config": [str(file)], "--listen": ["INSIDE://127.0.0.1:0"]}, {})
+    check_broker_config(config)
+    assert [str(listener) for listener in config.listeners] == ["INSIDE://127.0.0.1:0"]
+    assert str(config.advertised_listeners["INSIDE"]) == "INSIDE://kafka:9092"
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=1\nfetch.max.bytes=2001\nlog.dirs=/file\nlog.flush.interval.messages=9\n")
+    config = serve.load_config(
+        {
+            "--config": [str(file)],
+            "--set": ["num.partitions=3"],
+            "--data-dir": ["/option"],
+            "--durable": [],
+        },
+        {"KAFKA_NUM_PARTITIONS": "2", "KAFKA_FETCH_MAX_BYTES": "2002", "KAFKA_LOG_DIRS": "/environment"},
+    )
+    assert config.int("num.partitions") == 3
+    assert config.int("fetch.max.bytes") == 2002
+    assert config.log_dirs == ("/option",)
+    assert config.int("log.flush.interval.messages") == 1
+
+
+@pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
+def test_configured_directory_keeps_the_default_away(name: str) -> None:
+    assert serve.load_config({"--set": [f"{name}=/a,/b"]}, {}).log_dirs == ("/a", "/b")
+
+
+def test_relative_data_directory_is_made_absolute() -> None:
+    assert serve.load_config({"--data-dir": ["here"]}, {}).log_dirs == (str(Path.cwd() / "here"),)
+
+
+def test_ephemeral_has_no_directory_and_wants_none() -> None:
+    assert serve.load_config({"--ephemeral": []}, {}).log_dirs == ()
+    with pytest.raises(ConfigError, match="exclude each other"):
+        serve.load_config({"--ephemeral": [], "--data-dir": ["/d"]}, {})
+
+
+def test_wrong_value_refuses_the_start_naming_key_value_range_and_origin(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_LOG_ROLL_MS", "soon")
+    refused = run("serve", "--set", "log.segment.bytes=10")
+    assert refused.code == 1
+    assert refused.err.splitlines() == [
+        "moldau: Invalid value soon for configuration log.roll.ms: Not a number of type LONG "
+        "(from environment variable KAFKA_LOG_ROLL_MS)",
+        "moldau: Invalid value 10 for configuration log.segment.bytes: Value must be at least 1048576 (from --set)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "num.partitions"], "--set takes key=value, not 'num.partitions'"),
+        (["--config", "/nowhere/server.properties"], "cannot read /nowhere/server.properties: No such file"),
+        (["--listen", "h:99999"], "NAME://host:port, the port from 0 to 65535"),
+        (["--listen", "SSL://h:1"], "only PLAINTEXT is supported yet"),
+    ],
+)
+def test_unusable_configuration_is_one_message(run: Run, arguments: list[str], words: str) -> None:
+    refused = run("serve", *arguments)
+    assert refused.code == 1
+    assert refused.err.startswith("moldau: ")
+    assert words in refused.err
+    assert len(refused.err.splitlines()) == 1
+
+
+def test_print_config_tells_values_and_origins(run: Run) -> None:
+    settings = ["--set", "num.partitions=3", "--set", "ssl.key.password=hunter2", "--set", "no.such=1"]
+    printed = run("serve", "--print-config", *settings)
+    assert printed.code == 0
+    assert "# --set\nnum.partitions=3\n" in printed.text
+    assert "\nmessage.max.bytes=1048588\n" in printed.text
+    assert "# broker.rack is not set" in printed.text
+    assert "ssl.key.password=[hidden]" in printed.text
+    assert "hunter2" not in printed.text + printed.err
+    assert "unknown settings, ignored: no.such" in printed.err
+
+
+def test_printed_config_can_be_read_back(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes(run("serve", "--print-config", "--data-dir", "/d", "--set", "log.retention.hours=5").out)
+    again = serve.load_config({"--config": [str(file)]}, {})
+    check_broker_config(again)
+    assert again.topic_defaults() == serve.load_config({"--set": ["log.retention.hours=5"]}, {}).topic_defaults()
+
+
+def test_serving_loads_no_tools() -> None:
+    """What only the tools need would double the time a server takes to start."""
+    program = (
+        "import sys; from moldau.cli import serve; import moldau.cli.main;"
+        "from moldau.config.checks import check_broker_config;"
+        "options = serve.parse(['--listen', '127.0.0.1:0', '--set', 'num.partitions=2']);"
+        "check_broker_config(serve.load_config(options, {}));"
+        "import moldau.server.main;"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    loaded = set(done.stdout.split())
+    assert "moldau" in loaded
+    assert loaded.isdisjoint({"click", "rich", "kafka", "hypothesis", "pytest"})
