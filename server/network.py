@@ -108,7 +108,7 @@ class Network:
             if self._receive_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
             sock.bind(address)
-            sock.listen(self._backlog)
+            sock.listen(self._backlog if self._backlog > 0 else socket.SOMAXCONN)
             sock.setblocking(False)
         except OSError:
             sock.close()

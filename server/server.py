@@ -83,7 +83,7 @@ class Server:
             max_request_bytes=config.int("socket.request.max.bytes"),
             queued_max_request_bytes=config.int("queued.max.request.bytes"),
             max_idle_ms=config.int("connections.max.idle.ms"),
-            backlog=config.int("socket.listen.backlog.size"),
+            backlog=self._chosen("socket.listen.backlog.size"),
             send_buffer_bytes=self._chosen("socket.send.buffer.bytes"),
             receive_buffer_bytes=self._chosen("socket.receive.buffer.bytes"),
         )
@@ -145,7 +145,11 @@ class Server:
             raise StartError(f"Cannot listen on {where}: {error.strerror or error}.") from None
 
     def _chosen(self, name: str) -> int:
-        """A socket's buffer size if it was set; the kernel's own tuning does better than Kafka's default."""
+        """A socket setting that was made, otherwise -1 for the kernel's own.
+
+        Linux tunes buffers better than Kafka's fixed defaults do, and a backlog of 50 drops connections of a busy
+        moment, each of which then waits a second to try again.
+        """
         return self.config.int(name) if self.config.origin(name) != "default" else -1
 
     def _listening_on(self) -> list[Listener]:

@@ -66,9 +66,11 @@ def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest)
                 if partition is None:
                     raise KafkaError(broker.replicas.why_absent(topic.name, wanted.partition_index))
                 partition.check_leader(wanted.current_leader_epoch)
-                result.timestamp, result.offset, result.leader_epoch = _look_up(
+                result.timestamp, result.offset, leader_epoch = _look_up(
                     partition, wanted, request.isolation_level, context.api_version
                 )
+                if context.api_version >= 4:
+                    result.leader_epoch = leader_epoch
             except KafkaError as error:
                 result.error_code = error.code
     return response

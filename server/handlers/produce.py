@@ -173,7 +173,7 @@ class _Produce:
             ]
             if partition is not None:
                 result.log_start_offset = partition.log.log_start_offset
-        if error.code in _LEADER_ERRORS and partition is not None:
+        if error.code in _LEADER_ERRORS and partition is not None and self._context.api_version >= 10:
             result.current_leader = LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=partition.leader_epoch)
             self._failed_leaders.add(partition.leader_id)
         if self._first_error is None:

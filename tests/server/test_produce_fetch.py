@@ -216,3 +216,23 @@ def test_deleting_a_topic_under_a_running_fetch_breaks_nothing(server):
         reader.start()
         reader.join(30)
         assert values(received[0].responses[0].partitions[0]) == payload
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_a_partition_that_moved_is_told_in_every_version_of_produce(server, version):
+    server.create_topic("t")
+    server.call(lambda: setattr(server.broker.replicas.partition_by_key("t", 0), "leader_id", 77))
+    with server.wire() as wire:
+        answer = wire.call(produce_request("t", batch(b"a")), version).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert answer.current_leader.leader_id == (77 if version >= 10 else -1)
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_a_partition_that_moved_is_told_in_every_version_of_fetch(server, version):
+    server.create_topic("t")
+    server.call(lambda: setattr(server.broker.replicas.partition_by_key("t", 0), "leader_id", 77))
+    with server.wire() as wire:
+        answer = wire.call(fetch_request("t"), version).responses[0].partitions[0]
+    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert answer.current_leader.leader_id == (77 if version >= 12 else -1)
