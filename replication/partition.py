@@ -143,7 +143,8 @@ class Partition:
         """
         if self.leader_id != self.local_id or self.offline:
             self.check_leader()
-        if acks == ACKS_ALL and len(self.isr) < self.min_insync_replicas:
+        # More in-sync replicas than there are replicas are not waited for: a topic of one replica takes acks=all.
+        if acks == ACKS_ALL and len(self.isr) < min(self.min_insync_replicas, len(self.replicas)):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {list(self.isr)} of {self.topic}-{self.index} is less than "
