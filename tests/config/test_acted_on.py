@@ -1,0 +1,56 @@
+"""``acted_on`` is what documentation and warnings say about a setting; here it is compared with the code that acts."""
+
+import ast
+from pathlib import Path
+
+from moldau.config import broker, topic
+from moldau.log.config import LogConfig
+
+ROOT = Path(__file__).parents[2]
+
+# What is read by other means than its name as a text in the code below.
+READ_IN_CONFIG = {
+    "advertised.listeners",
+    "authorizer.class.name",
+    "broker.id",
+    "controller.listener.names",
+    "listener.security.protocol.map",
+    "listeners",
+    "log.dir",
+    "log.dirs",
+    "node.id",
+    "process.roles",
+}
+# A part of their meaning is there: keys are demanded of compacted topics. Nothing is compacted or deleted yet.
+STORED_ONLY = {"cleanup.policy", "retention.bytes", "retention.ms"}
+
+
+def names_in_code() -> set[str]:
+    """Every text in the code below the command line that is the name of a setting."""
+    texts = set()
+    for package in ("server", "replication", "metadata", "log"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    texts.add(node.value)
+    return texts
+
+
+def acted_on_topic_settings() -> set[str]:
+    return {setting.name for setting in topic.SETTINGS.values() if setting.acted_on}
+
+
+def test_topic_settings_that_act_are_those_that_are_read() -> None:
+    fields = set(LogConfig.__dataclass_fields__)
+    of_the_log = {name for name in topic.SETTINGS if name.replace(".", "_") in fields} - STORED_ONLY
+    elsewhere = {"min.insync.replicas", "unclean.leader.election.enable"}
+    assert elsewhere <= names_in_code()
+    in_config = {"internal.segment.bytes", "remote.storage.enable"}
+    assert acted_on_topic_settings() == of_the_log | elsewhere | in_config
+
+
+def test_broker_settings_that_act_are_those_that_are_read() -> None:
+    behind_topics = {name for setting in acted_on_topic_settings() for name, _ in topic.SETTINGS[setting].synonyms}
+    read = {name for name in names_in_code() if name in broker.SETTINGS}
+    acting = {setting.name for setting in broker.SETTINGS.values() if setting.acted_on}
+    assert acting == read | behind_topics | READ_IN_CONFIG, "set acted_on in config/broker*.py as the code does"
