@@ -181,6 +181,12 @@ class MetadataDelta(NamedTuple):
     has_new_features: bool = False
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to follow."""
+        topics = self.created_topics or self.deleted_topics or self.partitions
+        return not (topics or self.configs or self.brokers or self.has_new_features)
+
+    @property
     def changed_partitions(self) -> dict[bytes, list[int]]:
         """Partitions to make or to update, by topic id: all that changed and still exist."""
         changed: dict[bytes, list[int]] = {}
@@ -272,7 +278,8 @@ class MetadataUpdate:
     # Topics and partitions
 
     def _name(self, topic_id: bytes) -> str:
-        return self._created.get(topic_id) or self._before.topics_by_id[topic_id].name
+        created = self._created.get(topic_id)
+        return self._before.topics_by_id[topic_id].name if created is None else created
 
     def _exists(self, topic_id: bytes) -> bool:
         return topic_id in self._created or (topic_id in self._before.topics_by_id and topic_id not in self._deleted)

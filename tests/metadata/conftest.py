@@ -57,6 +57,8 @@ class Cluster:
         self._next_uuid += 1
         return uuid_of(50_000 + self._next_uuid)
 
+    node = staticmethod(node)
+
     def join(self, description: NodeDescription) -> None:
         """A broker registers, whether or not it was there before, and is let in."""
         self.commit(register_broker(self.image, description, self.image.offset + 1, self.context))

@@ -1,0 +1,215 @@
+"""AlterConfigs and IncrementalAlterConfigs: each request, exactly these answers and records."""
+
+from typing import Any
+
+import pytest
+
+from moldau.metadata.alter_configs import alter_configs, incremental_alter_configs
+from moldau.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from moldau.metadata.outcome import Versioned
+from moldau.metadata.records import ClearElrRecord, ConfigRecord, FeatureLevelRecord
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages import alter_configs as legacy
+from moldau.protocol.messages import incremental_alter_configs as incremental
+
+Cluster = Any
+Change = tuple[str, int, str | None]
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+THROTTLED = "leader.replication.throttled.replicas"
+
+
+def change(cluster: Cluster, *resources: tuple[int, str, list[Change]], validate_only: bool = False):
+    request = incremental.IncrementalAlterConfigsRequest(
+        resources=[
+            incremental.AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    incremental.AlterableConfig(name=key, config_operation=operation, value=value)
+                    for key, operation, value in changes
+                ],
+            )
+            for kind, name, changes in resources
+        ],
+        validate_only=validate_only,
+    )
+    return incremental_alter_configs(cluster.image, request, cluster.context)
+
+
+def replace(cluster: Cluster, *resources: tuple[int, str, dict[str, str | None]], validate_only: bool = False):
+    request = legacy.AlterConfigsRequest(
+        resources=[
+            legacy.AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[legacy.AlterableConfig(name=key, value=value) for key, value in configs.items()],
+            )
+            for kind, name, configs in resources
+        ],
+        validate_only=validate_only,
+    )
+    return alter_configs(cluster.image, request, cluster.context)
+
+
+def errors(outcome: Any) -> list[str]:
+    return [ErrorCode(response.error_code).name for response in outcome.response.responses]
+
+
+def written(outcome: Any) -> dict[str, str | None]:
+    return {record.name: record.value for record, _ in outcome.records}
+
+
+@pytest.fixture
+def cluster(new_cluster: type[Cluster]) -> Cluster:
+    cluster = new_cluster(1)
+    cluster.create("a", retention_ms="1000", cleanup_policy="compact")
+    return cluster
+
+
+def test_single_keys_are_set_and_deleted(cluster: Cluster) -> None:
+    outcome = change(cluster, (TOPIC_RESOURCE, "a", [("segment.ms", SET, "5000"), ("retention.ms", DELETE, None)]))
+    (response,) = outcome.response.responses
+    assert (response.error_code, response.error_message) == (0, None)
+    assert (response.resource_type, response.resource_name) == (TOPIC_RESOURCE, "a")
+    assert outcome.records == [
+        Versioned(ConfigRecord(resource_type=2, resource_name="a", name="segment.ms", value="5000")),
+        Versioned(ConfigRecord(resource_type=2, resource_name="a", name="retention.ms", value=None)),
+    ]
+    cluster.commit(outcome.records)
+    assert cluster.image.topic_configs("a") == {"cleanup.policy": "compact", "segment.ms": "5000"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "value", "expected"),
+    [
+        (APPEND, "delete", "compact,delete"),
+        (APPEND, "compact", None),
+        (APPEND, "delete,compact", "compact,delete"),
+        (SUBTRACT, "compact", ""),
+        (SUBTRACT, "delete", None),
+    ],
+)
+def test_lists_grow_and_shrink(cluster: Cluster, operation: int, value: str, expected: str | None) -> None:
+    outcome = change(cluster, (TOPIC_RESOURCE, "a", [("cleanup.policy", operation, value)]))
+    assert errors(outcome) == ["NONE"]
+    assert written(outcome) == ({} if expected is None else {"cleanup.policy": expected})
+
+
+def test_a_list_that_is_not_set_grows_from_the_default(cluster: Cluster) -> None:
+    cluster.create("b")
+    outcome = change(cluster, (TOPIC_RESOURCE, "b", [("cleanup.policy", APPEND, "compact")]))
+    assert written(outcome) == {"cleanup.policy": "delete,compact"}
+
+
+def test_what_does_not_change_is_not_written(cluster: Cluster) -> None:
+    unchanged = [("retention.ms", SET, "1000"), ("segment.ms", DELETE, None)]
+    assert change(cluster, (TOPIC_RESOURCE, "a", unchanged)).records == []
+    assert replace(cluster, (TOPIC_RESOURCE, "a", {"retention.ms": "1000", "cleanup.policy": "compact"})).records == []
+
+
+def test_the_whole_configuration_is_replaced(cluster: Cluster) -> None:
+    outcome = replace(cluster, (TOPIC_RESOURCE, "a", {"segment.ms": "5000", "retention.ms": "2000"}))
+    assert errors(outcome) == ["NONE"]
+    cluster.commit(outcome.records)
+    assert cluster.image.topic_configs("a") == {"segment.ms": "5000", "retention.ms": "2000"}
+    cluster.commit(replace(cluster, (TOPIC_RESOURCE, "a", {})).records)
+    assert cluster.image.topic_configs("a") == {}
+
+
+@pytest.mark.parametrize(
+    ("resource", "error"),
+    [
+        ((TOPIC_RESOURCE, "a", [("no.such", SET, "1")]), "INVALID_CONFIG"),
+        ((TOPIC_RESOURCE, "a", [("retention.ms", SET, "soon")]), "INVALID_CONFIG"),
+        ((TOPIC_RESOURCE, "a", [("retention.ms", APPEND, "1")]), "INVALID_CONFIG"),
+        ((TOPIC_RESOURCE, "a", [("no.such", APPEND, "1")]), "INVALID_CONFIG"),
+        ((TOPIC_RESOURCE, "a", [("cleanup.policy", APPEND, "nothing")]), "INVALID_CONFIG"),
+        ((TOPIC_RESOURCE, "a", [("min.compaction.lag.ms", SET, str(2**62)), ("max.compaction.lag.ms", SET, "1")]),
+         "INVALID_CONFIG"),
+        ((TOPIC_RESOURCE, "a", [("retention.ms", SET, None)]), "INVALID_REQUEST"),
+        ((TOPIC_RESOURCE, "a", [("retention.ms", 7, "1")]), "INVALID_REQUEST"),
+        ((TOPIC_RESOURCE, "a", [("retention.ms", SET, "1"), ("retention.ms", DELETE, None)]), "INVALID_REQUEST"),
+        ((TOPIC_RESOURCE, "nothing", [("retention.ms", SET, "1")]), "UNKNOWN_TOPIC_OR_PARTITION"),
+        ((TOPIC_RESOURCE, "", [("retention.ms", SET, "1")]), "INVALID_REQUEST"),
+        ((TOPIC_RESOURCE, "a b", [("retention.ms", SET, "1")]), "INVALID_TOPIC_EXCEPTION"),
+        ((BROKER_RESOURCE, "2", [("log.retention.ms", SET, "1")]), "INVALID_REQUEST"),
+        ((BROKER_RESOURCE, "me", [("log.retention.ms", SET, "1")]), "INVALID_REQUEST"),
+        ((BROKER_RESOURCE, "1", [("log.retention.ms", SET, "soon")]), "INVALID_REQUEST"),
+        ((BROKER_RESOURCE, "1", [("log.dirs", SET, "/x")]), "INVALID_REQUEST"),
+        ((BROKER_RESOURCE, "", [("log.retention.ms", APPEND, "1")]), "INVALID_CONFIG"),
+        ((BROKER_RESOURCE, "", [("no.such", APPEND, "1")]), "INVALID_CONFIG"),
+        ((0, "x", []), "INVALID_REQUEST"),
+        ((32, "group", []), "INVALID_REQUEST"),
+    ],
+)  # fmt: skip
+def test_changes_that_cannot_be(cluster: Cluster, resource: tuple[int, str, list[Change]], error: str) -> None:
+    outcome = change(cluster, resource, (TOPIC_RESOURCE, "a", [("segment.ms", SET, "5000")]))
+    if resource[:2] == (TOPIC_RESOURCE, "a"):
+        outcome = change(cluster, resource)
+        assert outcome.records == []
+        assert errors(outcome) == [error]
+    else:
+        assert errors(outcome) == [error, "NONE"]
+        assert written(outcome) == {"segment.ms": "5000"}
+    assert outcome.response.responses[0].error_message
+
+
+def test_one_bad_key_keeps_all_keys_of_its_resource_from_changing(cluster: Cluster) -> None:
+    outcome = change(cluster, (TOPIC_RESOURCE, "a", [("segment.ms", SET, "5000"), ("no.such", SET, "1")]))
+    assert errors(outcome) == ["INVALID_CONFIG"]
+    assert outcome.records == []
+
+
+def test_a_resource_is_named_once(cluster: Cluster) -> None:
+    for outcome in (
+        change(cluster, (TOPIC_RESOURCE, "a", []), (TOPIC_RESOURCE, "a", [("segment.ms", SET, "5000")])),
+        replace(cluster, (TOPIC_RESOURCE, "a", {}), (TOPIC_RESOURCE, "a", {"segment.ms": "5000"})),
+    ):
+        assert errors(outcome) == ["INVALID_REQUEST", "INVALID_REQUEST"]
+        assert outcome.records == []
+
+
+def test_validate_only_answers_and_writes_nothing(cluster: Cluster) -> None:
+    outcome = change(cluster, (TOPIC_RESOURCE, "a", [("segment.ms", SET, "5000")]), validate_only=True)
+    assert (errors(outcome), outcome.records) == (["NONE"], [])
+    outcome = replace(cluster, (TOPIC_RESOURCE, "a", {"no.such": "1"}), validate_only=True)
+    assert (errors(outcome), outcome.records) == (["INVALID_CONFIG"], [])
+
+
+def test_a_value_does_not_grow_beyond_what_a_record_can_hold(cluster: Cluster) -> None:
+    def replicas(start: int, end: int) -> str:
+        return ",".join(f"{number}:1" for number in range(start, end))
+
+    outcome = change(cluster, (TOPIC_RESOURCE, "a", [(THROTTLED, SET, replicas(10_000, 14_000))]))
+    cluster.commit(outcome.records)
+    outcome = change(cluster, (TOPIC_RESOURCE, "a", [(THROTTLED, APPEND, replicas(20_000, 21_000))]))
+    assert errors(outcome) == ["INVALID_CONFIG"]
+
+
+def test_brokers_are_told_of_values_that_stay_the_same(cluster: Cluster) -> None:
+    for _ in range(2):
+        outcome = change(cluster, (BROKER_RESOURCE, "1", [("log.retention.ms", SET, "5000")]))
+        assert written(outcome) == {"log.retention.ms": "5000"}
+        cluster.commit(outcome.records)
+
+
+def test_topics_inherit_what_is_set_for_brokers(cluster: Cluster) -> None:
+    cluster.commit(change(cluster, (BROKER_RESOURCE, "", [("log.retention.ms", SET, "90000")])).records)
+    configs = {config.name: (config.value, config.config_source) for config in cluster.create("b").configs}
+    assert configs["retention.ms"] == ("90000", 3)
+    cluster.commit(change(cluster, (BROKER_RESOURCE, "1", [("log.retention.ms", SET, "80000")])).records)
+    configs = {config.name: (config.value, config.config_source) for config in cluster.create("c").configs}
+    assert configs["retention.ms"] == ("80000", 2)
+    cluster.commit(replace(cluster, (BROKER_RESOURCE, "", {}), (BROKER_RESOURCE, "1", {})).records)
+    configs = {config.name: (config.value, config.config_source) for config in cluster.create("d").configs}
+    assert configs["retention.ms"] == ("604800000", 5)
+
+
+def test_another_minimum_of_replicas_clears_who_is_eligible(cluster: Cluster) -> None:
+    minimum = ("min.insync.replicas", SET, "1")
+    assert len(change(cluster, (TOPIC_RESOURCE, "a", [minimum])).records) == 1
+    cluster.commit([Versioned(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1))])
+    outcome = change(cluster, (TOPIC_RESOURCE, "a", [minimum]), (BROKER_RESOURCE, "", [minimum]))
+    cleared = [record for record, _ in outcome.records if isinstance(record, ClearElrRecord)]
+    assert [record.topic_name for record in cleared] == ["a", ""]

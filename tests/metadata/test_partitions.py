@@ -1,0 +1,616 @@
+"""Where replicas go, who leads, and how partitions move: in clusters of several brokers."""
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moldau.metadata.brokers import (
+    assign_replicas_to_directories,
+    fence_broker,
+    shut_down_broker,
+    unregister_broker,
+)
+from moldau.metadata.elect_leaders import elect_leaders
+from moldau.metadata.outcome import Versioned
+from moldau.metadata.partition_changes import Election, change_partition, complete_reassignment
+from moldau.metadata.placement import place
+from moldau.metadata.producer_ids import allocate_producer_ids
+from moldau.metadata.reassignments import alter_partition_reassignments, list_partition_reassignments
+from moldau.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from moldau.metadata.registrations import LOST_DIRECTORY, NO_LEADER, BrokerRegistration, PartitionRegistration
+from moldau.metadata.update_features import update_features
+from moldau.protocol.errors import ErrorCode, KafkaError
+from moldau.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from moldau.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from moldau.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    DirectoryData,
+    PartitionData,
+    TopicData,
+)
+from moldau.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from moldau.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+Cluster = Any
+
+
+def broker(broker_id: int, *, rack: str | None = None, fenced: bool = False, **changes: Any) -> BrokerRegistration:
+    return BrokerRegistration(broker_id, 1, bytes(16), {}, {}, rack=rack, fenced=fenced, **changes)
+
+
+# Placement
+
+
+def test_leaders_and_followers_are_spread_evenly() -> None:
+    placed = place([broker(number) for number in range(5)], 20, 3)
+    for position in range(3):
+        counts = [sum(replicas[position] == number for replicas in placed) for number in range(5)]
+        assert counts == [4] * 5
+    assert len(set(placed)) == 20
+
+
+def test_replicas_are_in_different_racks() -> None:
+    brokers = [broker(number, rack="abc"[number % 3]) for number in range(6)]
+    for replicas in place(brokers, 12, 3):
+        assert len({number % 3 for number in replicas}) >= 2
+    assert all(len({n % 3 for n in replicas[:2]}) == 2 for replicas in place(brokers, 6, 2))
+
+
+def test_fenced_brokers_follow_only_where_there_is_no_other() -> None:
+    brokers = [broker(1), broker(2), broker(3, fenced=True)]
+    assert all(3 not in replicas for replicas in place(brokers, 6, 2))
+    assert all(replicas[2] == 3 for replicas in place(brokers, 6, 3))
+
+
+@pytest.mark.parametrize(
+    "brokers",
+    [
+        [],
+        [broker(1, fenced=True)],
+        [broker(1, in_controlled_shutdown=True)],
+        [broker(1, directories=(b"d" * 16,), cordoned_directories=(b"d" * 16,))],
+    ],
+)
+def test_there_must_be_somebody_to_lead(brokers: list[BrokerRegistration]) -> None:
+    with pytest.raises(KafkaError) as refused:
+        place(brokers, 1, 1)
+    assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 30), st.integers(1, 6), st.integers(0, 10), st.integers(1, 3))
+def test_replicas_of_a_partition_are_on_different_brokers(
+    brokers: int, partitions: int, factor: int, start: int, racks: int
+) -> None:
+    there = [broker(number, rack=str(number % racks)) for number in range(brokers)]
+    if factor > brokers:
+        with pytest.raises(KafkaError):
+            place(there, partitions, factor, start)
+        return
+    placed = place(there, partitions, factor, start)
+    assert len(placed) == partitions
+    assert all(len(set(replicas)) == factor for replicas in placed)
+
+
+# One partition's changes
+
+
+ALIVE = {1, 2, 3, 4}
+
+
+def changed(partition: PartitionRegistration, *, alive: set[int] = ALIVE, **wanted: Any) -> PartitionRegistration:
+    versioned = change_partition(partition, b"t" * 16, 0, may_lead=alive.__contains__, metadata_version=30, **wanted)
+    if versioned is None:
+        return partition
+    assert isinstance(versioned.record, PartitionChangeRecord)
+    assert versioned.version == 2
+    return partition.merge(versioned.record)
+
+
+def partition(*replicas: int, **changes: Any) -> PartitionRegistration:
+    fields: dict[str, Any] = {"isr": replicas, "leader": replicas[0], "directories": (b"d" * 16,) * len(replicas)}
+    return PartitionRegistration(replicas, **(fields | changes))
+
+
+def test_nothing_to_change_is_no_record() -> None:
+    assert change_partition(partition(1, 2), b"t" * 16, 0, may_lead=lambda _: True, metadata_version=30) is None
+
+
+def test_the_first_replica_in_sync_takes_over() -> None:
+    after = changed(partition(1, 2, 3, isr=(1, 3)), alive={2, 3}, isr=[3])
+    assert (after.leader, after.isr, after.leader_epoch) == (3, (3,), 1)
+
+
+def test_the_last_in_sync_replica_stays_so_when_it_goes() -> None:
+    after = changed(partition(1, 2, isr=(1,)), alive={2}, isr=[])
+    assert (after.leader, after.isr, after.leader_epoch) == (NO_LEADER, (1,), 1)
+    back = changed(after, alive={1, 2})
+    assert (back.leader, back.leader_epoch) == (1, 2)
+
+
+def test_an_unclean_election_takes_whom_it_gets() -> None:
+    after = changed(partition(1, 2, isr=(1,)), alive={2}, isr=[], election=Election.UNCLEAN)
+    assert (after.leader, after.isr, after.leader_recovery_state) == (2, (2,), 1)
+
+
+def test_the_preferred_leader_takes_over_when_it_is_in_sync() -> None:
+    before = partition(1, 2, leader=2)
+    assert changed(before).leader == 2
+    assert changed(before, election=Election.PREFERRED).leader == 1
+    behind = partition(1, 2, leader=2, isr=(2,))
+    assert changed(behind, election=Election.PREFERRED) == behind
+
+
+def test_a_smaller_in_sync_set_raises_the_leader_epoch_only_up_to_3_5() -> None:
+    def leader_epoch(metadata_version: int) -> int:
+        before = partition(1, 2, 3)
+        versioned = change_partition(
+            before, b"t" * 16, 0, may_lead=lambda _: True, metadata_version=metadata_version, isr=[1, 2]
+        )
+        assert versioned is not None
+        return before.merge(versioned.record).leader_epoch  # type: ignore[arg-type]
+
+    assert (leader_epoch(30), leader_epoch(11)) == (0, 1)
+
+
+def test_eligible_replicas_with_kip_966() -> None:
+    elr: dict[str, Any] = {"elr_enabled": True, "min_in_sync_replicas": 2}
+    one_left = changed(partition(1, 2), alive={1}, isr=[1], **elr)
+    assert (one_left.isr, one_left.elr, one_left.leader) == ((1,), (2,), 1)
+    none_left = changed(one_left, alive=set(), isr=[], **elr)
+    assert (none_left.isr, set(none_left.elr), none_left.leader) == ((), {1, 2}, NO_LEADER)
+    assert none_left.last_known_elr == (1,)
+    back = changed(none_left, alive={2}, **elr)
+    assert (back.leader, back.isr, back.last_known_elr) == (2, (2,), ())
+
+
+def test_the_last_known_leader_leads_again_when_no_set_has_anybody() -> None:
+    before = partition(1, 2, isr=(), leader=NO_LEADER, last_known_elr=(1,))
+    after = changed(before, alive={1}, elr_enabled=True)
+    assert (after.leader, after.isr, after.last_known_elr, after.leader_recovery_state) == (1, (1,), (), 1)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "isr", "removing", "adding", "expected"),
+    [
+        ((1, 2), (1, 2), (), (), None),
+        ((3, 1), (1,), (1,), (3,), None),
+        ((3, 1), (1, 3), (1,), (3,), ((3,), (3,))),
+        ((2, 1), (1,), (1,), (), None),
+        ((2, 1), (1, 2), (1,), (), ((2,), (2,))),
+        ((1, 2, 3), (1, 2), (), (3,), None),
+        ((1, 2, 3), (1, 2, 3), (), (3,), ((1, 2, 3), (1, 2, 3))),
+        # Fewer replicas than before: those that stay have to be in sync.
+        ((5, 2, 3, 1, 4), (1, 5), (1, 4), (5,), None),
+        ((5, 2, 3, 1, 4), (1, 2, 3, 5), (1, 4), (5,), ((5, 2, 3), (2, 3, 5))),
+    ],
+)
+def test_when_a_reassignment_is_complete(replicas: Any, isr: Any, removing: Any, adding: Any, expected: Any) -> None:
+    assert complete_reassignment(replicas, isr, removing, adding) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_no_change_breaks_a_partition(data: st.DataObject) -> None:
+    """Whatever is wanted of whatever partition: the leader is alive and in sync, and who is in sync is a replica."""
+    replicas = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4, unique=True))
+    isr = data.draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True))
+    before = partition(*replicas, isr=tuple(isr), leader=data.draw(st.sampled_from([NO_LEADER, *isr])))
+    alive = data.draw(st.sets(st.integers(1, 4)))
+    target = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4, unique=True))
+    removing = tuple(replica for replica in replicas if replica not in target)
+    adding = tuple(replica for replica in target if replica not in replicas)
+    after = changed(
+        before,
+        alive=alive,
+        election=data.draw(st.sampled_from(list(Election))),
+        isr=data.draw(st.none() | st.just([replica for replica in isr if replica in alive])),
+        replicas=(*target, *removing),
+        removing=removing or None,
+        adding=adding or None,
+        elr_enabled=data.draw(st.booleans()),
+        min_in_sync_replicas=data.draw(st.integers(1, 3)),
+    )
+    assert set(after.isr) <= set(after.replicas)
+    assert len(after.directories) == len(after.replicas)
+    if after.leader != NO_LEADER:
+        assert after.leader in after.isr
+        assert after.leader in alive
+    assert after.leader_epoch >= before.leader_epoch
+    if after.leader != before.leader:
+        assert after.leader_epoch > before.leader_epoch
+    assert not set(after.elr) & set(after.isr)
+
+
+# The life of brokers
+
+
+def test_leadership_moves_when_a_broker_goes_and_not_when_it_comes_back(new_cluster: type[Cluster]) -> None:
+    cluster = new_cluster(1, 2)
+    cluster.create("a", 4, 2)
+    cluster.commit(shut_down_broker(cluster.image, 1, cluster.context))
+    cluster.commit(fence_broker(cluster.image, 1, cluster.context))
+    states = list(cluster.image.topics_by_name["a"].partitions.values())
+    assert {(p.leader, p.isr) for p in states} == {(2, (2,))}
+    assert not cluster.image.brokers[1].is_active
+    cluster.join(cluster.node(1, life=2))
+    assert list(cluster.image.topics_by_name["a"].partitions.values()) == states
+    assert cluster.image.brokers[1].is_active
+
+
+def test_the_only_broker_leads_everything_again_in_a_later_epoch(cluster: Cluster) -> None:
+    cluster.create("a", 2)
+    epochs = [cluster.image.partition("a", 0).leader_epoch]
+    for life in (1, 2):  # it died twice and said nothing
+        cluster.join(cluster.node(1, life=life))
+        found = cluster.image.partition("a", 0)
+        assert (found.leader, found.isr) == (1, (1,))
+        epochs.append(found.leader_epoch)
+    assert epochs == [0, 2, 4]
+
+
+def test_a_broker_epoch_is_the_offset_of_its_registration(cluster: Cluster) -> None:
+    before = cluster.image.offset
+    cluster.join(cluster.node(1, life=1))
+    assert cluster.image.brokers[1].epoch == before + 1
+
+
+def test_a_broker_registers_with_what_the_metadata_version_knows(cluster: Cluster) -> None:
+    cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=14))])
+    cluster.create("a")
+    cluster.join(cluster.node(1, life=1))
+    assert cluster.image.brokers[1].directories == ()
+    assert cluster.image.brokers[1].cordoned_directories is None
+    assert cluster.image.partition("a", 0).leader == 1
+
+
+def test_a_broker_that_is_unregistered_leaves_all_partitions(new_cluster: type[Cluster]) -> None:
+    cluster = new_cluster(1, 2)
+    cluster.create("a", 2, 2)
+    outcome = unregister_broker(cluster.image, UnregisterBrokerRequest(broker_id=2), cluster.context)
+    assert isinstance(outcome.records[-1].record, UnregisterBrokerRecord)
+    cluster.do(outcome)
+    assert set(cluster.image.brokers) == {1}
+    assert {p.isr for p in cluster.image.topics_by_name["a"].partitions.values()} == {(1,)}
+    with pytest.raises(KafkaError) as refused:
+        unregister_broker(cluster.image, UnregisterBrokerRequest(broker_id=2), cluster.context)
+    assert refused.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_a_replica_in_a_lost_directory_does_not_lead(new_cluster: type[Cluster]) -> None:
+    cluster = new_cluster(1, 2)
+    cluster.create("a", 1, 2)
+    leader = cluster.image.partition("a", 0).leader
+    other = 3 - leader
+    response = cluster.do(assigned(cluster, leader, LOST_DIRECTORY, "a", 0))
+    assert response.directories[0].topics[0].partitions[0].error_code == 0
+    assert cluster.image.partition("a", 0).directory(leader) == LOST_DIRECTORY
+    cluster.do(elect(cluster, 0, ("a", [0])))
+    cluster.commit(fence_broker(cluster.image, other, cluster.context))
+    assert cluster.image.partition("a", 0).leader == NO_LEADER
+
+
+def assigned(
+    cluster: Cluster, broker_id: int, directory: bytes, topic: str, *partitions: int, epoch: int | None = None
+):
+    topic_id = cluster.image.topics_by_name[topic].topic_id
+    data = TopicData(topic_id=topic_id, partitions=[PartitionData(partition_index=index) for index in partitions])
+    request = AssignReplicasToDirsRequest(
+        broker_id=broker_id,
+        broker_epoch=cluster.image.brokers[broker_id].epoch if epoch is None else epoch,
+        directories=[DirectoryData(id=directory, topics=[data])],
+    )
+    return assign_replicas_to_directories(cluster.image, request, cluster.context)
+
+
+def test_a_broker_says_where_its_replicas_are(new_cluster: type[Cluster]) -> None:
+    cluster = new_cluster(1, 2)
+    cluster.create("a", 2)
+    index = next(i for i, p in cluster.image.topics_by_name["a"].partitions.items() if p.leader == 1)
+    response = cluster.do(assigned(cluster, 1, b"e" * 16, "a", index, 1 - index, 99))
+    codes = [ErrorCode(p.error_code).name for p in response.directories[0].topics[0].partitions]
+    assert codes == ["NONE", "NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION"]
+    assert cluster.image.partition("a", index).directories == (b"e" * 16,)
+    with pytest.raises(KafkaError) as refused:
+        assigned(cluster, 1, b"e" * 16, "a", 0, epoch=77)
+    assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+# ElectLeaders
+
+
+def elect(cluster: Cluster, kind: int, *wanted: tuple[str, list[int]], everywhere: bool = False):
+    asked = None if everywhere else [TopicPartitions(topic=name, partitions=indexes) for name, indexes in wanted]
+    return elect_leaders(cluster.image, ElectLeadersRequest(election_type=kind, topic_partitions=asked))
+
+
+def results(response: Any) -> dict[tuple[str, int], str]:
+    return {
+        (topic.topic, partition.partition_id): ErrorCode(partition.error_code).name
+        for topic in response.replica_election_results
+        for partition in topic.partition_result
+    }
+
+
+@pytest.fixture
+def unbalanced(new_cluster: type[Cluster]) -> Cluster:
+    """Brokers 1 and 2; topic `a` of two partitions, both led by 2 although 1 is preferred for one."""
+    cluster = new_cluster(1, 2)
+    cluster.create("a", 2, 2)
+    cluster.commit(fence_broker(cluster.image, 1, cluster.context))
+    cluster.join(cluster.node(1, life=1))
+    for index, found in cluster.image.topics_by_name["a"].partitions.items():
+        record = PartitionChangeRecord(
+            topic_id=cluster.image.topics_by_name["a"].topic_id, partition_id=index, isr=list(found.replicas)
+        )
+        cluster.commit([Versioned(record, 2)])
+    return cluster
+
+
+def test_the_preferred_leader_is_elected(unbalanced: Cluster) -> None:
+    partitions = unbalanced.image.topics_by_name["a"].partitions
+    moved = next(index for index, found in partitions.items() if found.replicas[0] == 1)
+    response = unbalanced.do(elect(unbalanced, 0, ("a", [0, 1, 9]), ("nothing", [0])))
+    assert results(response) == {
+        ("a", moved): "NONE",
+        ("a", 1 - moved): "ELECTION_NOT_NEEDED",
+        ("a", 9): "UNKNOWN_TOPIC_OR_PARTITION",
+        ("nothing", 0): "UNKNOWN_TOPIC_OR_PARTITION",
+    }
+    assert unbalanced.image.partition("a", moved).leader == 1
+
+
+def test_an_election_everywhere_tells_only_of_what_had_to_change(unbalanced: Cluster) -> None:
+    unbalanced.create("b", 1, 2)
+    response = unbalanced.do(elect(unbalanced, 0, everywhere=True))
+    assert list(results(response).values()) == ["NONE"]
+    assert {topic.topic for topic in response.replica_election_results} == {"a", "b"}
+    assert results(unbalanced.do(elect(unbalanced, 0, everywhere=True))) == {}
+
+
+def test_a_leader_that_is_not_in_sync_is_not_elected(new_cluster: type[Cluster]) -> None:
+    cluster = new_cluster(1, 2)
+    cluster.create("a", 1, 2)
+    preferred = cluster.image.partition("a", 0).leader
+    cluster.commit(fence_broker(cluster.image, preferred, cluster.context))
+    assert results(elect(cluster, 0, ("a", [0])).response) == {("a", 0): "PREFERRED_LEADER_NOT_AVAILABLE"}
+    assert results(elect(cluster, 1, ("a", [0])).response) == {("a", 0): "ELECTION_NOT_NEEDED"}
+
+
+def test_an_unclean_election_needs_somebody_alive(new_cluster: type[Cluster]) -> None:
+    cluster = new_cluster(1, 2)
+    cluster.create("a", 1, 2)
+    first, second = cluster.image.partition("a", 0).replicas
+    for broker_id in (second, first):
+        cluster.commit(fence_broker(cluster.image, broker_id, cluster.context))
+    assert results(elect(cluster, 1, ("a", [0])).response) == {("a", 0): "ELIGIBLE_LEADERS_NOT_AVAILABLE"}
+    cluster.join(cluster.node(second, life=1))
+    assert cluster.image.partition("a", 0).leader == NO_LEADER
+    assert results(cluster.do(elect(cluster, 1, ("a", [0])))) == {("a", 0): "NONE"}
+    assert cluster.image.partition("a", 0).leader == second
+
+
+def test_there_are_two_kinds_of_elections(cluster: Cluster) -> None:
+    with pytest.raises(KafkaError) as refused:
+        elect(cluster, 2)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+# Reassignments
+
+
+def reassign(cluster: Cluster, *wanted: tuple[int, list[int] | None], topic: str = "a", allow: bool = True):
+    partitions = [ReassignablePartition(partition_index=index, replicas=replicas) for index, replicas in wanted]
+    request = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name=topic, partitions=partitions)], allow_replication_factor_change=allow
+    )
+    return alter_partition_reassignments(cluster.image, request, cluster.context)
+
+
+def codes(outcome: Any) -> list[str]:
+    response = getattr(outcome, "response", outcome)
+    return [ErrorCode(p.error_code).name for topic in response.responses for p in topic.partitions]
+
+
+def test_a_partition_moves_in_steps(new_cluster: type[Cluster]) -> None:
+    cluster = new_cluster(1, 2, 3)
+    cluster.create("a", 1, 1)
+    (old,) = cluster.image.partition("a", 0).replicas
+    new = old % 3 + 1
+    assert codes(cluster.do(reassign(cluster, (0, [new])))) == ["NONE"]
+    moving = cluster.image.partition("a", 0)
+    assert (moving.replicas, moving.adding_replicas, moving.removing_replicas) == ((new, old), (new,), (old,))
+    assert (moving.leader, moving.isr) == (old, (old,))
+    (listed,) = list_partition_reassignments(cluster.image, ListPartitionReassignmentsRequest(topics=None)).topics
+    (ongoing,) = listed.partitions
+    assert (listed.name, ongoing.partition_index, ongoing.replicas) == ("a", 0, [new, old])
+    assert (ongoing.adding_replicas, ongoing.removing_replicas) == ([new], [old])
+    # The new replica has caught up.
+    record = change_partition(
+        moving,
+        cluster.image.topics_by_name["a"].topic_id,
+        0,
+        may_lead=lambda _: True,
+        metadata_version=30,
+        isr=(old, new),
+    )
+    cluster.commit([record])
+    moved = cluster.image.partition("a", 0)
+    assert (moved.replicas, moved.isr, moved.leader, moved.is_reassigning) == ((new,), (new,), new, False)
+    assert moved.leader_epoch == moving.leader_epoch + 1
+    assert not list_partition_reassignments(cluster.image, ListPartitionReassignmentsRequest(topics=None)).topics
+
+
+def test_another_order_of_the_same_replicas_is_done_at_once(new_cluster: type[Cluster]) -> None:
+    cluster = new_cluster(1, 2)
+    cluster.create("a", 1, 2)
+    first, second = cluster.image.partition("a", 0).replicas
+    cluster.do(reassign(cluster, (0, [second, first])))
+    found = cluster.image.partition("a", 0)
+    assert (found.replicas, found.leader, found.is_reassigning) == ((second, first), first, False)
+
+
+def test_a_move_is_cancelled(new_cluster: type[Cluster]) -> None:
+    cluster = new_cluster(1, 2, 3)
+    cluster.create("a", 1, 1)
+    before = cluster.image.partition("a", 0)
+    (old,) = before.replicas
+    cluster.do(reassign(cluster, (0, [old % 3 + 1])))
+    assert codes(cluster.do(reassign(cluster, (0, None)))) == ["NONE"]
+    after = cluster.image.partition("a", 0)
+    assert (after.replicas, after.isr, after.leader, after.is_reassigning) == (before.replicas, (old,), old, False)
+    assert codes(reassign(cluster, (0, None))) == ["NO_REASSIGNMENT_IN_PROGRESS"]
+
+
+def test_moves_that_cannot_be(new_cluster: type[Cluster]) -> None:
+    cluster = new_cluster(1, 2)
+    cluster.create("a", 1, 1)
+    outcome = reassign(cluster, (0, [7]), (0, []), (0, [1, 1]), (5, [1]))
+    assert codes(outcome) == [*["INVALID_REPLICA_ASSIGNMENT"] * 3, "UNKNOWN_TOPIC_OR_PARTITION"]
+    assert outcome.records == []
+    assert codes(reassign(cluster, (0, [1]), topic="nothing")) == ["UNKNOWN_TOPIC_OR_PARTITION"]
+    assert codes(reassign(cluster, (0, [1, 2]), allow=False)) == ["INVALID_REPLICATION_FACTOR"]
+    assert codes(reassign(cluster, (0, [1, 2]), allow=True)) == ["NONE"]
+
+
+def test_what_does_not_move_is_not_listed(cluster: Cluster) -> None:
+    cluster.create("a", 2)
+    for topics in (
+        None,
+        [],
+        [ListPartitionReassignmentsTopics(name="a", partition_indexes=[0, 1, 9])],
+        [ListPartitionReassignmentsTopics(name="nothing", partition_indexes=[0])],
+    ):
+        response = list_partition_reassignments(cluster.image, ListPartitionReassignmentsRequest(topics=topics))
+        assert (response.error_code, response.error_message, response.topics) == (0, None, [])
+
+
+# UpdateFeatures
+
+
+def update(cluster: Cluster, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False):
+    keys = [FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in updates]
+    request = UpdateFeaturesRequest(feature_updates=keys, validate_only=validate_only)
+    return update_features(cluster.image, request, version, cluster.context)
+
+
+@pytest.mark.parametrize(
+    ("feature", "level", "kind"),
+    [
+        ("metadata.version", 31, 1),
+        ("metadata.version", 29, 1),
+        ("metadata.version", 29, 2),
+        ("metadata.version", 29, 3),
+        ("metadata.version", 6, 3),
+        ("metadata.version", -1, 1),
+        ("metadata.version", 30, 0),
+        ("kraft.version", 0, 2),
+        ("kraft.version", 2, 1),
+        ("group.version", 1, 1),
+        ("no.such.feature", 1, 1),
+    ],
+)
+def test_levels_that_cannot_be(cluster: Cluster, feature: str, level: int, kind: int) -> None:
+    outcome = update(cluster, (feature, level, kind))
+    assert outcome.response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert feature in outcome.response.error_message
+    assert outcome.records == []
+
+
+def test_a_level_goes_up_and_down_where_nothing_is_lost(cluster: Cluster) -> None:
+    cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=27))])
+    cluster.do(update(cluster, ("metadata.version", 29, 1)))
+    assert cluster.image.metadata_version == 29
+    cluster.do(update(cluster, ("metadata.version", 24, 2)))
+    assert cluster.image.metadata_version == 24
+    assert update(cluster, ("metadata.version", 22, 2)).response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_all_features_change_or_none(cluster: Cluster) -> None:
+    cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=27))])
+    outcome = update(cluster, ("metadata.version", 29, 1), ("no.such.feature", 1, 1))
+    assert (outcome.response.error_code, outcome.records) == (ErrorCode.INVALID_UPDATE_VERSION, [])
+
+
+def test_each_version_of_update_features_has_its_form(cluster: Cluster) -> None:
+    assert update(cluster, ("metadata.version", 30, 1), version=2).response.results == []
+    assert [r.feature for r in update(cluster, ("metadata.version", 30, 1), version=1).response.results] == [
+        "metadata.version"
+    ]
+    cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=29))])
+    keys = [FeatureUpdateKey(feature="metadata.version", max_version_level=28, allow_downgrade=True)]
+    outcome = update_features(cluster.image, UpdateFeaturesRequest(feature_updates=keys), 0, cluster.context)
+    assert (outcome.response.error_code, len(outcome.records)) == (0, 1)
+
+
+def test_validate_only_changes_no_feature(cluster: Cluster) -> None:
+    cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=29))])
+    outcome = update(cluster, ("metadata.version", 30, 1), validate_only=True)
+    assert (outcome.response.error_code, outcome.records) == (0, [])
+
+
+def test_every_broker_has_to_support_a_level(new_cluster: type[Cluster]) -> None:
+    cluster = new_cluster(1)
+    cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=27))])
+    cluster.commit([Versioned(RegisterBrokerRecord(broker_id=2, broker_epoch=99), 3)])
+    outcome = update(cluster, ("metadata.version", 29, 1))
+    assert outcome.response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "Broker 2" in outcome.response.error_message
+
+
+# AllocateProducerIds
+
+
+def test_producer_ids_come_in_blocks_that_nobody_had(cluster: Cluster) -> None:
+    epoch = cluster.image.brokers[1].epoch
+    blocks = []
+    for _ in range(3):
+        outcome = allocate_producer_ids(cluster.image, AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch))
+        response = cluster.do(outcome)
+        blocks.append(range(response.producer_id_start, response.producer_id_start + response.producer_id_len))
+    assert list(itertools.chain(*blocks)) == list(range(3000))
+    assert outcome.records == [Versioned(ProducerIdsRecord(broker_id=1, broker_epoch=epoch, next_producer_id=3000))]
+
+
+def test_an_earlier_life_of_a_broker_gets_no_producer_ids(cluster: Cluster) -> None:
+    for request in (
+        AllocateProducerIdsRequest(broker_id=1, broker_epoch=cluster.image.brokers[1].epoch - 1),
+        AllocateProducerIdsRequest(broker_id=2, broker_epoch=0),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            allocate_producer_ids(cluster.image, request)
+        assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_producer_ids_run_out_one_day(cluster: Cluster) -> None:
+    cluster.commit([Versioned(ProducerIdsRecord(next_producer_id=2**63 - 1))])
+    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=cluster.image.brokers[1].epoch)
+    with pytest.raises(KafkaError):
+        allocate_producer_ids(cluster.image, request)
+
+
+def test_a_broker_in_a_change_of_its_registration_is_let_in_once(cluster: Cluster) -> None:
+    """The first record after a registration says that no directory is cordoned, as Apache Kafka's brokers do."""
+    epoch = cluster.image.brokers[1].epoch
+    assert cluster.image.brokers[1].cordoned_directories == ()
+    cluster.commit([Versioned(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=epoch, fenced=1))])
+    assert cluster.image.brokers[1].fenced
