@@ -93,8 +93,9 @@ def _batch_in_words(fact: "Fact") -> str:
         f"leader epoch {fact['leader_epoch']}",
     ]
     if fact["producer_id"] is not None:
-        sequences = f"{fact['base_sequence']}-{fact['last_sequence']}"
-        words.append(f"producer {fact['producer_id']} epoch {fact['producer_epoch']} sequences {sequences}")
+        words.append(f"producer {fact['producer_id']} epoch {fact['producer_epoch']}")
+        if fact["base_sequence"] >= 0:
+            words.append(f"sequences {fact['base_sequence']}-{fact['last_sequence']}")
     words += [name for name in ("transactional", "control") if fact[name]]
     return "  ".join(words)
 

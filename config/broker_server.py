@@ -80,8 +80,7 @@ SECTIONS: Final = (
         ),
         Setting(
             "num.io.threads", INT, 8, at_least(1), HIGH,
-            "Request threads. Moldau answers on one event loop; see `moldau serve --help` for brokers on several "
-            "cores.",
+            "Request threads. Moldau answers on one event loop.",
             update=CLUSTER_WIDE,
         ),
         Setting(

@@ -1,0 +1,39 @@
+"""``docs/command_line.md`` names every command and every option there is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from moldau.cli import group
+
+PAGE = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text(encoding="utf-8")
+
+
+def commands() -> Iterator[tuple[str, str, click.Command]]:
+    """Section of the page, name, command; of all commands that are not groups."""
+    context = click.Context(group.moldau)
+    for name in group.moldau.list_commands(context):
+        command = group.moldau.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            for sub_name, sub_command in command.commands.items():
+                yield name, sub_name, sub_command
+        else:
+            yield name, name, command
+
+
+def section(name: str) -> str:
+    return next(part for part in PAGE.split("\n## ") if part.startswith(f"`moldau {name}"))
+
+
+@pytest.mark.parametrize(("name", "sub_name", "command"), list(commands()), ids=lambda value: str(value)[:20])
+def test_options_are_documented(name: str, sub_name: str, command: click.Command) -> None:
+    text = section(name)
+    assert sub_name in text
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and not parameter.hidden and parameter.name != "bootstrap_server":
+            for option in parameter.opts:
+                assert f"`{option}" in text, option
+    assert "--bootstrap-server" in PAGE
