@@ -16,6 +16,7 @@ module knows is only that; it does not know what a frame says.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -330,6 +331,13 @@ class Connection:
         if self.closing and not self._in_flight:
             self.close(None)
 
+    def _send_last_answers(self) -> None:
+        """The requests before the one that closes the connection were good: answer them, as far as the window goes."""
+        out = self._out
+        with contextlib.suppress(OSError):
+            while out and (self._send_file() if isinstance(out[0], FileRange) else self._send_buffers()):
+                pass
+
     def _on_writable(self) -> None:
         self._last_active = self._host.loop.time()
         self._flush()
@@ -436,6 +444,8 @@ class Connection:
         if self.closed:
             return
         self.closed = True
+        if self._in_event and not self._writing:
+            self._send_last_answers()
         if reason is not None:
             logger.log(level, "Closing the connection from %s (%s): %s", self.peer, self.listener_name, reason)
         self._pause()

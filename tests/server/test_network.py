@@ -230,11 +230,12 @@ def test_an_absurd_length_closes_the_connection(fixture, length, caplog):
     assert "127.0.0.1" in caplog.text
 
 
-def test_the_dispatcher_may_close(fixture):
+def test_the_dispatcher_may_close_and_answers_before_it_go_out(fixture):
     with fixture.connect() as sock:
-        sock.sendall(frame(b"close") + frame(b"not seen"))
+        sock.sendall(frame(b"good") + frame(b"close") + frame(b"not seen"))
+        assert receive(sock) == b"good"
         assert is_closed(sock)
-    assert fixture.dispatcher.frames == [b"close"]
+    assert fixture.dispatcher.frames == [b"good", b"close"]
 
 
 def test_a_peer_that_does_not_read_is_not_read_from(fixture):

@@ -136,6 +136,9 @@ def test_other_acks_are_refused(server, acks):
 def test_acks_all_needs_the_in_sync_replicas(server):
     server.create_topic("t", min_insync_replicas=2)
     with server.wire() as wire:
+        # There is one replica, so that more cannot be asked for.
+        assert produce(wire, "t", batch(b"a"), acks=-1).error_code == 0
+        server.call(lambda: setattr(server.broker.replicas.partition_by_key("t", 0), "replicas", (1, 2, 3)))
         assert produce(wire, "t", batch(b"a"), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert produce(wire, "t", batch(b"a"), acks=1).error_code == 0
 
