@@ -100,15 +100,13 @@ def format_directory(
 ) -> None:
     """Make the files by which a new cluster starts, as `kafka-storage format --standalone` does.
 
-    Does nothing where there is a log already; a formatting that was cut off is done again.
+    Does nothing where there is a log or a snapshot; a formatting that was cut off is done again.
     """
     directory = join(data_directory, DIRECTORY)
-    if file_system.exists(directory) and file_system.exists(join(directory, _FIRST_SNAPSHOT.file_name)):
-        return
-    if file_system.exists(directory) and any(
-        name.endswith(".log") for name in file_system.list_directory(directory)[0]
-    ):
-        return
+    if file_system.exists(directory):
+        names = file_system.list_directory(directory)[0]
+        if any(name.endswith((".log", ".checkpoint")) for name in names):
+            return
     file_system.make_directory(directory)
     if not file_system.exists(join(data_directory, BOOTSTRAP_FILE)):
         bootstrap = encode_snapshot(
@@ -192,7 +190,7 @@ class MetadataLog:
             return []
         return list(decode_snapshot(self._file_system.read_file(path), name=path).records)
 
-    def replay(self) -> Iterator[MetadataBatch]:
+    def replay(self, now_ms: int) -> Iterator[MetadataBatch]:
         """Everything that is in the latest snapshot and in the log after it, in order.
 
         A snapshot comes as one batch that ends at the offset for which it stands. Raises MetadataLogError as `open`.
@@ -203,10 +201,8 @@ class MetadataLog:
             yield self._read_snapshot(snapshot)
             start = snapshot.end_offset
             if start > self._log.log_end_offset:
-                raise MetadataLogError(
-                    f"{self._directory}: the log ends at {self._log.log_end_offset}, before the snapshot "
-                    f"{snapshot.file_name}"
-                )
+                # A crash came between the end of the old segments and the first append to a new one.
+                self._log.truncate_fully_and_start_at(start, now_ms)
         elif start > 0:
             raise MetadataLogError(f"{self._directory}: the log begins at {start}, and there is no snapshot before it")
         self._snapshot = snapshot

@@ -278,7 +278,7 @@ class Metadata:
         transactions = TransactionFilter()
         offset = epoch = timestamp_ms = -1
         count = 0
-        for batch in self._log.replay():
+        for batch in self._log.replay(now_ms):
             for record in transactions.feed(batch.records):
                 update.replay(record)
                 count += 1

@@ -1,0 +1,771 @@
+"""The metadata of one node on a directory: formatting, changes, restarts, crashes, failing disks, others' logs."""
+
+import contextlib
+import errno
+import random
+from typing import Any
+
+import pytest
+
+from moldau.config.broker_config import BrokerConfig
+from moldau.log.files import RealFileSystem
+from moldau.log.memory_files import MemoryFileSystem, SimulatedCrash
+from moldau.metadata import quorum
+from moldau.metadata.batches import control_batch, metadata_batches, read_batches
+from moldau.metadata.checkpoint import SnapshotId, decode_snapshot, encode_snapshot, parse_file_name
+from moldau.metadata.image import MetadataDelta, MetadataImage
+from moldau.metadata.outcome import Versioned
+from moldau.metadata.quorum import Metadata, MetadataLogError
+from moldau.metadata.quorum_state import QuorumState, QuorumStateError, decode_quorum_state
+from moldau.metadata.records import (
+    BeginTransactionRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+)
+from moldau.metadata.registrations import NO_LEADER, Endpoint
+from moldau.protocol.errors import ErrorCode, KafkaError
+from moldau.protocol.messages import incremental_alter_configs as incremental
+from moldau.protocol.messages.control_records import (
+    Endpoint as VoterEndpoint,
+)
+from moldau.protocol.messages.control_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    ResponseVoter,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from moldau.protocol.records import Record, build_batch
+
+DIRECTORY = "/data"
+LOG = f"{DIRECTORY}/__cluster_metadata-0"
+SEGMENT = f"{LOG}/{0:020d}.log"
+DIRECTORY_ID = b"d" * 16
+NOW = 1_700_000_000_000
+
+
+def start(file_system: Any, *, now_ms: int = NOW, directory: str = DIRECTORY, **changes: Any) -> Metadata:
+    arguments: dict[str, Any] = {
+        "node_id": 1,
+        "cluster_id": "cluster",
+        "directory_ids": [DIRECTORY_ID],
+        "listeners": [Endpoint("PLAINTEXT", "localhost", 9092)],
+        "now_ms": now_ms,
+    }
+    return Metadata.open(file_system, directory, BrokerConfig({}), **(arguments | changes))
+
+
+def create(metadata: Metadata, *names: str, partitions: int = 1) -> list[int]:
+    topics = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names]
+    response = metadata.create_topics(CreateTopicsRequest(topics=topics), now_ms=NOW)
+    return [topic.error_code for topic in response.topics]
+
+
+def batches(file_system: Any, path: str = SEGMENT) -> list[Any]:
+    return list(read_batches(file_system.read_file(path), what=path))
+
+
+def kinds(batch: Any) -> list[str]:
+    return [type(record).__name__ for record in (*batch.control, *batch.records)]
+
+
+@pytest.fixture
+def disk() -> MemoryFileSystem:
+    return MemoryFileSystem()
+
+
+@pytest.fixture
+def metadata(disk: MemoryFileSystem) -> Metadata:
+    return start(disk)
+
+
+# Formatting and the first start
+
+
+def test_a_new_directory_is_formatted_as_a_standalone_voter(disk: MemoryFileSystem) -> None:
+    start(disk).abandon()
+    bootstrap = decode_snapshot(disk.read_file(f"{DIRECTORY}/bootstrap.checkpoint"), name="bootstrap")
+    assert bootstrap.records == [FeatureLevelRecord(name="metadata.version", feature_level=30)]
+    assert (bootstrap.kraft_version, bootstrap.voters, bootstrap.last_contained_timestamp_ms) == (0, None, 0)
+    first = decode_snapshot(disk.read_file(f"{LOG}/{0:020d}-{0:010d}.checkpoint"), name="first")
+    assert first.records == []
+    assert first.kraft_version == 1
+    assert first.voters is not None
+    (voter,) = first.voters.voters
+    assert (voter.voter_id, voter.voter_directory_id) == (1, DIRECTORY_ID)
+    assert voter.endpoints == [VoterEndpoint(name="CONTROLLER", host="localhost", port=9093)]
+    assert disk.read_file(f"{LOG}/partition.metadata") == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+    assert disk.read_file(f"{LOG}/quorum-state") == (
+        b'{"leaderId":1,"leaderEpoch":1,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+    )
+
+
+def test_the_first_start_writes_what_apache_kafka_writes(disk: MemoryFileSystem) -> None:
+    start(disk).abandon()
+    assert [kinds(batch) for batch in batches(disk)] == [
+        ["LeaderChangeMessage", "KRaftVersionRecord", "VotersRecord"],
+        ["BeginTransactionRecord", "FeatureLevelRecord", "EndTransactionRecord"],
+        ["RegisterControllerRecord"],
+        ["RegisterBrokerRecord"],
+        ["BrokerRegistrationChangeRecord", "BrokerRegistrationChangeRecord"],
+    ]
+    assert {(batch.epoch, batch.timestamp_ms) for batch in batches(disk)} == {(1, NOW)}
+
+
+def test_a_started_node_is_a_broker_that_can_be_used(metadata: Metadata) -> None:
+    broker = metadata.image.brokers[1]
+    assert broker.is_active
+    assert broker.listeners == {"PLAINTEXT": Endpoint("PLAINTEXT", "localhost", 9092)}
+    assert broker.directories == (DIRECTORY_ID,)
+    assert metadata.broker_epoch == broker.epoch == 7
+    assert metadata.image.features == metadata.finalized_features == {"metadata.version": 30, "kraft.version": 1}
+    assert (metadata.node_id, metadata.controller_id, metadata.cluster_id) == (1, 1, "cluster")
+    assert metadata.supported_features["metadata.version"] == (7, 30)
+    assert create(metadata, "a", partitions=3) == [0]
+    assert metadata.image.partition("a", 2).directories == (DIRECTORY_ID,)
+
+
+def test_with_several_directories_the_broker_chooses(disk: MemoryFileSystem) -> None:
+    metadata = start(disk, directory_ids=[DIRECTORY_ID, b"e" * 16])
+    create(metadata, "a")
+    assert metadata.image.partition("a", 0).directories == (bytes(15) + b"\1",)
+    assert metadata.image.partition("a", 0).leader == 1
+
+
+@pytest.mark.parametrize("operations", range(1, 26))
+def test_a_start_that_dies_is_made_good_by_the_next(disk: MemoryFileSystem, operations: int) -> None:
+    disk.operations_left = operations
+    with pytest.raises(SimulatedCrash):
+        start(disk)
+    for survivor in (disk.crash(), disk.crash(random.Random(operations))):
+        metadata = start(survivor)
+        assert metadata.image.brokers[1].is_active
+        assert metadata.image.metadata_version == 30
+        assert create(metadata, "a") == [0]
+
+
+# Changes
+
+
+def test_a_change_is_one_batch_on_the_device_before_anybody_hears_of_it(disk: MemoryFileSystem) -> None:
+    metadata = start(disk)
+    heard: list[tuple[MetadataDelta, MetadataImage]] = []
+
+    def listener(delta: MetadataDelta, image: MetadataImage) -> None:
+        survivors = disk.crash(random.Random(1))
+        assert batches(survivors)[-1].next_offset - 1 == image.offset
+        heard.append((delta, image))
+
+    metadata.subscribe(listener)
+    before = metadata.image
+    create(metadata, "a", "b", partitions=2)
+    ((delta, image),) = heard
+    assert (delta.before, delta.after, image) == (before, metadata.image, metadata.image)
+    assert {topic.name for topic in delta.created_topics} == {"a", "b"}
+    assert len(batches(disk)[-1].records) == 6
+    assert metadata.image.offset == batches(disk)[-1].next_offset - 1
+
+
+def test_a_request_that_changes_nothing_touches_no_file(disk: MemoryFileSystem) -> None:
+    metadata = start(disk)
+    create(metadata, "a")
+    heard: list[Any] = []
+    metadata.subscribe(lambda delta, image: heard.append(delta))
+    disk.operations_left = 0
+    assert create(metadata, "a") == [ErrorCode.TOPIC_ALREADY_EXISTS]
+    request = CreateTopicsRequest(
+        topics=[CreatableTopic(name="b", num_partitions=1, replication_factor=1)], validate_only=True
+    )
+    assert metadata.create_topics(request, now_ms=NOW).topics[0].error_code == 0
+    assert heard == []
+
+
+def test_a_listener_that_fails_does_not_keep_the_others_from_hearing(
+    metadata: Metadata, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(delta: MetadataDelta, image: MetadataImage) -> None:
+        raise ValueError("cannot follow")
+
+    heard: list[Any] = []
+    metadata.subscribe(failing)
+    metadata.subscribe(lambda delta, image: heard.append(delta))
+    assert create(metadata, "a") == [0]
+    assert len(heard) == 1
+    assert "cannot follow" in caplog.text
+
+
+def test_a_change_of_more_records_than_a_batch_may_have_is_several_batches(disk: MemoryFileSystem) -> None:
+    metadata = start(disk)
+    create(metadata, "a", partitions=6_000)
+    create(metadata, "b", partitions=6_000)
+    metadata.abandon()
+    disk = disk.crash()
+    count = len(batches(disk))
+    again = start(disk)
+    # Shutting out: 12,000 partitions and the registration; letting in: two changes of it, and 12,000 partitions.
+    assert [len(batch.records) for batch in batches(disk)[count + 2 :]] == [10_000, 2_001, 10_000, 2_002]
+    assert {p.leader_epoch for p in again.image.topics_by_name["a"].partitions.values()} == {2}
+
+
+def test_topics_that_somebody_asked_for_are_made(metadata: Metadata) -> None:
+    create(metadata, "there", "a.b")
+    asked = ["there", "new", "no/name", "a_b", "new"]
+    errors = metadata.auto_create_topics(asked, create=False, now_ms=NOW)
+    assert errors == {
+        "no/name": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "a_b": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    errors = metadata.auto_create_topics(asked, create=True, now_ms=NOW)
+    assert errors == {"no/name": ErrorCode.INVALID_TOPIC_EXCEPTION, "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION}
+    assert metadata.image.partition("new", 0).leader == 1
+    assert metadata.auto_create_topics(["__consumer_offsets"], create=True, now_ms=NOW) == {}
+    assert metadata.image.topic_configs("__consumer_offsets")["cleanup.policy"] == "compact"
+
+
+def test_producer_ids_are_never_given_twice_over_restarts(disk: MemoryFileSystem) -> None:
+    metadata = start(disk)
+    blocks = [metadata.allocate_producer_ids(now_ms=NOW) for _ in range(2)]
+    metadata = start(disk.crash())
+    blocks.append(metadata.allocate_producer_ids(now_ms=NOW))
+    assert blocks == [range(1000), range(1000, 2000), range(2000, 3000)]
+
+
+def test_this_broker_registers_again_when_it_is_unregistered(metadata: Metadata) -> None:
+    create(metadata, "a")
+    epoch = metadata.broker_epoch
+    response = metadata.unregister_broker(UnregisterBrokerRequest(broker_id=1), now_ms=NOW)
+    assert response.error_code == 0
+    assert metadata.broker_epoch > epoch
+    assert metadata.image.brokers[1].is_active
+    assert metadata.image.partition("a", 0).leader == 1
+    with pytest.raises(KafkaError) as refused:
+        metadata.unregister_broker(UnregisterBrokerRequest(broker_id=2), now_ms=NOW)
+    assert refused.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_features_are_updated_in_the_log(disk: MemoryFileSystem) -> None:
+    metadata = start(disk)
+    keys = [FeatureUpdateKey(feature="metadata.version", max_version_level=30)]
+    metadata.update_features(UpdateFeaturesRequest(feature_updates=keys), version=2, now_ms=NOW)
+    assert kinds(batches(disk)[-1]) == ["FeatureLevelRecord"]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_quorum_describes_itself(metadata: Metadata, version: int) -> None:
+    from moldau.protocol.codec import decode, encode
+
+    asked = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+    response = metadata.describe_quorum(DescribeQuorumRequest(topics=asked), version=version, now_ms=NOW + 5)
+    response = decode(type(response), encode(response, version), version)
+    (partition,) = response.topics[0].partitions
+    assert (partition.leader_id, partition.leader_epoch, partition.error_code) == (1, 1, 0)
+    assert partition.high_watermark == metadata.image.offset + 1
+    (voter,) = partition.current_voters
+    assert (voter.replica_id, voter.log_end_offset) == (1, metadata.image.offset + 1)
+    assert voter.last_caught_up_timestamp == (NOW + 5 if version >= 1 else -1)
+    assert voter.replica_directory_id == (DIRECTORY_ID if version >= 2 else bytes(16))
+    assert [node.node_id for node in response.nodes] == ([1] if version >= 2 else [])
+
+
+def test_no_other_partition_has_a_quorum(metadata: Metadata) -> None:
+    for name, index in (("a", 0), ("__cluster_metadata", 1)):
+        asked = [TopicData(topic_name=name, partitions=[PartitionData(partition_index=index)])]
+        response = metadata.describe_quorum(DescribeQuorumRequest(topics=asked), version=2, now_ms=NOW)
+        assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# Starting again
+
+
+def test_everything_is_there_after_a_restart(disk: MemoryFileSystem) -> None:
+    metadata = start(disk)
+    create(metadata, "a", "b", partitions=2)
+    change = incremental.AlterableConfig(name="retention.ms", config_operation=0, value="5000")
+    resource = incremental.AlterConfigsResource(resource_type=2, resource_name="a", configs=[change])
+    metadata.incremental_alter_configs(incremental.IncrementalAlterConfigsRequest(resources=[resource]), now_ms=NOW)
+    metadata.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name="b")]), now_ms=NOW)
+    before = metadata.image
+    metadata.close(NOW)
+    assert disk.open_files == 0
+    again = start(disk)
+    assert again.repairs == []
+    assert set(again.image.topics_by_name) == {"a"}
+    assert again.image.topics_by_name["a"].topic_id == before.topics_by_name["a"].topic_id
+    assert again.image.topic_configs("a") == {"retention.ms": "5000"}
+    assert again.image.offset > before.offset
+
+
+def test_every_start_begins_an_epoch_of_the_quorum(disk: MemoryFileSystem) -> None:
+    for epoch in (1, 2, 3):
+        metadata = start(disk)
+        state = decode_quorum_state(disk.read_file(f"{LOG}/quorum-state"))
+        assert (state.leader_id, state.leader_epoch) == (1, epoch)
+        assert metadata.image.epoch == epoch
+        metadata.close(NOW)
+    changes = [batch for batch in batches(disk) if batch.control]
+    assert [batch.epoch for batch in changes] == [1, 2, 3]
+    assert [kinds(batch) for batch in changes[1:]] == [["LeaderChangeMessage"]] * 2
+
+
+def test_an_epoch_that_only_quorum_state_has_seen_is_not_used_again(disk: MemoryFileSystem) -> None:
+    start(disk).close(NOW)
+    state = QuorumState(leader_id=1, leader_epoch=41).encode(1)
+    disk.replace_file(f"{LOG}/quorum-state", state, sync=True)
+    assert start(disk).image.epoch == 42
+
+
+def test_a_clean_stop_leaves_the_broker_fenced_and_nobody_leading(disk: MemoryFileSystem) -> None:
+    metadata = start(disk)
+    create(metadata, "a", partitions=2)
+    metadata.close(NOW)
+    assert [kinds(batch) for batch in batches(disk)[-2:]] == [
+        ["BrokerRegistrationChangeRecord", "PartitionChangeRecord", "PartitionChangeRecord"],
+        ["BrokerRegistrationChangeRecord"],
+    ]
+    (controlled, leaderless, _), (fenced,) = (batch.records for batch in batches(disk)[-2:])
+    assert controlled.in_controlled_shutdown == 1
+    assert (leaderless.leader, leaderless.isr) == (NO_LEADER, None)
+    assert fenced.fenced == 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_a_broker_led_it_leads_again_in_a_later_epoch(disk: MemoryFileSystem, clean: bool) -> None:
+    metadata = start(disk)
+    create(metadata, "a", "b", partitions=3)
+    before = {(topic, p): r for topic in "ab" for p, r in metadata.image.topics_by_name[topic].partitions.items()}
+    if clean:
+        metadata.close(NOW)
+    else:
+        disk = disk.crash()
+    again = start(disk)
+    for (topic, index), registration in before.items():
+        after = again.image.partition(topic, index)
+        assert (after.leader, after.isr) == (1, (1,))
+        assert after.leader_epoch > registration.leader_epoch
+        assert after.partition_epoch > registration.partition_epoch
+
+
+def test_a_new_address_of_the_controller_is_written_down(disk: MemoryFileSystem) -> None:
+    start(disk).close(NOW)
+    moved = Endpoint("CONTROLLER", "elsewhere", 19093)
+    start(disk, controller_endpoint=moved).close(NOW)
+    written = [batch for batch in batches(disk) if batch.control][-1]
+    assert kinds(written) == ["LeaderChangeMessage", "KRaftVersionRecord", "VotersRecord"]
+    assert written.control[-1].voters[0].endpoints[0].host == "elsewhere"
+    start(disk, controller_endpoint=moved).close(NOW)
+    assert kinds([batch for batch in batches(disk) if batch.control][-1]) == ["LeaderChangeMessage"]
+
+
+def test_a_torn_tail_is_cut_off(disk: MemoryFileSystem) -> None:
+    metadata = start(disk)
+    create(metadata, "a")
+    whole = disk.size(SEGMENT)
+    create(metadata, "b", partitions=5)
+    metadata.abandon()
+    file = disk.open(SEGMENT)
+    file.truncate(whole + (disk.size(SEGMENT) - whole) // 2)
+    file.close()
+    again = start(disk)
+    assert set(again.image.topics_by_name) == {"a"}
+    assert again.repairs
+    assert create(again, "b") == [0]
+
+
+def test_acknowledged_changes_survive_any_loss_of_power(disk: MemoryFileSystem) -> None:
+    """A seeded run of changes, crashes and losses of power: what was answered is there, in epochs that only grow."""
+    dice = random.Random(20)
+    topics: set[str] = set()
+    epochs: dict[str, int] = {}
+    producer_ids = 0
+    last_epoch = 0
+    for life in range(40):
+        disk.operations_left = dice.choice([None, dice.randint(5, 60)])
+        doing: set[str] = set()
+        try:
+            metadata = start(disk)
+            assert metadata.image.epoch > last_epoch
+            last_epoch = metadata.image.epoch
+            assert topics - doing <= set(metadata.image.topics_by_name) <= topics | doing
+            for name in topics:
+                assert metadata.image.partition(name, 0).leader_epoch > epochs[name]
+                epochs[name] = metadata.image.partition(name, 0).leader_epoch
+            topics = set(metadata.image.topics_by_name)
+            for step in range(dice.randint(0, 4)):
+                doing = {f"t-{life}-{step}"}
+                assert create(metadata, *doing, partitions=dice.randint(1, 3)) == [0]
+                topics |= doing
+                epochs |= dict.fromkeys(doing, 0)
+                doing = set()
+                if dice.random() < 0.3:
+                    block = metadata.allocate_producer_ids(now_ms=NOW)
+                    assert block.start >= producer_ids
+                    producer_ids = block.stop
+            if dice.random() < 0.5:
+                metadata.close(NOW)
+        except SimulatedCrash:
+            pass
+        disk.operations_left = None
+        # What was on its way may or may not have made it; the next start tells.
+        disk = disk.crash(random.Random(life) if dice.random() < 0.7 else None)
+        survivors = {t.name for t in start(disk.crash()).image.topics_by_name.values()}
+        assert topics <= survivors <= topics | doing
+        for name in survivors - topics:
+            epochs[name] = 0
+        topics = survivors
+    assert len(topics) > 20
+
+
+# Snapshots
+
+
+@pytest.fixture
+def eager_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quorum, "_SNAPSHOT_MIN_RECORDS", 20)
+    monkeypatch.setattr(quorum, "_SNAPSHOT_GROWTH", 0)
+
+
+@pytest.mark.usefixtures("eager_snapshots")
+def test_a_snapshot_takes_the_place_of_the_log_before_it(disk: MemoryFileSystem) -> None:
+    metadata = start(disk)
+    create(metadata, "a", "b", partitions=5)
+    metadata.allocate_producer_ids(now_ms=NOW)
+    metadata.close(NOW)
+    end_offset = batches(disk)[-1].next_offset
+    again = start(disk)
+    snapshot = SnapshotId(end_offset, 1)
+    files = set(disk.list_directory(LOG)[0])
+    assert snapshot.file_name in files
+    assert f"{0:020d}-{0:010d}.checkpoint" not in files
+    assert f"{0:020d}.log" not in files
+    assert f"{end_offset:020d}.log" in files
+    content = decode_snapshot(disk.read_file(f"{LOG}/{snapshot.file_name}"), name="snapshot")
+    assert content.last_contained_timestamp_ms == NOW
+    assert content.voters is not None
+    before = again.image
+    again.close(NOW)
+    third = start(disk)
+    assert third.image.topics_by_id.keys() == before.topics_by_id.keys()
+    assert third.image.producer_ids == before.producer_ids
+    assert third.image.partition("a", 4).leader_epoch == before.partition("a", 4).leader_epoch + 2
+    third.close(NOW)
+    assert disk.open_files == 0
+
+
+@pytest.mark.usefixtures("eager_snapshots")
+@pytest.mark.parametrize("operations", range(1, 30))
+def test_a_snapshot_that_is_cut_off_loses_nothing(disk: MemoryFileSystem, operations: int) -> None:
+    metadata = start(disk)
+    create(metadata, "a", partitions=25)
+    metadata.close(NOW)
+    disk.operations_left = operations
+    with contextlib.suppress(SimulatedCrash):
+        start(disk)
+    disk.operations_left = None
+    for survivor in (disk.crash(), disk.crash(random.Random(operations)), disk.crash(random.Random(-operations))):
+        again = start(survivor)
+        assert len(again.image.topics_by_name["a"].partitions) == 25
+        assert again.image.partition("a", 24).leader == 1
+
+
+def test_restarts_do_not_make_the_log_grow_for_ever(disk: MemoryFileSystem) -> None:
+    metadata = start(disk)
+    create(metadata, "a", partitions=400)
+    metadata.close(NOW)
+    sizes = []
+    for _ in range(30):
+        start(disk).close(NOW)
+        sizes.append(sum(disk.size(f"{LOG}/{name}") for name in disk.list_directory(LOG)[0]))
+    assert max(sizes) < 1_000_000
+    assert max(sizes[15:]) <= max(sizes[:15])
+
+
+def test_snapshots_are_named_by_where_they_end() -> None:
+    assert SnapshotId(216, 5).file_name == "00000000000000000216-0000000005.checkpoint"
+    assert parse_file_name("00000000000000000216-0000000005.checkpoint") == SnapshotId(216, 5)
+    for other in ("00000000000000000216.log", "216-5.checkpoint", "00000000000000000216-0000000005.checkpoint.part"):
+        assert parse_file_name(other) is None
+
+
+def test_a_snapshot_without_its_end_is_refused() -> None:
+    whole = encode_snapshot(
+        [Versioned(TopicRecord(name="a"))], epoch=1, timestamp_ms=1, last_contained_timestamp_ms=1, voters=None
+    )
+    assert [record.name for record in decode_snapshot(whole, name="x").records] == ["a"]
+    for size in (0, 30, len(whole) - 75, len(whole) - 1):
+        with pytest.raises(MetadataLogError, match="x is not whole"):
+            decode_snapshot(whole[:size], name="x")
+    broken = bytearray(whole)
+    broken[120] ^= 1
+    with pytest.raises(MetadataLogError, match="x is damaged"):
+        decode_snapshot(bytes(broken), name="x")
+
+
+# Failing disks
+
+
+def test_a_full_disk_refuses_changes_until_there_is_room(disk: MemoryFileSystem) -> None:
+    metadata = start(disk)
+    create(metadata, "a")
+    before = metadata.image
+    disk.capacity_bytes = disk.used_bytes() + 100
+    with pytest.raises(KafkaError) as refused:
+        create(metadata, "b", partitions=50)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert metadata.image is before
+    disk.capacity_bytes = None
+    assert create(metadata, "b", partitions=50) == [0]
+    assert set(start(disk.crash()).image.topics_by_name) == {"a", "b"}
+
+
+def test_after_a_sync_that_failed_nothing_is_promised_any_more(disk: MemoryFileSystem) -> None:
+    metadata = start(disk)
+    create(metadata, "a")
+    before = metadata.image
+    heard: list[Any] = []
+    metadata.subscribe(lambda delta, image: heard.append(delta))
+    disk.fail_with = lambda operation, path: errno.EIO if operation == "sync" else None
+    for _ in range(2):
+        with pytest.raises(KafkaError) as refused:
+            create(metadata, "b")
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        disk.fail_with = None
+    assert metadata.image is before
+    assert heard == []
+    with pytest.raises(KafkaError):
+        metadata.close(NOW)
+    assert disk.open_files == 0
+    assert "a" in start(disk.crash()).image.topics_by_name
+
+
+# What others wrote
+
+
+def foreign(disk: MemoryFileSystem, *parts: bytes) -> MemoryFileSystem:
+    """A formatted directory with a log of these batches."""
+    start(disk).abandon()
+    disk = disk.crash()
+    file = disk.open(SEGMENT)
+    file.truncate(0)
+    data = b"".join(parts)
+    file.write_at((data,), 0, len(data))
+    file.close()
+    for name in ("quorum-state", "leader-epoch-checkpoint"):
+        disk.unlink(f"{LOG}/{name}")
+    return disk
+
+
+def records(*wanted: Any, offset: int = 0, epoch: int = 3) -> bytes:
+    versioned = [each if isinstance(each, Versioned) else Versioned(each) for each in wanted]
+    ((_, batch),) = metadata_batches(versioned, base_offset=offset, epoch=epoch, timestamp_ms=NOW, max_records=100)
+    return batch
+
+
+LEVEL = FeatureLevelRecord(name="metadata.version", feature_level=30)
+
+
+def test_an_unfinished_transaction_is_aborted(disk: MemoryFileSystem) -> None:
+    begun = records(BeginTransactionRecord(name="t"), TopicRecord(name="a", topic_id=b"a" * 16), offset=1)
+    disk = foreign(disk, records(LEVEL), begun)
+    metadata = start(disk)
+    assert metadata.image.topics_by_name == {}
+    assert [kinds(batch) for batch in batches(disk)[2:4]] == [
+        ["LeaderChangeMessage", "KRaftVersionRecord", "VotersRecord"],
+        ["AbortTransactionRecord"],
+    ]
+    assert create(metadata, "a") == [0]
+    assert set(start(disk.crash()).image.topics_by_name) == {"a"}
+
+
+def test_a_bootstrap_that_was_cut_off_is_written_again(disk: MemoryFileSystem) -> None:
+    disk = foreign(disk, records(BeginTransactionRecord(name="Bootstrap records"), LEVEL))
+    metadata = start(disk)
+    assert metadata.image.metadata_version == 30
+    assert kinds(batches(disk)[2]) == [
+        "AbortTransactionRecord",
+        "BeginTransactionRecord",
+        "FeatureLevelRecord",
+        "EndTransactionRecord",
+    ]
+    assert start(disk.crash()).image.metadata_version == 30
+
+
+def test_what_a_directory_was_formatted_with_goes_into_its_log(disk: MemoryFileSystem) -> None:
+    credential = UserScramCredentialRecord(name="u", mechanism=1, iterations=4096)
+    group_version = FeatureLevelRecord(name="group.version", feature_level=1)
+    level = FeatureLevelRecord(name="metadata.version", feature_level=29)
+    content = encode_snapshot(
+        [Versioned(record) for record in (level, group_version, credential)],
+        epoch=0,
+        timestamp_ms=NOW,
+        last_contained_timestamp_ms=0,
+        voters=None,
+    )
+    disk.make_directory(DIRECTORY)
+    disk.replace_file(f"{DIRECTORY}/bootstrap.checkpoint", content, sync=True)
+    metadata = start(disk)
+    assert metadata.image.scram_credentials["u", 1].iterations == 4096
+    assert metadata.image.features == {"metadata.version": 29, "group.version": 1, "kraft.version": 1}
+    assert metadata.finalized_features == {"metadata.version": 29, "kraft.version": 1}
+    create(metadata, "a")
+    assert metadata.image.partition("a", 0).leader == 1
+
+
+def test_older_logs_are_continued_in_their_own_way(disk: MemoryFileSystem) -> None:
+    """metadata.version 3.3: no transactions, no registered controllers, no directories, kraft.version 0."""
+    level = FeatureLevelRecord(name="metadata.version", feature_level=7)
+    disk = foreign(disk, records(level))
+    disk.unlink(f"{LOG}/{0:020d}-{0:010d}.checkpoint")
+    metadata = start(disk)
+    create(metadata, "a")
+    found = batches(disk)
+    assert [kinds(batch) for batch in found[1:4]] == [
+        ["LeaderChangeMessage"],
+        ["RegisterBrokerRecord"],
+        ["BrokerRegistrationChangeRecord"],
+    ]
+    assert metadata.image.controllers == {}
+    assert metadata.finalized_features == {"metadata.version": 7}
+    assert disk.read_file(f"{LOG}/quorum-state") == (
+        b'{"clusterId":"","leaderId":1,"leaderEpoch":4,"votedId":-1,"appliedOffset":0,'
+        b'"currentVoters":[{"voterId":1}],"data_version":0}'
+    )
+    again = start(disk.crash())
+    assert again.image.partition("a", 0).leader == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        (b"\x01\x63\x00\x00", "type 99"),
+        (b"\x01\x02\x07\x00", "offset 1"),
+        (b"", "offset 1"),
+        (b"\x02\x02\x00", "offset 1"),
+    ],
+)
+def test_records_that_are_not_known_here_are_refused(disk: MemoryFileSystem, value: bytes, complaint: str) -> None:
+    unknown = build_batch([Record(value=value)], base_offset=1, leader_epoch=3)
+    disk = foreign(disk, records(LEVEL), unknown)
+    with pytest.raises(MetadataLogError, match=complaint):
+        start(disk)
+    assert disk.open_files == 0
+
+
+def test_a_newer_metadata_version_is_refused(disk: MemoryFileSystem) -> None:
+    newer = FeatureLevelRecord(name="metadata.version", feature_level=31)
+    with pytest.raises(MetadataLogError, match="31"):
+        start(foreign(disk, records(newer)))
+
+
+def test_a_directory_of_another_voter_is_refused(disk: MemoryFileSystem) -> None:
+    start(disk).close(NOW)
+    for changes in ({"node_id": 2}, {"directory_ids": [b"x" * 16]}):
+        with pytest.raises(MetadataLogError, match="belongs to the quorum of node 1"):
+            start(disk, **changes)
+    assert start(disk).image.epoch == 2
+
+
+def test_a_directory_of_a_larger_quorum_is_refused(disk: MemoryFileSystem) -> None:
+    voters = VotersRecord(
+        voters=[ResponseVoter(voter_id=number, voter_directory_id=DIRECTORY_ID) for number in (1, 2, 3)]
+    )
+    control = control_batch(
+        [LeaderChangeMessage(leader_id=1), KRaftVersionRecord(kraft_version=1), voters],
+        base_offset=0,
+        epoch=3,
+        timestamp_ms=NOW,
+    )
+    with pytest.raises(MetadataLogError, match="node 3"):
+        start(foreign(disk, control))
+
+
+@pytest.mark.usefixtures("eager_snapshots")
+def test_a_log_that_begins_after_what_is_known_of_it_is_refused(disk: MemoryFileSystem) -> None:
+    metadata = start(disk)
+    create(metadata, "a", partitions=25)
+    metadata.close(NOW)
+    start(disk).close(NOW)
+    (snapshot,) = (name for name in disk.list_directory(LOG)[0] if name.endswith(".checkpoint"))
+    disk.unlink(f"{LOG}/{snapshot}")
+    with pytest.raises(MetadataLogError, match="there is no snapshot before it"):
+        start(disk)
+
+
+def test_a_brokers_earlier_registration_elsewhere_stays(disk: MemoryFileSystem) -> None:
+    other = Versioned(RegisterBrokerRecord(broker_id=9, broker_epoch=1, fenced=True), 4)
+    disk = foreign(disk, records(LEVEL, other))
+    metadata = start(disk)
+    assert set(metadata.image.brokers) == {1, 9}
+    assert not metadata.image.brokers[9].is_active
+
+
+def test_control_records_are_read_as_they_were_written() -> None:
+    written = [SnapshotHeaderRecord(version=0, last_contained_log_timestamp=5), LeaderChangeMessage(leader_id=1)]
+    data = control_batch(written, base_offset=7, epoch=2, timestamp_ms=9)
+    (batch,) = read_batches(data, what="x")
+    assert (list(batch.control), batch.records) == (written, [])
+    assert (batch.base_offset, batch.next_offset, batch.epoch, batch.timestamp_ms) == (7, 9, 2, 9)
+
+
+def test_batches_are_as_few_as_their_limits_allow() -> None:
+    noops = [Versioned(NoOpRecord())] * 25
+    counts = [count for count, _ in metadata_batches(noops, base_offset=0, epoch=1, timestamp_ms=1, max_records=10)]
+    assert counts == [10, 10, 5]
+    large = [Versioned(TopicRecord(name="x" * 30_000))] * 300
+    built = list(metadata_batches(large, base_offset=0, epoch=1, timestamp_ms=1, max_records=1000))
+    assert sum(count for count, _ in built) == 300
+    assert len(built) == 2
+    assert all(len(batch) <= 8 * 1024 * 1024 for _, batch in built)
+
+
+# quorum-state
+
+
+@pytest.mark.parametrize("kraft_version", [0, 1])
+def test_quorum_state_is_read_as_it_was_written(kraft_version: int) -> None:
+    state = QuorumState(leader_id=3, leader_epoch=7, voted_id=-1)
+    assert decode_quorum_state(state.encode(kraft_version)) == state
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b"\xff",
+        b'{"leaderId":1,"leaderEpoch":1,"votedId":-1,"data_version":1}',
+        b'{"leaderId":1,"leaderEpoch":1,"votedId":-1,"data_version":2}',
+        b'{"leaderId":"one","leaderEpoch":1,"votedId":-1,"data_version":0}',
+        b'{"leaderId":1,"leaderEpoch":1,"votedId":-1,"votedDirectoryId":"x","data_version":1}',
+    ],
+)
+def test_a_quorum_state_that_cannot_be_read_is_refused(disk: MemoryFileSystem, content: bytes) -> None:
+    with pytest.raises(QuorumStateError):
+        decode_quorum_state(content)
+    start(disk).close(NOW)
+    disk.replace_file(f"{LOG}/quorum-state", content, sync=True)
+    with pytest.raises(MetadataLogError, match="quorum-state"):
+        start(disk)
+
+
+# On the operating system's files
+
+
+def test_the_same_on_real_files(tmp_path: Any) -> None:
+    file_system = RealFileSystem()
+    metadata = start(file_system, directory=str(tmp_path))
+    create(metadata, "a", partitions=3)
+    metadata.abandon()
+    metadata = start(file_system, directory=str(tmp_path))
+    assert len(metadata.image.topics_by_name["a"].partitions) == 3
+    metadata.close(NOW)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["__cluster_metadata-0", "bootstrap.checkpoint"]
