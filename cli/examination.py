@@ -180,7 +180,7 @@ def judge_cluster(metadata: MetadataResponse) -> Iterator[Finding]:
             "It is still starting, or was fenced by its controller: look into its log.",
         )
         return
-    count = "1 broker" if len(nodes) == 1 else f"{len(nodes)} brokers"
+    count = _counted(len(nodes), "broker")
     yield Finding(Level.OK, f"cluster {metadata.cluster_id}: {count} ({_listed(nodes)})")
     if metadata.controller_id < 0:
         yield Finding(
@@ -259,8 +259,8 @@ def judge_topics(topics: Iterable[MetadataResponseTopic]) -> Iterator[Finding]:
         )
     if not leaderless and not lagging and not offline:
         partitions = sum(len(topic.partitions) for topic in topics)
-        count = "1 topic" if len(topics) == 1 else f"{len(topics)} topics"
-        yield Finding(Level.OK, f"{count} with {partitions} partitions, all led and in sync")
+        count = _counted(len(topics), "topic")
+        yield Finding(Level.OK, f"{count} with {_counted(partitions, 'partition')}, all led and in sync")
 
 
 def judge_log_dirs(node_id: int, results: Iterable[DescribeLogDirsResult]) -> Iterator[Finding]:
@@ -341,7 +341,11 @@ def _api_name(api_key: int) -> str:
 
 
 def _partitions(names: list[str]) -> str:
-    return "1 partition" if len(names) == 1 else f"{len(names)} partitions"
+    return _counted(len(names), "partition")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _listed(names: Iterable[object]) -> str:

@@ -192,11 +192,11 @@ def _listeners(addresses: Sequence[str], protocols: Mapping[str, str]) -> dict[s
             host_and_port = f"{host_and_port}:{DEFAULT_PORT}"
         listeners.append(f"{name}://{host_and_port}")
         protocol_of.setdefault(name.upper(), "PLAINTEXT")
-    protocol_map = ",".join(f"{name}:{protocol}" for name, protocol in protocol_of.items())
-    return {
-        "listeners": StaticValue(",".join(listeners), "--listen"),
-        "listener.security.protocol.map": StaticValue(protocol_map, "--listen"),
-    }
+    settings = {"listeners": StaticValue(",".join(listeners), "--listen")}
+    if protocol_of != protocols:
+        protocol_map = ",".join(f"{name}:{protocol}" for name, protocol in protocol_of.items())
+        settings["listener.security.protocol.map"] = StaticValue(protocol_map, "--listen")
+    return settings
 
 
 def _print_config(config: "BrokerConfig") -> int:

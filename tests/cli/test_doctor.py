@@ -142,7 +142,7 @@ def test_long_lists_are_cut() -> None:
 
 def test_healthy_topics_are_counted() -> None:
     (finding,) = examination.judge_topics([topic("a", placed(0, 1, [1, 2], []))])
-    assert (finding.level, finding.text) == (Level.OK, "1 topic with 1 partitions, all led and in sync")
+    assert (finding.level, finding.text) == (Level.OK, "1 topic with 1 partition, all led and in sync")
 
 
 def test_failed_and_full_directories_are_told() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from moldau.cli import serve
 from moldau.cli.data_directory import default_data_directory
-from moldau.config.checks import check_broker_config
+from moldau.config.checks import check_broker_config, warnings
 from moldau.config.definition import ConfigError
 
 from .conftest import Run
@@ -134,6 +134,71 @@ def test_later_sources_win(tmp_path: Path) -> None:
     assert config.int("fetch.max.bytes") == 2002
     assert config.log_dirs == ("/option",)
     assert config.int("log.flush.interval.messages") == 1
+
+
+# The settings of the file that comes with Apache Kafka 4, for one node.
+STOCK_FILE = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=2
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def test_stock_file_of_apache_kafka_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(STOCK_FILE)
+    config = serve.load_config({"--config": [str(file)]}, {})
+    check_broker_config(config)
+    assert [str(listener) for listener in config.listeners] == ["PLAINTEXT://:9092"]
+    assert str(config.advertised_listeners["PLAINTEXT"]) == "PLAINTEXT://localhost:9092"
+    assert config.log_dirs == ("/tmp/kraft-combined-logs",)
+    assert warnings(config) == [
+        "settings that have no effect yet: controller.quorum.bootstrap.servers, inter.broker.listener.name"
+    ]
+
+
+def test_variables_of_a_compose_file_are_taken() -> None:
+    config = serve.load_config(
+        {},
+        {
+            "KAFKA_NODE_ID": "1",
+            "KAFKA_PROCESS_ROLES": "broker,controller",
+            "KAFKA_LISTENERS": "INTERNAL://:29092,EXTERNAL://:9092,CONTROLLER://:9093",
+            "KAFKA_ADVERTISED_LISTENERS": "INTERNAL://kafka:29092,EXTERNAL://localhost:9092",
+            "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+            "KAFKA_INTER_BROKER_LISTENER_NAME": "INTERNAL",
+            "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+            "KAFKA_AUTO_CREATE_TOPICS_ENABLE": "true",
+            "KAFKA_LOG_DIRS": "/var/lib/kafka/data",
+            "KAFKA_HEAP_OPTS": "-Xmx512m",
+            "KAFKA_HOME": "/opt/kafka",
+        },
+    )
+    check_broker_config(config)
+    assert [str(listener) for listener in config.listeners] == ["INTERNAL://:29092", "EXTERNAL://:9092"]
+    assert warnings(config)[0] == "unknown settings, ignored: home"
 
 
 @pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
