@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_STORAGE_FAILURE_LOG_SECONDS = 10.0
+
 NodeEndpoint = tuple[int, str, int, str | None]  # node id, host, port, rack
 
 
@@ -74,6 +76,7 @@ class Broker:
         self.appends = AppendQueues(loop, self._executor, self.now_ms)
         self._soon: deque[Callable[[], None]] = deque()
         self._producer_ids = iter(range(0))
+        self._storage_failure_logged = float("-inf")
         self._misplaced: list[tuple[bytes, Partition]] = []  # (the directory it is in, replica)
         self.housekeeping = Housekeeping(
             loop,
@@ -261,6 +264,13 @@ class Broker:
             partition = self.replicas.partition_by_key(log.topic, log.partition)
             if partition is not None:
                 partition.go_offline()
+
+    def storage_failed(self, error: KafkaError) -> None:
+        """An append was refused because of the disk: say so in the log, but not for each of thousands of requests."""
+        now = self.loop.time()
+        if now - self._storage_failure_logged >= _STORAGE_FAILURE_LOG_SECONDS:
+            self._storage_failure_logged = now
+            logger.error("An append failed and was refused: %s", error.message)
 
     async def close(self) -> None:
         """Stop what runs beside the requests; the logs and the metadata are closed by their owner."""

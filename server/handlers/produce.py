@@ -163,6 +163,8 @@ class _Produce:
         self._broker.appends.submit(partition, bytes(records), append, done)
 
     def _fail(self, result: PartitionProduceResponse, error: KafkaError, partition: Partition | None) -> None:
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            self._broker.storage_failed(error)
         result.error_code = error.code
         result.error_message = error.message
         result.base_offset = -1

@@ -234,7 +234,7 @@ def test_a_fault_of_our_own_fails_one_request_alone(server, api, monkeypatch):
         wire.call(MetadataRequest(topics=[]), 12) if api.key is not ApiKey.METADATA else None
 
 
-def test_a_full_disk_refuses_appends_and_goes_on_when_there_is_room(make_server):
+def test_a_full_disk_refuses_appends_and_goes_on_when_there_is_room(make_server, caplog):
     from moldau.log.memory_files import MemoryFileSystem
 
     disk = MemoryFileSystem()
@@ -246,6 +246,7 @@ def test_a_full_disk_refuses_appends_and_goes_on_when_there_is_room(make_server)
         for _ in range(3):
             assert produce(wire, "t", batch(b"x" * 1000)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert values(fetch(wire, "t")) == [b"before"]
+        assert sum("An append failed" in record.getMessage() for record in caplog.records) == 1
         server.call(lambda: setattr(disk, "capacity_bytes", None))
         assert produce(wire, "t", batch(b"after")).base_offset == 1
         assert values(fetch(wire, "t")) == [b"before", b"after"]
