@@ -51,7 +51,7 @@ def topic_entries(overrides: Mapping[str, str], config: BrokerConfig, names: Ite
         broker_names = [name for name, _ in setting.synonyms]
         synonyms = _synonyms(config, broker_names, sensitive=setting.is_sensitive) if broker_names else []
         if setting.name in overrides:
-            value: str | None = overrides[setting.name]
+            value: str | None = format_value(setting.parse(overrides[setting.name]))  # as it is in force
             synonyms.insert(0, Synonym(setting.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
         else:
             value = format_value(defaults[setting.name])
