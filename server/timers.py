@@ -93,6 +93,7 @@ class TimerWheel:
                     timer._fire()
                 except Exception:  # the shell's last line: one bad deadline must not stop the others
                     logger.exception("A deadline's callback failed")
-        # An empty bucket in front (all cancelled) costs one wake-up, and frees its memory.
-        if self._ticks and self._handle is None:
+        # An empty bucket in front (all cancelled) costs one wake-up, and frees its memory. A callback that made a new
+        # deadline has armed the handle for that one, though earlier ones may be left.
+        if self._ticks and (self._handle is None or self._ticks[0] < self._handle_tick):
             self._arm(self._ticks[0])

@@ -132,3 +132,13 @@ def test_works_on_the_real_loop():
         wheel.close()
 
     asyncio.run(run())
+
+
+def test_a_late_deadline_made_by_a_callback_does_not_hold_up_an_earlier_one(loop):
+    wheel = TimerWheel(loop)
+    fired = []
+    wheel.call_after(10, lambda: wheel.call_after(30_000, lambda: fired.append("late")))
+    wheel.call_after(50, lambda: fired.append("early"))
+    loop.advance(20)
+    loop.advance(50)
+    assert fired == ["early"]
