@@ -13,7 +13,6 @@ from ..config.definition import ConfigError, ConfigSource, format_value
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.uuid import random_uuid
 from .image import BROKER_RESOURCE
-from .outcome import MAX_RECORDS_PER_REQUEST
 
 if TYPE_CHECKING:
     from ..config.sources import BrokerConfig
@@ -69,10 +68,6 @@ class ControllerContext:
     @property
     def delete_topic_enabled(self) -> bool:
         return self.config.bool("delete.topic.enable")
-
-    @property
-    def max_records_per_request(self) -> int:
-        return MAX_RECORDS_PER_REQUEST
 
     def broker_config(self, image: MetadataImage) -> BrokerConfig:
         """The node's settings with the dynamic ones of the image over them."""

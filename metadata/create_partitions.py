@@ -18,7 +18,7 @@ from ..protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from .assignment import new_partition_record, validate_manual_assignment
-from .outcome import Outcome, Versioned, check_record_count, too_many_records
+from .outcome import MAX_RECORDS_PER_REQUEST, Outcome, Versioned, check_record_count, too_many_records
 from .placement import place
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _new_partitions(image: MetadataImage, wanted: CreatePartitionsTopic, context
     if wanted.assignments is not None and len(wanted.assignments) != additional:
         message = f"{additional} partition(s) are to be added, and there are assignments for {len(wanted.assignments)}."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    if additional > context.max_records_per_request:
+    if additional > MAX_RECORDS_PER_REQUEST:
         raise too_many_records()
     replication_factor = len(next(iter(topic.partitions.values())).replicas)
     if wanted.assignments is None:

@@ -30,13 +30,6 @@ SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
 }
 """The ranges that brokers and controllers of this software register, and that ApiVersions reports."""
 
-METADATA_VERSION_NAMES: Final = (
-    "3.3-IV3", "3.4-IV0", "3.5-IV0", "3.5-IV1", "3.5-IV2", "3.6-IV0", "3.6-IV1", "3.6-IV2", "3.7-IV0", "3.7-IV1",
-    "3.7-IV2", "3.7-IV3", "3.7-IV4", "3.8-IV0", "3.9-IV0", "4.0-IV0", "4.0-IV1", "4.0-IV2", "4.0-IV3", "4.1-IV0",
-    "4.1-IV1", "4.2-IV0", "4.2-IV1", "4.3-IV0",
-)  # fmt: skip
-"""Names of the levels 7, 8, ..., 30."""
-
 _CHANGES_METADATA: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
 """Levels that brought new records or fields: going back below one of them may lose something."""
 
@@ -46,12 +39,6 @@ CONTROLLER_REGISTRATION_SINCE: Final = 15
 DIRECTORIES_SINCE: Final = 17
 ELR_SINCE: Final = 23
 CORDONED_DIRECTORIES_SINCE: Final = 30
-
-
-def metadata_version_name(level: int) -> str:
-    """`4.3-IV0` for 30; the number itself for a level that has no name here."""
-    index = level - 7
-    return METADATA_VERSION_NAMES[index] if 0 <= index < len(METADATA_VERSION_NAMES) else str(level)
 
 
 def loses_metadata(current: int, target: int) -> bool:

@@ -112,8 +112,10 @@ class MetadataImage(NamedTuple):
         return self.features.get("metadata.version", 0)
 
     @property
-    def partition_count(self) -> int:
-        return sum(len(topic.partitions) for topic in self.topics_by_name.values())
+    def record_count(self) -> int:
+        """About how many records it takes to make the image: what a snapshot would have."""
+        partitions = sum(len(topic.partitions) for topic in self.topics_by_id.values())
+        return len(self.topics_by_id) + partitions + sum(map(len, self.configs.values()))
 
     def partition(self, topic: str, partition: int) -> PartitionRegistration | None:
         """The partition's registration, None when the topic or the partition does not exist."""
@@ -150,19 +152,6 @@ class PartitionChange(NamedTuple):
     before: PartitionRegistration | None
     after: PartitionRegistration | None
 
-    @property
-    def is_created(self) -> bool:
-        return self.before is None
-
-    @property
-    def is_deleted(self) -> bool:
-        return self.after is None
-
-    @property
-    def has_new_leader_epoch(self) -> bool:
-        """Whether there was an election, be it of the same leader again."""
-        return self.after is not None and (self.before is None or self.before.leader_epoch != self.after.leader_epoch)
-
 
 class MetadataDelta(NamedTuple):
     """What `after` has and `before` had not. Things that came and went in between leave no trace."""
@@ -179,31 +168,6 @@ class MetadataDelta(NamedTuple):
     brokers: frozenset[int] = frozenset()
     """Ids of brokers that registered, changed or left."""
     has_new_features: bool = False
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to follow."""
-        topics = self.created_topics or self.deleted_topics or self.partitions
-        return not (topics or self.configs or self.brokers or self.has_new_features)
-
-    @property
-    def changed_partitions(self) -> dict[bytes, list[int]]:
-        """Partitions to make or to update, by topic id: all that changed and still exist."""
-        changed: dict[bytes, list[int]] = {}
-        for change in self.partitions:
-            if change.after is not None:
-                changed.setdefault(change.topic_id, []).append(change.partition)
-        return changed
-
-    @property
-    def changed_topic_configs(self) -> list[str]:
-        """Topics whose own configs changed."""
-        return [resource.name for resource in self.configs if resource.type == TOPIC_RESOURCE]
-
-    @property
-    def has_new_broker_configs(self) -> bool:
-        """Whether a config of a broker, or of all, changed."""
-        return any(resource.type == BROKER_RESOURCE for resource in self.configs)
 
 
 class MetadataUpdate:

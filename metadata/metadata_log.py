@@ -136,6 +136,8 @@ class MetadataLog:
         self._voters: VotersRecord | None = None
         self._voters_in_log = False
         self._snapshot: SnapshotId | None = None
+        self.replayed_after_snapshot = 0
+        """Metadata records that `replay` found in the log, not in the snapshot."""
 
     @classmethod
     def open(cls, file_system: FileSystem, data_directory: str, voter: LocalVoter, *, now_ms: int) -> MetadataLog:
@@ -208,7 +210,8 @@ class MetadataLog:
         self._snapshot = snapshot
         for batch in self._read_log(start):
             for record in batch.control:
-                self._replay_control(record, in_log=True)
+                self._replay_control(record)
+            self.replayed_after_snapshot += len(batch.records)
             yield batch
         self._check_voters()
 
@@ -314,13 +317,13 @@ class MetadataLog:
                     yield decode_batch(batch, what=self._directory)
                 offset = max(offset, batch.next_offset)
 
-    def _replay_control(self, record: ControlRecord, *, in_log: bool) -> None:
+    def _replay_control(self, record: ControlRecord) -> None:
         match record:
             case KRaftVersionRecord():
                 self._kraft_version = record.kraft_version
             case VotersRecord():
                 self._voters = record
-                self._voters_in_log = in_log
+                self._voters_in_log = True
 
     def _check_voters(self) -> None:
         """Refuse a directory whose quorum this node is not, alone."""

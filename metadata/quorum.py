@@ -108,8 +108,8 @@ DEFAULT_CONTROLLER_ENDPOINT: Final = Endpoint("CONTROLLER", "localhost", 9093)
 
 _SNAPSHOT_MIN_RECORDS: Final = 5_000
 _SNAPSHOT_GROWTH: Final = 4
-"""A start that had to replay more records than 5,000 and four times what the image has of partitions writes a snapshot,
-so that restarts, which elect every leader anew, do not make each other slower and slower."""
+"""A start that found more records in the log than 5,000 and four times what the image takes writes a snapshot, so that
+restarts, which elect every leader anew, do not make each other slower and slower."""
 
 
 class Metadata:
@@ -254,41 +254,32 @@ class Metadata:
         if self._log.kraft_version:
             features = {**self.image.features, KRAFT_VERSION: self._log.kraft_version}
             self.image = self.image._replace(features=features)
-        self._append_if_any(self._activation_records(transaction_open), now_ms)
+        activation = self._activation_records(transaction_open)
+        if activation:
+            self._append(activation, now_ms)
         if self.image.metadata_version >= CONTROLLER_REGISTRATION_SINCE:
             self._append(register_controller(self._node), now_ms)
-        self._register_broker(now_ms)
-        self._log.flush(now_ms)
-
-    def _append_if_any(self, records: Sequence[Versioned], now_ms: int) -> None:
-        if records:
-            self._append(records, now_ms)
-
-    def _register_broker(self, now_ms: int) -> MetadataDelta:
-        """Register this broker and let it in; what it led in an earlier life it leads again, in a new epoch."""
-        before = self.image
         # The epoch is the offset of the first record that belongs to the registration, unique as every offset is.
         self._append(register_broker(self.image, self._node, self._log.end_offset, self._context), now_ms)
-        delta = self._append(unfence_broker(self.image, self._node.node_id, self._context), now_ms)
-        return delta._replace(before=before)
+        self._append(unfence_broker(self.image, self._node.node_id, self._context), now_ms)
+        self._log.flush(now_ms)
 
     def _replay(self, cluster_id: str, now_ms: int) -> bool:
         """Bring the image to the end of the log. Returns whether a transaction is open there."""
         update = MetadataUpdate(MetadataImage(cluster_id=cluster_id))
         transactions = TransactionFilter()
         offset = epoch = timestamp_ms = -1
-        count = 0
         for batch in self._log.replay(now_ms):
             for record in transactions.feed(batch.records):
                 update.replay(record)
-                count += 1
             offset, epoch, timestamp_ms = batch.next_offset - 1, batch.epoch, batch.timestamp_ms
         self.image, _ = update.finish(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
         level = self.image.metadata_version
         if level and level not in SUPPORTED_FEATURES[METADATA_VERSION]:
             supported = SUPPORTED_FEATURES[METADATA_VERSION]
             raise MetadataLogError(f"the cluster's metadata.version is {level}; supported here are {supported}")
-        if not transactions.is_open and count > _SNAPSHOT_MIN_RECORDS + _SNAPSHOT_GROWTH * self.image.partition_count:
+        enough = _SNAPSHOT_MIN_RECORDS + _SNAPSHOT_GROWTH * self.image.record_count
+        if not transactions.is_open and self._log.replayed_after_snapshot > enough:
             self._write_snapshot(now_ms)
         return transactions.is_open
 
@@ -325,7 +316,7 @@ class Metadata:
 
         return self._answer(create_topics(self.image, request, self._context), now_ms)
 
-    def auto_create_topics(self, names: Iterable[str], *, create: bool, now_ms: int) -> dict[str, ErrorCode]:
+    def auto_create_topics(self, names: Sequence[str], *, create: bool, now_ms: int) -> dict[str, ErrorCode]:
         """Make topics that somebody asked for by name and that are not there; with `create` false, only say why not.
 
         Returns the error of each name that is no topic afterwards. Coordinators' topics get what they need.

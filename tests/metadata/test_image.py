@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigResource, MetadataImage
+from moldau.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigResource, MetadataDelta, MetadataImage
 from moldau.metadata.image_records import image_records
 from moldau.metadata.outcome import Versioned
 from moldau.metadata.records import (
@@ -80,7 +80,7 @@ def test_a_topic_is_found_by_name_and_by_id(image: MetadataImage) -> None:
     assert image.partition("alpha", 1).leader == 1
     assert image.partition("alpha", 2) is None
     assert image.partition("beta", 0) is None
-    assert (image.offset, image.epoch, image.timestamp_ms, image.partition_count) == (2, 1, 7, 2)
+    assert (image.offset, image.epoch, image.timestamp_ms, image.record_count) == (2, 1, 7, 3)
 
 
 def test_an_image_does_not_change_when_records_are_replayed_onto_it(image: MetadataImage) -> None:
@@ -171,9 +171,11 @@ def test_a_deleted_topic_takes_partitions_and_configs_with_it(image: MetadataIma
     assert not after.topics_by_id
     assert not after.configs
     assert [topic.name for topic in delta.deleted_topics] == ["alpha"]
-    assert [(c.partition, c.is_deleted) for c in delta.partitions] == [(0, True), (1, True)]
+    assert [(c.partition, c.before is not None, c.after) for c in delta.partitions] == [
+        (0, True, None),
+        (1, True, None),
+    ]
     assert not delta.configs
-    assert delta.changed_partitions == {}
 
 
 def test_a_topic_deleted_and_created_again_is_another_one(image: MetadataImage) -> None:
@@ -184,7 +186,7 @@ def test_a_topic_deleted_and_created_again_is_another_one(image: MetadataImage) 
     assert set(after.topics_by_id) == {BETA}
     assert [topic.topic_id for topic in delta.deleted_topics] == [ALPHA]
     assert [topic.topic_id for topic in delta.created_topics] == [BETA]
-    assert delta.changed_partitions == {BETA: [0]}
+    assert [(c.topic_id, c.after is None) for c in delta.partitions] == [(ALPHA, True), (ALPHA, True), (BETA, False)]
 
 
 def test_a_topic_that_came_and_went_leaves_no_trace(image: MetadataImage) -> None:
@@ -195,15 +197,15 @@ def test_a_topic_that_came_and_went_leaves_no_trace(image: MetadataImage) -> Non
         ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="a.b", name="retention.ms", value="1"),
         RemoveTopicRecord(topic_id=BETA),
     )
-    assert delta.is_empty
+    assert delta == MetadataDelta(image, after)
     assert after._replace(offset=image.offset) == image
 
 
 def test_a_delta_tells_what_to_make_and_what_to_change(image: MetadataImage) -> None:
     _, delta = replay(image, partition(index=2), change(leader=1), change(index=1, isr=[1]))
-    told = {c.partition: (c.is_created, c.has_new_leader_epoch) for c in delta.partitions}
-    assert told == {2: (True, True), 0: (False, True), 1: (False, False)}
-    assert delta.changed_partitions == {ALPHA: [0, 1, 2]}
+    told = {c.partition: (c.before is None, c.after.leader_epoch) for c in delta.partitions}
+    assert told == {0: (False, 1), 1: (False, 0), 2: (True, 0)}
+    assert {c.topic for c in delta.partitions} == {"alpha"}
     assert not delta.created_topics
 
 
@@ -223,8 +225,6 @@ def test_configs_are_set_and_unset(image: MetadataImage) -> None:
     image, delta = replay(image, config("a", "1"), config("b", "2"))
     assert image.config(BROKER_RESOURCE, "1") == {"a": "1", "b": "2"}
     assert delta.configs == {ConfigResource(BROKER_RESOURCE, "1")}
-    assert delta.has_new_broker_configs
-    assert delta.changed_topic_configs == []
     image, _ = replay(image, config("a", None))
     assert image.config(BROKER_RESOURCE, "1") == {"b": "2"}
     image, _ = replay(image, config("b", None), config("c", None))
@@ -259,7 +259,7 @@ def test_records_of_an_earlier_life_of_a_broker_change_nothing(caplog: pytest.Lo
     image, _ = replay(MetadataImage(), RegisterBrokerRecord(broker_id=1, broker_epoch=5))
     after, delta = replay(image, UnregisterBrokerRecord(broker_id=1, broker_epoch=4), FenceBrokerRecord(id=1, epoch=6))
     assert after.brokers == image.brokers
-    assert delta.is_empty
+    assert delta == MetadataDelta(image, after)
     assert "UnregisterBrokerRecord" in caplog.text
 
 
