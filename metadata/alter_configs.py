@@ -134,11 +134,10 @@ def _alter(
 
 def _check_form(resource: ConfigResource, operations: list[_Operation], context: ControllerContext) -> None:
     """Raise for a request that no state could make right."""
-    names = [operation.name for operation in operations]
-    if len(set(names)) < len(names):
-        raise _invalid_request(
-            f"These keys appear more than once: {', '.join(sorted(n for n in set(names) if names.count(n) > 1))}"
-        )
+    names = Counter(operation.name for operation in operations)
+    repeated = [name for name, count in names.items() if count > 1]
+    if repeated:
+        raise _invalid_request(f"These keys appear more than once: {', '.join(repeated)}")
     nulls = [operation.name for operation in operations if operation.operation != DELETE and operation.value is None]
     if nulls:
         raise _invalid_request(f"These keys have no value: {', '.join(nulls)}")
@@ -153,12 +152,8 @@ def _check_form(resource: ConfigResource, operations: list[_Operation], context:
 
 
 def _check_broker_name(name: str, node_id: int) -> None:
-    try:
-        broker_id = int(name)
-    except ValueError:
-        raise _invalid_request(f"A broker is named by its id, which {name!r} is not") from None
-    if broker_id != node_id:
-        raise _invalid_request(f"This is broker {node_id}; configs of broker {name} have to be sent there")
+    if name != str(node_id):
+        raise _invalid_request(f"This is broker {node_id}: configs of broker {name!r} have to be sent there")
 
 
 def _operate(resource: ConfigResource, operation: _Operation, present: str | None) -> str | None:
