@@ -1,16 +1,12 @@
-"""Servers and clients for the compatibility tests.
+"""Clients for the compatibility tests, and their topics.
 
-The server under test is that of the repository's ``conftest.py`` (Moldau, Apache Kafka with ``--apache``, or the one
-that ``--bootstrap-server`` names), started with automatic topic creation off, because a client's answer to an unknown
-topic is one of the things that are compared. A server named by ``--bootstrap-server`` must have it off too.
-
-One server serves the whole session: topics have names of their own. Only the tests that stop or kill a server start
-another one, which serves one module.
+The servers are those of the repository's ``conftest.py``: one for the whole session, where topics have names of their
+own, and another one for each module that stops or kills its server.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from itertools import count
 from uuid import uuid4
 
@@ -19,43 +15,13 @@ import pytest
 from moldau.compat_tests.client import Client, Feature
 from moldau.compat_tests.clients import open_client
 from moldau.compat_tests.clients.program import close_programs
-from moldau.compat_tests.servers import Server, start_server
 
 # Clients log what the tests provoke, thousands of lines of it.
 for _client in ("kafka", "aiokafka"):
     logging.getLogger(_client).setLevel(logging.CRITICAL)
 
-CONFIG = {"auto.create.topics.enable": "false"}
-
 OpenClient = Callable[[str], Client]
 MakeTopic = Callable[..., str]
-
-
-@pytest.fixture(scope="session")
-def new_server(request: pytest.FixtureRequest) -> Callable[..., AbstractContextManager[Server]]:
-    """``new_server(config)``: another server of the kind under test, with settings of its own."""
-    if request.config.getoption("bootstrap_server"):
-        pytest.skip("starts a server of its own, and the one of --bootstrap-server is somebody else's")
-    apache = bool(request.config.getoption("apache"))
-
-    def start(config: Mapping[str, str] | None = None) -> AbstractContextManager[Server]:
-        return start_server(apache=apache, config={**CONFIG, **(config or {})})
-
-    return start
-
-
-@pytest.fixture(scope="session")
-def server(new_server: Callable[..., AbstractContextManager[Server]]) -> Iterator[Server]:
-    """The server of the session."""
-    with new_server() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def own_server(new_server: Callable[..., AbstractContextManager[Server]]) -> Iterator[Server]:
-    """A server that this module may stop and kill; it must leave it running."""
-    with new_server() as started:
-        yield started
 
 
 @pytest.fixture(scope="session")

@@ -232,11 +232,3 @@ def test_producer_performance(tool: Tool, java: JavaClient, make_topic: MakeTopi
     answer = tool("ProducerPerformance", *options).stdout
     assert answer.splitlines()[-1].startswith("20000 records sent")
     assert sum(java.offsets(topic, partition)[1] for partition in range(3)) == 20_000
-
-
-def test_end_to_end_latency(tool: Tool, make_topic: MakeTopic) -> None:
-    """It assigns its partitions, so it needs no group; what it measures is the round trip of one record at a time."""
-    topic = make_topic(1)
-    options = ("--topic", topic, "--num-records", "200", "--producer-acks", "all", "--record-size", "100")
-    answer = tool("EndToEndLatency", *options).stdout
-    assert re.search(r"Percentiles: 50th = \d+, 99th = \d+, 99.9th = \d+", answer)

@@ -68,12 +68,18 @@ class Program:
             try:
                 line = self._answers.get(timeout=deadline)
             except queue.Empty:
+                self._process.kill()  # its answer would be taken for that to the next call
                 raise AssertionError(f"no answer to {request['op']} in {deadline} s; {self._complaints()}") from None
         assert line, f"the program has ended; {self._complaints()}"
         answer = json.loads(line)
         if "error" in answer:
             raise ClientError(answer["error"]["code"], answer["error"]["message"])
         return answer["ok"]
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
 
     def close(self) -> None:
         """End the process by the end of its input."""
@@ -120,13 +126,17 @@ class ProgramClient(Client):
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers)
-        if type(self) not in _running:
-            _running[type(self)] = Program(self.command())
-        self._program = _running[type(self)]
+        self._program()  # a missing JVM or compiler is told here
+
+    def _program(self) -> Program:
+        program = _running.get(type(self))
+        if program is None or not program.alive:
+            program = _running[type(self)] = Program(self.command())
+        return program
 
     def call(self, op: str, **arguments: object) -> Any:
         """One request of the table above, or one of this program's own."""
-        return self._program.call(DEADLINE_SECONDS + 10, op=op, bootstrap_servers=self.bootstrap_servers, **arguments)
+        return self._program().call(DEADLINE_SECONDS + 10, op=op, bootstrap_servers=self.bootstrap_servers, **arguments)
 
     def produce(
         self,
