@@ -2,7 +2,9 @@
 
 ``compat_tests/``, ``spark_integration/`` and ``examples/`` run against any Kafka server. By default they start Moldau;
 ``--bootstrap-server HOST:PORT`` names a running one, ``--apache`` starts Apache Kafka from its Maven jars (the
-calibration: a test that Apache Kafka fails is a wrong test).
+calibration: a test that Apache Kafka fails is a wrong test). One server serves the whole session; only tests that stop
+or kill a server start another one. Automatic topic creation is off, because a client's answer to an unknown topic is
+one of the things that are compared; a server named by ``--bootstrap-server`` should have it off too.
 
 A test without its program or package is skipped with a reason that begins "needs" and says how to get it
 (``moldau.compat_tests.requirements``); the end of the run names each of them once.
@@ -11,11 +13,14 @@ A test without its program or package is skipped with a reason that begins "need
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 
 import pytest
 
 from moldau.compat_tests.servers import Server, start_server
+
+CONFIG = {"auto.create.topics.enable": "false"}
 
 SKIP_PREFIX = "Skipped: needs "
 
@@ -33,17 +38,35 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """The server under test, started for the session; with ``--bootstrap-server`` a skip, as that one is not ours."""
+def new_server(request: pytest.FixtureRequest) -> Callable[..., AbstractContextManager[Server]]:
+    """``new_server(config)``: a server of the kind under test, with settings of its own."""
     if request.config.getoption("bootstrap_server"):
-        pytest.skip("stops or restarts the server, and the one of --bootstrap-server is somebody else's")
-    with start_server(apache=request.config.getoption("apache"), config={}) as started:
+        pytest.skip("starts a server of its own, and the one of --bootstrap-server is somebody else's")
+    apache = bool(request.config.getoption("apache"))
+
+    def start(config: Mapping[str, str] | None = None) -> AbstractContextManager[Server]:
+        return start_server(apache=apache, config={**CONFIG, **(config or {})})
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def server(new_server: Callable[..., AbstractContextManager[Server]]) -> Iterator[Server]:
+    """The server of the session."""
+    with new_server() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def own_server(new_server: Callable[..., AbstractContextManager[Server]]) -> Iterator[Server]:
+    """A server that this module may stop and kill; it must leave it running."""
+    with new_server() as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def bootstrap_servers(request: pytest.FixtureRequest) -> str:
-    """The address of the server under test."""
+    """The address of the session's server."""
     given: str | None = request.config.getoption("bootstrap_server")
     if given:
         return given

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
-from itertools import count
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -59,11 +58,9 @@ def client(bootstrap_servers: str) -> Iterator[Client]:
 @pytest.fixture
 def make_topic(client: Client) -> MakeTopic:
     """``make_topic(partitions, configs) -> name``: a new topic under a name that no other test has."""
-    numbers = count(1)
-    prefix = f"spark-{uuid4().hex[:8]}"
 
     def make(partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
-        topic = f"{prefix}-{next(numbers)}"
+        topic = f"spark-{uuid4().hex[:12]}"
         client.create_topic(topic, partitions, configs)
         return topic
 

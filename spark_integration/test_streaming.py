@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from moldau.compat_tests.client import Client, Record
+from moldau.compat_tests.clients import open_client
 from moldau.spark_integration import kafka_options
 
 if TYPE_CHECKING:
@@ -138,26 +139,21 @@ def test_a_running_query_sees_what_is_produced_meanwhile(
     )
 
 
-def test_a_query_survives_restarts_of_the_server(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    server: Server,
-    client: Client,
-    make_topic: MakeTopic,
-    sink: FileSink,
-) -> None:
-    topic = make_topic(PARTITIONS)
-    source = read_stream(spark, kafka_options(bootstrap_servers, topic, starting_offsets="earliest"))
-    produce(client, topic, range(500))
-    sink.run(source)
+def test_a_query_survives_restarts_of_the_server(spark: SparkSession, own_server: Server, sink: FileSink) -> None:
+    topic = "spark-restarts"
+    source = read_stream(spark, kafka_options(own_server, topic, starting_offsets="earliest"))
+    with open_client("confluent-kafka", own_server.bootstrap_servers) as client:
+        client.create_topic(topic, PARTITIONS)
+        produce(client, topic, range(500))
+        sink.run(source)
 
-    server.restart()
-    produce(client, topic, range(500, 800))
-    sink.run(source)
-    server.kill()
-    server.start()
-    produce(client, topic, range(800, 900))
-    sink.run(source)
+        own_server.restart()
+        produce(client, topic, range(500, 800))
+        sink.run(source)
+        own_server.kill()
+        own_server.start()
+        produce(client, topic, range(800, 900))
+        sink.run(source)
 
     assert sink.numbers() == list(range(900))
 

