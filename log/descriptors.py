@@ -35,7 +35,8 @@ class OpenFile:
         self.owner: Owner | None = owner
         """None once the cache has let go of it."""
         self.references = 1  # the cache's
-        self.used = True
+        self.used = False
+        """Used again since it was opened, or since eviction passed it by."""
 
     def release(self) -> None:
         self.references -= 1
@@ -109,7 +110,8 @@ class DescriptorCache:
             open_file = OpenFile(self._open(owner.path, create), owner)
             owner.open_file = open_file
             self._queue.append(open_file)
-        open_file.used = True
+        else:
+            open_file.used = True
         return open_file
 
     def forget(self, owner: Owner) -> None:

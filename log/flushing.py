@@ -19,7 +19,7 @@ from .segments import Segments
 class Flush:
     """Files to be synced, held open."""
 
-    __slots__ = ("_directory", "_file_system", "_open_files", "_paths", "offset")
+    __slots__ = ("_directory", "_file_system", "_open_files", "_paths", "_replacements", "offset")
 
     def __init__(self, file_system: FileSystem, offset: int) -> None:
         self._file_system = file_system
@@ -27,6 +27,7 @@ class Flush:
         """Everything before this offset is on the device when it has run."""
         self._open_files: list[OpenFile] = []
         self._paths: list[str] = []
+        self._replacements: list[tuple[str, bytes]] = []
         self._directory: str | None = None
 
     def add_segments(self, files: DescriptorCache, segments: Segments, flushed_offset: int) -> None:
@@ -45,6 +46,12 @@ class Flush:
     def add_paths(self, paths: Iterable[str]) -> None:
         """Small files, opened when it runs; one that is gone by then is left out."""
         self._paths += paths
+
+    def add_replacement(self, path: str, data: bytes) -> None:
+        """A small file to be replaced. Not before it runs: a new name for content that is not on the device yet would
+        be the end of the old content, should the power fail in between.
+        """
+        self._replacements.append((path, data))
 
     def add_directory(self, directory: str) -> None:
         """Names of files have changed."""
@@ -67,11 +74,13 @@ class Flush:
                 file.sync()
             finally:
                 file.close()
-        if self._directory is not None:
-            try:
+        try:
+            for path, data in self._replacements:
+                self._file_system.replace_file(path, data, sync=True)
+            if self._directory is not None:
                 self._file_system.sync_directory(self._directory)
-            except FileNotFoundError:
-                return  # the partition was deleted meanwhile
+        except FileNotFoundError:
+            return  # the partition was deleted meanwhile
 
     def release(self) -> None:
         """Let the files go."""

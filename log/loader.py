@@ -129,10 +129,12 @@ class _Loader:
         self.leader_epochs.truncate_from_start(log_start_offset)
         segments = Segments(self.segments)
         segments.trash = self.trash
-        self._drop_snapshots(log_start_offset, log_end_offset)
+        # From the first segment on, not from the log start: a producer whose records were deleted may still be known.
+        first_offset = segments[0].base_offset
+        self._drop_snapshots(first_offset, log_end_offset)
         if not self._recovered:
             self.repairs += self.snapshots.restore(
-                self.producers, segments, log_start_offset, log_end_offset, complete=self.clean
+                self.producers, segments, first_offset, log_end_offset, complete=self.clean
             )
         self.producers.expire(self.now_ms, self.config.producer_id_expiration_ms)
         self._open_active()
@@ -252,6 +254,7 @@ class _Loader:
         for segment in self.segments:
             self.trash += segment.mark_deleted()
         self.segments.clear()
+        self._sync(None)
         self.leader_epochs.clear()
         self.producers.clear()
 
@@ -280,7 +283,8 @@ class _Loader:
         start = self.segments[first].base_offset
         self.snapshots.drop(lambda snapshot: snapshot > start)  # of what may have been lost, and written anew since
         before = Segments(self.segments[:first]) if first else None
-        self.repairs += self.snapshots.restore(self.producers, before, self.log_start_offset, start)
+        self.repairs += self.snapshots.restore(self.producers, before, self.segments[0].base_offset, start)
+        self.leader_epochs.truncate_from_end(start)  # the batches say it better: the file may be older than a cut
         next_offset: int | None = None
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
@@ -309,7 +313,7 @@ class _Loader:
 
         def visit(batch: RecordBatch) -> None:
             self._recovered_end = batch.next_offset
-            if batch.partition_leader_epoch > self.leader_epochs.latest:
+            if batch.partition_leader_epoch != self.leader_epochs.latest:
                 self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
             completed = self.producers.replay(batch, batch if batch.is_control else None)
             if completed is not None and completed.aborted:
@@ -329,6 +333,7 @@ class _Loader:
         self.repairs.append(
             f"cut {size - segment.size} bytes from {segment.path} at offset {self._recovered_end}: {problem}"
         )
+        self._sync(segment)
         return False
 
     def _drop_snapshots(self, start: int, end: int) -> None:
@@ -348,6 +353,13 @@ class _Loader:
         for segment in removed:
             self.trash += segment.mark_deleted()
         del self.segments[number:]
+        self._sync(None)
+
+    def _sync(self, segment: Segment | None) -> None:
+        """Have what was cut off or removed gone on the device too, or it might come back behind new batches."""
+        if segment is not None:
+            self.files.open(segment).file.sync()
+        self.file_system.sync_directory(self.directory)
 
 
 def clear_leftovers(file_system: FileSystem, directory: str, names: list[str]) -> list[str]:
@@ -451,6 +463,8 @@ def whole_batches(segment: Segment, size: int) -> Iterator[tuple[RecordBatch, in
             have = start + len(chunk) - position
             need = BATCH_OVERHEAD if have < BATCH_OVERHEAD else read_batch_header(chunk, position - start).size
             if position + need > size:
+                if need == BATCH_OVERHEAD:
+                    read_batch_header(file.read(position))  # says so, and may know the older formats' short messages
                 raise CorruptBatchError(f"the batch at position {position} is cut off")
             if have < need:
                 data = file.read(position, max(need, _READ_BYTES))

@@ -116,6 +116,7 @@ class Log:
         "_header_only",
         "_last_flush_ms",
         "_offline",
+        "_unsynced_paths",
         "directory",
         "files",
         "flushed_offset",
@@ -176,6 +177,7 @@ class Log:
         """Told before the log is cut below its recovery point: the checkpoint must not be ahead of the files."""
         self._last_flush_ms = now_ms
         self._directory_dirty = False  # names of files have changed since the directory was synced
+        self._unsynced_paths: list[str] = []  # small files that were written since
         self._offline: str | None = None
         self._config = config
         self.update_config(config)
@@ -349,6 +351,12 @@ class Log:
             raise KafkaError(ErrorCode.INVALID_RECORD, "The records are not one or more whole batches")
         next_offset = self.log_end_offset
         for batch in batches:
+            if batch.size > self._config.max_message_bytes:
+                raise KafkaError(
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"The record batch size in the append to {self.topic}-{self.partition} is {batch.size} bytes which "
+                    f"exceeds the maximum configured value of {self._config.max_message_bytes}.",
+                )
             batch.base_offset = next_offset
             batch.partition_leader_epoch = leader_epoch
             next_offset = batch.next_offset
@@ -648,11 +656,13 @@ class Log:
                 self.segments.remove_last()
             active = self.segments.active
             active.truncate_to(offset)
+            self._sync_cut()
             self.log_end_offset = active.next_offset()
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             self.snapshots.drop(lambda snapshot: snapshot > self.log_end_offset)
-            self.snapshots.restore(self.producers, self.segments, self.log_start_offset, self.log_end_offset)
+            first_offset = self.segments[0].base_offset
+            self.snapshots.restore(self.producers, self.segments, first_offset, self.log_end_offset)
             self.expire_producers(now_ms)
             self._schedule_roll(active)
 
@@ -662,6 +672,7 @@ class Log:
         with self._storage(fatal=True):
             self._lower_flushed_offset(offset)
             self.segments.replace_all(self._new_segment(offset, now_ms))
+            self._sync_cut()
             self.log_end_offset = offset
             self.log_start_offset = offset if log_start_offset is None else log_start_offset
             self.leader_epochs.clear()
@@ -674,6 +685,17 @@ class Log:
             self.flushed_offset = offset
             if self.on_recovery_point_lowered is not None:
                 self.on_recovery_point_lowered(self)
+
+    def _sync_cut(self) -> None:
+        """Have the cut on the device before anything is appended after it.
+
+        Otherwise a loss of power could bring back what was cut off, in front of what was appended since.
+        """
+        active = self.segments.active
+        if active.on_disk:
+            self.files.open(active).file.sync()
+        self.files.file_system.sync_directory(self.directory)
+        self._directory_dirty = False
 
     def delete_records_before(self, offset: int) -> None:
         """Records before `offset` are gone for readers; segments that lie wholly before it are deleted.
@@ -732,20 +754,23 @@ class Log:
         """
         self._check_online()
         up_to = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
-        if up_to <= self.flushed_offset and not self._directory_dirty and not self.leader_epochs.dirty:
+        dirty = self._directory_dirty or self._unsynced_paths or self.leader_epochs.dirty
+        if up_to <= self.flushed_offset and not dirty:
             return None
         flush = Flush(self.files.file_system, up_to)
         try:
             with self._storage():
-                if self.leader_epochs.dirty:
-                    self._write_leader_epochs()
-                    flush.add_paths([join(self.directory, LEADER_EPOCH_CHECKPOINT)])
                 if up_to > self.flushed_offset:
                     flush.add_segments(self.files, self.segments, self.flushed_offset)
                     flush.add_paths(map(self.snapshots.path, self.snapshots.offsets[-1:]))
         except BaseException:
             flush.release()
             raise
+        flush.add_paths(self._unsynced_paths)
+        self._unsynced_paths = []
+        if self.leader_epochs.dirty:
+            flush.add_replacement(join(self.directory, LEADER_EPOCH_CHECKPOINT), self.leader_epochs.encode())
+            self.leader_epochs.dirty = False
         if self._directory_dirty:
             flush.add_directory(self.directory)
             self._directory_dirty = False
@@ -776,12 +801,6 @@ class Log:
             raise self.flush_failed(flush, error) from error
         self.end_flush(flush, now_ms)
 
-    def _write_leader_epochs(self) -> None:
-        path = join(self.directory, LEADER_EPOCH_CHECKPOINT)
-        self.files.file_system.replace_file(path, self.leader_epochs.encode(), sync=False)
-        self.leader_epochs.dirty = False
-        self._directory_dirty = True
-
     # The directory, and the end
 
     def set_topic_id(self, topic_id: bytes) -> None:
@@ -790,6 +809,7 @@ class Log:
         with self._storage():
             self.files.file_system.replace_file(path, encode_partition_metadata(topic_id), sync=False)
         self.topic_id = topic_id
+        self._unsynced_paths.append(path)
         self._directory_dirty = True
 
     def close(self, now_ms: int) -> None:
