@@ -133,6 +133,8 @@ class _Produce:
                     "Produce requests with version 7 or newer may hold zstd; older ones may not.",
                 )
             if attributes & TRANSACTIONAL_MASK:
+                if self._request.transactional_id is None:
+                    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                 raise KafkaError(
                     ErrorCode.INVALID_TXN_STATE,
                     "Transactions are not supported by this server yet: unset 'transactional.id'.",
