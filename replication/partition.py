@@ -193,6 +193,11 @@ class Partition:
             KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (a topic that is only compacted), NOT_LEADER_OR_FOLLOWER.
         """
         self.check_leader()
+        if self.log.config.cleanup_policy == ("compact",):
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"Records of {self.topic}-{self.index} cannot be deleted: its cleanup.policy is compact alone.",
+            )
         target = self.high_watermark if offset == -1 else offset
         if target < 0 or target > self.high_watermark:
             raise KafkaError(

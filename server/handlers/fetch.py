@@ -3,7 +3,7 @@
 - Versions 4 to 18; by topic name up to 12, by topic id from 13 on; sessions of KIP-227 from 7 on.
 - At least one batch is returned even when it is larger than ``max_bytes`` or ``partition_max_bytes``: for the first
   partition that has anything. All others keep to the limits.
-- Answered at once when ``min_bytes`` are there, a partition has an error, or the client does not want to wait;
+- Answered at once when ``min_bytes`` are there, a partition that exists has an error, or there is nothing to wait for;
   otherwise the request is parked with its partitions, which tell it of appends, and with its deadline.
 - Records go out as they lie in the file. No record is looked at.
 """
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # Errors of partitions after which a client looks for the leader; the answer says where it is (KIP-951).
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+_UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | Parked:
@@ -95,7 +96,9 @@ class _Read:
                 else:
                     records = b""
             except KafkaError as error:
-                self.complete = True
+                # A reader that goes on asking for what is not there any more should not do so without a pause.
+                if partition is not None or error.code not in _UNKNOWN:
+                    self.complete = True
                 self.results.append((wanted, self._error(wanted, partition, error.code)))
                 continue
             data = PartitionData(
@@ -115,7 +118,7 @@ class _Read:
             self.results.append((wanted, data))
             self.waits_for.append(partition)
         self.size = size
-        if size >= request.min_bytes:
+        if size >= request.min_bytes or not self.waits_for:
             self.complete = True
 
     def _error(self, wanted: SessionPartition, partition: Partition | None, code: ErrorCode) -> PartitionData:
