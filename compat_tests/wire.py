@@ -16,6 +16,7 @@ from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from moldau.protocol.messages.headers import RequestHeader
+from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.messages.produce import (
     PartitionProduceData,
@@ -60,17 +61,23 @@ def wait_until(condition: Callable[[], _Result | None], what: str, interval: flo
 def wait_for_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     """Return when the server says that it leads all partitions of a topic.
 
-    A created topic reaches a broker's metadata, and is led there, a moment after the answer to CreateTopics.
+    A created topic reaches a broker's metadata a moment after the answer to CreateTopics, and is led there another
+    moment later: a partition that answers ListOffsets has its leader.
     """
     with WireClient(bootstrap_servers) as wire:
 
-        def is_led() -> bool:
+        def is_known() -> bool:
             asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
             (found,) = wire.call(asked, 12).topics
-            led = [each for each in found.partitions if each.error_code == 0 and each.leader_id >= 0]
-            return found.error_code == 0 and len(led) == partitions
+            return bool(found.error_code == 0 and len(found.partitions) == partitions)
 
-        wait_until(is_led, f"{partitions} partitions of {topic}")
+        def is_led() -> bool:
+            asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
+            request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
+            return all(each.error_code == 0 for each in wire.call(request, 7).topics[0].partitions)
+
+        wait_until(is_known, f"{partitions} partitions of {topic} in the metadata")
+        wait_until(is_led, f"leaders of the {partitions} partitions of {topic}")
 
 
 def wait_for_no_topic(bootstrap_servers: str, topic: str) -> None:
