@@ -136,7 +136,6 @@ class _Loader:
             self.repairs += self.snapshots.restore(
                 self.producers, segments, first_offset, log_end_offset, complete=self.clean
             )
-        self.producers.expire(self.now_ms, self.config.producer_id_expiration_ms)
         self._open_active()
         segments.forget_files()
         return Log(

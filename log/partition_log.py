@@ -632,7 +632,11 @@ class Log:
         return list(self.producers)
 
     def expire_producers(self, now_ms: int) -> None:
-        """Forget producers that have been silent for too long; to be called now and then."""
+        """Forget producers that have been silent for too long; to be called now and then.
+
+        As in Apache Kafka the time is that of their last batch's timestamp. It is not done when the log is loaded: a
+        producer of old data that retries over a restart must still be recognized.
+        """
         self.producers.expire(now_ms, self._config.producer_id_expiration_ms)
 
     def first_unstable_offset(self) -> int | None:
@@ -663,7 +667,6 @@ class Log:
             self.snapshots.drop(lambda snapshot: snapshot > self.log_end_offset)
             first_offset = self.segments[0].base_offset
             self.snapshots.restore(self.producers, self.segments, first_offset, self.log_end_offset)
-            self.expire_producers(now_ms)
             self._schedule_roll(active)
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int, log_start_offset: int | None = None) -> None:

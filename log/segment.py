@@ -1,7 +1,7 @@
 """One segment: a `.log` file of batches and its indexes.
 
-A segment is active, and appended to, or sealed, and then only read until it is deleted, compacted or cut. Its `.log` is
-made by the first append, so an idle partition is a directory without one.
+A segment is active, and appended to, or sealed, and then only read until it is deleted, compacted or cut. Its files are
+made by the first append, so an idle partition is a directory without any.
 
 What the active segment keeps in memory beside its size: the position and last offset of its latest batches, so that a
 consumer at the end of the log is served without reading the index or the file; the largest timestamp and the last
@@ -118,10 +118,18 @@ class Segment:
         """Write at the end, in one system call. On an `OSError` the segment is as before, bar bytes beyond `size`."""
         open_file = self.open_file
         if open_file is None:
-            open_file = self._files.open(self, create=True)
-            self.on_disk = True
+            open_file = self._files.open(self) if self.on_disk else self._create_files()
         open_file.used = True
         open_file.file.write_at(buffers, self.size, length)
+
+    def _create_files(self) -> OpenFile:
+        """The `.log` and empty indexes: Apache Kafka recovers segments in the right order only if all have theirs."""
+        for index in (self.offset_index, self.time_index):
+            index.touch()
+            self._files.forget(index)
+        open_file = self._files.open(self, create=True)
+        self.on_disk = True
+        return open_file
 
     def note_batch(
         self, base_offset: int, last_offset: int, max_timestamp: int, size: int, index_interval_bytes: int

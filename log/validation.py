@@ -18,6 +18,8 @@ from ..protocol.records import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
     CODEC_MASK,
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
     HEADER,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
@@ -25,6 +27,7 @@ from ..protocol.records import (
     MIN_MESSAGE_SIZE,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
     InvalidRecordsError,
     Record,
     RecordBatch,
@@ -42,6 +45,7 @@ _CODEC_BY_NAME = {
     "zstd": Codec.ZSTD,
 }
 _RECORD_ERRORS_SHOWN = 3
+_OTHER_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK
 
 
 class InvalidRecordBatchError(KafkaError):
@@ -268,8 +272,11 @@ def _with_true_timestamps(batch: RecordBatch, records: list[Record], config: Log
 
 
 def with_timestamps(batch: RecordBatch, max_timestamp: int, *, log_append_time: bool) -> bytes:
-    """The batch's 61 header bytes with another largest timestamp and timestamp type, and the CRC that follows."""
-    attributes = batch.attributes & ~TIMESTAMP_TYPE_MASK | (TIMESTAMP_TYPE_MASK if log_append_time else 0)
+    """The batch's 61 header bytes with another largest timestamp and timestamp type, and the CRC that follows.
+
+    As in Apache Kafka, attributes that mean nothing are dropped on this occasion.
+    """
+    attributes = batch.attributes & _OTHER_ATTRIBUTES | (TIMESTAMP_TYPE_MASK if log_append_time else 0)
     header = bytearray(
         HEADER.pack(
             batch.base_offset,

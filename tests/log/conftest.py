@@ -161,6 +161,12 @@ def partition(disk: tuple[FileSystem, str]) -> Partition:
 
 
 @pytest.fixture
+def real_partition(tmp_path: Path) -> Partition:
+    """An empty partition in a real directory, for other programs to look at."""
+    return Partition(RealFileSystem(durable=False), str(tmp_path / "ours" / "topic-0"))
+
+
+@pytest.fixture
 def memory_partition() -> Partition:
     """An empty partition on the in-memory twin, for what only that can do."""
     return Partition(MemoryFileSystem(), "/data/topic-0")

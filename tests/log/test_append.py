@@ -80,10 +80,10 @@ def test_every_append_is_one_write(memory_partition: Any, batch: Batch) -> None:
     assert operations == ["write"]
 
 
-def test_the_first_append_makes_the_file(partition: Any, batch: Batch) -> None:
+def test_the_first_append_makes_the_files(partition: Any, batch: Batch) -> None:
     assert partition.names() == []
     partition.append(batch())
-    assert partition.names() == ["00000000000000000000.log"]
+    assert partition.names() == [f"00000000000000000000.{kind}" for kind in ("index", "log", "timeindex")]
 
 
 # What is refused

@@ -1,0 +1,489 @@
+"""Our log beside Apache Kafka's own: the same files, the same answers, and each opens what the other has written."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moldau.compat_tests.requirements import require_kafka_jars, require_program
+from moldau.log.config import LogConfig
+from moldau.log.validation import InvalidRecordBatchError
+from moldau.protocol.checksum import crc32c
+from moldau.protocol.compression import Codec
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.records import Record, build_batch
+
+NOW = 1_700_000_000_000
+SOURCE = Path(__file__).parent / "java" / "KafkaLog.java"
+Batch = Callable[..., bytes]
+
+
+@pytest.fixture(scope="module")
+def class_path() -> str:
+    return f"{require_kafka_jars()}/*"
+
+
+@pytest.fixture(scope="module")
+def java() -> list[str]:
+    return [require_program("java"), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+
+
+class KafkaLog:
+    """Apache Kafka's log of one partition in a process of its own: see KafkaLog.java for the commands."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def ask(self, *words: object) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().rstrip("\n")
+        assert not answer.startswith("failed"), answer
+        return answer
+
+    def ask_lines(self, *words: object) -> list[str]:
+        assert self._process.stdout is not None
+        lines = [self.ask(*words)]
+        while lines[-1] != ".":
+            lines.append(self._process.stdout.readline().rstrip("\n"))
+        return lines[:-1]
+
+    def open(self, directory: str, config: LogConfig, *, clean: bool = True, recovery_point: int = 0) -> None:
+        settings = {
+            "internal.segment.bytes": config.segment_bytes,
+            "segment.ms": config.segment_ms,
+            "index.interval.bytes": config.index_interval_bytes,
+            "max.message.bytes": config.max_message_bytes,
+            "message.timestamp.type": config.message_timestamp_type,
+            "message.timestamp.before.max.ms": config.message_timestamp_before_max_ms,
+            "message.timestamp.after.max.ms": config.message_timestamp_after_max_ms,
+            "compression.type": config.compression_type,
+            "cleanup.policy": ",".join(config.cleanup_policy),
+        }
+        words = [f"{key}={value}" for key, value in settings.items()]
+        assert self.ask("open", directory, str(clean).lower(), recovery_point, 0, NOW, *words) == "ok"
+
+    def close(self, *, clean: bool = True) -> None:
+        assert self.ask("close", str(clean).lower()) == "ok"
+
+    def end(self) -> None:
+        self._process.communicate(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def kafka(class_path: str, java: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaLog]:
+    classes = tmp_path_factory.mktemp("classes")
+    subprocess.run([require_program("javac"), "-cp", class_path, "-d", str(classes), str(SOURCE)], check=True)
+    kafka = KafkaLog([*java, "-cp", f"{classes}{os.pathsep}{class_path}", "KafkaLog"])
+    yield kafka
+    kafka.end()
+
+
+@pytest.fixture
+def ours(real_partition: Any) -> Any:
+    return real_partition
+
+
+def describe(log: Any, records: list[Record]) -> list[str]:
+    """Our log in the words of KafkaLog.java."""
+
+    def word(data: bytes | None) -> str:
+        return "null" if data is None else "x" + data.hex()
+
+    lines = [f"offsets {log.log_start_offset} {log.log_end_offset}"]
+    lines += [f"segment {s.base_offset} {s.size} {s.max_timestamp}" for s in log.segments]
+    for p in sorted(log.active_producers(), key=lambda producer: producer.producer_id):
+        lines.append(
+            f"producer {p.producer_id} {p.epoch} {p.last_sequence} {p.last_offset} {p.last_timestamp} "
+            f"{p.coordinator_epoch} {p.transaction_first_offset}"
+        )
+    lines += [f"epoch {epoch} {offset}" for epoch, offset in log.leader_epochs.entries]
+    lines += [f"record {r.offset} {r.timestamp} {word(r.key)} {word(r.value)}" for r in records]
+    return lines
+
+
+def end_marker(producer_id: int, *, commit: bool, epoch: int = 0) -> bytes:
+    record = Record(0, NOW, struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, 4))
+    return build_batch([record], producer_id=producer_id, producer_epoch=epoch, transactional=True, control=True)
+
+
+class Script:
+    """A seeded series of appends, each ours and Apache Kafka's to do."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.epoch = 0
+        self.sequences = {1: 0, 2: 0, 3: 0}
+        self.in_transaction = False
+
+    def next(self) -> tuple[str, int, bytes]:
+        """("append" or "own", leader epoch, batch)"""
+        dice = self.dice
+        self.epoch += dice.random() < 0.1
+        count = dice.randint(1, 5)
+        records = [
+            Record(
+                0,
+                NOW + dice.randint(-1_000, 1_000),
+                dice.choice([None, b"key %d" % dice.randint(0, 9)]),
+                dice.choice([None, dice.randbytes(dice.randint(0, 80)), b"value " * dice.randint(0, 60)]),
+                ((("header", dice.choice([None, b"x"])),) * dice.randint(0, 2)),
+            )
+            for _ in range(count)
+        ]
+        codec = dice.choice(list(Codec))
+        kind = dice.choices(["plain", "idempotent", "transactional", "marker"], [4, 4, 3, 2])[0]
+        if kind == "plain" or (kind == "marker" and not self.in_transaction):
+            return "append", self.epoch, build_batch(records, codec=codec)
+        if kind == "marker":
+            self.in_transaction = False
+            return "own", self.epoch, end_marker(3, commit=dice.random() < 0.4)
+        producer_id = dice.choice([1, 2]) if kind == "idempotent" else 3
+        self.in_transaction = self.in_transaction or producer_id == 3
+        sequence = self.sequences[producer_id]
+        self.sequences[producer_id] = sequence + count
+        return (
+            "append",
+            self.epoch,
+            build_batch(
+                records,
+                codec=codec,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=sequence,
+                transactional=producer_id == 3,
+            ),
+        )
+
+
+def append_to(ours: Any, kind: str, epoch: int, data: bytes) -> str:
+    """Append to our log, the answer in the words of KafkaLog.java."""
+    try:
+        info = ours.log.append(data, now_ms=NOW, leader_epoch=epoch, client=kind == "append", transaction_verified=True)
+    except InvalidRecordBatchError as error:
+        return f"error {error.code.name} {','.join(str(index) for index, _ in error.record_errors)}"
+    except KafkaError as error:
+        return f"error {error.code.name}"
+    return f"ok {info.first_offset} {info.last_offset} {info.log_append_time_ms}"
+
+
+def files(directory: str, *suffixes: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir()) if path.suffix in suffixes}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_same_appends_make_the_same_files(kafka: KafkaLog, ours: Any, tmp_path: Path, seed: int) -> None:
+    script = Script(seed)
+    config = LogConfig(segment_bytes=script.dice.choice([4_000, 20_000]), index_interval_bytes=500)
+    ours.configure(segment_bytes=config.segment_bytes, index_interval_bytes=config.index_interval_bytes)
+    theirs = str(tmp_path / "theirs" / "topic-0")
+    kafka.open(theirs, config)
+    for _ in range(150):
+        kind, epoch, data = script.next()
+        assert append_to(ours, kind, epoch, data) == kafka.ask(kind, epoch, data.hex())
+    assert describe(ours.log, ours.records()) == kafka.ask_lines("describe")
+    for timestamp in [*range(NOW - 1_005, NOW + 1_005, 67), -3]:
+        found = ours.log.offset_of_max_timestamp() if timestamp == -3 else ours.log.offset_for_timestamp(timestamp)
+        answer = "none" if found is None else f"{found.timestamp} {found.offset} {found.leader_epoch}"
+        assert answer == kafka.ask("time", timestamp)
+    for epoch in range(-1, script.epoch + 2):
+        assert " ".join(map(str, ours.log.end_offset_for_epoch(epoch))) == kafka.ask("epoch", epoch)
+    for start in range(0, ours.log.log_end_offset, 41):
+        for end in (start + 10, ours.log.log_end_offset):
+            aborted = [" ".join(map(str, found[:3])) for found in ours.log.aborted_transactions(start, end)]
+            # This method of Apache Kafka's goes back to the log start; its fetches leave out what ended before them.
+            theirs_too = [line for line in kafka.ask_lines("aborted", start, end) if int(line.split()[2]) >= start]
+            assert aborted == theirs_too
+    kafka.close()
+    ours.log.close(NOW)
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        assert files(ours.directory, suffix) == files(theirs, suffix), suffix
+    epochs = "leader-epoch-checkpoint"
+    assert Path(ours.directory, epochs).read_text() == Path(theirs, epochs).read_text()
+    assert sorted(files(ours.directory, ".snapshot")) == sorted(files(theirs, ".snapshot"))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_apache_kafka_opens_what_we_have_written(
+    kafka: KafkaLog, ours: Any, clean: bool, producer_batch: Batch
+) -> None:
+    script = Script(7)
+    config = LogConfig(segment_bytes=6_000, index_interval_bytes=500)
+    ours.configure(segment_bytes=6_000, index_interval_bytes=500)
+    for _ in range(120):
+        assert append_to(ours, *script.next()).startswith("ok")
+    expected = describe(ours.log, ours.records())
+    end = ours.log.log_end_offset
+    if clean:
+        ours.log.close(NOW)
+    else:
+        ours.files.close()
+    kafka.open(ours.directory, config, clean=clean, recovery_point=end if clean else 0)
+    assert kafka.ask_lines("describe") == expected
+    assert kafka.ask("append", 50, producer_batch(0, producer_id=9).hex()) == f"ok {end} {end} -1"
+    assert kafka.ask("append", 50, producer_batch(0, producer_id=9).hex()) == f"ok {end} {end} {NOW}"
+    kafka.close()
+    ours.open(clean=True)
+    assert ours.log.repairs == []
+    assert ours.log.log_end_offset == end + 1
+    assert ours.append(producer_batch(0, producer_id=9)).duplicate
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_we_open_what_apache_kafka_has_written(
+    kafka: KafkaLog, ours: Any, tmp_path: Path, clean: bool, producer_batch: Batch
+) -> None:
+    script = Script(8)
+    config = LogConfig(segment_bytes=6_000, index_interval_bytes=500)
+    theirs = str(tmp_path / "theirs" / "topic-0")
+    kafka.open(theirs, config)
+    for _ in range(120):
+        kind, epoch, data = script.next()
+        assert kafka.ask(kind, epoch, data.hex()).startswith("ok")
+    expected = kafka.ask_lines("describe")
+    if clean:
+        kafka.close()
+    else:
+        # As it lies there when the process is killed: with preallocated indexes, and no snapshot of the end.
+        shutil.copytree(theirs, tmp_path / "killed" / "topic-0")
+        kafka.close()
+        theirs = str(tmp_path / "killed" / "topic-0")
+    ours.directory = theirs
+    ours.config = replace(ours.config, segment_bytes=6_000, index_interval_bytes=500)
+    ours.open(clean=clean)
+    assert ours.log.repairs == []
+    assert describe(ours.log, ours.records()) == expected
+    end = ours.log.log_end_offset
+    assert ours.append(producer_batch(0, producer_id=9), leader_epoch=50).first_offset == end
+    ours.log.close(NOW)
+    kafka.open(theirs, config, clean=True, recovery_point=end + 1)
+    assert kafka.ask_lines("describe")[0] == f"offsets 0 {end + 1}"
+    kafka.close()
+
+
+def with_crc(batch: bytes | bytearray) -> bytes:
+    fixed = bytearray(batch)
+    fixed[17:21] = crc32c(memoryview(fixed)[21:]).to_bytes(4, "big")
+    return bytes(fixed)
+
+
+def patched(batch: bytes, position: int, layout: str, value: int) -> bytes:
+    data = bytearray(batch)
+    struct.pack_into(layout, data, position, value)
+    return with_crc(data)
+
+
+def unusual_appends() -> dict[str, bytes]:
+    """Batches that are odd, late, early, too large, damaged or forged."""
+    two = build_batch([Record(0, NOW, b"k", b"one"), Record(0, NOW + 5, b"k", b"two")])
+
+    def timed(*times: int, **fields: Any) -> bytes:
+        return build_batch([Record(0, time, b"k", b"v") for time in times], **fields)
+
+    def produced(sequence: int, *, producer_id: int = 5, epoch: int = 0, count: int = 1, **fields: Any) -> bytes:
+        return timed(*[NOW] * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **fields)
+
+    return {
+        "nothing": b"",
+        "eleven bytes": b"\0" * 11,
+        "zeros": b"\0" * 100,
+        "header only": two[:61],
+        "cut off": two[:-1],
+        "two batches": two + two,
+        "a batch and a piece": two + two[:40],
+        "a batch and few bytes": two + b"\0" * 11,
+        "a batch and a bad length": two + b"\0" * 12,
+        "magic 0": two[:16] + b"\0" + two[17:],
+        "magic 1": two[:16] + b"\1" + two[17:],
+        "magic 3": two[:16] + b"\3" + two[17:],
+        "magic -1": two[:16] + b"\xff" + two[17:],
+        "negative length": two[:8] + b"\xff\xff\xff\xff" + two[12:],
+        "length 13": two[:8] + b"\0\0\0\x0d" + two[12:],
+        "huge length": two[:8] + b"\x7f\xff\xff\xff" + two[12:],
+        "wrong crc": two[:17] + b"\0\0\0\0" + two[21:],
+        "changed record": two[:-2] + b"??",
+        "base offset 5": patched(two, 0, ">q", 5),
+        "negative base offset": patched(two, 0, ">q", -1),
+        "leader epoch 99": patched(two, 12, ">i", 99),
+        "control": patched(two, 21, ">h", 0x20),
+        "delete horizon bit": patched(two, 21, ">h", 0x40),
+        "unused bit": patched(two, 21, ">h", 0x80),
+        "second attribute byte": patched(two, 21, ">h", 0x0100),
+        "LogAppendTime": patched(two, 21, ">h", 0x08),
+        "LogAppendTime of the future": timed(NOW, log_append_time_ms=NOW + 10**8),
+        "count 0": patched(two, 57, ">i", 0),
+        "count -1": patched(two, 57, ">i", -1),
+        "count 3": patched(two, 57, ">i", 3),
+        "last offset delta 2": patched(two, 23, ">i", 2),
+        "last offset delta -1": patched(two, 23, ">i", -1),
+        "no timestamps": timed(-1, -1),
+        "timestamp 0": timed(0),
+        "long ago": timed(NOW - 10**10, NOW),
+        "an hour ahead": timed(NOW, NOW + 3_600_000),
+        "more than an hour ahead": timed(NOW, NOW + 3_600_001, NOW, NOW + 10**9),
+        "largest timestamp too small": timed(NOW, NOW + 9, max_timestamp=NOW - 100),
+        "largest timestamp missing": timed(NOW, NOW + 9, max_timestamp=-1),
+        "largest timestamp of the far future": timed(NOW, NOW + 9, max_timestamp=NOW + 10**12),
+        "falling timestamps": timed(NOW + 9, NOW, NOW - 9),
+        "null key": build_batch([Record(0, NOW, b"k", b"v"), Record(0, NOW, None, b"v"), Record(0, NOW, None, None)]),
+        "null key in gzip": build_batch([Record(0, NOW, None, b"v" * 99)], codec=Codec.GZIP),
+        "large": build_batch([Record(0, NOW, b"k", bytes(2_000))]),
+        "small when compressed": build_batch([Record(0, NOW, b"k", bytes(2_000))], codec=Codec.ZSTD),
+        "first sequence 7": produced(7),
+        "gap": produced(9),
+        "next": produced(8, count=3),
+        "again": produced(8, count=3),
+        "part of it again": produced(8, count=2),
+        "new epoch, wrong start": produced(11, epoch=1),
+        "new epoch": produced(0, epoch=1),
+        "old epoch": produced(11),
+        "old duplicate": produced(8, count=3),
+        "no sequence": produced(-1, producer_id=6),
+        "negative sequence": produced(-5, producer_id=6),
+        "negative epoch": produced(0, producer_id=6, epoch=-1),
+        "negative epoch, gap": produced(50, producer_id=6, epoch=-1),
+        "producer id -2": produced(0, producer_id=-2),
+        "sequence wraps": produced(2**31 - 2, producer_id=8, count=4),
+        "after the wrap": produced(2, producer_id=8),
+        "transactional": produced(0, producer_id=10, transactional=True),
+        "plain in a transaction": produced(1, producer_id=10),
+        "transactional goes on": produced(1, producer_id=10, transactional=True),
+        "transactional without a producer": timed(NOW, transactional=True),
+    }
+
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "LogAppendTime": {"message_timestamp_type": "LogAppendTime"},
+    "compacted": {"cleanup_policy": ("compact",)},
+    "narrow limits": {"message_timestamp_before_max_ms": 1_000, "message_timestamp_after_max_ms": 5},
+    "small messages": {"max_message_bytes": 300},
+    "small segments": {"segment_bytes": 300, "max_message_bytes": 5_000},
+    "lz4": {"compression_type": "lz4"},
+    "uncompressed": {"compression_type": "uncompressed"},
+}
+
+DELIBERATE = {"huge length": "error INVALID_RECORD"}
+"""Where our answer is another on purpose: Apache Kafka's length overflows there, and it answers UNKNOWN_SERVER_ERROR."""
+
+FORGED = ("negative epoch", "negative epoch, gap", "transactional without a producer")
+"""What no client sends, and Apache Kafka stores as it came, but cannot build anew when it recompresses."""
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_unusual_appends_are_answered_as_apache_kafka_answers_them(
+    kafka: KafkaLog, ours: Any, tmp_path: Path, name: str
+) -> None:
+    config = LogConfig(**CONFIGS[name])
+    ours.configure(**CONFIGS[name])
+    theirs = str(tmp_path / "theirs" / "topic-0")
+    kafka.open(theirs, config)
+    recompressed = config.compression_type != "producer"
+    appends = {what: data for what, data in unusual_appends().items() if not (recompressed and what in FORGED)}
+    answers = {what: append_to(ours, "append", 3, data) for what, data in appends.items()}
+    expected = {what: kafka.ask("append", 3, data.hex()) for what, data in appends.items()}
+    assert answers == expected | DELIBERATE
+    description, kafkas_description = describe(ours.log, ours.records()), kafka.ask_lines("describe")
+    kafka.close()
+    ours.log.close(NOW)
+    # Apache Kafka rolls for a batch before it finds that it must refuse it, and we do not: segments may differ.
+    same = [line for line in description if not line.startswith("segment")]
+    assert same == [line for line in kafkas_description if not line.startswith("segment")]
+    if not recompressed:  # the codecs are other libraries: the same records, in other bytes
+        assert b"".join(files(ours.directory, ".log").values()) == b"".join(files(theirs, ".log").values())
+
+
+# Apache Kafka's dump tool
+
+
+COMPLAINTS = (
+    "Mismatches in",
+    "Found timestamp mismatch",
+    "Found out of order timestamp",
+    "were not found in the log",
+    "invalid bytes at the end",
+    "isvalid: false",
+    "Exception",
+    "corrupt",
+    "Ignoring unknown file",
+)
+
+
+def test_the_dump_tool_would_complain(java: list[str], class_path: str, ours: Any) -> None:
+    ours.configure(index_interval_bytes=0)
+    for number in range(5):
+        ours.append(build_batch([Record(0, NOW + number, b"k", b"v")]))
+    ours.log.close(NOW)
+    ours.damage("00000000000000000000.index", 3, b"\x02")
+    ours.damage("00000000000000000000.timeindex", 7, b"\x77")
+    paths = [ours.path(f"00000000000000000000.{kind}") for kind in ("index", "timeindex")]
+    with pytest.raises(AssertionError, match="Mismatches in"):
+        dump(java, class_path, paths)
+
+
+def dump(java: list[str], class_path: str, paths: list[str], *options: str) -> str:
+    done = subprocess.run(
+        [*java, "-cp", class_path, "org.apache.kafka.tools.DumpLogSegments", *options, "--files", ",".join(paths)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-2_000:]
+    assert [complaint for complaint in COMPLAINTS if complaint in output] == []
+    # It counts from -1 in every file, so the first offset of each but the first is "non-consecutive".
+    jumps = [line.split() for line in output.splitlines() if " is followed by " in line]
+    assert {jump[0] for jump in jumps} <= {"-1"}
+    assert all(any(path.endswith(f"{int(jump[4]):020d}.log") for path in paths) for jump in jumps)
+    return done.stdout
+
+
+@pytest.mark.parametrize("stopped", ["clean", "killed and recovered"])
+def test_apaches_dump_tool_has_no_complaint(java: list[str], class_path: str, ours: Any, stopped: str) -> None:
+    script = Script(3)
+    ours.configure(segment_bytes=8_000, index_interval_bytes=300)
+    for _ in range(160):
+        assert append_to(ours, *script.next()).startswith("ok")
+    # Runs of one codec too, so that each has segments of its own.
+    for codec in Codec:
+        for number in range(40):
+            records = [Record(0, NOW + number, b"k", b"value %d " % number * 20)] * 3
+            ours.append(build_batch(records, codec=codec), leader_epoch=script.epoch)
+    if stopped != "clean":
+        ours.reopen(clean=False)
+    ours.log.close(NOW)
+    count = ours.log.log_end_offset
+    paths = {
+        suffix: sorted(str(path) for path in Path(ours.directory).iterdir() if path.suffix == suffix)
+        for suffix in (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
+    }
+    assert all(paths.values())
+    output = dump(java, class_path, paths[".log"], "--deep-iteration", "--print-data-log")
+    assert output.count("\n| offset: ") + output.count("\n|offset: ") == count
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        assert f"compresscodec: {codec}" in output
+    output = dump(java, class_path, paths[".index"] + paths[".timeindex"])
+    assert "offset: " in output
+    assert "position: " in output
+    assert "timestamp: " in output
+    output = dump(java, class_path, paths[".index"] + paths[".timeindex"], "--index-sanity-check")
+    assert output.count("passed sanity check") == len(paths[".timeindex"]) + sum(
+        Path(path).stat().st_size > 0 for path in paths[".index"]
+    )
+    output = dump(java, class_path, paths[".snapshot"] + paths[".txnindex"])
+    assert "producerId: 1 producerEpoch: 0" in output
+    assert "lastStableOffset: " in output
