@@ -162,7 +162,8 @@ def test_variables_for_clients_are_not_settings_of_the_broker(monkeypatch: pytes
 
 
 def test_a_wrong_setting_is_told_with_the_servers_words() -> None:
-    with pytest.raises(BrokerError, match=r"(?s)exit code 1; .*num\.partitions"), Broker(config={"num.partitions": "x"}):
+    message = r"(?s)exit code 1; .*num\.partitions"
+    with pytest.raises(BrokerError, match=message), Broker(config={"num.partitions": "x"}):
         pass
 
 
