@@ -1,7 +1,7 @@
 """The two servers that the suite can start, behind one interface."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 
@@ -24,6 +24,9 @@ class Server(Protocol):
     def kill(self) -> None:
         """``kill -9``; ``start`` brings it back."""
 
+    def log(self) -> str:
+        """All that it has logged."""
+
 
 def start_server(*, apache: bool, config: Mapping[str, str]) -> AbstractContextManager[Server]:
     """Apache Kafka or Moldau with these settings, and a data directory that is removed at the end."""
@@ -31,6 +34,16 @@ def start_server(*, apache: bool, config: Mapping[str, str]) -> AbstractContextM
         from moldau.compat_tests.apache import ApacheKafka
 
         return ApacheKafka(config)
+    return _moldau(config)
+
+
+@contextmanager
+def _moldau(config: Mapping[str, str]) -> Iterator[Server]:
+    """A Moldau broker. Whatever clients did to it, it must not have failed by its own fault."""
     from moldau.testing import Broker
 
-    return Broker(config=config)
+    with Broker(config=config) as broker:
+        yield broker
+        log = broker.log()
+    if "Traceback" in log:
+        raise AssertionError(f"the server has logged a failure of its own:\n{log[-20_000:]}")

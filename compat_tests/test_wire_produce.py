@@ -408,12 +408,6 @@ def test_producer_id_without_sequence(wire: WireClient, topic: Topic, producer: 
     assert w.produce(wire, topic.name, batch).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_producer_state_survives_a_clean_restart(wire: WireClient, topic: Topic, producer: Producer) -> None:
-    """Another connection is enough to see that the state is the partition's and not the connection's."""
-    assert producer.send(0) == ("NONE", 0)
-    assert producer.send(0) == ("NONE", 0)
-
-
 def test_create_topics_and_produce_at_once(
     wire: WireClient, bootstrap_servers: str, topic_name: Callable[[], str]
 ) -> None:
