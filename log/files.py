@@ -179,12 +179,12 @@ class RealFileSystem:
     def read_file(self, path: str) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            parts = []
-            while data := os.read(fd, 1 << 20):
-                parts.append(data)
-                if len(data) < 1 << 20:
-                    break
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            # Not simply a large number: the buffer is made first, and a megabyte of it costs more than the read.
+            size = os.fstat(fd).st_size
+            data = os.read(fd, size) if size else b""
+            while len(data) < size and (more := os.read(fd, size - len(data))):
+                data += more
+            return data
         finally:
             os.close(fd)
 

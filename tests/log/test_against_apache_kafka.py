@@ -377,7 +377,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 DELIBERATE = {"huge length": "error INVALID_RECORD"}
-"""Where our answer is another on purpose: Apache Kafka's length overflows there, and it answers UNKNOWN_SERVER_ERROR."""
+"""Where our answer is another on purpose: Apache Kafka's length overflows there: UNKNOWN_SERVER_ERROR."""
 
 FORGED = ("negative epoch", "negative epoch, gap", "transactional without a producer")
 """What no client sends, and Apache Kafka stores as it came, but cannot build anew when it recompresses."""
