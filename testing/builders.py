@@ -73,4 +73,5 @@ def fetch(wire: WireClient, topic: str, offset: int = 0, **options: int) -> Part
 
 def values(partition: PartitionData) -> list[bytes | None]:
     """The values of the records of a fetch's answer."""
-    return [record.value for found in iter_batches(partition.records or b"") for record in iter_records(found)]
+    records: Any = partition.records or b""  # of an answer that was received: bytes
+    return [record.value for found in iter_batches(records) for record in iter_records(found)]
