@@ -40,6 +40,8 @@ class LogDirectory:
         self.path = path.rstrip("/")
         self.online = True
         """False once the device has failed; it stays so until the next start."""
+        self.failure: str | None = None
+        """Why it is not online."""
         self.partitions = 0
         """How many are in it."""
         self.directory_id = b""

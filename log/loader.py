@@ -261,9 +261,7 @@ class _Loader:
         """What the active segment must know to go on: when its first batch was written."""
         active = self.segments[-1]
         try:
-            for header, _position in active.scan(0, active.size):
-                active.first_timestamp = header.max_timestamp
-                break
+            active.find_first_timestamp()
         except InvalidRecordsError as error:
             self.repairs.append(f"{active.path}: {error}")
 

@@ -161,28 +161,36 @@ class LogManager:
         return self._cluster_id
 
     def open(self) -> None:
-        """Lock the directories and agree on the cluster. Raises `LogDirectoryError`, and leaves none locked."""
+        """Lock the directories and agree on the cluster. Raises `LogDirectoryError`, and leaves none locked.
+
+        A directory that fails is offline from the start, and `load` reports it, unless it is the last.
+        """
         try:
             for directory in self.directories:
-                try:
-                    directory.open(self.node_id)
-                except OSError as error:
-                    raise LogDirectoryError(f"{directory.path} cannot be used: {error.strerror or error}") from error
+                self._try(directory, lambda directory: directory.open(self.node_id))
             known = {directory.cluster_id for directory in self.directories if directory.cluster_id is not None}
-            if self._cluster_id is None:
-                self._cluster_id = min(known) if known else uuid_to_str(random_uuid())
-            for directory in self.directories:
-                try:
-                    directory.adopt(self._cluster_id, self.node_id)
-                except OSError as error:
-                    raise LogDirectoryError(f"{directory.path} cannot be used: {error.strerror or error}") from error
-            ids = [directory.directory_id for directory in self.directories]
+            cluster_id = self._cluster_id or (min(known) if known else uuid_to_str(random_uuid()))
+            self._cluster_id = cluster_id
+            for directory in self.online_directories():
+                self._try(directory, lambda directory: directory.adopt(cluster_id, self.node_id))
+            if not self.online_directories():
+                raise LogDirectoryError("; ".join(directory.failure or "" for directory in self.directories))
+            ids = [directory.directory_id for directory in self.online_directories()]
             if len(set(ids)) != len(ids):
                 raise LogDirectoryError("two log directories have the same directory.id: one is a copy of the other")
         except BaseException:
             for directory in self.directories:
                 directory.release()
             raise
+
+    @staticmethod
+    def _try(directory: LogDirectory, step: Callable[[LogDirectory], None]) -> None:
+        """One of several disks may be broken at the start already: then the others go on without it."""
+        try:
+            step(directory)
+        except OSError as error:
+            directory.online = False
+            directory.failure = f"{directory.path} cannot be used: {error.strerror or error}"
 
     def load(
         self,
@@ -197,7 +205,8 @@ class LogManager:
         that it is not this broker's: its directory is renamed to `...-stray`, and left to people.
         """
         report = LoadReport()
-        for directory in self.directories:
+        report.failed += [directory.failure for directory in self.directories if directory.failure is not None]
+        for directory in self.online_directories():
             try:
                 self._load_directory(directory, now_ms, config_of, is_stray, report)
             except OSError as error:
@@ -443,6 +452,7 @@ class LogManager:
         if not directory.online:
             return
         directory.online = False
+        directory.failure = error.strerror or str(error)
         logs = self._logs_in(directory)
         for log in logs:
             log.take_offline(error.strerror or str(error))

@@ -478,6 +478,7 @@ class Log:
                 active.seal()
             self.snapshots.take(base_offset, self.producers, sync=False)
         active.forget_files()
+        active.forget_recent_batches()
         segment = self._new_segment(base_offset, now_ms)
         if active.size:
             self.segments.add(segment)
@@ -660,6 +661,7 @@ class Log:
                 self.segments.remove_last()
             active = self.segments.active
             active.truncate_to(offset)
+            active.find_first_timestamp()
             self._sync_cut()
             self.log_end_offset = active.next_offset()
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)

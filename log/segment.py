@@ -176,7 +176,7 @@ class Segment:
         self.time_index.reset()
         self.full = False
         self._max_timestamp, self._offset_of_max_timestamp = -1, self.base_offset
-        self._forget_recent_batches()
+        self.forget_recent_batches()
 
     def seal(self) -> None:
         """The segment takes no more batches, or the log is closed: complete its indexes on disk.
@@ -226,6 +226,13 @@ class Segment:
             if header.last_offset >= offset:
                 return position, header.size
         return None
+
+    def find_first_timestamp(self) -> None:
+        """Read `first_timestamp`, if there is a first batch."""
+        self.first_timestamp = -1
+        for header, _position in self.scan(0):
+            self.first_timestamp = header.max_timestamp
+            return
 
     def range(self, position: int, length: int) -> FileRange:
         """A reference on these bytes of the file."""
@@ -295,7 +302,7 @@ class Segment:
         self.transaction_index.truncate_to(offset)
         if located is not None:
             self.cut(located[0])
-        self._forget_recent_batches()
+        self.forget_recent_batches()
         self._find_max_timestamp()
         if not self.size:
             self.first_timestamp = -1
@@ -336,7 +343,8 @@ class Segment:
         if self.on_disk:
             self._files.open(self).file.truncate(self.size)
 
-    def _forget_recent_batches(self) -> None:
+    def forget_recent_batches(self) -> None:
+        """Find batches by the index from now on: the segment is not appended to any more, or was cut."""
         self._recent_last_offsets = array("q")
         self._recent_positions = array("q")
         self._recent_start = NO_LIMIT

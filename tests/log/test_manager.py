@@ -198,6 +198,26 @@ def test_a_path_that_cannot_be_a_directory_is_refused_plainly(tmp_path: Path) ->
         Broker(RealFileSystem(), str(tmp_path / "file" / "data")).start()
 
 
+def test_one_broken_disk_of_several_does_not_keep_the_broker_from_starting(memory_broker: Broker, batch: Batch) -> None:
+    memory_broker.start()
+    for partition in range(2):
+        memory_broker.create("t", partition)
+        memory_broker.append("t", batch(b"x"), partition)
+    memory_broker.stop()
+    memory_broker.file_system.fail_with = fails_in("/one/", "open", "create", "list")
+    report = memory_broker.start()
+    assert (report.loaded, len(report.failed)) == (1, 1)
+    assert "/one cannot be used" in report.summary()
+    assert memory_broker.manager.get("t", 0) is None
+    memory_broker.append("t", batch(b"y"), 1)
+    memory_broker.stop()
+    memory_broker.file_system.fail_with = fails_in("/", "open", "create", "list")
+    with pytest.raises(LogDirectoryError, match=r"/one cannot be used.*/two cannot be used"):
+        memory_broker.start()
+    memory_broker.file_system.fail_with = None
+    assert memory_broker.start().loaded == 2
+
+
 # Partitions
 
 

@@ -212,6 +212,20 @@ def test_an_offset_may_be_started_over_at_where_a_segment_was(partition: Any, ba
     assert partition.values() == [b"new"]
 
 
+def test_cutting_keeps_rolling_by_time_right(partition: Any, batch: Batch, segments_of: BaseOffsets) -> None:
+    partition.configure(segment_ms=1_000, message_timestamp_after_max_ms=10**15)
+    partition.append(batch(timestamp=NOW))
+    partition.append(batch(timestamp=NOW + 10))
+    partition.log.roll(NOW)
+    partition.append(batch(timestamp=NOW + 20))
+    partition.reopen()
+    partition.log.truncate_to(1, NOW)
+    partition.append(batch(timestamp=NOW + 1_000))
+    assert segments_of(partition.log) == [0]
+    partition.append(batch(timestamp=NOW + 1_001))
+    assert segments_of(partition.log) == [0, 2]
+
+
 def test_cutting_keeps_time_lookups_right(partition: Any, batch: Batch) -> None:
     partition.configure(index_interval_bytes=0)
     for number in range(20):
