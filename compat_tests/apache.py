@@ -33,12 +33,14 @@ _STOP_SECONDS = 60
 class ApacheKafka:
     """Apache Kafka 4.3.1 as a child process with a data directory of its own.
 
-    ``config`` is laid over the settings of a one-node server. The directory lives as long as the context: ``restart``
-    and ``kill`` followed by ``start`` find what was written before.
+    ``config`` is laid over the settings of a one-node server. ``data_dir`` is a log directory that node 1 has been
+    using; without one, a new one is formatted, and lives as long as the context: ``restart`` and ``kill`` followed by
+    ``start`` find what was written before.
     """
 
-    def __init__(self, config: Mapping[str, str] | None = None) -> None:
+    def __init__(self, config: Mapping[str, str] | None = None, *, data_dir: Path | None = None) -> None:
         self._config = dict(config or {})
+        self._data_dir = data_dir
         self._resources = ExitStack()
         self._process: subprocess.Popen[str] | None = None
         self._log_reader: threading.Thread | None = None
@@ -53,7 +55,7 @@ class ApacheKafka:
     @property
     def data_dir(self) -> Path:
         """The log directory."""
-        return self._directory / "data"
+        return self._data_dir or self._directory / "data"
 
     @property
     def pid(self) -> int:
@@ -68,7 +70,8 @@ class ApacheKafka:
             self._directory = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="apache-kafka-")))
             self._port, controller_port = _free_ports(2)
             self._write_properties(controller_port)
-            self._format()
+            if self._data_dir is None:
+                self._format()
             resources.callback(self.stop)
             self.start()
             self._resources = resources.pop_all()

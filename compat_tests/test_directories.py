@@ -1,0 +1,192 @@
+"""One data directory, two servers: what Moldau has written Apache Kafka goes on with, and the other way round.
+
+Not only records: topics with their ids and configs, and what is known of producers, so that a producer which saw no
+answer from the one server may ask the other. And what a dump of the directory by Apache Kafka's own tool says.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+
+import pytest
+
+from moldau.compat_tests import wire as w
+from moldau.compat_tests.apache import ApacheKafka
+from moldau.compat_tests.clients import open_client
+from moldau.compat_tests.clients.java import JavaClient
+from moldau.compat_tests.requirements import require_kafka_jars
+from moldau.compat_tests.servers import Server
+from moldau.protocol.records import build_batch, iter_records
+from moldau.testing import Broker
+from moldau.testing.wire import WireClient
+
+PRODUCER_ID = 7_000
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(autouse=True)
+def _both_servers(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("apache") or request.config.getoption("bootstrap_server"):
+        pytest.skip("starts both servers itself, whichever is under test")
+    require_kafka_jars()
+
+
+def moldau(directory: Path) -> AbstractContextManager[Server]:
+    return Broker(data_dir=directory)
+
+
+def apache(directory: Path) -> AbstractContextManager[Server]:
+    # A directory that is not there yet is formatted by Apache Kafka's own tool.
+    return ApacheKafka(data_dir=directory if directory.exists() else None)
+
+
+def values(address: str, topic: str, partition: int = 0) -> list[bytes | None]:
+    """What is stored."""
+    return [record.value for batch in w.stored_batches(address, topic, partition) for record in iter_records(batch)]
+
+
+def send(address: str, topic: str, sequence: int) -> tuple[int, int]:
+    """Ten records of an idempotent producer: error code and base offset."""
+    batch = build_batch(
+        w.records(*[b"%d" % (sequence + n) for n in range(10)]),
+        codec=sequence // 10 % 5,
+        producer_id=PRODUCER_ID,
+        producer_epoch=0,
+        base_sequence=sequence,
+    )
+    with WireClient(address) as wire:
+        answer = w.produce(wire, topic, batch)
+    return answer.error_code, answer.base_offset
+
+
+def begin(server: Server) -> w.Topic:
+    """A topic with fifty records and a config of its own."""
+    topic = w.create_topic(server.bootstrap_servers, "shared", 2, {"retention.ms": str(30 * DAY_MS)})
+    for sequence in range(0, 50, 10):
+        assert send(server.bootstrap_servers, topic.name, sequence) == (0, sequence)
+    return topic
+
+
+def go_on(server: Server, topic: w.Topic, before: int) -> int:
+    """See all of what the other server has left, and add to it; returns how many records there are then."""
+    address = server.bootstrap_servers
+    w.wait_for_topic(address, topic.name, 2)
+    assert values(address, topic.name) == [b"%d" % number for number in range(before)]
+    # The last batch again: known, and not stored twice. Then the next one.
+    assert send(address, topic.name, before - 10) == (0, before - 10)
+    assert send(address, topic.name, before) == (0, before)
+    with open_client("kafka-python", address) as client:
+        assert client.topic_configs(topic.name)["retention.ms"] == str(30 * DAY_MS)
+        name = f"made-at-{before}"
+        client.create_topic(name, 1)
+        assert len(client.topics()) >= 2
+    assert w.create_topic(address, f"{name}-too").topic_id != topic.topic_id
+    return before + 10
+
+
+def end(server: Server, how: str) -> None:
+    """Stop it, or kill it."""
+    if how == "kill":
+        server.kill()
+    else:
+        server.stop()
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_apache_kafka_goes_on_where_moldau_ended(tmp_path: Path, how: str) -> None:
+    directory = tmp_path / "data"
+    with moldau(directory) as server:
+        topic = begin(server)
+        end(server, how)
+    with apache(directory) as server:
+        go_on(server, topic, 50)
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_moldau_goes_on_where_apache_kafka_ended(how: str) -> None:
+    with ApacheKafka() as first:
+        topic = begin(first)
+        end(first, how)
+        with moldau(first.data_dir) as server:
+            go_on(server, topic, 50)
+
+
+def test_to_and_fro(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    with moldau(directory) as server:
+        topic = begin(server)
+    count = 50
+    for start in (apache, moldau, apache, moldau):
+        with start(directory) as server:
+            count = go_on(server, topic, count)
+    assert count == 90
+
+
+# The dump tool
+
+
+@pytest.fixture(params=["stop", "kill"])
+def written(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A directory that a server has written in small segments, with every codec."""
+    directory = tmp_path / "data"
+    with moldau(directory) as server:
+        topic = begin(server)
+        w.create_topic(server.bootstrap_servers, "rolling", 1, {"segment.bytes": "1048576"})
+        with WireClient(server.bootstrap_servers) as wire:
+            for _ in range(40):
+                assert w.produce(wire, "rolling", build_batch(w.records(bytes(90_000)))).error_code == 0
+        assert values(server.bootstrap_servers, topic.name)
+        end(server, request.param)
+    return directory
+
+
+@pytest.fixture
+def java() -> Iterator[JavaClient]:
+    with JavaClient("127.0.0.1:1") as client:
+        yield client
+
+
+def dump(java: JavaClient, *arguments: str) -> str:
+    """What DumpLogSegments prints; it exits with 0 whatever it finds, so its words have to be read."""
+    result = java.tool("org.apache.kafka.tools.DumpLogSegments", arguments)
+    assert result.exit_code == 0, result
+    # The first offset of every segment but that at 0 looks to the tool like a gap after -1.
+    gaps = [gap for gap in re.findall(r"(-?\d+) is followed by \d+", result.stderr) if gap != "-1"]
+    assert gaps == [], result.stderr
+    assert "Mismatches" not in result.stderr
+    return result.stdout
+
+
+def test_dump_of_segments(written: Path, java: JavaClient) -> None:
+    segments = sorted(written.glob("*-[0-9]/*.log"))
+    assert len(list(written.glob("rolling-0/*.log"))) > 2
+    for segment in segments:
+        if segment.parent.name.startswith("__"):
+            continue
+        text = dump(java, "--files", str(segment), "--deep-iteration", "--print-data-log")
+        assert "isvalid: false" not in text
+    text = dump(java, "--files", str(written / "shared-0" / f"{0:020}.log"), "--deep-iteration", "--print-data-log")
+    assert re.findall(r"payload: (\d+)", text) == [str(number) for number in range(50)]
+    assert set(re.findall(r"compresscodec: (\w+)", text)) == {"none", "gzip", "snappy", "lz4", "zstd"}
+
+
+def test_dump_of_indexes(written: Path, java: JavaClient) -> None:
+    for suffix in ("index", "timeindex"):
+        for index in sorted(written.glob(f"rolling-0/*.{suffix}")):
+            text = dump(java, "--files", str(index), "--verify-index-only")
+            if suffix == "index":
+                text = dump(java, "--files", str(index), "--index-sanity-check")
+                assert "passed sanity check" in text or "is empty" in text, text
+
+
+def test_dump_of_the_metadata_log(written: Path, java: JavaClient) -> None:
+    text = ""
+    for segment in sorted(written.glob("__cluster_metadata-0/*.log")):
+        text += dump(java, "--files", str(segment), "--cluster-metadata-decoder", "--skip-record-metadata")
+    for kind in ("FEATURE_LEVEL_RECORD", "REGISTER_BROKER_RECORD", "TOPIC_RECORD", "PARTITION_RECORD", "CONFIG_RECORD"):
+        assert f'"type":"{kind}"' in text, kind
+    assert '"name":"shared"' in text
+    with suppress(StopIteration):
+        snapshot = next(written.glob("__cluster_metadata-0/*.checkpoint"))
+        dump(java, "--files", str(snapshot), "--cluster-metadata-decoder")
