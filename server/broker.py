@@ -32,6 +32,7 @@ from .log_configs import topic_log_config, topic_min_insync_replicas
 
 if TYPE_CHECKING:
     from ..config.sources import BrokerConfig
+    from ..log.checkpoints import TopicPartition
     from ..log.directory import LogDirectory
     from ..log.partition_log import Log
     from ..metadata.image import MetadataDelta, MetadataImage
@@ -83,6 +84,7 @@ class Broker:
             timers,
             self.log_manager,
             self.now_ms,
+            high_watermarks=self.high_watermarks,
             flush_interval_ms=config.int("log.flush.scheduler.interval.ms"),
             checkpoint_interval_ms=config.int("log.flush.offset.checkpoint.interval.ms"),
             producer_expiration_check_ms=config.int("producer.id.expiration.check.interval.ms"),
@@ -94,6 +96,10 @@ class Broker:
     def now_ms() -> int:
         """Milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """Of every partition that is served, for the checkpoint."""
+        return {(partition.topic, partition.index): partition.high_watermark for partition in self.replicas}
 
     def run_soon(self, callback: Callable[[], None]) -> None:
         """Call at the end of this turn of the loop; many callbacks cost the loop one."""

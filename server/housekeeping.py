@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from ..log.checkpoints import TopicPartition
     from ..log.manager import LogManager
     from .timers import Timer, TimerWheel
 
@@ -31,6 +32,7 @@ class Housekeeping:
         log_manager: LogManager,
         now_ms: Callable[[], int],
         *,
+        high_watermarks: Callable[[], Mapping[TopicPartition, int]],
         flush_interval_ms: int,
         checkpoint_interval_ms: int,
         producer_expiration_check_ms: int,
@@ -39,6 +41,7 @@ class Housekeeping:
         self._timers = timers
         self._log_manager = log_manager
         self._now_ms = now_ms
+        self._high_watermarks = high_watermarks
         self._pending: dict[str, Timer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._trash_wanted = False
@@ -100,10 +103,10 @@ class Housekeeping:
                 log.end_flush(flush, self._now_ms())
 
     async def _write_checkpoints(self) -> None:
-        """The recovery points, and where logs begin."""
+        """The recovery points, where logs begin, and the high watermarks."""
         from aiofiles.base import wrap
 
-        files = self._log_manager.begin_checkpoints()
+        files = self._log_manager.begin_checkpoints(self._high_watermarks())
         await wrap(files.run)()
         self._log_manager.end_checkpoints(files)
 

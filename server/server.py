@@ -108,7 +108,8 @@ class Server:
         if self.broker is not None:
             await self.broker.close()
         if self._storage is not None:
-            self._storage.close(Broker.now_ms())
+            high_watermarks = None if self.broker is None else self.broker.high_watermarks()
+            self._storage.close(Broker.now_ms(), high_watermarks)
         if self._timers is not None:
             self._timers.close()
 

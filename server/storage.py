@@ -24,6 +24,8 @@ from .log_configs import topic_log_config
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..log.checkpoints import TopicPartition
+
 logger = logging.getLogger(__name__)
 
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
@@ -40,14 +42,14 @@ class Storage:
         self.log_manager = log_manager
         self.metadata = metadata
 
-    def close(self, now_ms: int) -> None:
+    def close(self, now_ms: int, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """A clean stop: everything on the device, the directories marked so."""
         epoch = self.metadata.broker_epoch
         try:
             self.metadata.close(now_ms)
         except KafkaError as error:
             logger.error("The metadata log could not be closed cleanly: %s", error)
-        self.log_manager.close(now_ms=now_ms, broker_epoch=epoch)
+        self.log_manager.close(now_ms=now_ms, broker_epoch=epoch, high_watermarks=high_watermarks)
 
     def abandon(self) -> None:
         """Let go of files and locks and write nothing, as if the process had died."""

@@ -12,6 +12,8 @@ from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTo
 from moldau.server.server import StartError
 from moldau.testing.builders import batch, fetch, produce, values
 
+CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint")
+
 
 def test_a_second_server_on_the_directory_is_refused(server, make_server):
     with pytest.raises(StartError, match="in use"):
@@ -111,3 +113,17 @@ def test_producer_ids_are_never_given_out_twice(server):
     server.restart()
     ids += some(10)
     assert len(set(ids)) == len(ids)
+
+
+def test_a_clean_stop_writes_the_checkpoints_of_apache_kafka(server):
+    server.create_topic("t", partitions=2)
+    with server.wire() as wire:
+        produce(wire, "t", batch(b"a", b"b"), partition=1)
+    server.stop()
+    (directory,) = map(Path, server.log_dirs)
+    written = {name: (directory / name).read_text() for name in CHECKPOINTS}
+    assert written == {
+        "recovery-point-offset-checkpoint": "0\n2\nt 0 0\nt 1 2\n",
+        "log-start-offset-checkpoint": "0\n0\n",
+        "replication-offset-checkpoint": "0\n2\nt 0 0\nt 1 2\n",
+    }
