@@ -147,6 +147,13 @@ def java() -> Iterator[JavaClient]:
         yield client
 
 
+# The tool's own words.
+COMPLAINTS = re.compile(
+    "Mismatches in|offsets are not found|out of order timestamp|timestamp mismatch|invalid bytes|isvalid: false",
+    re.IGNORECASE,
+)
+
+
 def dump(java: JavaClient, *arguments: str) -> str:
     """What DumpLogSegments prints; it exits with 0 whatever it finds, so its words have to be read."""
     result = java.tool("org.apache.kafka.tools.DumpLogSegments", arguments)
@@ -154,7 +161,7 @@ def dump(java: JavaClient, *arguments: str) -> str:
     # The first offset of every segment but that at 0 looks to the tool like a gap after -1.
     gaps = [gap for gap in re.findall(r"(-?\d+) is followed by \d+", result.stderr) if gap != "-1"]
     assert gaps == [], result.stderr
-    assert "Mismatches" not in result.stderr
+    assert not COMPLAINTS.search(result.stdout + result.stderr), result
     return result.stdout
 
 
@@ -164,8 +171,7 @@ def test_dump_of_segments(written: Path, java: JavaClient) -> None:
     for segment in segments:
         if segment.parent.name.startswith("__"):
             continue
-        text = dump(java, "--files", str(segment), "--deep-iteration", "--print-data-log")
-        assert "isvalid: false" not in text
+        dump(java, "--files", str(segment), "--deep-iteration", "--print-data-log")
     text = dump(java, "--files", str(written / "shared-0" / f"{0:020}.log"), "--deep-iteration", "--print-data-log")
     assert re.findall(r"payload: (\d+)", text) == [str(number) for number in range(50)]
     assert set(re.findall(r"compresscodec: (\w+)", text)) == {"none", "gzip", "snappy", "lz4", "zstd"}
@@ -174,7 +180,7 @@ def test_dump_of_segments(written: Path, java: JavaClient) -> None:
 def test_dump_of_indexes(written: Path, java: JavaClient) -> None:
     for suffix in ("index", "timeindex"):
         for index in sorted(written.glob(f"rolling-0/*.{suffix}")):
-            text = dump(java, "--files", str(index), "--verify-index-only")
+            dump(java, "--files", str(index), "--verify-index-only")
             if suffix == "index":
                 text = dump(java, "--files", str(index), "--index-sanity-check")
                 assert "passed sanity check" in text or "is empty" in text, text
