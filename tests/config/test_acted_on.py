@@ -3,10 +3,12 @@
 import ast
 from pathlib import Path
 
+import moldau
 from moldau.config import broker, topic
 from moldau.log.config import LogConfig
 
-ROOT = Path(__file__).parents[2]
+# Wherever it is installed: the suite also runs against the wheel.
+ROOT = Path(moldau.__file__).parent
 
 # What is read by other means than its name as a text in the code below.
 READ_IN_CONFIG = {
