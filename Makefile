@@ -6,6 +6,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
+ELSEWHERE = $(if $(filter-out 127.0.0.1:9092,$(LISTEN)), -b $(LISTEN))
 
 # The Python that makes .venv: the first of these that is 3.11 or newer. `make run PYTHON=/path/to/python` names another.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -20,9 +21,9 @@ PYSPARK := pyspark==4.0.0
 run: $(VENV)/.installed ## Install into .venv and start the server on 127.0.0.1:9092 (LISTEN=HOST:PORT, ARGS=--ephemeral)
 	@printf '%s\n' '' \
 	  '  When the line "moldau is ready" appears, try in a second terminal:' '' \
-	  '    $(BIN)/moldau topics create hello --partitions 3' \
-	  '    echo "first words" | $(BIN)/moldau produce hello' \
-	  '    $(BIN)/moldau consume hello' '' \
+	  '    $(BIN)/moldau topics create hello --partitions 3$(ELSEWHERE)' \
+	  '    echo "first words" | $(BIN)/moldau produce hello$(ELSEWHERE)' \
+	  '    $(BIN)/moldau consume hello$(ELSEWHERE)' '' \
 	  '  Any Kafka client works, with bootstrap server $(LISTEN). Ctrl-C stops the server.' ''
 	@exec $(BIN)/moldau serve --listen $(LISTEN) $(ARGS)
 
