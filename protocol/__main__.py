@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import signal
 import sys
 from importlib import import_module
 
@@ -66,4 +67,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a word
     sys.exit(main())
