@@ -102,6 +102,14 @@ def test_negative_arrays(wire: WireClient, count: int) -> None:
     assert wire.closed_by_server()
 
 
+@pytest.mark.parametrize("count", [-1, -2, -(2**31)])
+def test_any_negative_length_of_a_nullable_array_is_null(wire: WireClient, topic: Topic, count: int) -> None:
+    """Metadata 8: null topics are all topics."""
+    wire.send_frame(w.header(ApiKey.METADATA, 8, correlation_id=4) + struct.pack(">i", count) + b"\x00\x00\x00")
+    frame = wire.receive_frame()
+    assert topic.name.encode() in frame
+
+
 @pytest.mark.parametrize("length", [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\xff", b"\x80", b"\x7f"])
 def test_compact_strings_that_promise_too_much(wire: WireClient, length: bytes) -> None:
     """Metadata 9: an array of one topic, whose name claims to be longer than the frame, or whose length never ends."""
