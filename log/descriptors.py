@@ -78,6 +78,10 @@ class FileRange:
             self._open_file = None
             open_file.release()
 
+    def __del__(self) -> None:
+        # For paths that end in an exception between reading and sending; everybody else releases it.
+        self.release()
+
     def _file(self) -> File:
         if self._open_file is None:
             raise ValueError("the file range was released")

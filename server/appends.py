@@ -31,7 +31,7 @@ Buffer = bytes | bytearray | memoryview
 class Append(Protocol):
     """Appends the prepared batch; ``validated`` says that its records were looked at already."""
 
-    def __call__(self, prepared: bytes, *, validated: bool) -> None: ...
+    def __call__(self, prepared: Buffer, *, validated: bool) -> None: ...
 
 
 Done = Callable[[KafkaError | None], None]
@@ -46,7 +46,7 @@ class AppendQueues:
         self._loop = loop
         self._executor = executor
         self._now_ms = now_ms
-        self._queues: dict[Partition, deque[tuple[bytes, Append, Done]]] = {}
+        self._queues: dict[Partition, deque[tuple[Buffer, Append, Done]]] = {}
 
     def must_queue(self, partition: Partition, records: Buffer) -> bool:
         """Whether this append has to go by way of `submit`."""
@@ -59,10 +59,10 @@ class AppendQueues:
             and needs_recompression(records, config)
         )
 
-    def submit(self, partition: Partition, records: bytes, append: Append, done: Done) -> None:
+    def submit(self, partition: Partition, records: Buffer, append: Append, done: Done) -> None:
         """Recompress ``records`` if they need it, and call ``append`` and then ``done``, on the loop, in order.
 
-        ``done`` gets the `KafkaError` of either step.
+        ``done`` gets the `KafkaError` of either step. Nobody may change ``records`` before.
         """
         queue = self._queues.get(partition)
         if queue is not None:
@@ -96,7 +96,12 @@ class AppendQueues:
             append()
         except KafkaError as refused:
             error = refused
+        except asyncio.CancelledError:
+            error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The server stops.")
         except Exception:
             logger.exception("An append failed by our own fault")
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The server has made a mistake; its log says more.")
-        done(error)
+        try:
+            done(error)
+        except Exception:  # whoever waits behind must not wait for ever
+            logger.exception("The end of an append could not be told")

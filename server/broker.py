@@ -33,6 +33,7 @@ from .log_configs import topic_log_config, topic_min_insync_replicas
 if TYPE_CHECKING:
     from ..config.sources import BrokerConfig
     from ..log.checkpoints import TopicPartition
+    from ..log.config import LogConfig
     from ..log.directory import LogDirectory
     from ..log.partition_log import Log
     from ..metadata.image import MetadataDelta, MetadataImage
@@ -143,7 +144,7 @@ class Broker:
     def load(self) -> None:
         """Serve every partition of the image: at the start."""
         image = self.metadata.image
-        self._update_broker_config(image)
+        self._take_dynamic_config(image)
         for topic in image.topics_by_id.values():
             self._update_topic(image, topic, topic.partitions)
 
@@ -152,12 +153,18 @@ class Broker:
         for topic in delta.deleted_topics:
             for index in topic.partitions:
                 self._remove(topic, index)
+        # One topic that cannot be followed must not keep the others from it: the change is committed.
         changed: dict[bytes, list[int]] = {}
         for change in delta.partitions:
             if change.after is not None:
                 changed.setdefault(change.topic_id, []).append(change.partition)
         for topic_id, indexes in changed.items():
-            self._update_topic(image, image.topics_by_id[topic_id], indexes)
+            try:
+                self._update_topic(image, image.topics_by_id[topic_id], indexes)
+            except Exception:
+                logger.exception(
+                    "The partitions of %s could not be brought up to date", image.topics_by_id[topic_id].name
+                )
         if any(resource.type == BROKER_RESOURCE for resource in delta.configs):
             self._update_broker_config(image)
         for resource in delta.configs:
@@ -166,7 +173,8 @@ class Broker:
 
     def _update_topic(self, image: MetadataImage, topic: TopicImage, indexes: Iterable[int]) -> None:
         overrides = image.config(TOPIC_RESOURCE, topic.name)
-        log_config = None
+        log_config: LogConfig | None = None
+        min_insync_replicas = 1
         for index in indexes:
             registration = topic.partitions[index]
             partition = self.replicas.partition_by_key(topic.topic_id, index)
@@ -177,6 +185,7 @@ class Broker:
             if partition is None:
                 if log_config is None:
                     log_config = topic_log_config(overrides, self.config)
+                    min_insync_replicas = topic_min_insync_replicas(overrides, self.config)
                 try:
                     log = self.log_manager.create(
                         topic.name,
@@ -191,9 +200,7 @@ class Broker:
                     self.replicas.add_offline(topic.name, topic.topic_id, index)
                     continue
                 partition = Partition(topic.name, topic.topic_id, index, self.node_id, log)
-                partition.update_config(
-                    log_config, min_insync_replicas=topic_min_insync_replicas(overrides, self.config)
-                )
+                partition.update_config(log_config, min_insync_replicas=min_insync_replicas)
                 self.replicas.add(partition)
                 self._note_directory(partition, registration.directory(self.node_id))
             partition.update(
@@ -236,12 +243,15 @@ class Broker:
 
     def _update_broker_config(self, image: MetadataImage) -> None:
         """Dynamic settings of the broker changed: what is kept of them, and the defaults of every topic."""
+        self._take_dynamic_config(image)
+        for name in image.topics_by_name:
+            self._update_topic_config(image, name)
+
+    def _take_dynamic_config(self, image: MetadataImage) -> None:
         self.config = self.config.with_dynamic(
             default=image.config(BROKER_RESOURCE, ""), broker_specific=image.config(BROKER_RESOURCE, str(self.node_id))
         )
         self.fetch_max_bytes = self.config.int("fetch.max.bytes")
-        for name in image.topics_by_name:
-            self._update_topic_config(image, name)
 
     def _update_topic_config(self, image: MetadataImage, name: str) -> None:
         topic = image.topics_by_name.get(name)
@@ -249,18 +259,20 @@ class Broker:
             return
         overrides = image.config(TOPIC_RESOURCE, name)
         log_config = topic_log_config(overrides, self.config)
+        min_insync_replicas = topic_min_insync_replicas(overrides, self.config)
         for index in topic.partitions:
             partition = self.replicas.partition_by_key(topic.topic_id, index)
             if partition is not None:
-                partition.update_config(
-                    log_config, min_insync_replicas=topic_min_insync_replicas(overrides, self.config)
-                )
+                partition.update_config(log_config, min_insync_replicas=min_insync_replicas)
 
     def _remove(self, topic: TopicImage, index: int) -> None:
         partition = self.replicas.remove(topic.name, topic.topic_id, index)
         if partition is not None:
             partition.close()
-            self.log_manager.delete(topic.name, index)
+            try:
+                self.log_manager.delete(topic.name, index)
+            except KafkaError as error:  # its directory has failed; the next start sets it aside
+                logger.error("The files of %s-%d could not be deleted: %s", topic.name, index, error.message)
             self.housekeeping.remove_trash_soon()
 
     def _directory_failed(self, directory: LogDirectory, error: OSError, logs: list[Log]) -> None:

@@ -6,10 +6,10 @@ module knows is only that; it does not know what a frame says.
 - Small frames are received into one buffer that all connections share and copied out; a frame above `LARGE_FRAME_BYTES`
   gets a buffer of its own which grows with the bytes that have arrived, never with the length that was declared.
 - Answers leave in the order of the requests. A request that cannot be answered yet (`RequestContext`) holds its place
-  in
-  the queue; later requests of the connection are served meanwhile, up to `MAX_IN_FLIGHT`.
+  in the queue; later requests of the connection are served meanwhile, up to `MAX_IN_FLIGHT` of them and to
+  `MAX_HELD_BYTES` of waiting requests and answers.
 - While the peer does not read its answers nothing more is read from it: memory per connection is bounded by one frame,
-  one round of answers, and the answers of the requests in flight.
+  `ROUND_BYTES` and one answer to be sent, and what is held in the queue.
 - File ranges go out by ``sendfile``. One that comes up short closes the connection: its length was promised.
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -42,6 +43,9 @@ LARGE_FRAME_BYTES = 64 * 1024
 # others.
 MAX_READS_PER_EVENT = 16
 MAX_IN_FLIGHT = 100
+MAX_HELD_BYTES = 1024 * 1024
+# So many bytes of answers are made before they are sent: small requests may have large answers.
+ROUND_BYTES = 256 * 1024
 # Pieces up to this size are joined into one send; copying them costs less than another system call.
 JOIN_BYTES = 32 * 1024
 MAX_IOVECS = 64
@@ -65,9 +69,15 @@ class InFlight(Protocol):
     """A request's place in the order of answers."""
 
     parts: list[Part] | None
+    held_bytes: int  # of the request or the answer, while it waits
+    keeps_request: bool  # the bytes of the request stay in use until it is answered
+    kept_bytes: int  # of these, what `MemoryBudget.keep` counts
 
     def abandon(self) -> None:
         """The connection is gone: nobody waits for this answer any more."""
+
+    def hurry(self) -> None:
+        """The server stops: answer now with what there is, if that makes sense."""
 
 
 class Host(Protocol):
@@ -94,6 +104,7 @@ class Connection:
         "_frame",
         "_frame_filled",
         "_frame_size",
+        "_held_bytes",
         "_host",
         "_idle_timer",
         "_in_event",
@@ -135,6 +146,7 @@ class Connection:
         self._frame_size = 0
         self._frame_filled = 0
         self._in_flight: deque[InFlight] = deque()
+        self._held_bytes = 0  # of all of them
         self._out: deque[Part] = deque()
         self._file_sent = 0  # bytes of the file range at the head of _out that are sent
         self._reading = False
@@ -177,7 +189,7 @@ class Connection:
         self._in_event = True
         position = 0
         end = len(view)
-        handle = self._host.dispatcher.handle
+        unsent = 0
         while end - position >= 4:
             if self._must_wait():
                 break
@@ -192,7 +204,10 @@ class Connection:
             if end - start < size:
                 break
             position = start + size
-            self._answer(handle(self, bytes(view[start:position])))
+            unsent += self._serve(bytes(view[start:position]))
+            if unsent > ROUND_BYTES:
+                self._flush()
+                unsent = 0
             if self.closed or self.closing:
                 position = end
                 break
@@ -201,9 +216,10 @@ class Connection:
             return
         if position < end:
             self._keep(view[position:end])
-        if len(self._in_flight) >= MAX_IN_FLIGHT:
+        if self._must_wait():
             self._pause()
-        self._flush()
+        if not self._writing:
+            self._flush()
 
     def _keep(self, view: memoryview) -> None:
         if len(view) >= 4 and not self._must_wait():
@@ -247,10 +263,12 @@ class Connection:
             if self._frame_filled == self._frame_size:
                 self._frame = None
                 self._in_event = True
-                self._answer(self._host.dispatcher.handle(self, frame))
+                self._serve(frame)
                 self._in_event = False
                 self._host.budget.release(self)
                 if not self.closed:
+                    if self._must_wait():
+                        self._pause()
                     self._flush()
                 return
         self._host.budget.progress(self)
@@ -274,20 +292,41 @@ class Connection:
             self._consume(memoryview(data))
 
     def _must_wait(self) -> bool:
-        return self._writing or len(self._in_flight) >= MAX_IN_FLIGHT
+        return self._writing or len(self._in_flight) >= MAX_IN_FLIGHT or self._held_bytes > MAX_HELD_BYTES
 
     # -- answering -----------------------------------------------------------------------------------------------------
 
-    def _answer(self, answer: RequestContext | list[Part] | None) -> None:
-        if answer is None or self.closed:
-            return
+    def _serve(self, frame: bytes | bytearray) -> int:
+        """Serve one request; returns how many bytes of its answer can be sent at once."""
+        try:
+            answer = self._host.dispatcher.handle(self, frame)
+        except Exception:
+            logger.exception("A request of %s could not be served", self.peer)
+            self.close("its request could not be served", level=logging.ERROR)
+            return 0
+        if answer is None:
+            return 0
         if isinstance(answer, list):
-            if self._in_flight:  # an earlier request is not answered yet: hold this answer back
-                self._in_flight.append(_Done(answer))
-            else:
+            size = _size_of(answer)
+            if not self._in_flight:
                 self._out.extend(answer)
+                return size
+            waiting: InFlight = _Done(answer, size)  # an earlier request is not answered yet
         else:
-            self._in_flight.append(answer)
+            waiting = answer
+            waiting.held_bytes = len(frame)
+            if waiting.keeps_request:
+                waiting.kept_bytes = self._host.budget.keep(self)
+        if self.closed:
+            waiting.abandon()
+            return 0
+        self._held_bytes += waiting.held_bytes
+        self._in_flight.append(waiting)
+        return 0
+
+    def give_back(self, size: int) -> None:
+        """The bytes of a request that waited are not in use any more."""
+        self._host.budget.give_back(size)
 
     def answered(self, context: RequestContext) -> None:
         """A parked request has its answer; send what the order allows."""
@@ -297,9 +336,10 @@ class Connection:
         if not in_flight or in_flight[0] is not context:
             return
         while in_flight and in_flight[0].parts is not None:
-            parts = in_flight.popleft().parts
-            assert parts is not None
-            self._out.extend(parts)
+            first = in_flight.popleft()
+            assert first.parts is not None
+            self._held_bytes -= first.held_bytes
+            self._out.extend(first.parts)
         if not self._in_event:
             self._flush()
             self.resume_reading()
@@ -322,7 +362,8 @@ class Connection:
                 self._pause()
             return
         except OSError as error:
-            self.close(f"sending failed: {error}", level=logging.DEBUG)
+            # EIO is the disk's: the file could not be read.
+            self.close(f"sending failed: {error}", level=logging.ERROR if error.errno == errno.EIO else logging.DEBUG)
             return
         if self._writing:
             self._writing = False
@@ -393,8 +434,7 @@ class Connection:
         while length > 0:
             sent = os.sendfile(self.fd, head.fd, head.position + self._file_sent, length)
             if sent == 0:
-                self.close("a file range came up short: the segment was changed underneath it", level=logging.ERROR)
-                return True
+                raise OSError(errno.EIO, "a file range came up short: the segment was changed underneath it")
             self._file_sent += sent
             length -= sent
         self._file_sent = 0
@@ -436,6 +476,8 @@ class Connection:
         """Take no more requests; close when the answers of those that were taken are out."""
         self.closing = True
         self._pause()
+        for waiting in list(self._in_flight):
+            waiting.hurry()
         if not self._in_event and not self._in_flight and not self._out:
             self.close(None)
 
@@ -461,6 +503,7 @@ class Connection:
         for context in self._in_flight:
             context.abandon()
         self._in_flight.clear()
+        self._held_bytes = 0
         self._frame = None
         self._rest.clear()
         self._host.budget.release(self)
@@ -470,12 +513,25 @@ class Connection:
 class _Done:
     """An answer that waits for its turn, in the queue of requests in flight."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("held_bytes", "keeps_request", "kept_bytes", "parts")
 
-    def __init__(self, parts: list[Part]) -> None:
+    def __init__(self, parts: list[Part], size: int) -> None:
         self.parts: list[Part] | None = parts
+        self.held_bytes = size
+        self.keeps_request = False
+        self.kept_bytes = 0
 
     def abandon(self) -> None:
         for part in self.parts or ():
             if isinstance(part, FileRange):
                 part.release()
+
+    def hurry(self) -> None:
+        """It is answered; it waits for its turn only."""
+
+
+def _size_of(parts: list[Part]) -> int:
+    """Bytes in memory: file ranges take none."""
+    if len(parts) == 1:
+        return 0 if isinstance(parts[0], FileRange) else len(parts[0])
+    return sum(len(part) for part in parts if not isinstance(part, FileRange))

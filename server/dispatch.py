@@ -118,6 +118,32 @@ class Route:
         parts[0] = _LENGTH_AND_CORRELATION.pack(4 + sum(map(len, parts)), correlation_id)
         return parts
 
+    def encode_or_fail(self, context: RequestContext, response: Message) -> list[Part] | None:
+        """The frame of an answer, or of our own fault if it cannot be encoded; None if the connection had to be
+        closed."""
+        try:
+            return self.encode_answer(context.correlation_id, response)
+        except Exception:  # noqa: BLE001 - our own mistakes fail one request alone
+            response = self.fault(context)
+        try:
+            return self.encode_answer(context.correlation_id, response)
+        except Exception:
+            logger.exception("%s v%d cannot even say that it failed", self.api.key.name, self.version)
+            context.connection.close("its request could not be answered", level=logging.ERROR)
+            return None
+
+    def fault(self, context: RequestContext) -> Message:
+        """The answer to what raised the present exception: UNKNOWN_SERVER_ERROR, and a traceback in the log."""
+        logger.exception(
+            "%s v%d of %s from %s failed by our own fault", self.api.key.name, self.version, context.client_id,
+            context.connection.peer
+        )  # fmt: skip
+        answer: Message = self.failed(
+            context.request,
+            KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The server has made a mistake; its log says more."),
+        )
+        return answer
+
 
 class Dispatcher:
     """The way of every request from its bytes to its handler and back."""
@@ -148,30 +174,21 @@ class Dispatcher:
         except MalformedMessage as error:
             connection.close(f"{route.api.key.name} v{route.version} cannot be read: {error}")
             return None
-        context = RequestContext(connection, route, correlation_id, client_id)
+        context = RequestContext(connection, route, correlation_id, client_id, request)
         try:
             answer = route.handle(self._broker, context, request)
         except KafkaError as error:
             answer = route.failed(request, error)
         except Exception:  # noqa: BLE001 - see the module: our own mistakes fail one request alone
-            answer = self._fault(context, route, request)
+            answer = route.fault(context)
         if answer is None:
             return None
         if answer is PARKED:
             return context
         if inspect.iscoroutine(answer):
-            self._run(context, route, request, answer)
+            self._run(context, route, answer)
             return context
-        try:
-            return route.encode_answer(correlation_id, answer)
-        except Exception:  # noqa: BLE001 - as above
-            answer = self._fault(context, route, request)
-        try:
-            return route.encode_answer(correlation_id, answer)
-        except Exception:
-            logger.exception("%s v%d cannot even say that it failed", route.api.key.name, route.version)
-            connection.close("its request could not be answered", level=logging.ERROR)
-            return None
+        return route.encode_or_fail(context, answer)
 
     def _find_route(self, connection: Connection, route_key: int) -> Route | None:
         key, version = route_key >> 16, route_key & 0xFFFF
@@ -200,9 +217,7 @@ class Dispatcher:
         connection.close(f"API key {key} ({name}) version {version} was asked for, which is {served}")
         return None
 
-    def _run(
-        self, context: RequestContext, route: Route, request: Message, coroutine: Coroutine[Any, Any, Message]
-    ) -> None:
+    def _run(self, context: RequestContext, route: Route, coroutine: Coroutine[Any, Any, Message]) -> None:
         """Serve a request that has to await something: a task, so only for what is rare."""
         import asyncio
 
@@ -210,25 +225,14 @@ class Dispatcher:
             try:
                 answer = await coroutine
             except KafkaError as error:
-                answer = route.failed(request, error)
+                answer = route.failed(context.request, error)
             except Exception:  # noqa: BLE001 - as above
-                answer = self._fault(context, route, request)
+                answer = route.fault(context)
             context.reply(answer)
 
         task = asyncio.get_running_loop().create_task(serve())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    @staticmethod
-    def _fault(context: RequestContext, route: Route, request: Message) -> Message:
-        logger.exception(
-            "%s v%d of %s from %s failed by our own fault", route.api.key.name, route.version, context.client_id,
-            context.connection.peer
-        )  # fmt: skip
-        answer: Message = route.failed(
-            request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The server has made a mistake; its log says more.")
-        )
-        return answer
 
 
 def _decode_client_id(frame: bytes | bytearray, header_version: int) -> tuple[str | None, int]:

@@ -44,7 +44,9 @@ class Housekeeping:
         self._high_watermarks = high_watermarks
         self._pending: dict[str, Timer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._running: set[str] = set()
         self._trash_wanted = False
+        self._closed = False
         self._every("flushes", min(flush_interval_ms, checkpoint_interval_ms), self._flush_due)
         self._every("checkpoints", checkpoint_interval_ms, self._write_checkpoints)
         self._every("producers", producer_expiration_check_ms, self._expire_producers)
@@ -54,10 +56,11 @@ class Housekeeping:
         """Something was deleted: unlink its files, in a thread, after what is being answered now."""
         if not self._trash_wanted:
             self._trash_wanted = True
-            self._loop.call_soon(self._start, self._remove_trash)
+            self._loop.call_soon(self._start, "trash", self._remove_trash)
 
     async def close(self) -> None:
         """Start nothing more, and wait for what runs."""
+        self._closed = True
         for timer in self._pending.values():
             timer.cancel()
         self._pending.clear()
@@ -66,18 +69,25 @@ class Housekeeping:
 
     def _every(self, name: str, interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         def due() -> None:
-            self._start(work)
+            self._start(name, work)
             self._every(name, interval_ms, work)
 
         self._pending[name] = self._timers.call_after(interval_ms, due)
 
-    def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin, unless it has not ended since the last time (a slow disk)."""
+        if self._closed or name in self._running:
+            return
+
         async def run() -> None:
             try:
                 await work()
             except Exception:
                 logger.exception("Housekeeping failed; it is tried again later")
+            finally:
+                self._running.discard(name)
 
+        self._running.add(name)
         task = self._loop.create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

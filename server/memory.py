@@ -71,6 +71,21 @@ class MemoryBudget:
         if held and self._waiting:
             self._resume_waiting()
 
+    def keep(self, holder: Holder) -> int:
+        """What ``holder`` has becomes that of a request being served: counted until `give_back`, and nobody's.
+
+        Such a request ends by itself, so it is not looked at when somebody must be the oldest, or has stalled.
+        """
+        self._waiting.pop(holder, None)
+        self._progress.pop(holder, None)
+        return self._held.pop(holder, 0)
+
+    def give_back(self, size: int) -> None:
+        """A request that was kept is done with."""
+        self._used -= size
+        if size and self._waiting:
+            self._resume_waiting()
+
     def _is_oldest(self, holder: Holder) -> bool:
         return not self._held or next(iter(self._held)) is holder
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ..log.descriptors import FileRange
+from ..protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from ..protocol.schema import Message
@@ -34,19 +35,32 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "held_bytes",
+        "keeps_request",
+        "kept_bytes",
         "on_abandon",
+        "on_hurry",
         "parts",
+        "request",
     )
 
-    def __init__(self, connection: Connection, route: Route, correlation_id: int, client_id: str | None) -> None:
+    def __init__(
+        self, connection: Connection, route: Route, correlation_id: int, client_id: str | None, request: Message
+    ) -> None:
         self.connection = connection
         self._route = route
         self.api_version = route.version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.request = request
         self.parts: list[Part] | None = None  # the encoded answer, once there is one
         self.abandoned = False  # the connection is gone
         self.on_abandon: Callable[[], None] | None = None
+        self.on_hurry: Callable[[], None] | None = None  # the server stops; for who can answer at once
+        # What the connection counts while the request waits: see `connection.InFlight`.
+        self.held_bytes = 0
+        self.keeps_request = False
+        self.kept_bytes = 0
 
     @property
     def principal(self) -> str:
@@ -64,20 +78,38 @@ class RequestContext:
         return self.connection.local_address
 
     def reply(self, response: Message) -> None:
-        """Answer a request that was parked. Only once, and not when it was abandoned."""
+        """Answer a request that was parked, once. Nobody is told when it was abandoned."""
         assert self.parts is None, "a request is answered once"
+        self._give_back()
         if self.abandoned:
             return
-        self.on_abandon = None
-        self.parts = self._route.encode_answer(self.correlation_id, response)
-        self.connection.answered(self)
+        parts = self._route.encode_or_fail(self, response)
+        if parts is not None:
+            self._answered(parts)
+
+    def reply_with(self, make: Callable[[], Message]) -> None:
+        """Answer with what ``make`` returns. What it raises becomes the answer that the API has for errors."""
+        if self.abandoned:
+            self._give_back()
+            return
+        try:
+            response = make()
+        except KafkaError as error:
+            response = self._route.failed(self.request, error)
+        except Exception:  # noqa: BLE001 - our own mistakes fail one request alone
+            response = self._route.fault(self)
+        self.reply(response)
 
     def reply_nothing(self) -> None:
         """A parked request turned out to want no answer (``acks=0``): give its place up."""
+        self._give_back()
         if not self.abandoned:
-            self.on_abandon = None
-            self.parts = []
-            self.connection.answered(self)
+            self._answered([])
+
+    def hurry(self) -> None:
+        """The server stops: answer now, if whoever parked the request can."""
+        if self.on_hurry is not None:
+            self.on_hurry()
 
     def abandon(self) -> None:
         """The connection is gone: release what the answer holds, and tell whoever parked the request."""
@@ -88,3 +120,14 @@ class RequestContext:
         for part in self.parts or ():
             if isinstance(part, FileRange):
                 part.release()
+
+    def _answered(self, parts: list[Part]) -> None:
+        self.on_abandon = None
+        self.on_hurry = None
+        self.parts = parts
+        self.connection.answered(self)
+
+    def _give_back(self) -> None:
+        if self.kept_bytes:
+            size, self.kept_bytes = self.kept_bytes, 0
+            self.connection.give_back(size)

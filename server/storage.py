@@ -102,6 +102,9 @@ def open_storage(
         for repair in metadata.repairs:
             logger.warning("Metadata log: %s", repair)
         _load_logs(storage, config, now_ms)
+    except LogDirectoryError as error:
+        storage.abandon()
+        raise StorageError(str(error)) from None
     except BaseException:
         storage.abandon()
         raise

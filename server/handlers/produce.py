@@ -49,6 +49,7 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
     produce = _Produce(broker, context, request)
     produce.run()
     if produce.waiting_for:
+        context.keeps_request = True  # its records lie in the queues
         return PARKED
     return produce.answer()
 
@@ -152,7 +153,7 @@ class _Produce:
     def _queue(self, partition: Partition, records: Buffer, result: PartitionProduceResponse) -> None:
         self.waiting_for += 1
 
-        def append(prepared: bytes, *, validated: bool) -> None:
+        def append(prepared: Buffer, *, validated: bool) -> None:
             self._append(partition, prepared, result, validated=validated)
 
         def done(error: KafkaError | None) -> None:
@@ -162,7 +163,7 @@ class _Produce:
             if self._started and not self.waiting_for:
                 self._finish()
 
-        self._broker.appends.submit(partition, bytes(records), append, done)
+        self._broker.appends.submit(partition, records, append, done)
 
     def _fail(self, result: PartitionProduceResponse, error: KafkaError, partition: Partition | None) -> None:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:

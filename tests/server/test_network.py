@@ -10,7 +10,7 @@ import pytest
 
 from moldau.log.descriptors import FileRange, OpenFile
 from moldau.log.files import RealFileSystem
-from moldau.server.connection import MAX_IN_FLIGHT, SCRATCH_BYTES
+from moldau.server.connection import MAX_HELD_BYTES, MAX_IN_FLIGHT, ROUND_BYTES, SCRATCH_BYTES
 from moldau.server.network import Network
 from moldau.server.timers import TimerWheel
 
@@ -21,14 +21,22 @@ class Parked:
     def __init__(self, connection):
         self.connection = connection
         self.parts = None
+        self.held_bytes = 0
+        self.keeps_request = False
+        self.kept_bytes = 0
         self.abandoned = False
 
     def reply(self, body):
+        if self.kept_bytes:
+            self.connection.give_back(self.kept_bytes)
         self.parts = [frame(body)]
         self.connection.answered(self)
 
     def abandon(self):
         self.abandoned = True
+
+    def hurry(self):
+        pass
 
 
 class Dispatcher:
@@ -43,8 +51,13 @@ class Dispatcher:
         self.frames.append(bytes(data))
         if data.startswith(b"park"):
             parked = Parked(connection)
+            parked.keeps_request = data.startswith(b"park and keep")
             self.parked.append(parked)
             return parked
+        if data.startswith(b"big"):
+            return [frame(b"x" * 1_000_000)]
+        if data.startswith(b"raise"):
+            raise RuntimeError("made up by the test")
         if data.startswith(b"silent"):
             return None
         if data.startswith(b"close"):
@@ -360,3 +373,133 @@ def test_closing_sends_the_answers_that_are_on_their_way():
         assert receive(sock) == b"x" * 1000
     assert is_closed(sock)
     sock.close()
+
+
+def test_small_requests_with_large_answers_are_made_as_they_are_read(fixture):
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"big") * 300)
+        fixture.wait_until(lambda: any(c._writing for c in fixture.network.connections))
+        (connection,) = fixture.network.connections
+        assert fixture.call(lambda: sum(map(len, connection._out))) <= ROUND_BYTES + 1_000_004
+        assert len(fixture.dispatcher.frames) < 50  # what the sockets' buffers take
+        for _ in range(300):
+            assert len(receive(sock)) == 1_000_000
+
+
+def test_answers_held_back_by_a_parked_request_are_bounded(fixture):
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"park") + frame(b"big") * 50 + frame(b"end"))
+        fixture.wait_until(lambda: fixture.dispatcher.parked)
+        (connection,) = fixture.network.connections
+        fixture.wait_until(lambda: not connection._reading)
+        assert fixture.call(lambda: connection._held_bytes) <= MAX_HELD_BYTES + 1_000_004
+        assert len(fixture.dispatcher.frames) < 5
+        fixture.call(lambda: fixture.dispatcher.parked[0].reply(b"first"))
+        assert receive(sock) == b"first"
+        for _ in range(50):
+            assert len(receive(sock)) == 1_000_000
+        assert receive(sock) == b"end"
+        assert fixture.call(lambda: connection._held_bytes) == 0
+
+
+def test_large_requests_behind_a_parked_one_wait_in_the_socket(fixture):
+    with fixture.connect() as sock:
+        body = b"park" + bytes(600_000)
+        sender = threading.Thread(target=sock.sendall, args=(frame(body) * 20,))
+        sender.start()
+        fixture.wait_until(lambda: len(fixture.dispatcher.parked) == 2)
+        (connection,) = fixture.network.connections
+        fixture.wait_until(lambda: not connection._reading)
+        assert len(fixture.dispatcher.parked) == 2  # the second went over the bound
+        for i in range(20):
+            fixture.wait_until(lambda i=i: len(fixture.dispatcher.parked) > i)
+            fixture.call(lambda i=i: fixture.dispatcher.parked[i].reply(b"%d" % i))
+        assert receive(sock, 20) == [b"%d" % i for i in range(20)]
+        sender.join()
+
+
+def test_a_dispatcher_that_raises_costs_one_connection(fixture, caplog):
+    with fixture.connect() as sock, fixture.connect() as other:
+        sock.sendall(frame(b"good") + frame(b"raise") + frame(b"not seen"))
+        assert receive(sock) == b"good"
+        assert is_closed(sock)
+        other.sendall(frame(b"raise" + bytes(100_000)))  # a large frame of its own buffer
+        assert is_closed(other)
+    assert fixture.dispatcher.frames[:2] == [b"good", b"raise"]
+    assert "made up by the test" in caplog.text
+    fixture.wait_until(lambda: not fixture.network.connections and fixture.network.budget.used_bytes == 0)
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"still there?"))
+        assert receive(sock) == b"still there?"
+
+
+@pytest.mark.parametrize("then", [b"", b"close"])
+def test_a_file_that_was_cut_closes_the_connection(fixture, tmp_path, caplog, then):
+    """The length was promised. With ``close`` it is found out while the last answers go out."""
+    path = tmp_path / "segment"
+    path.write_bytes(b"short")
+    opened = []
+
+    class Owner:
+        open_file = None
+
+    def make():
+        file = OpenFile(RealFileSystem().open(str(path)), Owner())
+        opened.append(file)
+        file_range = FileRange(file, 0, 1_000)
+        file.release()
+        return file_range
+
+    fixture.dispatcher.file_range = make
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"file") + (frame(then) if then else b""))
+        received = b""
+        while piece := sock.recv(100):
+            received += piece
+    assert received == struct.pack(">i", 1_002) + b"<short"
+    assert opened[0].references == 0
+    if not then:
+        assert "came up short" in caplog.text
+
+
+def test_requests_that_are_kept_count_until_they_are_answered():
+    with (
+        Fixture(queued_max_request_bytes=1_000_000) as fixture,
+        fixture.connect() as first,
+        fixture.connect() as second,
+    ):
+        first.sendall(frame(b"park and keep" + bytes(900_000)))
+        fixture.wait_until(lambda: fixture.dispatcher.parked)
+        assert fixture.call(lambda: fixture.network.budget.used_bytes) >= 900_000
+        small = frame(b"a" + bytes(70_000))
+        second.sendall(small)  # the oldest that is still arriving, so it may
+        assert len(receive(second)) == 70_001
+        fixture.call(lambda: fixture.dispatcher.parked[0].reply(b"done"))
+        assert receive(first) == b"done"
+        assert fixture.call(lambda: fixture.network.budget.used_bytes) == 0
+
+
+def test_what_waits_for_the_memory_of_a_kept_request_goes_on_after_it():
+    with Fixture(queued_max_request_bytes=1_000_000) as fixture:
+        first, oldest, third = (fixture.connect() for _ in range(3))
+        with first, oldest, third:
+            first.sendall(frame(b"park and keep" + bytes(900_000)))
+            fixture.wait_until(lambda: fixture.dispatcher.parked)
+            oldest.sendall(struct.pack(">i", 300_000) + b"half")
+            fixture.wait_until(lambda: any(c._frame is not None for c in fixture.network.connections))
+            third.sendall(frame(b"third" + bytes(600_000)))
+            fixture.wait_until(lambda: len(fixture.network.budget._waiting) == 1)
+            fixture.call(lambda: fixture.dispatcher.parked[0].reply(b"done"))
+            assert receive(third) == b"third" + bytes(600_000)
+
+
+def test_bytes_of_a_kept_request_are_given_back_when_its_connection_goes():
+    with Fixture(queued_max_request_bytes=1_000_000) as fixture:
+        with fixture.connect() as sock:
+            sock.sendall(frame(b"park and keep" + bytes(900_000)))
+            fixture.wait_until(lambda: fixture.dispatcher.parked)
+        (parked,) = fixture.dispatcher.parked
+        fixture.wait_until(lambda: parked.abandoned)
+        assert fixture.call(lambda: fixture.network.budget.used_bytes) >= 900_000  # still being worked on
+        fixture.call(lambda: parked.reply(b"nobody hears it"))
+        assert fixture.call(lambda: fixture.network.budget.used_bytes) == 0
