@@ -121,7 +121,7 @@ class FetchSessionCache:
             self._sessions.pop(request.session_id, None)
             partitions = _requested(request, uses_topic_ids)
             session = None
-            if request.session_epoch == INITIAL_EPOCH and partitions:
+            if request.session_epoch == INITIAL_EPOCH:
                 session = self._new_session(partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
             return FetchContext(partitions, session, incremental=False)
         return self._continue(request, uses_topic_ids, now_ms)

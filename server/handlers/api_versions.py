@@ -53,8 +53,8 @@ def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest)
 
 
 def failed(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:
-    """Errors come with the list all the same, so that the client can go on."""
-    return ApiVersionsResponse(error_code=error.code, api_keys=_api_keys())
+    """An error comes without the list."""
+    return ApiVersionsResponse(error_code=error.code)
 
 
 def unsupported_version_answer() -> ApiVersionsResponse:

@@ -42,11 +42,7 @@ def handle_describe_cluster(
 
 def failed_describe_cluster(request: DescribeClusterRequest, error: KafkaError) -> DescribeClusterResponse:
     """The error for the whole request."""
-    return DescribeClusterResponse(
-        error_code=error.code,
-        error_message=error.message,
-        endpoint_type=request.endpoint_type if request.endpoint_type in (1, 2) else 1,
-    )
+    return DescribeClusterResponse(error_code=error.code, error_message=error.message, endpoint_type=_BROKERS)
 
 
 def handle_describe_quorum(

@@ -1,7 +1,7 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources (API keys 32, 33, 44, 74).
 
 - DescribeConfigs 1 to 4 of topics, of this broker and of the default of all brokers, with synonyms and documentation.
-  Null keys mean all; an unknown key is left out, as Apache Kafka does.
+  No keys mean all; an unknown key is left out, and one that is named twice comes once, as Apache Kafka does.
 - The two ways of changing are the controller's; a change of topic or broker settings is in force when the answer
   leaves.
 - ListConfigResources 0 to 1: version 0 lists client metrics subscriptions only (KIP-714), version 1 every type
@@ -85,7 +85,9 @@ def failed_describe_configs(request: DescribeConfigsRequest, error: KafkaError) 
 
 def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[config_entries.Entry]:
     image = broker.metadata.image
-    name, names = resource.resource_name, resource.configuration_keys
+    name = resource.resource_name
+    # No keys are all of them, whether null or empty.
+    names = list(dict.fromkeys(resource.configuration_keys or ())) or None
     if resource.resource_type == TOPIC_RESOURCE:
         validate_topic_name(name)
         if name not in image.topics_by_name:

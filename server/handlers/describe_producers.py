@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...metadata.topic_names import validate_topic_name
 from ...protocol.errors import KafkaError
 from ...protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -31,6 +32,7 @@ def handle(broker: Broker, context: RequestContext, request: DescribeProducersRe
             result = PartitionResponse(partition_index=index)
             topic_response.partitions.append(result)
             try:
+                validate_topic_name(topic.name)
                 partition = broker.replicas.partition_by_key(topic.name, index)
                 if partition is None:
                     raise KafkaError(broker.replicas.why_absent(topic.name, index))

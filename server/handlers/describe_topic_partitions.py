@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...metadata.topic_names import INTERNAL_TOPICS
+from ...metadata.topic_names import INTERNAL_TOPICS, invalid_reason
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -35,27 +35,33 @@ def handle(
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The cursor's partition index is negative.")
-    names = sorted({topic.name for topic in request.topics}) or sorted(image.topics_by_name)
+    named = {topic.name for topic in request.topics}
+    if cursor is not None and named and cursor.topic_name not in named:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The topics that are named do not include that of the cursor.")
+    names = sorted(named or image.topics_by_name)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
-    room = min(request.response_partition_limit, broker.config.int("max.request.partition.size.limit"))
-    if room <= 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "response_partition_limit must be positive.")
+    room = max(1, min(request.response_partition_limit, broker.config.int("max.request.partition.size.limit")))
     response = DescribeTopicPartitionsResponse()
     for name in names:
+        if room == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
         topic = image.topics_by_name.get(name)
         if topic is None:
             response.topics.append(
                 DescribeTopicPartitionsResponseTopic(
-                    name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_internal=name in INTERNAL_TOPICS
+                    name=name,
+                    error_code=ErrorCode.INVALID_TOPIC_EXCEPTION
+                    if invalid_reason(name)
+                    else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    is_internal=name in INTERNAL_TOPICS,
+                    topic_authorized_operations=authorized_operations.TOPIC,
                 )
             )
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         indexes = [index for index in sorted(topic.partitions) if index >= first]
-        if indexes and room == 0:
-            response.next_cursor = Cursor(topic_name=name, partition_index=indexes[0])
-            break
         described = DescribeTopicPartitionsResponseTopic(
             name=name,
             topic_id=topic.topic_id,

@@ -23,7 +23,7 @@ from ...protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from ...replication.partition import ISOLATION_READ_COMMITTED, Partition
+from ...replication.partition import ISOLATION_LEVELS, ISOLATION_READ_COMMITTED, Partition
 from ..fetch_session import FetchContext, PartitionKey, SessionPartition
 from ..request import PARKED, Parked
 
@@ -39,6 +39,8 @@ _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TO
 
 def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | Parked:
     """Answer a fetch, or park it."""
+    if request.isolation_level not in ISOLATION_LEVELS:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     fetch = broker.fetch_sessions.open(request, context.api_version, broker.now_ms())
     read = _Read(broker, context, request, fetch)
     read.run()
@@ -50,20 +52,49 @@ def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Fe
 
 
 def failed(request: FetchRequest, error: KafkaError) -> FetchResponse:
-    """An error of the session, or of the server."""
-    return FetchResponse(error_code=error.code, session_id=0)
+    """An error of the session; or of the server, which below version 13 (no topic ids yet) every partition has."""
+    response = FetchResponse(error_code=error.code, session_id=0)
+    if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+        response.responses = [
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    PartitionData(
+                        partition_index=wanted.partition, error_code=error.code, high_watermark=-1, records=b""
+                    )
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+            if topic.topic
+        ]
+    return response
 
 
 class _Read:
     """One look at all partitions of a fetch."""
 
-    __slots__ = ("_broker", "_context", "_fetch", "_request", "complete", "results", "size", "waits_for")
+    __slots__ = (
+        "_broker",
+        "_context",
+        "_fetch",
+        "_request",
+        "complete",
+        "max_bytes",
+        "min_bytes",
+        "results",
+        "size",
+        "waits_for",
+    )
 
     def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, fetch: FetchContext) -> None:
         self._broker = broker
         self._context = context
         self._request = request
         self._fetch = fetch
+        self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
+        # More than fits into one answer is not waited for.
+        self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.results: list[tuple[SessionPartition, PartitionData]] = []
         self.size = 0
         self.complete = False
@@ -71,9 +102,16 @@ class _Read:
 
     def run(self) -> None:
         """Read every partition within the limits of the request."""
-        request = self._request
-        isolation_level = request.isolation_level
-        remaining = min(request.max_bytes, self._broker.fetch_max_bytes)
+        try:
+            self._run()
+        except BaseException:
+            self.release()
+            raise
+
+    def _run(self) -> None:
+        isolation_level = self._request.isolation_level
+        is_follower = max(self._request.replica_id, self._request.replica_state.replica_id) >= 0
+        remaining = self.max_bytes
         size = 0
         partition_of = self._broker.replicas.partition_by_key
         for wanted in self._fetch.partitions.values():
@@ -82,7 +120,12 @@ class _Read:
             try:
                 if partition is None:
                     raise KafkaError(self._broker.replicas.why_absent(wanted.topic, wanted.index))
-                partition.check_leader(wanted.current_leader_epoch)
+                if wanted.current_leader_epoch >= 0:
+                    partition.check_leader(wanted.current_leader_epoch)
+                else:
+                    partition.check_leader()
+                if is_follower:  # there is no replica but this broker's
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 if wanted.last_fetched_epoch >= 0:
                     diverging = partition.diverging_epoch(wanted.fetch_offset, wanted.last_fetched_epoch)
                 if diverging is None:
@@ -118,12 +161,16 @@ class _Read:
             self.results.append((wanted, data))
             self.waits_for.append(partition)
         self.size = size
-        if size >= request.min_bytes or not self.waits_for:
+        if size >= self.min_bytes or not self.waits_for:
             self.complete = True
 
     def _error(self, wanted: SessionPartition, partition: Partition | None, code: ErrorCode) -> PartitionData:
         data = PartitionData(
-            partition_index=wanted.index, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+            partition_index=wanted.index,
+            error_code=code,
+            high_watermark=-1,
+            aborted_transactions=None if partition is not None else [],
+            records=b"",
         )
         if code in _LEADER_ERRORS and partition is not None and self._context.api_version >= 12:
             data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=partition.leader_epoch)
@@ -199,13 +246,14 @@ class ParkedFetch:
         self._context = context
         self._request = request
         self._fetch = fetch
-        self._missing = request.min_bytes - read.size
+        self._missing = read.min_bytes - read.size
         self._partitions = read.waits_for
         self._woken = False
         for partition in self._partitions:
             partition.add_waiter(self)
         self._timer: Timer = broker.timers.call_after(request.max_wait_ms, self.finish)
         context.on_abandon = self._forget
+        context.on_hurry = self.finish
 
     def appended(self, size: int) -> None:
         """More can be read: answer at the end of this turn of the loop, when it is enough."""
@@ -227,9 +275,12 @@ class ParkedFetch:
         if self._context.abandoned or self._context.parts is not None:
             return
         self._forget()
+        self._context.reply_with(self._read_again)
+
+    def _read_again(self) -> FetchResponse:
         read = _Read(self._broker, self._context, self._request, self._fetch)
         read.run()
-        self._context.reply(read.answer())
+        return read.answer()
 
     def _forget(self) -> None:
         self._woken = True

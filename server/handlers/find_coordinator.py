@@ -10,21 +10,44 @@ from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ...protocol.uuid import uuid_from_str
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..request import RequestContext
 
 _KEY_TYPES = {0: "group", 1: "transaction", 2: "share group"}
+_SHARE = 2
 
 
 def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Say for every key that its coordinator is not available."""
     kind = _KEY_TYPES.get(request.key_type)
-    if kind is None or (kind == "share group" and context.api_version < 6):
+    if context.api_version >= 4 and not request.coordinator_keys:
+        return FindCoordinatorResponse()
+    if kind is None or (request.key_type == _SHARE and context.api_version < 6):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.key_type} is no coordinator type of this version.")
-    error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"This server has no {kind} coordinator yet.")
-    return failed(request, error) if request.coordinator_keys or context.api_version < 4 else FindCoordinatorResponse()
+    response = failed(
+        request, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"This server has no {kind} coordinator yet.")
+    )
+    if request.key_type == _SHARE:
+        for coordinator in response.coordinators:
+            if not _is_share_key(coordinator.key):
+                coordinator.error_code = ErrorCode.INVALID_REQUEST
+                coordinator.error_message = f"{coordinator.key!r} is not of the form group:topic id:partition."
+    return response
+
+
+def _is_share_key(key: str) -> bool:
+    group, _, rest = key.partition(":")
+    topic_id, _, partition = rest.partition(":")
+    if not group or not (partition.isascii() and partition.isdecimal()):
+        return False
+    try:
+        uuid_from_str(topic_id)
+    except ValueError:
+        return False
+    return True
 
 
 def failed(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:

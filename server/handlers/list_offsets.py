@@ -22,6 +22,7 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ...replication.partition import ISOLATION_LEVELS
 
 if TYPE_CHECKING:
     from ...replication.partition import Partition
@@ -52,6 +53,8 @@ def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest)
     asked = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
+    if request.isolation_level not in ISOLATION_LEVELS:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     response = ListOffsetsResponse()
     for topic in request.topics:
         topic_response = ListOffsetsTopicResponse(name=topic.name)

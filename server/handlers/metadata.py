@@ -79,10 +79,12 @@ def _describe_named(
     include_operations: bool,
 ) -> list[MetadataResponseTopic]:
     if any(topic.topic_id != ZERO_UUID for topic in wanted):
-        if context.api_version < 12 or any(topic.name is not None for topic in wanted if topic.topic_id != ZERO_UUID):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, "Topics are asked for by name or, from version 12 on, by id; not by both."
-            )
+        if context.api_version < 12:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Topics are asked for by id from version 12 on.")
+        # As Apache Kafka has it: one id, and names do not count.
+        wanted = [
+            MetadataRequestTopic(name=None, topic_id=topic.topic_id) for topic in wanted if topic.topic_id != ZERO_UUID
+        ]
     elif any(topic.name is None for topic in wanted):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic has neither a name nor an id.")
     missing = [

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..request import RequestContext
 
+# How a component of a quota filter matches: this name, the default, or any that is named.
+_MATCH_EXACT, _MATCH_DEFAULT, _MATCH_SPECIFIED = 0, 1, 2
+
 _NO_AUTHORIZER = "No Authorizer is configured."
 
 
@@ -81,7 +84,24 @@ def failed_delete_acls(request: DeleteAclsRequest, error: KafkaError) -> DeleteA
 def handle_describe_client_quotas(
     broker: Broker, context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """No quota can be set yet, so none is."""
+    """No quota can be set yet, so none is; but what is asked for must make sense."""
+    entity_types: set[str] = set()
+    for component in request.components:
+        entity_type = component.entity_type
+        if not entity_type:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity type is empty.")
+        if entity_type in entity_types:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The entity type {entity_type} is there twice.")
+        entity_types.add(entity_type)
+        if component.match_type not in (_MATCH_EXACT, _MATCH_DEFAULT, _MATCH_SPECIFIED):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Match type {component.match_type} is not known.")
+        if (component.match is not None) != (component.match_type == _MATCH_EXACT):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A name belongs to an exact match, and to no other.")
+    custom = entity_types - {"user", "client-id", "ip"}
+    if custom:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Entity types of one's own are not supported: {min(custom)}.")
+    if "ip" in entity_types and len(entity_types) > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Quotas of addresses have no users and no client ids.")
     return DescribeClientQuotasResponse(entries=[])
 
 

@@ -1,0 +1,204 @@
+"""Answers to odd requests, as Apache Kafka 4.3.1 gives them; each was compared with it."""
+
+import pytest
+
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.api_versions import ApiVersionsRequest
+from moldau.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
+from moldau.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from moldau.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from moldau.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
+from moldau.protocol.messages.describe_topic_partitions import TopicRequest as Named
+from moldau.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.testing.builders import batch, fetch_request, produce, values
+
+
+@pytest.fixture
+def wire(server):
+    with server.wire() as wire:
+        yield wire
+
+
+def described(wire, keys):
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=keys)
+    (result,) = wire.call(DescribeConfigsRequest(resources=[resource]), 4).results
+    assert result.error_code == 0
+    return [entry.name for entry in result.configs]
+
+
+def test_configs_without_keys_are_all_configs(server, wire):
+    server.create_topic("t")
+    assert len(described(wire, None)) > 30
+    assert described(wire, []) == described(wire, None)
+    assert described(wire, ["retention.ms", "no.such", "retention.ms"]) == ["retention.ms"]
+
+
+def test_producers_of_a_topic_that_cannot_be(wire):
+    topics = [TopicRequest(name=name, partition_indexes=[0]) for name in ("in valid", "", "nope")]
+    codes = [t.partitions[0].error_code for t in wire.call(DescribeProducersRequest(topics=topics), 0).topics]
+    assert codes == [
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "code"),
+    [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
+)
+def test_a_cluster_by_other_endpoints(wire, endpoint_type, code):
+    answer = wire.call(DescribeClusterRequest(endpoint_type=endpoint_type), 2)
+    assert (answer.error_code, answer.endpoint_type) == (code, 1)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_election_of_no_known_type(server, wire, version):
+    server.create_topic("t")
+    request = ElectLeadersRequest(election_type=2, topic_partitions=[TopicPartitions(topic="t", partitions=[0, 9])])
+    answer = wire.call(request, version)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    results = [(p.partition_id, p.error_code) for p in answer.replica_election_results[0].partition_result]
+    assert results == [(0, ErrorCode.INVALID_REQUEST), (9, ErrorCode.INVALID_REQUEST)]
+
+
+@pytest.mark.parametrize(
+    ("components", "code"),
+    [
+        ([], ErrorCode.NONE),
+        ([("user", 0, "a")], ErrorCode.NONE),
+        ([("user", 1, None), ("client-id", 2, None)], ErrorCode.NONE),
+        ([("nope", 0, "a")], ErrorCode.UNSUPPORTED_VERSION),
+        ([("", 2, None)], ErrorCode.INVALID_REQUEST),
+        ([("user", 9, "a")], ErrorCode.INVALID_REQUEST),
+        ([("user", 0, None)], ErrorCode.INVALID_REQUEST),
+        ([("user", 2, None), ("user", 2, None)], ErrorCode.INVALID_REQUEST),
+        ([("ip", 2, None), ("user", 2, None)], ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_filters_of_quotas(wire, components, code):
+    asked = [ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
+    answer = wire.call(DescribeClientQuotasRequest(components=asked), 1)
+    assert answer.error_code == code
+    assert answer.entries == ([] if code == 0 else None)
+
+
+def test_coordinators_of_nothing_and_of_share_groups(wire):
+    assert wire.call(FindCoordinatorRequest(key_type=9, coordinator_keys=[]), 5).coordinators == []
+    keys = ["", "group", "group:AAAAAAAAAAAAAAAAAAAAAQ:0", "group:AAAAAAAAAAAAAAAAAAAAAQ:x", "group:nope:0"]
+    codes = [
+        found.error_code
+        for found in wire.call(FindCoordinatorRequest(key_type=2, coordinator_keys=keys), 6).coordinators
+    ]
+    assert codes == [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "ü"])
+def test_software_without_a_proper_name_is_told_nothing(wire, name):
+    answer = wire.call(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
+    assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, [])
+    good = wire.call(ApiVersionsRequest(client_software_name="a.b-c", client_software_version="1"), 3)
+    assert good.error_code == 0
+    assert good.api_keys
+
+
+def page(wire, names, limit=2000, cursor=None):
+    request = DescribeTopicPartitionsRequest(
+        topics=[Named(name=name) for name in names],
+        response_partition_limit=limit,
+        cursor=None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1]),
+    )
+    answer = wire.call(request, 0)
+    following = answer.next_cursor
+    return (
+        [(t.name, ErrorCode(t.error_code).name, [p.partition_index for p in t.partitions]) for t in answer.topics],
+        None if following is None else (following.topic_name, following.partition_index),
+    )
+
+
+def test_pages_of_topic_partitions(server, wire):
+    server.create_topic("a")
+    server.create_topic("b", partitions=3)
+    assert page(wire, ["a", "b"], 0) == ([("a", "NONE", [0])], ("b", 0))
+    assert page(wire, ["a", "b"], -1) == ([("a", "NONE", [0])], ("b", 0))
+    # What the page has no room for begins the next one, whether it exists or not.
+    assert page(wire, ["a", "ab", "b"], 1) == ([("a", "NONE", [0])], ("ab", 0))
+    assert page(wire, ["a", "ab", "b"], 1, ("ab", 0)) == (
+        [("ab", "UNKNOWN_TOPIC_OR_PARTITION", []), ("b", "NONE", [0])],
+        ("b", 1),
+    )
+    assert page(wire, ["a", "b"], 2, ("b", 1)) == ([("b", "NONE", [1, 2])], None)
+    # A cursor has to be one of the topics, if some are named.
+    assert page(wire, ["a", "b"], 2, ("aa", 0)) == ([("a", "INVALID_REQUEST", []), ("b", "INVALID_REQUEST", [])], None)
+    assert page(wire, [], 9, ("aa", 0)) == ([("b", "NONE", [0, 1, 2])], None)
+    assert page(wire, ["in valid"]) == ([("in valid", "INVALID_TOPIC_EXCEPTION", [])], None)
+
+
+def test_metadata_by_id_and_by_name_at_once(server, wire):
+    topic_id = server.create_topic("a")
+    server.create_topic("b")
+    both = MetadataRequestTopic(name="a", topic_id=topic_id)
+    assert [t.name for t in wire.call(MetadataRequest(topics=[both]), 12).topics] == ["a"]
+    mixed = [MetadataRequestTopic(name=None, topic_id=topic_id), MetadataRequestTopic(name="b")]
+    assert [t.name for t in wire.call(MetadataRequest(topics=mixed), 12).topics] == ["a"]  # names do not count then
+
+
+def test_isolation_levels_that_are_none(server, wire):
+    server.create_topic("t")
+    request = fetch_request("t")
+    request.isolation_level = 2
+    answer = wire.call(request, 12)
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    asked = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])]
+    listed = wire.call(ListOffsetsRequest(replica_id=-1, isolation_level=2, topics=asked), 7)
+    assert listed.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_fetch_of_a_follower_that_is_none(server, wire):
+    server.create_topic("t")
+    produce(wire, "t", batch(b"x"))
+    request = fetch_request("t")
+    request.replica_id = 5
+    partition = wire.call(request, 12).responses[0].partitions[0]
+    assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert len(partition.records) == 0
+
+
+def test_any_negative_leader_epoch_is_none(server, wire):
+    server.create_topic("t")
+    produce(wire, "t", batch(b"x"))
+    partition = FetchPartition(partition=0, current_leader_epoch=-2, partition_max_bytes=1000)
+    request = FetchRequest(max_bytes=1000, topics=[FetchTopic(topic="t", partitions=[partition])])
+    assert values(wire.call(request, 12).responses[0].partitions[0]) == [b"x"]
+
+
+def test_more_min_bytes_than_max_bytes_are_not_waited_for(server, wire):
+    """Apache Kafka waits for as much as it may send."""
+    server.create_topic("t")
+    produce(wire, "t", batch(b"x" * 2000))
+    request = fetch_request("t", max_wait_ms=60_000, min_bytes=1_000_000, max_bytes=1_000)
+    assert values(wire.call(request, 12).responses[0].partitions[0]) == [b"x" * 2000]
+
+
+def test_a_session_may_begin_empty(server, wire):
+    server.create_topic("t")
+    produce(wire, "t", batch(b"x"))
+    begun = wire.call(FetchRequest(session_epoch=0), 12)
+    assert begun.session_id > 0
+    request = fetch_request("t")
+    request.session_id, request.session_epoch = begun.session_id, 1
+    answer = wire.call(request, 12)
+    assert answer.session_id == begun.session_id
+    assert values(answer.responses[0].partitions[0]) == [b"x"]
