@@ -1,7 +1,26 @@
-"""confluent-kafka against the server under test: see ``scenarios``."""
+"""confluent-kafka against the server under test: see ``scenarios``, and a server that dies again and again."""
 
+from collections.abc import Callable
+
+from moldau.compat_tests.clients import open_client
 from moldau.compat_tests.scenarios import ClientScenarios
+from moldau.compat_tests.servers import Server
 
 
 class TestConfluentKafka(ClientScenarios):
     client_name = "confluent-kafka"
+
+
+def test_killed_again_and_again(own_server: Server, topic_name: Callable[[], str]) -> None:
+    """Each start recovers what the one before has left; nothing acknowledged is lost, nothing is stored twice."""
+    topic = topic_name()
+    with open_client("confluent-kafka", own_server.bootstrap_servers) as client:
+        client.create_topic(topic, 3)
+        stream = client.open_stream(topic, 3)
+        for _ in range(3):
+            stream.wait_acknowledged(500)
+            own_server.kill()
+            own_server.start()
+        stream.wait_acknowledged(500)
+        for partition, values in stream.stop().items():
+            assert [record.value for record in client.read(topic, partition)] == values

@@ -102,8 +102,9 @@ class ConfluentClient(Client):
             limits |= {"message.max.bytes": fetch_max_bytes}
         with _errors(), self._consumer(**(limits if fetch_max_bytes else {})) as consumer:
             where = TopicPartition(topic, partition, OFFSET_BEGINNING if start is None else start)
-            consumer.assign([where])
+            # In this order: asked for the beginning before it knows the leader, it asks again after half a second.
             first, end = consumer.get_watermark_offsets(where, timeout=DEADLINE_SECONDS)
+            consumer.assign([where])
             position = first if start is None else start
             received: list[Received] = []
             deadline = time.monotonic() + DEADLINE_SECONDS

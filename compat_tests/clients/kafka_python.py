@@ -36,10 +36,13 @@ class KafkaPythonClient(Client):
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers)
         self._admin_client: Any = None
+        self._questioner: Any = None
 
     def close(self) -> None:
         if self._admin_client is not None:
             self._admin_client.close()
+        if self._questioner is not None:
+            self._questioner.close(autocommit=False)
 
     def produce(
         self,
@@ -106,14 +109,14 @@ class KafkaPythonClient(Client):
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         where = TopicPartition(topic, partition)
-        with _errors(), self._consumer() as consumer:
-            found = consumer.offsets_for_times({where: timestamp_ms})[where]
+        with _errors():
+            found = self._questions.offsets_for_times({where: timestamp_ms})[where]
         return None if found is None else found.offset
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
         where = TopicPartition(topic, partition)
-        with _errors(), self._consumer() as consumer:
-            return consumer.beginning_offsets([where])[where], consumer.end_offsets([where])[where]
+        with _errors():
+            return self._questions.beginning_offsets([where])[where], self._questions.end_offsets([where])[where]
 
     def open_stream(self, topic: str, partitions: int) -> Stream:
         producer = KafkaProducer(
@@ -176,9 +179,15 @@ class KafkaPythonClient(Client):
             self._admin_client = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
         return self._admin_client
 
-    @contextmanager
-    def _consumer(self, **settings: int | None) -> Iterator[Any]:
-        consumer = KafkaConsumer(
+    @property
+    def _questions(self) -> Any:
+        """A consumer that reads nothing and is asked for offsets."""
+        if self._questioner is None:
+            self._questioner = self._new_consumer()
+        return self._questioner
+
+    def _new_consumer(self, **settings: int | None) -> Any:
+        return KafkaConsumer(
             bootstrap_servers=self.bootstrap_servers,
             enable_auto_commit=False,
             fetch_max_wait_ms=50,  # close() waits for the fetch that is on its way
@@ -186,6 +195,10 @@ class KafkaPythonClient(Client):
             allow_auto_create_topics=False,
             **settings,
         )
+
+    @contextmanager
+    def _consumer(self, **settings: int | None) -> Iterator[Any]:
+        consumer = self._new_consumer(**settings)
         try:
             yield consumer
         finally:
