@@ -172,7 +172,7 @@ class _Read:
             aborted_transactions=None if partition is not None else [],
             records=b"",
         )
-        if code in _LEADER_ERRORS and partition is not None and self._context.api_version >= 12:
+        if code in _LEADER_ERRORS and partition is not None and self._context.api_version >= 16:
             data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=partition.leader_epoch)
         return data
 
@@ -198,7 +198,7 @@ class _Read:
                 continue
             if len(data.records or b""):
                 with_records.append((wanted.topic, wanted.index))
-            if data.current_leader.leader_id >= 0 and self._context.api_version >= 16:
+            if data.current_leader.leader_id >= 0:
                 leaders.add(data.current_leader.leader_id)
             if topic is None or wanted.topic != last_key:
                 last_key = wanted.topic

@@ -35,7 +35,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
-# The first version in which a client can mean it.
+# The first version in which a client can mean it; other negative timestamps mean nothing in any.
 _SINCE_VERSION = {
     LATEST: 1,
     EARLIEST: 1,
@@ -44,6 +44,7 @@ _SINCE_VERSION = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+_NEVER = 0x7FFF
 
 _UNKNOWN = -1
 
@@ -100,7 +101,7 @@ def _look_up(
 ) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch); -1 for what is not known."""
     timestamp = wanted.timestamp
-    if timestamp < 0 and version < _SINCE_VERSION.get(timestamp, 0):
+    if timestamp < 0 and version < _SINCE_VERSION.get(timestamp, _NEVER):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     log = partition.log
     end_offset = partition.visible_end_offset(isolation_level)

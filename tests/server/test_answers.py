@@ -202,3 +202,12 @@ def test_a_session_may_begin_empty(server, wire):
     answer = wire.call(request, 12)
     assert answer.session_id == begun.session_id
     assert values(answer.responses[0].partitions[0]) == [b"x"]
+
+
+@pytest.mark.parametrize("timestamp", [-7, -8, -100, -(2**63)])
+def test_negative_timestamps_that_mean_nothing(server, wire, timestamp):
+    server.create_topic("t")
+    produce(wire, "t", batch(b"x"))
+    asked = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)])]
+    (found,) = wire.call(ListOffsetsRequest(replica_id=-1, topics=asked), 11).topics[0].partitions
+    assert (found.error_code, found.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)

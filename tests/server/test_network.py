@@ -457,7 +457,7 @@ def test_a_file_that_was_cut_closes_the_connection(fixture, tmp_path, caplog, th
         while piece := sock.recv(100):
             received += piece
     assert received == struct.pack(">i", 1_002) + b"<short"
-    assert opened[0].references == 0
+    fixture.wait_until(lambda: opened[0].references == 0)
     if not then:
         assert "came up short" in caplog.text
 
