@@ -43,6 +43,7 @@ class ApacheKafka:
         self._data_dir = data_dir
         self._resources = ExitStack()
         self._process: subprocess.Popen[str] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
         self._log_reader: threading.Thread | None = None
         self._directory = Path()
         self._port = 0
@@ -93,6 +94,13 @@ class ApacheKafka:
             errors="replace",
             cwd=self._directory,
         )
+        # When this process ends without stopping the server, however it ends, the pipe closes and the JVM is killed.
+        self._guard = subprocess.Popen(
+            ["sh", "-c", f"read -r _; kill -9 {self._process.pid}"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         started = threading.Event()
         self._log_reader = threading.Thread(target=self._read_log, args=(self._process, started), daemon=True)
         self._log_reader.start()
@@ -123,6 +131,10 @@ class ApacheKafka:
         process, self._process = self._process, None
         if process is None:
             return
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.kill()  # before the process id can belong to somebody else
+            guard.communicate()
         process.send_signal(with_signal)
         try:
             process.wait(_STOP_SECONDS)
