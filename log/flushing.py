@@ -10,6 +10,7 @@ are, after an unclean stop. They are synced with the flush that follows the seal
 from __future__ import annotations
 
 from collections.abc import Iterable
+from posixpath import dirname
 
 from .descriptors import DescriptorCache, OpenFile
 from .files import FileSystem
@@ -77,7 +78,8 @@ class Flush:
         try:
             for path, data in self._replacements:
                 self._file_system.replace_file(path, data, sync=True)
-            if self._directory is not None:
+            # Replacing a file has synced its directory.
+            if self._directory is not None and all(dirname(path) != self._directory for path, _ in self._replacements):
                 self._file_system.sync_directory(self._directory)
         except FileNotFoundError:
             return  # the partition was deleted meanwhile

@@ -107,6 +107,7 @@ class Server:
             await self._network.close(CLOSE_GRACE_SECONDS)
         if self.broker is not None:
             await self.broker.close()
+            await self.broker.housekeeping.flush_names()
         if self._storage is not None:
             high_watermarks = None if self.broker is None else self.broker.high_watermarks()
             self._storage.close(Broker.now_ms(), high_watermarks)

@@ -1,6 +1,7 @@
 """What a server finds on disk and leaves there."""
 
 import errno
+import threading
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,51 @@ def test_a_clean_stop_writes_the_checkpoints_of_apache_kafka(server):
         "log-start-offset-checkpoint": "0\n0\n",
         "replication-offset-checkpoint": "0\n2\nt 0 0\nt 1 2\n",
     }
+
+
+def test_a_stop_syncs_many_new_partitions_at_once(make_server, monkeypatch, caplog):
+    from moldau.log.flushing import Flush
+
+    server = make_server()
+    server.create_topic("t", partitions=300)
+    threads = set()
+    run = Flush.run
+
+    def noting(flush):
+        threads.add(threading.current_thread().name)
+        run(flush)
+
+    monkeypatch.setattr(Flush, "run", noting)
+    server.stop()
+    assert sum(name.startswith("moldau-flush") for name in threads) > 1
+    caplog.set_level("INFO")
+    server.start()
+    assert "loaded 300 partitions" in caplog.text.lower()
+    assert "recovered" not in caplog.text
+    with server.wire() as wire:
+        assert produce(wire, "t", batch(b"x"), partition=299).base_offset == 0
+
+
+def test_a_sync_that_fails_at_a_stop_leaves_the_directory_unclean(make_server, monkeypatch, caplog):
+    from moldau.log.flushing import Flush
+
+    server = make_server()
+    server.create_topic("t", partitions=300)
+    run = Flush.run
+    failed = []
+
+    def failing(flush):
+        if not failed and threading.current_thread().name.startswith("moldau-flush"):
+            failed.append(flush)
+            raise OSError(errno.EIO, "made up by the test")
+        run(flush)
+
+    monkeypatch.setattr(Flush, "run", failing)
+    server.stop()
+    assert failed
+    assert "has failed and is offline" in caplog.text
+    caplog.set_level("INFO")
+    server.start()
+    assert "after an unclean stop" in caplog.text
+    with server.wire() as wire:
+        assert produce(wire, "t", batch(b"x"), partition=299).base_offset == 0
