@@ -1,11 +1,11 @@
 """One partition that this broker has a replica of: leader epoch, in-sync replicas, high watermark, and who waits.
 
-The log stores bytes; this module decides who may write and how far a reader may see. One replica is the simplest case:
-the leader is the only member of the ISR, so the high watermark is the log end offset as soon as the append returns.
+The log stores bytes; this module decides who may write and how far a reader may see. One replica is the simplest
+case: the leader is the only member of the ISR, so the high watermark is the log end offset as soon as the append
+returns.
 
 Readers that found too little park a `Waiter` here and are told of every append. A waiter is told, it does not look:
-what
-happens to it then (when enough bytes have come) is its owner's business.
+what happens to it then (when enough bytes have come) is its owner's business.
 """
 
 from __future__ import annotations

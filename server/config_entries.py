@@ -2,9 +2,9 @@
 KIP-569).
 
 The value in force is the first of: the topic's override, this broker's dynamic setting, the dynamic setting of all
-brokers,
-the static one, the default. Synonyms are all of those that are there, in that order, under the names they have on the
-broker (``retention.ms`` of a topic is ``log.retention.ms``, or ``.minutes`` or ``.hours``). Passwords are never told.
+brokers, the static one, the default. Synonyms are all of those that are there, in that order, under the names they
+have on the broker (``retention.ms`` of a topic is ``log.retention.ms``, or ``.minutes`` or ``.hours``). Passwords are
+never told.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class Connection:
 
     def _start_large(self, size: int, arrived: memoryview) -> None:
         capacity = min(size, max(LARGE_FRAME_BYTES, 4 * len(arrived)))
-        if not self._host.budget.grow(self, capacity):
+        if not self._host.budget.grow(self, capacity, size):
             # The beginning stays in _rest; resume_reading() comes back here by way of _consume().
             self._rest += _FRAME_LENGTH.pack(size)
             self._rest += arrived
@@ -275,7 +275,7 @@ class Connection:
 
     def _grow_large(self, frame: bytearray) -> bool:
         more = min(self._frame_size - len(frame), len(frame))
-        if not self._host.budget.grow(self, more):
+        if not self._host.budget.grow(self, more, self._frame_size):
             self._pause()
             return False
         frame.extend(bytes(more))

@@ -1,15 +1,13 @@
 """Frames become requests, requests find their handler, answers become bytes.
 
 `APIS` is the one table of what this server serves: ApiVersions, docs/apis.md and the tests come from it. Nothing is
-in it
-that is not done. A route is what serves one version of one API: the compiled decoder and encoder, and the handler; it
-is
-made when the first such request comes, and the module of the handler is imported then.
+in it that is not done. A route is what serves one version of one API: the compiled decoder and encoder, and the
+handler; it is made when the first such request comes, and the module of the handler is imported then.
 
-Three kinds of failure, three answers. The client's mistake is a `KafkaError` of the handler and becomes the answer that
-the API has for it. Bytes that cannot be parsed, an API or a version that is not served: the connection is closed,
-with one
-line in the log. Our own mistake: logged with its traceback, answered UNKNOWN_SERVER_ERROR, and only that request fails.
+Three kinds of failure, three answers. The client's mistake is a `KafkaError` of the handler and becomes the answer
+that the API has for it. Bytes that cannot be parsed, an API or a version that is not served: the connection is
+closed, with one line in the log. Our own mistake: logged with its traceback, answered UNKNOWN_SERVER_ERROR, and only
+that request fails.
 """
 
 from __future__ import annotations

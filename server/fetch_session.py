@@ -1,13 +1,12 @@
 """Incremental fetch sessions (KIP-227): a consumer names its partitions once, and later only what changed.
 
 A session holds the partitions in the order in which they will be served. Partitions that returned records go to the
-end,
-so that with ``max_bytes`` used up by the first ones the others get their turn. What the client was told last of each
-partition (high watermark, log start offset) is kept, and a partition is left out of an incremental answer when nothing
-of it changed.
+end, so that with ``max_bytes`` used up by the first ones the others get their turn. What the client was told last of
+each partition (high watermark, log start offset) is kept, and a partition is left out of an incremental answer when
+nothing of it changed.
 
-The epochs: -1 asks for no session (and ends the named one), 0 for a new one, and n for the n-th incremental request of
-the session; a request with another epoch than the expected one was lost or sent twice, and is refused.
+The epochs: -1 asks for no session (and ends the named one), 0 for a new one, and n for the n-th incremental request
+of the session; a request with another epoch than the expected one was lost or sent twice, and is refused.
 """
 
 from __future__ import annotations

@@ -50,6 +50,8 @@ async def _serve(config: BrokerConfig, log_dirs: list[str], *, durable: bool, ex
         _watch_stdin(loop, stopping)
     server = Server(config, log_dirs, durable=durable)
     await server.start()
+    if len(server.addresses) > 1:
+        logger.info("Listening on %s", ", ".join(f"{host}:{port}" for host, port in server.addresses))
     print(f"moldau is ready: {server.bootstrap_servers}", flush=True)
     await stopping.wait()
     # A second signal ends a stop that takes too long.

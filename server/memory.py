@@ -6,6 +6,9 @@ stop reading and is resumed, first come first served, as memory is given back. M
 wait for the rest of themselves would never come back, so the connection that has held memory longest may always grow:
 it finishes, and then the next one is the oldest. A peer that stops sending while others wait for memory loses its
 connection after `STALL_MS`, or one silent client could hold everybody's memory.
+
+A part of the bound is only for frames of up to `SMALL_FRAME_BYTES`, which is what producers send: a few peers that
+declare huge frames and stop half way can keep each other waiting, but not those.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from typing import Protocol
 from .timers import Timer, TimerWheel
 
 STALL_MS = 10_000
+SMALL_FRAME_BYTES = 2 * 1024 * 1024
+RESERVE_DIVISOR = 4  # a quarter is for small frames alone
 
 
 class Holder(Protocol):
@@ -29,32 +34,53 @@ class Holder(Protocol):
         """Close: this peer holds memory that others wait for, and sends nothing."""
 
 
+class _Share:
+    """What frames of one kind hold: the first of ``held`` has held memory longest."""
+
+    __slots__ = ("held", "limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.held: dict[Holder, int] = {}
+
+    def is_oldest(self, holder: Holder) -> bool:
+        return not self.held or next(iter(self.held)) is holder
+
+
 class MemoryBudget:
     """Who holds how many bytes, and who waits for some. A limit below 1 is none."""
 
     def __init__(self, limit_bytes: int, timers: TimerWheel, clock: Callable[[], float]) -> None:
         self._limit = limit_bytes if limit_bytes > 0 else sys.maxsize
+        reserve = self._limit // RESERVE_DIVISOR
+        self._small = _Share(reserve)
+        self._large = _Share(self._limit - reserve)
         self._timers = timers
         self._clock = clock  # seconds
-        self._held: dict[Holder, int] = {}  # in the order of arrival: the first one is the oldest
         self._progress: dict[Holder, float] = {}
         self._waiting: dict[Holder, None] = {}
-        self._used = 0
         self._stall_timer: Timer | None = None
 
     @property
     def used_bytes(self) -> int:
         """Bytes held by all connections."""
-        return self._used
+        return self._small.used + self._large.used
 
-    def grow(self, holder: Holder, size: int) -> bool:
-        """Reserve ``size`` more bytes for ``holder``; False means: stop reading until `Holder.resume_reading`."""
-        if self._used + size > self._limit and not self._is_oldest(holder):
+    def grow(self, holder: Holder, size: int, frame_size: int) -> bool:
+        """Reserve ``size`` more bytes for ``holder``, which receives a frame of ``frame_size`` bytes.
+
+        False means: stop reading until `Holder.resume_reading`.
+        """
+        small = frame_size <= SMALL_FRAME_BYTES
+        share = self._small if small else self._large
+        fits = share.used + size <= share.limit or (small and self.used_bytes + size <= self._limit)
+        if not fits and not share.is_oldest(holder):
             self._waiting[holder] = None
             self._watch_for_stalls()
             return False
-        self._held[holder] = self._held.get(holder, 0) + size
-        self._used += size
+        share.held[holder] = share.held.get(holder, 0) + size
+        share.used += size
         self._progress[holder] = self._clock()
         return True
 
@@ -64,11 +90,7 @@ class MemoryBudget:
 
     def release(self, holder: Holder) -> None:
         """Give back all that ``holder`` has (its frame is complete, or it is closed)."""
-        self._waiting.pop(holder, None)
-        self._progress.pop(holder, None)
-        held = self._held.pop(holder, 0)
-        self._used -= held
-        if held and self._waiting:
+        if self._let_go(holder) and self._waiting:
             self._resume_waiting()
 
     def keep(self, holder: Holder) -> int:
@@ -76,18 +98,25 @@ class MemoryBudget:
 
         Such a request ends by itself, so it is not looked at when somebody must be the oldest, or has stalled.
         """
-        self._waiting.pop(holder, None)
-        self._progress.pop(holder, None)
-        return self._held.pop(holder, 0)
+        held = self._let_go(holder)
+        self._large.used += held
+        return held
 
     def give_back(self, size: int) -> None:
         """A request that was kept is done with."""
-        self._used -= size
+        self._large.used -= size
         if size and self._waiting:
             self._resume_waiting()
 
-    def _is_oldest(self, holder: Holder) -> bool:
-        return not self._held or next(iter(self._held)) is holder
+    def _let_go(self, holder: Holder) -> int:
+        self._waiting.pop(holder, None)
+        self._progress.pop(holder, None)
+        for share in (self._small, self._large):
+            held = share.held.pop(holder, 0)
+            if held:
+                share.used -= held
+                return held
+        return 0
 
     def _resume_waiting(self) -> None:
         waiting = list(self._waiting)
@@ -104,7 +133,8 @@ class MemoryBudget:
         if not self._waiting:
             return
         oldest = self._clock() - STALL_MS / 1000
-        stalled = [h for h in self._held if h not in self._waiting and self._progress.get(h, 0.0) <= oldest]
+        held = [*self._small.held, *self._large.held]
+        stalled = [h for h in held if h not in self._waiting and self._progress.get(h, 0.0) <= oldest]
         for holder in stalled:
             holder.close_stalled()
         if self._waiting:

@@ -131,6 +131,13 @@ class Server:
             )
         except StorageError as error:
             raise StartError(str(error)) from error
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            advice = "Make room there; nothing was lost" if full else "Look at the disk and the permissions"
+            raise StartError(
+                f"The data in {', '.join(self._log_dirs)} cannot be used: {error.strerror or error}. "
+                f"{advice}, and start again."
+            ) from error
 
     def _bind(self, network: Network, listener: Listener) -> None:
         try:

@@ -1,10 +1,9 @@
 """Deadlines of parked requests and idle connections: one timer wheel for the whole server.
 
-Most deadlines never fire: a fetch is usually answered before its ``max_wait_ms`` is over. So adding and cancelling must
-cost next to nothing however many are waiting. Deadlines are rounded up to a tick; the timers of one tick share a
-bucket,
-and the event loop knows only of the earliest bucket. Adding is two dictionary look-ups, cancelling is one deletion, and
-nothing wakes up unless a bucket is due. A timer never fires early and at most one tick late.
+Most deadlines never fire: a fetch is usually answered before its ``max_wait_ms`` is over. So adding and cancelling
+must cost next to nothing however many are waiting. Deadlines are rounded up to a tick; the timers of one tick share a
+bucket, and the event loop knows only of the earliest bucket. Adding is two dictionary look-ups, cancelling is one
+deletion, and nothing wakes up unless a bucket is due. A timer never fires early and at most one tick late.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """DescribeTopicPartitions (API key 75): topics with their eligible leader replicas, a page at a time (KIP-966).
 
 - Version 0. Topics come in the order of their names; a page holds at most ``response_partition_limit`` partitions,
-  bounded
-  by ``max.request.partition.size.limit``, and the cursor says where the next one begins.
+  bounded by ``max.request.partition.size.limit``, and the cursor says where the next one begins.
 - With no topics named, all topics are described.
 """
 

@@ -2,8 +2,7 @@
 
 - Versions 1 to 11. Special: -1 latest, -2 earliest, -3 the record with the largest timestamp (7 and newer), -4 the
   earliest that is on local disk (8), -5 the latest that is tiered (9), -6 the earliest that waits to be tiered (11).
-  There
-  is no tiered storage, so -4 is the earliest, and for -5 and -6 nothing is found.
+  There is no tiered storage, so -4 is the earliest, and for -5 and -6 nothing is found.
 - The latest offset is the high watermark, or the last stable offset for ``read_committed``; a record beyond it is not
   found.
 - By time: the first record whose timestamp is at least the one asked for, exact within its batch.

@@ -1,13 +1,12 @@
 """Produce (API key 0): record batches go to the log of their partition as they are.
 
-- Versions 3 to 13; 0 to 2 are advertised and refused by closing the connection, as Apache Kafka does (librdkafka before
-  2.11 turns compression off when the minimum is higher, KAFKA-18659). By topic id from version 13 on (KIP-516).
+- Versions 3 to 13; 0 to 2 are advertised and refused by closing the connection, as Apache Kafka does (librdkafka
+  before 2.11 turns compression off when the minimum is higher, KAFKA-18659). By topic id from version 13 on
+  (KIP-516).
 - ``acks`` 1 and -1 are answered when the records are appended and, with -1, on every in-sync replica; 0 is not
-  answered,
-  and an error closes the connection, which is all that such a client can be told.
+  answered, and an error closes the connection, which is all that such a client can be told.
 - Each partition succeeds or fails by itself. Records are looked at only where `Log.append` says so; batches that have
-  to
-  be recompressed (``compression.type``) go to a thread, and later appends of that partition wait behind them.
+  to be recompressed (``compression.type``) go to a thread, and later appends of that partition wait behind them.
 - Transactional batches are refused: the transaction coordinator is not there yet (docs/known_gaps.md).
 """
 

@@ -1,4 +1,7 @@
-from moldau.server.memory import STALL_MS, MemoryBudget
+from moldau.server.memory import SMALL_FRAME_BYTES, STALL_MS, MemoryBudget
+
+LARGE = SMALL_FRAME_BYTES + 1
+SMALL = SMALL_FRAME_BYTES
 
 
 class FakeTimers:
@@ -36,42 +39,43 @@ class Peer:
 def make(limit):
     clock = [0.0]
     timers = FakeTimers()
-    budget = MemoryBudget(limit, timers, lambda: clock[0])
+    # Large frames have three quarters of it.
+    budget = MemoryBudget(limit * 4 // 3, timers, lambda: clock[0])
     log = []
     return budget, timers, clock, log, [Peer(budget, name, log) for name in "abc"]
 
 
 def test_grows_up_to_the_limit_and_then_waits():
     budget, _, _, log, (a, b, c) = make(100)
-    assert budget.grow(a, 60)
-    assert budget.grow(b, 40)
-    assert not budget.grow(c, 1)
+    assert budget.grow(a, 60, LARGE)
+    assert budget.grow(b, 40, LARGE)
+    assert not budget.grow(c, 1, LARGE)
     assert budget.used_bytes == 100
     budget.release(b)
     assert log == [("resume", "c")]
-    assert budget.grow(c, 40)
+    assert budget.grow(c, 40, LARGE)
 
 
 def test_the_oldest_holder_may_always_grow_so_that_somebody_finishes():
     budget, _, _, log, (a, b, _) = make(100)
-    assert budget.grow(a, 50)
-    assert budget.grow(b, 50)
-    assert not budget.grow(b, 10)
-    assert budget.grow(a, 500)
+    assert budget.grow(a, 50, LARGE)
+    assert budget.grow(b, 50, LARGE)
+    assert not budget.grow(b, 10, LARGE)
+    assert budget.grow(a, 500, LARGE)
     budget.release(a)
     assert log == [("resume", "b")]
-    assert budget.grow(b, 10)
+    assert budget.grow(b, 10, LARGE)
 
 
 def test_one_frame_larger_than_the_limit_is_possible():
     budget, _, _, _, (a, _, _) = make(10)
-    assert budget.grow(a, 1000)
+    assert budget.grow(a, 1000, LARGE)
 
 
 def test_a_silent_holder_is_closed_when_others_wait_for_its_memory():
     budget, timers, clock, log, (a, b, _) = make(100)
-    assert budget.grow(a, 100)
-    assert not budget.grow(b, 10)
+    assert budget.grow(a, 100, LARGE)
+    assert not budget.grow(b, 10, LARGE)
     clock[0] += STALL_MS / 1000 + 0.001
     timers.fire()
     assert log == [("stalled", "a"), ("resume", "b")]
@@ -80,8 +84,8 @@ def test_a_silent_holder_is_closed_when_others_wait_for_its_memory():
 
 def test_a_slow_holder_that_still_sends_is_kept():
     budget, timers, clock, log, (a, b, _) = make(100)
-    assert budget.grow(a, 100)
-    assert not budget.grow(b, 10)
+    assert budget.grow(a, 100, LARGE)
+    assert not budget.grow(b, 10, LARGE)
     clock[0] += STALL_MS / 1000 - 1
     budget.progress(a)
     clock[0] += 2
@@ -92,8 +96,8 @@ def test_a_slow_holder_that_still_sends_is_kept():
 
 def test_without_waiters_nobody_is_closed():
     budget, timers, clock, log, (a, b, _) = make(100)
-    assert budget.grow(a, 100)
-    assert not budget.grow(b, 10)
+    assert budget.grow(a, 100, LARGE)
+    assert not budget.grow(b, 10, LARGE)
     budget.release(b)  # it went away
     clock[0] += 1000
     timers.fire()
@@ -104,3 +108,32 @@ def test_releasing_what_was_never_held_is_fine():
     budget, _, _, _, (a, _, _) = make(100)
     budget.release(a)
     assert budget.used_bytes == 0
+
+
+def test_large_frames_leave_room_for_small_ones():
+    budget, _, _, _, (a, b, c) = make(900)
+    assert budget.grow(a, 900, LARGE)
+    assert not budget.grow(b, 1, LARGE)
+    assert budget.grow(c, 300, SMALL)
+    budget.release(c)
+    assert budget.grow(a, 500, LARGE), "the oldest goes on"
+    assert budget.grow(c, 300, SMALL), "and takes nothing of what is reserved"
+
+
+def test_small_frames_may_use_everything_that_is_free():
+    budget, _, _, _, (a, b, _) = make(900)
+    assert budget.grow(a, 1000, SMALL)
+    assert not budget.grow(b, 500, SMALL)
+    assert budget.used_bytes == 1000
+
+
+def test_a_kept_request_counts_until_it_is_given_back():
+    budget, _, _, log, (a, b, _) = make(100)
+    assert budget.grow(a, 100, LARGE)
+    kept = budget.keep(a)
+    assert budget.used_bytes == kept == 100
+    assert budget.grow(b, 1, LARGE), "nobody else holds anything"
+    budget.release(b)
+    budget.give_back(kept)
+    assert budget.used_bytes == 0
+    assert log == []
