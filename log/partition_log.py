@@ -115,6 +115,7 @@ class Log:
         "_directory_dirty",
         "_header_only",
         "_last_flush_ms",
+        "_loaded_end_offset",
         "_offline",
         "_unsynced_paths",
         "directory",
@@ -166,6 +167,7 @@ class Log:
         self.log_start_offset = log_start_offset
         """The first offset that may be read. Batches before it may still be in the files."""
         self.log_end_offset = log_end_offset
+        self._loaded_end_offset = log_end_offset
         """The offset that the next record will get."""
         self.flushed_offset = flushed_offset
         """Everything before it is on the device."""
@@ -822,7 +824,8 @@ class Log:
         if self._offline is None:
             with self._storage():
                 active = self.segments.active
-                dirty = self.flushed_offset < self.log_end_offset
+                # With a flush on every append nothing is unflushed, but the active segment's indexes were never synced.
+                dirty = self.flushed_offset < self.log_end_offset or self.log_end_offset != self._loaded_end_offset
                 if active.size:
                     active.seal()
                 self.snapshots.take(self.log_end_offset, self.producers, sync=True)

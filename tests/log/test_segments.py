@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -413,3 +414,20 @@ def test_a_deleted_partition_does_not_disturb_a_running_flush(partition: Any, ba
     partition.file_system.remove_tree(partition.directory)
     flush.run()
     partition.log.end_flush(flush, NOW)
+
+
+def test_a_clean_stop_puts_the_indexes_on_the_device_even_when_every_append_was_flushed(
+    memory_partition: Any, batch: Batch
+) -> None:
+    """Nothing is unflushed then, and yet the active segment's indexes were never synced."""
+    memory_partition.configure(index_interval_bytes=1, flush_messages=1)
+    for _ in range(20):
+        memory_partition.append(batch(b"x" * 100))
+        memory_partition.log.flush(NOW)
+    memory_partition.log.close(NOW)
+    paths = [memory_partition.path(f"00000000000000000000.{kind}") for kind in ("index", "timeindex")]
+    written = [memory_partition.file_system.read_file(path) for path in paths]
+    assert all(written)
+    for seed in range(50):
+        survivor = memory_partition.file_system.crash(Random(seed))
+        assert [survivor.read_file(path) for path in paths] == written
