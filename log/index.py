@@ -46,10 +46,6 @@ class SparseIndex:
     def entries(self) -> int:
         return self._stored_entries() + len(self._buffer) // self.ENTRY.size
 
-    @property
-    def buffered_bytes(self) -> int:
-        return len(self._buffer)
-
     def entry(self, number: int) -> tuple[int, int]:
         """The raw fields of entry `number`, which must exist."""
         stored = self._stored_entries()

@@ -120,9 +120,8 @@ class Broker:
     def node_endpoints(self, context: RequestContext) -> list[NodeEndpoint]:
         """The brokers as a client of this listener reaches them.
 
-        Without ``advertised.listeners`` that is the address which the client connected to: whatever it is that the
-        client
-        calls us, it works for the client.
+        Without ``advertised.listeners`` that is the address which the client connected to: whatever it calls us, it
+        works for the client.
         """
         host, port = self._advertised.get(context.listener_name) or context.local_address
         return [(self.node_id, host, port, self._rack)]

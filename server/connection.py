@@ -39,8 +39,7 @@ Part = Buffer | FileRange
 
 SCRATCH_BYTES = 256 * 1024
 LARGE_FRAME_BYTES = 64 * 1024
-# A large frame is read in at most so many system calls per turn of the loop, so that one fast sender does not starve
-# others.
+# A large frame is read in at most so many system calls per turn of the loop: one fast sender must not starve others.
 MAX_READS_PER_EVENT = 16
 MAX_IN_FLIGHT = 100
 MAX_HELD_BYTES = 1024 * 1024

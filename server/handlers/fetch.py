@@ -26,14 +26,13 @@ from ...protocol.messages.fetch import (
 from ...replication.partition import ISOLATION_LEVELS, ISOLATION_READ_COMMITTED, Partition
 from ..fetch_session import FetchContext, PartitionKey, SessionPartition
 from ..request import PARKED, Parked
+from .topic_state import LEADER_ERRORS
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..request import RequestContext
     from ..timers import Timer
 
-# Errors of partitions after which a client looks for the leader; the answer says where it is (KIP-951).
-_LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
@@ -172,7 +171,7 @@ class _Read:
             aborted_transactions=None if partition is not None else [],
             records=b"",
         )
-        if code in _LEADER_ERRORS and partition is not None and self._context.api_version >= 16:
+        if code in LEADER_ERRORS and partition is not None and self._context.api_version >= 16:
             data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=partition.leader_epoch)
         return data
 

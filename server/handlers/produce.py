@@ -29,6 +29,7 @@ from ...protocol.messages.produce import (
 )
 from ...protocol.records import ATTRIBUTES_POSITION, CODEC_MASK, TRANSACTIONAL_MASK
 from ..request import PARKED, Parked
+from .topic_state import LEADER_ERRORS
 
 if TYPE_CHECKING:
     from ...replication.partition import Partition
@@ -40,7 +41,6 @@ logger = logging.getLogger(__name__)
 Buffer = bytes | bytearray | memoryview
 
 ACKS = frozenset({-1, 0, 1})
-_LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
 def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Parked | None:
@@ -177,7 +177,7 @@ class _Produce:
             ]
             if partition is not None:
                 result.log_start_offset = partition.log.log_start_offset
-        if error.code in _LEADER_ERRORS and partition is not None and self._context.api_version >= 10:
+        if error.code in LEADER_ERRORS and partition is not None and self._context.api_version >= 10:
             result.current_leader = LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=partition.leader_epoch)
             self._failed_leaders.add(partition.leader_id)
         if self._first_error is None:

@@ -1,4 +1,4 @@
-"""What Metadata and DescribeTopicPartitions both say of a partition."""
+"""What several APIs say of a partition in the same way: Metadata and DescribeTopicPartitions, Produce and Fetch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from ...metadata.image import MetadataImage
     from ...metadata.registrations import PartitionRegistration, TopicImage
     from ..broker import Broker
+
+# Errors of partitions after which a client looks for the leader; Produce and Fetch say where it is (KIP-951).
+LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
 def leader_error(partition: PartitionRegistration) -> ErrorCode:
