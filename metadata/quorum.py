@@ -187,6 +187,11 @@ class Metadata:
         return reported_features(self.image.features)
 
     @property
+    def broker_config(self) -> BrokerConfig:
+        """The node's settings that are in force: the static ones, and the dynamic ones of the image over them."""
+        return self._context.broker_config(self.image)
+
+    @property
     def repairs(self) -> list[str]:
         """What opening the log found broken and repaired, in words."""
         return self._log.repairs

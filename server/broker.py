@@ -247,9 +247,7 @@ class Broker:
             self._update_topic_config(image, name)
 
     def _take_dynamic_config(self, image: MetadataImage) -> None:
-        self.config = self.config.with_dynamic(
-            default=image.config(BROKER_RESOURCE, ""), broker_specific=image.config(BROKER_RESOURCE, str(self.node_id))
-        )
+        self.config = self.metadata.broker_config
         self.fetch_max_bytes = self.config.int("fetch.max.bytes")
 
     def _update_topic_config(self, image: MetadataImage, name: str) -> None:

@@ -16,7 +16,7 @@ from ..log.config import LogConfig
 from ..log.directory import LogDirectoryError
 from ..log.files import FileSystem
 from ..log.manager import LogManager
-from ..metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from ..metadata.image import TOPIC_RESOURCE
 from ..metadata.quorum import Endpoint, Metadata, MetadataLogError
 from ..protocol.errors import KafkaError
 from .log_configs import topic_log_config
@@ -101,7 +101,7 @@ def open_storage(
     try:
         for repair in metadata.repairs:
             logger.warning("Metadata log: %s", repair)
-        _load_logs(storage, config, now_ms)
+        _load_logs(storage, now_ms)
     except LogDirectoryError as error:
         storage.abandon()
         raise StorageError(str(error)) from None
@@ -111,12 +111,10 @@ def open_storage(
     return storage
 
 
-def _load_logs(storage: Storage, config: BrokerConfig, now_ms: int) -> None:
+def _load_logs(storage: Storage, now_ms: int) -> None:
     image = storage.metadata.image
-    node_id = config.node_id
-    config = config.with_dynamic(
-        default=image.config(BROKER_RESOURCE, ""), broker_specific=image.config(BROKER_RESOURCE, str(node_id))
-    )
+    node_id = storage.metadata.node_id
+    config = storage.metadata.broker_config
     plain = topic_log_config({}, config)
 
     def config_of(topic: str) -> LogConfig:
