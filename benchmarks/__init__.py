@@ -1,0 +1,1 @@
+"""Moldau beside Apache Kafka: the same work, by the same programs, on the same machine, in the same run."""
