@@ -1,17 +1,34 @@
 /*
- * A load generator for one request, encoded beforehand.
+ * A load generator for one request, encoded beforehand, so that no client is measured.
  *
- * load HOST PORT CONNECTIONS IN_FLIGHT REQUESTS < request
+ *     load [OPTION...] HOST PORT < REQUEST
  *
- * Sends the frame that it reads from standard input (its four bytes of length included) REQUESTS times in all, over
- * CONNECTIONS connections, with IN_FLIGHT requests outstanding on each, and reads the answers. Only the correlation id
- * is written anew. Prints one line of JSON: requests, seconds, bytes received, and percentiles of the latency in
- * microseconds, from the moment a request was handed to the kernel to the moment its answer was there whole.
+ *     --connections N   busy connections (1)
+ *     --in-flight N     requests outstanding on each at most (1)
+ *     --requests N      how many requests in all, or
+ *     --seconds S       for how long; what is outstanding then is waited for
+ *     --rate R          an open loop: R requests a second at fixed times, however long the answers take
+ *     --idle N          connections that are opened first and then only held (0)
+ *
+ * REQUEST is a frame, its four bytes of length included. It is sent over and over; only the correlation id is written
+ * anew. Every connection has a ring of IN-FLIGHT copies, so a request is twelve bytes touched and a send, whatever its
+ * size. Answers are received into a buffer, as a client would, and only their length is looked at: whether they are good
+ * is for the caller to check.
+ *
+ * Without a rate a connection sends its next request as soon as it has an answer. The latency is then from the moment a
+ * request was handed to the kernel to the moment its answer was there whole. With a rate each request has a time at which
+ * it should start, and goes to the next connection with a free place, or waits for one. The latency is from that time:
+ * a server that stalls is charged for all that should have been asked meanwhile (no coordinated omission).
+ *
+ * Prints one line of JSON: requests, seconds (first request to last answer), bytes_sent, bytes_received, and p50_us,
+ * p99_us, p999_us, max_us of the latency. Ends with 1 when a connection fails, or when nothing is answered for 30
+ * seconds.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdint.h>
@@ -19,24 +36,37 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_FRAME = 8 << 20, RECEIVE = 1 << 20 };
+enum { MAX_FRAME = 8 << 20, RECEIVE = 1 << 20, PATIENCE_MS = 30000 };
 
 struct connection {
     int fd;
-    int outstanding;
-    uint64_t *sent_at; /* a ring of IN_FLIGHT times */
-    uint32_t head, tail;
-    uint8_t *out; /* the frames that wait to be sent, and how far they are */
-    size_t out_length, out_sent;
-    uint8_t header[4]; /* the length of the answer being received */
-    size_t header_have;
-    uint64_t body_left;
     int wants_write;
+    uint64_t started, answered; /* requests; the difference is outstanding */
+    uint64_t sent;              /* bytes, of started * frame_length */
+    uint8_t *ring;              /* in_flight copies of the frame */
+    uint64_t *began;            /* when each of them began */
+    uint8_t size[4];            /* the length of the answer being received */
+    size_t size_have;
+    uint64_t body_left;
 };
+
+static uint8_t frame[MAX_FRAME];
+static size_t frame_length;
+static uint8_t scratch[RECEIVE];
+static struct connection *all;
+static uint64_t connections = 1, in_flight = 1, idle, to_start = UINT64_MAX;
+static double rate;
+static uint64_t begin_ns, end_ns = UINT64_MAX, started, answered, received;
+static uint64_t next_connection; /* open loop: whose turn it is */
+static int epoll_fd, timer_fd = -1;
+static uint32_t *latencies; /* in tenths of microseconds, one per answer */
+static size_t latencies_room;
 
 static uint64_t now_ns(void) {
     struct timespec t;
@@ -49,67 +79,81 @@ static void die(const char *what) {
     exit(1);
 }
 
-static int compare(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
+static void watch(struct connection *c, int write) {
+    if (c->wants_write == write) return;
+    struct epoll_event e = {.events = EPOLLIN | (write ? EPOLLOUT : 0), .data.ptr = c};
+    if (epoll_ctl(epoll_fd, EPOLL_CTL_MOD, c->fd, &e) < 0) die("epoll_ctl");
+    c->wants_write = write;
 }
 
-static uint8_t frame[MAX_FRAME];
-static size_t frame_length;
-static uint8_t scratch[RECEIVE];
-static uint64_t started, to_send, answered, received;
-static uint32_t *latencies;
-static int in_flight, epoll_fd;
-
+/* Send what was started; the rest when the socket takes more. */
 static void push(struct connection *c) {
-    while (c->out_sent < c->out_length) {
-        ssize_t n = send(c->fd, c->out + c->out_sent, c->out_length - c->out_sent, MSG_NOSIGNAL);
-        if (n < 0) {
-            if (errno == EAGAIN) {
-                if (!c->wants_write) {
-                    struct epoll_event e = {.events = EPOLLIN | EPOLLOUT, .data.ptr = c};
-                    epoll_ctl(epoll_fd, EPOLL_CTL_MOD, c->fd, &e);
-                    c->wants_write = 1;
-                }
-                return;
-            }
-            die("send");
+    uint64_t ring_length = in_flight * frame_length, left;
+    while ((left = c->started * frame_length - c->sent) > 0) {
+        uint64_t at = c->sent % ring_length;
+        uint64_t piece = left < ring_length - at ? left : ring_length - at;
+        ssize_t n = send(c->fd, c->ring + at, piece, MSG_NOSIGNAL);
+        if (n < 0 && errno == EAGAIN) {
+            watch(c, 1);
+            return;
         }
-        c->out_sent += (size_t)n;
+        if (n < 0) die("send");
+        c->sent += (uint64_t)n;
     }
-    c->out_sent = c->out_length = 0;
-    if (c->wants_write) {
-        struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
-        epoll_ctl(epoll_fd, EPOLL_CTL_MOD, c->fd, &e);
-        c->wants_write = 0;
-    }
+    watch(c, 0);
+}
+
+/* Answers come in the order of the requests, so a place in the ring that is free has been sent, too. */
+static void start(struct connection *c, uint64_t at_ns) {
+    uint64_t place = c->started++ % in_flight;
+    uint32_t id = htonl((uint32_t)started++);
+    memcpy(c->ring + place * frame_length + 8, &id, 4);
+    c->began[place] = at_ns;
 }
 
 static void fill(struct connection *c) {
     uint64_t now = now_ns();
-    if (c->out_sent) { /* what is sent makes room: never more than IN_FLIGHT frames are in the buffer */
-        c->out_length -= c->out_sent;
-        memmove(c->out, c->out + c->out_sent, c->out_length);
-        c->out_sent = 0;
-    }
-    while (c->outstanding < in_flight && started < to_send) {
-        uint32_t id = htonl((uint32_t)started++);
-        memcpy(frame + 8, &id, 4);
-        memcpy(c->out + c->out_length, frame, frame_length);
-        c->out_length += frame_length;
-        c->sent_at[c->head++ % (uint32_t)in_flight] = now;
-        c->outstanding++;
-    }
+    while (c->started - c->answered < in_flight && started < to_start && now < end_ns) start(c, now);
     push(c);
+}
+
+static uint64_t due_ns(uint64_t request) { return begin_ns + (uint64_t)((double)request * 1e9 / rate); }
+
+/* Open loop: start all that is due and finds a place, and set the clock for the next. */
+static void start_due(void) {
+    uint64_t now = now_ns(), tried = 0;
+    while (started < to_start && due_ns(started) <= now) {
+        struct connection *c = &all[next_connection++ % connections];
+        if (c->started - c->answered < in_flight) {
+            start(c, due_ns(started));
+            push(c);
+            tried = 0;
+        } else if (++tried == connections) {
+            return; /* all are busy: an answer will call again */
+        }
+    }
+    if (started < to_start) {
+        uint64_t next = due_ns(started);
+        struct itimerspec at = {.it_value = {(time_t)(next / 1000000000ull), (long)(next % 1000000000ull)}};
+        if (timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &at, NULL) < 0) die("timerfd_settime");
+    }
+}
+
+static void note_answer(struct connection *c) {
+    if (answered == latencies_room) {
+        latencies_room = latencies_room ? 2 * latencies_room : 1 << 20;
+        latencies = realloc(latencies, latencies_room * sizeof *latencies);
+        if (!latencies) die("memory");
+    }
+    uint64_t took = (now_ns() - c->began[c->answered++ % in_flight]) / 100;
+    latencies[answered++] = took > UINT32_MAX ? UINT32_MAX : (uint32_t)took;
 }
 
 static void drain(struct connection *c) {
     for (;;) {
         ssize_t n = recv(c->fd, scratch, sizeof scratch, 0);
-        if (n < 0) {
-            if (errno == EAGAIN) return;
-            die("recv");
-        }
+        if (n < 0 && errno == EAGAIN) return;
+        if (n < 0) die("recv");
         if (n == 0) {
             fprintf(stderr, "the server closed a connection\n");
             exit(1);
@@ -118,85 +162,132 @@ static void drain(struct connection *c) {
         size_t at = 0, end = (size_t)n;
         while (at < end) {
             if (c->body_left == 0) {
-                while (c->header_have < 4 && at < end) c->header[c->header_have++] = scratch[at++];
-                if (c->header_have < 4) break;
+                while (c->size_have < 4 && at < end) c->size[c->size_have++] = scratch[at++];
+                if (c->size_have < 4) break;
                 uint32_t size;
-                memcpy(&size, c->header, 4);
+                memcpy(&size, c->size, 4);
                 c->body_left = ntohl(size);
+                c->size_have = 0;
                 continue;
             }
             size_t take = end - at < c->body_left ? end - at : c->body_left;
             at += take;
             c->body_left -= take;
-            if (c->body_left == 0) {
-                c->header_have = 0;
-                uint64_t took = now_ns() - c->sent_at[c->tail++ % (uint32_t)in_flight];
-                latencies[answered++] = (uint32_t)(took / 100 > UINT32_MAX ? UINT32_MAX : took / 100);
-                c->outstanding--;
-            }
+            if (c->body_left == 0) note_answer(c);
         }
-        fill(c);
+        if (rate > 0)
+            start_due();
+        else
+            fill(c);
         if ((size_t)n < sizeof scratch) return;
     }
 }
 
-static double percentile(double p) {
-    uint64_t index = (uint64_t)(p * (double)(answered - 1));
-    return latencies[index] / 10.0;
+static void connect_all(const char *host, const char *port) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
+    if (inet_pton(AF_INET, host, &address.sin_addr) != 1) die("address");
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    for (uint64_t i = 0; i < idle + connections; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+        if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0) die("connect");
+        if (i < idle) continue; /* held until the end of the process */
+        struct connection *c = &all[i - idle];
+        c->fd = fd;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+        c->began = calloc(in_flight, sizeof *c->began);
+        c->ring = malloc(frame_length * in_flight);
+        if (!c->began || !c->ring) die("memory");
+        for (uint64_t k = 0; k < in_flight; k++) memcpy(c->ring + k * frame_length, frame, frame_length);
+        struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
+        if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0) die("epoll_ctl");
+    }
+}
+
+static int finished(void) {
+    if (answered < started) return 0;
+    return started == to_start || (rate <= 0 && now_ns() >= end_ns);
+}
+
+static int compare(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double percentile(double p) { return latencies[(uint64_t)(p * (double)(answered - 1))] / 10.0; }
+
+static void usage(const char *program, const char *complaint) {
+    fprintf(stderr,
+            "%s\nusage: %s [--connections N] [--in-flight N] [--rate R] [--idle N] (--requests N | --seconds S) "
+            "HOST PORT < REQUEST\n",
+            complaint, program);
+    exit(2);
 }
 
 int main(int argc, char **argv) {
-    if (argc != 6) {
-        fprintf(stderr, "usage: %s HOST PORT CONNECTIONS IN_FLIGHT REQUESTS < request\n", argv[0]);
-        return 2;
-    }
-    int connections = atoi(argv[3]);
-    in_flight = atoi(argv[4]);
-    to_send = strtoull(argv[5], NULL, 10);
+    static const struct option options[] = {
+        {"connections", required_argument, NULL, 'c'}, {"in-flight", required_argument, NULL, 'f'},
+        {"requests", required_argument, NULL, 'n'},    {"seconds", required_argument, NULL, 's'},
+        {"rate", required_argument, NULL, 'r'},        {"idle", required_argument, NULL, 'i'},
+        {NULL, 0, NULL, 0},
+    };
+    double seconds = 0;
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) switch (option) {
+            case 'c': connections = strtoull(optarg, NULL, 10); break;
+            case 'f': in_flight = strtoull(optarg, NULL, 10); break;
+            case 'n': to_start = strtoull(optarg, NULL, 10); break;
+            case 's': seconds = strtod(optarg, NULL); break;
+            case 'r': rate = strtod(optarg, NULL); break;
+            case 'i': idle = strtoull(optarg, NULL, 10); break;
+            default: usage(argv[0], "an unknown option");
+        }
+    if (argc - optind != 2) usage(argv[0], "HOST and PORT are needed");
+    if ((seconds > 0) == (to_start != UINT64_MAX)) usage(argv[0], "either --requests or --seconds");
     frame_length = fread(frame, 1, sizeof frame, stdin);
-    if (frame_length < 12 || connections < 1 || in_flight < 1 || to_send < 1) {
-        fprintf(stderr, "no request on standard input, or a count that is not positive\n");
-        return 2;
-    }
-    latencies = calloc(to_send, sizeof *latencies);
+    if (frame_length < 12) usage(argv[0], "no request on standard input");
+    if (connections < 1 || in_flight < 1 || to_start < 1 || rate < 0) usage(argv[0], "a count that is not positive");
+    if (rate > 0 && seconds > 0 && (to_start = (uint64_t)(rate * seconds)) < 1) usage(argv[0], "too slow for that time");
+
+    all = calloc(connections, sizeof *all);
     epoll_fd = epoll_create1(0);
-    struct connection *all = calloc((size_t)connections, sizeof *all);
-    if (!latencies || !all || epoll_fd < 0) die("setup");
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2]))};
-    if (inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) die("address");
-    for (int i = 0; i < connections; i++) {
-        struct connection *c = &all[i];
-        c->fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0) die("connect");
-        int one = 1;
-        setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        fcntl(c->fd, F_SETFL, O_NONBLOCK);
-        c->sent_at = calloc((size_t)in_flight, sizeof *c->sent_at);
-        c->out = malloc(frame_length * (size_t)in_flight);
-        if (!c->sent_at || !c->out) die("memory");
-        struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
-        epoll_ctl(epoll_fd, EPOLL_CTL_ADD, c->fd, &e);
+    if (!all || epoll_fd < 0) die("setup");
+    connect_all(argv[optind], argv[optind + 1]);
+    begin_ns = now_ns();
+    if (rate > 0) {
+        timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+        struct epoll_event e = {.events = EPOLLIN, .data.ptr = NULL};
+        if (timer_fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, timer_fd, &e) < 0) die("timer");
+        start_due();
+    } else {
+        if (seconds > 0) end_ns = begin_ns + (uint64_t)(seconds * 1e9);
+        for (uint64_t i = 0; i < connections; i++) fill(&all[i]);
     }
-    uint64_t begin = now_ns();
-    for (int i = 0; i < connections; i++) fill(&all[i]);
     struct epoll_event events[256];
-    while (answered < to_send) {
-        int count = epoll_wait(epoll_fd, events, 256, 10000);
-        if (count == 0) {
-            fprintf(stderr, "no answer for ten seconds after %llu answers\n", (unsigned long long)answered);
+    while (!finished()) {
+        int count = epoll_wait(epoll_fd, events, 256, PATIENCE_MS);
+        if (count == 0 && answered < started) {
+            fprintf(stderr, "no answer for %d s after %llu answers\n", PATIENCE_MS / 1000, (unsigned long long)answered);
             return 1;
         }
         for (int i = 0; i < count; i++) {
             struct connection *c = events[i].data.ptr;
+            if (c == NULL) {
+                uint64_t expirations;
+                if (read(timer_fd, &expirations, sizeof expirations) > 0) start_due();
+                continue;
+            }
             if (events[i].events & EPOLLOUT) push(c);
             if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) drain(c);
         }
     }
-    double seconds = (double)(now_ns() - begin) / 1e9;
+    double took = (double)(now_ns() - begin_ns) / 1e9;
     qsort(latencies, answered, sizeof *latencies, compare);
-    printf("{\"requests\": %llu, \"seconds\": %.6f, \"bytes_received\": %llu, "
+    printf("{\"requests\": %llu, \"seconds\": %.6f, \"bytes_sent\": %llu, \"bytes_received\": %llu, "
            "\"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f, \"max_us\": %.1f}\n",
-           (unsigned long long)answered, seconds, (unsigned long long)received, percentile(0.5), percentile(0.99),
-           percentile(0.999), percentile(1.0));
+           (unsigned long long)answered, took, (unsigned long long)(answered * frame_length),
+           (unsigned long long)received, percentile(0.5), percentile(0.99), percentile(0.999), percentile(1.0));
     return 0;
 }

@@ -1,0 +1,146 @@
+"""`load.c` from Python: requests encoded beforehand, a run of the generator, and topics filled quickly.
+
+The requests are Produce version 7 and Fetch version 11: the last ones before flexible encoding or topic ids that both
+servers speak, so a frame can be made without asking a server anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ..protocol.api import request_header_version
+from ..protocol.codec import encode
+from ..protocol.messages.headers import RequestHeader
+from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ..protocol.records import Record, build_batch
+from ..protocol.schema import Request
+from ..testing.builders import fetch_request, produce_request
+from ..testing.wire import WireClient
+from . import ceiling, page_cache
+from .row import Bench, Server, Subject
+
+PRODUCE_VERSION = 7
+FETCH_VERSION = 11
+
+_TIMEOUT_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the generator measured."""
+
+    requests: int
+    seconds: float
+    bytes_sent: int
+    bytes_received: int
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+
+    @property
+    def requests_per_s(self) -> float:
+        return self.requests / self.seconds
+
+    def latencies(self) -> dict[str, float]:
+        """The percentiles as numbers of a row."""
+        return {"p50_us": self.p50_us, "p99_us": self.p99_us, "p999_us": self.p999_us}
+
+
+def frame(request: Request, version: int) -> bytes:
+    """A request as it goes over the wire."""
+    header = RequestHeader(request_api_key=request.API_KEY, request_api_version=version, client_id="load")
+    body = encode(header, request_header_version(request.API_KEY, version)) + encode(request, version)
+    return len(body).to_bytes(4, "big") + body
+
+
+def produce_frame(topic: str, batch: bytes) -> bytes:
+    """Produce to partition 0 with acks=1."""
+    return frame(produce_request(topic, batch), PRODUCE_VERSION)
+
+
+def fetch_frame(topic: str, max_bytes: int, *, offset: int = 0) -> bytes:
+    """Fetch from partition 0, as a consumer without a session."""
+    request = fetch_request(topic, offset, max_wait_ms=500, max_bytes=max_bytes, partition_max_bytes=max_bytes)
+    return frame(request, FETCH_VERSION)
+
+
+def batch_of(records: int, size: int) -> bytes:
+    """A batch of records of ``size`` random bytes each, stamped now: retention deletes what is old."""
+    now_ms = int(time.time() * 1000)
+    return build_batch([Record(offset=i, timestamp=now_ms, value=os.urandom(size)) for i in range(records)])
+
+
+def command(
+    bench: Bench,
+    server: Server,
+    *,
+    connections: int = 1,
+    in_flight: int = 1,
+    requests: int | None = None,
+    seconds: float | None = None,
+    rate: float | None = None,
+    idle: int = 0,
+) -> list[str]:
+    """The generator's command line; the options are explained in load.c."""
+    options: dict[str, float | None] = {
+        "connections": connections,
+        "in-flight": in_flight,
+        "requests": requests,
+        "seconds": seconds,
+        "rate": rate,
+        "idle": idle,
+    }
+    given = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+    return [*bench.program("load"), *given, *server.bootstrap_servers.rsplit(":", 1)]
+
+
+def run(bench: Bench, server: Server, request: bytes, **options: Any) -> Load:
+    """Run the generator to its end; ``options`` are those of `command`."""
+    done = subprocess.run(
+        command(bench, server, **options),
+        input=request,
+        capture_output=True,
+        timeout=_TIMEOUT_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"the load generator failed: {done.stderr.decode(errors='replace').strip()}")
+    return Load(**json.loads(done.stdout))
+
+
+def fill(bench: Bench, server: Server, topic: str, batch: bytes, count: int) -> None:
+    """Produce ``batch`` ``count`` times."""
+    run(bench, server, produce_frame(topic, batch), in_flight=2, requests=count)
+
+
+@contextmanager
+def filled(bench: Bench, topic: str, batch: bytes, count: int) -> Iterator[None]:
+    """While it lasts, ``topic`` holds ``batch`` ``count`` times, on disk and in the page cache. Against the ceiling it
+    has no end."""
+    if bench.subject is Subject.CEILING:
+        # 256 MB are more than any processor's cache.
+        with ceiling.pieces(bench.server.data_dir, batch, min(count, 1 + (256 << 20) // len(batch))):
+            yield
+        return
+    fill(bench, bench.server, topic, batch, count)
+    page_cache.sync(bench.server.data_dir.glob(f"{topic}-*/*.log"))  # or the disk is written while it is read
+    yield
+
+
+def end_offset(server: Server, topic: str) -> int:
+    """The offset of the next record of partition 0."""
+    wanted = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    with WireClient(server.bootstrap_servers) as wire:
+        found = wire.call(ListOffsetsRequest(replica_id=-1, topics=[wanted]), 4).topics[0].partitions[0]
+    if found.error_code != 0:
+        raise RuntimeError(f"{topic}: error {found.error_code}")
+    offset: int = found.offset
+    return offset
