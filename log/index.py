@@ -28,7 +28,7 @@ _BLOCK_ENTRIES = 512
 class SparseIndex:
     """What the two have in common: sorted entries of one size, the older in a file, the newer in a buffer."""
 
-    __slots__ = ("_buffer", "_files", "_stored", "base_offset", "max_entries", "open_file", "path")
+    __slots__ = ("_buffer", "_files", "_last", "_stored", "base_offset", "max_entries", "open_file", "path")
 
     ENTRY: Struct
 
@@ -41,6 +41,7 @@ class SparseIndex:
         self.open_file: OpenFile | None = None
         self._stored = 0 if new else -1  # entries in the file, -1: not looked yet
         self._buffer = bytearray()
+        self._last: tuple[int, int] | None = None  # the last entry, where it has been read or written
 
     @property
     def entries(self) -> int:
@@ -57,8 +58,9 @@ class SparseIndex:
         return first, second
 
     def last(self) -> tuple[int, int] | None:
-        entries = self.entries
-        return self.entry(entries - 1) if entries else None
+        if self._last is None and (entries := self.entries):
+            self._last = self.entry(entries - 1)
+        return self._last
 
     def lower_bound(self, target: int) -> tuple[int, int] | None:
         """The last entry whose first field is at most `target`; None if there is none."""
@@ -84,6 +86,7 @@ class SparseIndex:
         """Keep the first `count` entries."""
         stored = self._stored_entries()
         size = self.ENTRY.size
+        self._last = None
         if count < stored:
             self._open().file.truncate(count * size)
             self._stored = count
@@ -111,6 +114,7 @@ class SparseIndex:
             self._open().file.truncate(0)
         self._stored = 0
         self._buffer.clear()
+        self._last = None
 
     def opened(self) -> OpenFile:
         """The file, open, for whoever syncs it."""
@@ -121,6 +125,7 @@ class SparseIndex:
 
     def _append(self, first: int, second: int) -> None:
         self._buffer += self.ENTRY.pack(first, second)
+        self._last = first, second
 
     def _bisect(self, data: bytes | bytearray, target: int) -> tuple[int, int] | None:
         unpack_from, size = self.ENTRY.unpack_from, self.ENTRY.size

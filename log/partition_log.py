@@ -23,7 +23,7 @@ argument, and all calls but `Flush.run` come from one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from struct import Struct
 
@@ -51,7 +51,7 @@ from .flushing import Flush
 from .leader_epochs import LeaderEpochs
 from .lookup import TimestampAndOffset, find_max_timestamp, find_timestamp
 from .names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
-from .producer_state import CompletedTransaction, ProducerEntry, ProducerState
+from .producer_state import CompletedTransaction, ProducerEntry, ProducerState, RetainedBatch
 from .segment import MAX_RELATIVE_OFFSET, NO_LIMIT, Segment
 from .segments import Segments
 from .snapshots import ProducerSnapshots
@@ -62,6 +62,8 @@ _PREFIX = Struct(">qii")
 _PREFIX_SIZE = 16
 # More buffers than this are joined before they are written: a system call takes 1,024 at most.
 _MAX_BUFFERS = 512
+_MAX_GROUP = _MAX_BUFFERS // 2
+_MAX_SEQUENCE = 0x7FFF_FFFF
 # What a client's batch may have in its attributes without a closer look: a codec and the transactional bit.
 _PLAIN_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL_MASK
 _LARGEST_CODEC = 4
@@ -90,6 +92,11 @@ class AppendInfo:
 
     def __repr__(self) -> str:
         return f"AppendInfo({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
+
+
+# What is to be accounted for when a batch has been written: first and last offset, largest timestamp, size, producer id
+# and epoch, first and last sequence, transactional. A plain tuple: one is made for every batch.
+_Unwritten = tuple[int, int, int, int, int, int, int, int, bool]
 
 
 class FetchData:
@@ -238,10 +245,99 @@ class Log:
             raise self._offline_error()
         if not client:
             return self._append_own(records, now_ms, leader_epoch)
+        if not validated:
+            appended = self.append_plain(
+                (records,), now_ms=now_ms, leader_epoch=leader_epoch, transaction_verified=transaction_verified
+            )
+            if appended:
+                return appended[0]
+        # Something is special about the batch, or wrong with it: look again, in Apache Kafka's order.
         config = self._config
-        size = len(records)
-        view = None
-        if self._header_only and size >= BATCH_OVERHEAD:
+        batch = validate_client_batch(records, config, now_ms=now_ms, validated=validated)
+        size = batch.size
+        if size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size} bytes in append to partition {self.topic}-{self.partition}, "
+                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
+            )
+        last_sequence = increment_sequence(batch.base_sequence, batch.last_offset_delta)
+        if batch.producer_id >= 0:
+            duplicate = self.producers.check(
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.base_sequence,
+                last_sequence,
+                bool(batch.attributes & TRANSACTIONAL_MASK),
+                transaction_verified,
+            )
+            if duplicate is not None:
+                return self._duplicate(duplicate)
+        max_timestamp = batch.max_timestamp
+        rest: tuple[Buffer, ...] = (batch.data[_PREFIX_SIZE:],)
+        if config.message_timestamp_type == "LogAppendTime":
+            max_timestamp = now_ms
+            header = with_timestamps(batch, now_ms, log_append_time=True)
+            rest = (header[_PREFIX_SIZE:], batch.data[BATCH_OVERHEAD:])
+        first_offset = self.log_end_offset
+        last_offset = first_offset + batch.last_offset_delta
+        segment = self._segment_for(size, max_timestamp, last_offset, now_ms)
+        (info,) = self._write(
+            segment,
+            (_PREFIX.pack(first_offset, size - LOG_OVERHEAD, leader_epoch), *rest),
+            size,
+            (
+                (
+                    first_offset,
+                    last_offset,
+                    max_timestamp,
+                    size,
+                    batch.producer_id,
+                    batch.producer_epoch,
+                    batch.base_sequence,
+                    last_sequence,
+                    bool(batch.attributes & TRANSACTIONAL_MASK),
+                ),
+            ),
+            now_ms=now_ms,
+            leader_epoch=leader_epoch,
+        )
+        if config.message_timestamp_type == "LogAppendTime":
+            info.log_append_time_ms = now_ms
+        return info
+
+    def append_plain(
+        self, batches: Sequence[Buffer], *, now_ms: int, leader_epoch: int, transaction_verified: bool = False
+    ) -> list[AppendInfo]:
+        """Append the first of these clients' batches, as many as are well in every respect, with one write.
+
+        This is the hot path: a batch is judged by its header and its CRC, and several that arrived together cost one
+        system call. It stops, without a word, before a batch that is special or wrong; `append` knows what to do with
+        that. It also stops where one write cannot do: at the end of a segment, or where the sequence of an idempotent
+        producer does not simply go on. So less than all may be appended, or nothing.
+
+        Raises `KafkaError` where nothing was appended: what `ProducerState.check` says of the first batch, or
+        KAFKA_STORAGE_ERROR.
+        """
+        if self._offline is not None:
+            raise self._offline_error()
+        if not self._header_only:
+            return []
+        config = self._config
+        largest = min(config.max_message_bytes, config.segment_bytes)
+        latest = now_ms + config.message_timestamp_after_max_ms
+        earliest = now_ms - config.message_timestamp_before_max_ms
+        segment: Segment | None = None
+        room = 0
+        offset = self.log_end_offset
+        total = 0
+        buffers: list[Buffer] = []
+        unwritten: list[_Unwritten] = []
+        previous_producer_id, previous_epoch, expected_sequence = -1, -1, -1
+        for records in batches:
+            size = len(records)
+            if size < BATCH_OVERHEAD:
+                break
             (
                 base_offset,
                 length,
@@ -257,95 +353,118 @@ class Log:
                 first_sequence,
                 count,
             ) = HEADER.unpack_from(records)
-            # One expression for the batch that is well in every respect; what is not is looked at again, in Apache
-            # Kafka's order, by validate_client_batch.
-            if (
+            if not (
                 length + LOG_OVERHEAD == size
                 and base_offset == 0
                 and magic == MAGIC
-                and size <= config.max_message_bytes
+                and size <= largest
                 and not attributes & ~_PLAIN_ATTRIBUTES
                 and attributes & CODEC_MASK <= _LARGEST_CODEC
                 and 0 < count == offset_delta + 1
-                and base_timestamp <= max_timestamp <= now_ms + config.message_timestamp_after_max_ms
-                and (
-                    base_timestamp == NO_TIMESTAMP or now_ms - base_timestamp <= config.message_timestamp_before_max_ms
-                )
+                and base_timestamp <= max_timestamp <= latest
+                and (base_timestamp >= earliest or base_timestamp == NO_TIMESTAMP)
                 and (producer_id < 0 or first_sequence >= 0)
-                and crc32c((whole := memoryview(records))[ATTRIBUTES_POSITION:]) == crc
+                and crc32c((view := memoryview(records))[ATTRIBUTES_POSITION:]) == crc
             ):
-                view = whole
-        log_append_time_ms = -1
-        if view is not None:
-            rest: tuple[Buffer, ...] = (view[_PREFIX_SIZE:],)
-        else:
-            batch = validate_client_batch(records, config, now_ms=now_ms, validated=validated)
-            size = batch.size
-            attributes, offset_delta, max_timestamp = batch.attributes, batch.last_offset_delta, batch.max_timestamp
-            producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
-            first_sequence = batch.base_sequence
-            rest = (batch.data[_PREFIX_SIZE:],)
-            if config.message_timestamp_type == "LogAppendTime":
-                log_append_time_ms = max_timestamp = now_ms
-                header = with_timestamps(batch, now_ms, log_append_time=True)
-                rest = (header[_PREFIX_SIZE:], batch.data[BATCH_OVERHEAD:])
-        if size > config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"Message batch size is {size} bytes in append to partition {self.topic}-{self.partition}, "
-                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
-            )
-        if producer_id >= 0:
-            last_sequence = increment_sequence(first_sequence, offset_delta)
-            duplicate = self.producers.check(
-                producer_id,
-                producer_epoch,
-                first_sequence,
-                last_sequence,
-                bool(attributes & TRANSACTIONAL_MASK),
-                transaction_verified,
-            )
-            if duplicate is not None:
-                return AppendInfo(
-                    duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, self.log_start_offset, True
+                break
+            transactional = bool(attributes & TRANSACTIONAL_MASK)
+            last_sequence = (first_sequence + offset_delta) & _MAX_SEQUENCE  # after the largest comes 0
+            last_offset = offset + offset_delta
+            if segment is None:
+                if producer_id >= 0:
+                    duplicate = self.producers.check(
+                        producer_id, producer_epoch, first_sequence, last_sequence, transactional, transaction_verified
+                    )
+                    if duplicate is not None:
+                        return [self._duplicate(duplicate)]
+                segment = self._segment_for(size, max_timestamp, last_offset, now_ms)
+                # The first batch of a segment decides how long it lasts, so it goes alone.
+                room = config.segment_bytes - segment.size if segment.size else 0
+            elif (
+                total + size > room
+                or max_timestamp > segment.roll_after_timestamp
+                or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+                or producer_id != previous_producer_id
+                or (producer_id >= 0 and (producer_epoch != previous_epoch or first_sequence != expected_sequence))
+                or transactional
+                or len(unwritten) == _MAX_GROUP
+            ):
+                break
+            buffers.append(_PREFIX.pack(offset, length, leader_epoch))
+            buffers.append(view[_PREFIX_SIZE:])
+            unwritten.append(
+                (
+                    offset,
+                    last_offset,
+                    max_timestamp,
+                    size,
+                    producer_id,
+                    producer_epoch,
+                    first_sequence,
+                    last_sequence,
+                    transactional,
                 )
-        first_offset = self.log_end_offset
-        last_offset = first_offset + offset_delta
+            )
+            total += size
+            offset = last_offset + 1
+            previous_producer_id, previous_epoch = producer_id, producer_epoch
+            expected_sequence = (last_sequence + 1) & _MAX_SEQUENCE
+        if segment is None:
+            return []
+        return self._write(segment, buffers, total, unwritten, now_ms=now_ms, leader_epoch=leader_epoch)
+
+    def _segment_for(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> Segment:
+        """The active segment, or a new one if this batch does not belong into it any more."""
         segment = self.segments.active
-        position = segment.size
         if (
-            position + size > config.segment_bytes
+            segment.size + size > self._config.segment_bytes
             or max_timestamp > segment.roll_after_timestamp
             or now_ms > segment.roll_after_ms
             or segment.full
             or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-        ) and position:
-            segment = self._roll(now_ms)
-            position = 0
+        ) and segment.size:
+            return self._roll(now_ms)
+        return segment
+
+    def _write(
+        self,
+        segment: Segment,
+        buffers: Sequence[Buffer],
+        size: int,
+        unwritten: Sequence[_Unwritten],
+        *,
+        now_ms: int,
+        leader_epoch: int,
+    ) -> list[AppendInfo]:
+        """Write batches that were checked, and account for them: all or, with KAFKA_STORAGE_ERROR, none."""
+        empty = not segment.size
         try:
-            segment.write((_PREFIX.pack(first_offset, size - LOG_OVERHEAD, leader_epoch), *rest), size)
+            segment.write(buffers, size)
         except OSError as error:
             raise self._append_failed(segment, error) from error
         if leader_epoch != self.leader_epochs.latest:
-            self.leader_epochs.assign(leader_epoch, first_offset)
-        due = segment.note_batch(first_offset, last_offset, max_timestamp, size, config.index_interval_bytes)
-        self.log_end_offset = last_offset + 1
-        if producer_id >= 0:
-            self.producers.update(
-                producer_id,
-                producer_epoch,
-                first_sequence,
-                last_sequence,
-                first_offset,
-                last_offset,
-                max_timestamp,
-                bool(attributes & TRANSACTIONAL_MASK),
-            )
-        if not position:
-            self._first_batch(segment, max_timestamp, now_ms)
+            self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+        index_interval_bytes = self._config.index_interval_bytes
+        log_start_offset = self.log_start_offset
+        due = False
+        infos = []
+        for first, last, max_timestamp, batch_size, producer_id, epoch, first_sequence, last_sequence, txn in unwritten:
+            if segment.note_batch(first, last, max_timestamp, batch_size, index_interval_bytes):
+                due = True
+            if producer_id >= 0:
+                self.producers.update(
+                    producer_id, epoch, first_sequence, last_sequence, first, last, max_timestamp, txn
+                )
+            infos.append(AppendInfo(first, last, -1, log_start_offset))
+        self.log_end_offset = last + 1
+        if empty:
+            self._first_batch(segment, unwritten[0][2], now_ms)
         if due:
             self._persist_indexes(segment)
-        return AppendInfo(first_offset, last_offset, log_append_time_ms, self.log_start_offset)
+        return infos
+
+    def _duplicate(self, batch: RetainedBatch) -> AppendInfo:
+        return AppendInfo(batch.first_offset, batch.last_offset, batch.timestamp, self.log_start_offset, True)
 
     def _append_own(self, records: Buffer, now_ms: int, leader_epoch: int) -> AppendInfo:
         batches = self._whole_batches(records)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from ..protocol.records import (
@@ -114,7 +114,7 @@ class Segment:
 
     # Appending
 
-    def write(self, buffers: tuple[Buffer, ...], length: int) -> None:
+    def write(self, buffers: Sequence[Buffer], length: int) -> None:
         """Write at the end, in one system call. On an `OSError` the segment is as before, bar bytes beyond `size`."""
         open_file = self.open_file
         if open_file is None:

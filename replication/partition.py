@@ -10,6 +10,7 @@ what happens to it then (when enough bytes have come) is its owner's business.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from ..log.config import LogConfig
@@ -24,6 +25,9 @@ ISOLATION_READ_COMMITTED = 1
 ISOLATION_LEVELS = frozenset({ISOLATION_READ_UNCOMMITTED, ISOLATION_READ_COMMITTED})
 NO_LEADER_EPOCH = -1
 _NO_LIMIT = 0x7FFF_FFFF_FFFF_FFFF
+
+
+Buffer = bytes | bytearray | memoryview
 
 
 class Waiter(Protocol):
@@ -134,9 +138,7 @@ class Partition:
 
     # -- records -------------------------------------------------------------------------------------------------------
 
-    def append(
-        self, records: bytes | bytearray | memoryview, *, acks: int, now_ms: int, validated: bool = False
-    ) -> AppendInfo:
+    def append(self, records: Buffer, *, acks: int, now_ms: int, validated: bool = False) -> AppendInfo:
         """Append a client's batches as leader.
 
         Raises:
@@ -155,10 +157,27 @@ class Partition:
         if self._flushes_appends and self.log.flush_due(now_ms):
             self.log.flush(now_ms)
         if self._waiters and not info.duplicate:
-            size = len(records)
-            for waiter in list(self._waiters):
-                waiter.appended(size)
+            self._tell_appended(len(records))
         return info
+
+    def append_plain(self, batches: Sequence[Buffer], *, acks: int, now_ms: int) -> list[AppendInfo]:
+        """Append the first of these batches, as many as `Log.append_plain` takes; none where `append` has to be asked,
+        because it would refuse the first one or treat it specially."""
+        if (
+            self.leader_id != self.local_id
+            or self.offline
+            or (acks == ACKS_ALL and len(self.isr) < min(self.min_insync_replicas, len(self.replicas)))
+        ):
+            return []
+        try:
+            appended = self.log.append_plain(batches, now_ms=now_ms, leader_epoch=self.leader_epoch)
+            if appended and self._flushes_appends and self.log.flush_due(now_ms):
+                self.log.flush(now_ms)
+        except KafkaError:
+            return []
+        if self._waiters and appended and not appended[0].duplicate:
+            self._tell_appended(sum(map(len, batches[: len(appended)])))
+        return appended
 
     def read(self, offset: int, max_bytes: int, *, isolation_level: int, min_one_batch: bool) -> FetchData:
         """What a consumer may see from ``offset`` on, as a range of the segment file.
@@ -229,6 +248,10 @@ class Partition:
         """The partition leaves this broker: everybody who waits must ask again."""
         self.leader_id = -1
         self._tell_changed()
+
+    def _tell_appended(self, size: int) -> None:
+        for waiter in list(self._waiters):
+            waiter.appended(size)
 
     def _tell_changed(self) -> None:
         for waiter in list(self._waiters):

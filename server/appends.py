@@ -48,9 +48,13 @@ class AppendQueues:
         self._now_ms = now_ms
         self._queues: dict[Partition, deque[tuple[Buffer, Append, Done]]] = {}
 
+    def is_waiting(self, partition: Partition) -> bool:
+        """Whether appends of this partition are on their way, which later ones may not overtake."""
+        return bool(self._queues) and partition in self._queues
+
     def must_queue(self, partition: Partition, records: Buffer) -> bool:
         """Whether this append has to go by way of `submit`."""
-        if self._queues and partition in self._queues:
+        if self.is_waiting(partition):
             return True
         config = partition.log.config
         return (

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..log.descriptors import FileRange
 
 if TYPE_CHECKING:
+    from .express import Express
     from .memory import MemoryBudget
     from .request import RequestContext
     from .timers import Timer, TimerWheel
@@ -117,6 +118,7 @@ class Connection:
         "client_software",
         "closed",
         "closing",
+        "express",
         "fd",
         "listener_name",
         "local_address",
@@ -138,6 +140,7 @@ class Connection:
         self.local_address: tuple[str, int] = (str(local[0]).removeprefix("::ffff:"), int(local[1]))
         self.principal = "User:ANONYMOUS"
         self.client_software: tuple[str, str] | None = None  # name and version, from ApiVersions
+        self.express: Express | None = None  # the dispatcher makes it for clients that repeat themselves
         self.closed = False
         self.closing = False  # no more reading; close when the answers are out
         self._rest = bytearray()  # the beginning of a small frame, or frames that must wait for back-pressure
@@ -203,6 +206,12 @@ class Connection:
             if end - start < size:
                 break
             position = start + size
+            express = self.express
+            if express is not None and not self._in_flight:
+                if express.offer(view, start, position):
+                    continue
+                if express.taken:
+                    unsent += self._serve_taken(express, view)
             unsent += self._serve(bytes(view[start:position]))
             if unsent > ROUND_BYTES:
                 self._flush()
@@ -210,6 +219,9 @@ class Connection:
             if self.closed or self.closing:
                 position = end
                 break
+        express = self.express
+        if express is not None and express.taken:
+            self._serve_taken(express, view)
         self._in_event = False
         if self.closed:
             return
@@ -322,6 +334,26 @@ class Connection:
         self._held_bytes += waiting.held_bytes
         self._in_flight.append(waiting)
         return 0
+
+    def _serve_taken(self, express: Express, view: memoryview) -> int:
+        """Serve what the express has taken from ``view``; returns how many bytes can be sent at once."""
+        size = 0
+        while express.taken and not self.closed:
+            if not self._in_flight:
+                try:
+                    answers = express.serve()
+                except Exception:
+                    logger.exception("Requests of %s could not be served", self.peer)
+                    self.close("its requests could not be served", level=logging.ERROR)
+                    break
+                if answers:
+                    self._out.append(answers)
+                    size += len(answers)
+            if express.taken:
+                start, end = express.hand_back()
+                size += self._serve(bytes(view[start:end]))
+        express.taken.clear()
+        return size
 
     def give_back(self, size: int) -> None:
         """The bytes of a request that waited are not in use any more."""

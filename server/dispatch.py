@@ -24,6 +24,8 @@ from ..protocol.api import ApiKey, request_class, request_header_version, respon
 from ..protocol.codec import decode_at, decoder, encoder
 from ..protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from ..protocol.messages.headers import RequestHeader
+from .express import LOWEST_VERSION as LOWEST_EXPRESS_VERSION
+from .express import Express
 from .request import PARKED, RequestContext
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ class Route:
         "failed",
         "handle",
         "header_version",
+        "repeats",
         "version",
     )
 
@@ -115,6 +118,8 @@ class Route:
         self._flexible_answer = response_header_version(key, version) >= 1
         self.header_version = request_header_version(key, version)
         self._has_file_ranges = key is ApiKey.FETCH
+        self.repeats = key is ApiKey.PRODUCE and version >= LOWEST_EXPRESS_VERSION
+        """Clients send such requests again and again with little that is new: see `server.express`."""
 
     def encode_answer(self, correlation_id: int, response: Message) -> list[Part]:
         """The frame of an answer: buffers, and file ranges where records come from a log."""
@@ -196,7 +201,14 @@ class Dispatcher:
         if isinstance(answer, CoroutineType):
             self._run(context, route, answer)
             return context
-        return route.encode_or_fail(context, answer)
+        parts = route.encode_or_fail(context, answer)
+        if route.repeats and parts is not None:
+            express = connection.express
+            if express is None:
+                assert self._broker is not None
+                express = connection.express = Express(self._broker)
+            express.learn(route, frame, request, answer)
+        return parts
 
     def _find_route(self, connection: Connection, route_key: int) -> Route | None:
         key, version = route_key >> 16, route_key & 0xFFFF

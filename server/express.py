@@ -1,0 +1,197 @@
+"""Produce requests that say what an earlier one said: decoded once, answered by filling in a form.
+
+A producer repeats itself. Client id, acks, timeout, topic and partition are the same in each of its requests, byte for
+byte; what is new is the correlation id and the records. So when a request of the usual shape, one batch for one
+partition, has been served the long way (`dispatch`, `handlers.produce`), its connection keeps what came out as a
+`_Lane`: the bytes between the correlation id and the records, the partition that they led to, and the answer as a form
+with four blanks. A later request with the same bytes is served by the lane:
+
+1. `Express.offer`: the frame begins with bytes that are known, and the rest of it is exactly one field of records?
+   Then it is taken. The records are not copied: they stay in the connection's receive buffer.
+2. `Express.serve`, when the buffer holds no more complete frames, or one that is not taken: neighbours with the same
+   lane are appended with one write (`Log.append_plain`), and the forms are filled in.
+
+Anything else goes the long way, each time: the first request, other shapes and versions, ``acks=0``, a partition that
+is not led here any more, a batch that is special or wrong in any way. The lane never says no: what it could not append
+as it was is handed back, and the long way finds out what to answer. So nothing is decided here that is not decided
+there, and the bytes of both answers are the same.
+
+Whoever makes a decision in the long way that depends on more than the request, the partition and the batch (an access
+control list, a quota) has to end the lanes when it changes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from ..protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ..protocol.messages.produce import ProduceRequest, ProduceResponse
+    from ..replication.partition import Partition
+    from .broker import Broker
+    from .dispatch import Route
+
+# From version 7 on every codec may come (the long way looks at that), and the answer has the fields that the form has.
+LOWEST_VERSION = 7
+LOWEST_FLEXIBLE_VERSION = 9
+# A connection's lanes: a producer has one for each partition that it sends to.
+MAX_LANES = 256
+# How many lengths what is repeated may have: names of topics differ in length, topic ids (version 13) do not.
+MAX_LENGTHS = 4
+
+_HEADER = struct.Struct(">Ii")  # api key and version as one number, correlation id
+_HEADER_SIZE = 8
+_LENGTH = struct.Struct(">i")
+_CORRELATION_POSITION = 4  # in an answer: after its length
+_RESULT = struct.Struct(">qqq")  # base offset, log append time, log start offset: neighbours in the answer
+# Numbers that an answer hardly has by itself, by which the blank of the form is found.
+_BLANK = (0x5EED_0FF5_E70F_BA5E, 0x5EED_0A99_E4D7_1BE0, 0x5EED_0FF5_E757_A470)
+_NO_TAGS = b"\0\0\0"  # of the partition, of the topic, of the request
+
+
+class _Lane:
+    """Where records go that follow certain bytes, and what is answered."""
+
+    __slots__ = ("acks", "form", "partition", "result_position")
+
+    def __init__(self, partition: Partition, acks: int, form: bytearray, result_position: int) -> None:
+        self.partition = partition
+        self.acks = acks
+        self.form = form
+        self.result_position = result_position
+
+
+class Express:
+    """The lanes of one connection, and the requests that were taken and wait to be served together."""
+
+    __slots__ = ("_broker", "_lanes", "_route_key", "taken")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._route_key = -1
+        self._lanes: dict[int, dict[bytes, _Lane]] = {}  # by the length of what is repeated, by these bytes
+        self.taken: list[tuple[_Lane, int, memoryview, int, int]] = []
+        """Lane, correlation id, records, and where in the buffer the request begins and ends."""
+
+    def offer(self, buffer: memoryview, start: int, end: int) -> bool:
+        """Take the request in ``buffer[start:end]`` if it says what is known. The buffer must not change until it is
+        served or handed back."""
+        if end - start < _HEADER_SIZE:
+            return False
+        route_key, correlation_id = _HEADER.unpack_from(buffer, start)
+        if route_key != self._route_key:
+            return False
+        for length, lanes in self._lanes.items():
+            position = start + _HEADER_SIZE + length
+            lane = lanes.get(bytes(buffer[start + _HEADER_SIZE : position]))
+            if lane is not None:
+                records = _records(buffer, position, end, route_key)
+                if records is None:
+                    return False
+                self.taken.append((lane, correlation_id, records, start, end))
+                return True
+        return False
+
+    def serve(self) -> bytes:
+        """Append what was taken; returns the answers of all that could be served. What could not is still in `taken`,
+        and the first of it is to go the long way."""
+        taken = self.taken
+        answers = []
+        now_ms = self._broker.now_ms()
+        served = 0
+        while served < len(taken):
+            lane = taken[served][0]
+            batches = []
+            for other, _, records, _, _ in taken[served:] if served else taken:
+                if other is not lane:
+                    break
+                batches.append(records)
+            partition = lane.partition
+            if self._broker.appends.is_waiting(partition):
+                break
+            appended = partition.append_plain(batches, acks=lane.acks, now_ms=now_ms)
+            if not appended:
+                break
+            form = lane.form
+            for info in appended:
+                _LENGTH.pack_into(form, _CORRELATION_POSITION, taken[served][1])
+                _RESULT.pack_into(
+                    form, lane.result_position, info.first_offset, info.log_append_time_ms, info.log_start_offset
+                )
+                answers.append(bytes(form))
+                served += 1
+        if served == len(taken):
+            taken.clear()
+        else:
+            del taken[:served]
+        return answers[0] if len(answers) == 1 else b"".join(answers)
+
+    def hand_back(self) -> tuple[int, int]:
+        """Where the first request of `taken` begins and ends: it goes the long way."""
+        _, _, _, start, end = self.taken.pop(0)
+        return start, end
+
+    def learn(self, route: Route, frame: bytes | bytearray, request: ProduceRequest, response: ProduceResponse) -> None:
+        """Keep a lane for requests like this one, which was served the long way, if it is of the usual shape."""
+        if request.acks == 0 or len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+            return
+        (topic,) = request.topic_data
+        (data,) = topic.partition_data
+        result = response.responses[0].partition_responses[0]
+        if result.error_code != ErrorCode.NONE or not data.records:
+            return
+        partition = self._broker.replicas.partition_by_key(
+            topic.topic_id if route.version >= 13 else topic.name, data.index
+        )
+        if partition is None:
+            return
+        (route_key, _) = _HEADER.unpack_from(frame)
+        if route_key != self._route_key:
+            self._route_key = route_key
+            self._lanes.clear()
+        flexible = route.version >= LOWEST_FLEXIBLE_VERSION
+        records_size = len(data.records)
+        records_end = len(frame) - (len(_NO_TAGS) if flexible else 0)
+        length_size = _varint_size(records_size + 1) if flexible else _LENGTH.size
+        position = records_end - records_size - length_size
+        if _records(memoryview(frame), position, len(frame), route_key) is None:
+            return  # tagged fields
+        saved = result.base_offset, result.log_append_time_ms, result.log_start_offset
+        result.base_offset, result.log_append_time_ms, result.log_start_offset = _BLANK
+        form = bytearray(b"".join(route.encode_answer(0, response)))  # type: ignore[arg-type]
+        result.base_offset, result.log_append_time_ms, result.log_start_offset = saved
+        result_position = form.index(_RESULT.pack(*_BLANK))
+        repeated = bytes(frame[_HEADER_SIZE:position])
+        lanes = self._lanes.setdefault(len(repeated), {})
+        if len(lanes) >= MAX_LANES or len(self._lanes) > MAX_LENGTHS:
+            self._lanes.clear()
+            lanes = self._lanes[len(repeated)] = {}
+        lanes[repeated] = _Lane(partition, request.acks, form, result_position)
+
+
+def _records(buffer: memoryview, position: int, end: int, route_key: int) -> memoryview | None:
+    """The records, if from ``position`` to ``end`` there is nothing but their length, they, and empty tags."""
+    if route_key & 0xFFFF < LOWEST_FLEXIBLE_VERSION:
+        begin = position + _LENGTH.size
+        if begin > end or _LENGTH.unpack_from(buffer, position)[0] != end - begin:
+            return None
+        return buffer[begin:end]
+    end -= len(_NO_TAGS)
+    size = shift = 0
+    while position < end and shift <= 28:
+        byte = buffer[position]
+        position += 1
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            # One more than the length; 0 would be null.
+            if size != end - position + 1 or buffer[end : end + len(_NO_TAGS)] != _NO_TAGS:
+                return None
+            return buffer[position:end]
+    return None
+
+
+def _varint_size(number: int) -> int:
+    return max(1, (number.bit_length() + 6) // 7)
