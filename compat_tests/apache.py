@@ -5,7 +5,7 @@ The interface is that of ``moldau.testing.Broker``, so a test does not know whic
 
 It is ready when it says so: the JVM's log goes through a thread that looks for the line of the finished start, so
 nobody sleeps and looks again. The JVM is made small and quick to start (a serial collector, the first compiler tier),
-which suits tests; it is not how to measure Apache Kafka.
+which suits tests; it is not how to measure Apache Kafka, so the benchmarks name other options.
 """
 
 import base64
@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -34,13 +34,23 @@ class ApacheKafka:
     """Apache Kafka 4.3.1 as a child process with a data directory of its own.
 
     ``config`` is laid over the settings of a one-node server. ``data_dir`` is a log directory that node 1 has been
-    using; without one, a new one is formatted, and lives as long as the context: ``restart`` and ``kill`` followed by
-    ``start`` find what was written before.
+    using, or a new one, which is formatted; without one, it lives as long as the context: ``restart`` and ``kill``
+    followed by ``start`` find what was written before. ``parent`` is where the temporary folder is made that holds it,
+    together with the settings and the server's log.
     """
 
-    def __init__(self, config: Mapping[str, str] | None = None, *, data_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, str] | None = None,
+        *,
+        data_dir: Path | None = None,
+        parent: Path | None = None,
+        jvm_options: Sequence[str] = _JVM_OPTIONS,
+    ) -> None:
         self._config = dict(config or {})
         self._data_dir = data_dir
+        self._parent = parent
+        self._jvm_options = tuple(jvm_options)
         self._resources = ExitStack()
         self._process: subprocess.Popen[str] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -65,26 +75,52 @@ class ApacheKafka:
         return self._process.pid
 
     def __enter__(self) -> Self:
-        self._libs = requirements.require_kafka_jars()
-        self._java = requirements.require_program("java")
-        with ExitStack() as resources:
-            self._directory = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="apache-kafka-")))
-            self._port, controller_port = _free_ports(2)
-            self._write_properties(controller_port)
-            if self._data_dir is None:
-                self._format()
-            resources.callback(self.stop)
+        try:
+            self.prepare()
             self.start()
-            self._resources = resources.pop_all()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def prepare(self) -> None:
+        """Everything before the start: the folder, the ports, the settings, and the directory formatted if it is
+        new. What ``with`` does first."""
+        self._libs = requirements.require_kafka_jars()
+        self._java = requirements.require_program("java")
+        folder = tempfile.TemporaryDirectory(prefix="apache-kafka-", dir=self._parent)
+        self._directory = Path(self._resources.enter_context(folder))
+        self._resources.callback(self.stop)
+        self._port, controller_port = free_ports(2)
+        self._write_properties(controller_port)
+        if not (self.data_dir / "meta.properties").exists():
+            self._format()
+
+    def close(self) -> None:
+        """Stop, and remove the folder. The end of ``with``."""
         self._resources.close()
 
     def start(self) -> None:
         """Start the server, and return when it has said that it is ready. Does nothing when it runs."""
         if self._process is not None:
             return
+        started = self.launch()
+        if not started.wait(_START_SECONDS) or not self.alive:
+            log = self.log()
+            self.kill()
+            raise RuntimeError(f"Apache Kafka did not start:\n{log[-4000:]}")
+
+    @property
+    def alive(self) -> bool:
+        """The process that was started last has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def launch(self) -> threading.Event:
+        """Start the process and do not wait; the event is set when the server has said that it is ready, and also
+        when it has ended."""
         self._process = subprocess.Popen(
             [*self._jvm(), "kafka.Kafka", str(self._properties)],
             stdin=subprocess.DEVNULL,
@@ -94,20 +130,11 @@ class ApacheKafka:
             errors="replace",
             cwd=self._directory,
         )
-        # When this process ends without stopping the server, however it ends, the pipe closes and the JVM is killed.
-        self._guard = subprocess.Popen(
-            ["sh", "-c", f"read -r _; kill -9 {self._process.pid}"],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._guard = guard(self._process.pid)
         started = threading.Event()
         self._log_reader = threading.Thread(target=self._read_log, args=(self._process, started), daemon=True)
         self._log_reader.start()
-        if not started.wait(_START_SECONDS) or self._process.poll() is not None:
-            log = self.log()
-            self.kill()
-            raise RuntimeError(f"Apache Kafka did not start:\n{log[-4000:]}")
+        return started
 
     def stop(self) -> None:
         """Stop cleanly, as SIGTERM does. Does nothing when it does not run."""
@@ -131,10 +158,10 @@ class ApacheKafka:
         process, self._process = self._process, None
         if process is None:
             return
-        guard, self._guard = self._guard, None
-        if guard is not None:
-            guard.kill()  # before the process id can belong to somebody else
-            guard.communicate()
+        if self._guard is not None:
+            self._guard.kill()  # before the process id can belong to somebody else
+            self._guard.communicate()
+            self._guard = None
         process.send_signal(with_signal)
         try:
             process.wait(_STOP_SECONDS)
@@ -154,7 +181,7 @@ class ApacheKafka:
         started.set()  # the process has ended: whoever waits looks at its state
 
     def _jvm(self) -> list[str]:
-        return [self._java, *_JVM_OPTIONS, "-cp", f"{self._libs}/*"]
+        return [self._java, *self._jvm_options, "-cp", f"{self._libs}/*"]
 
     @property
     def _properties(self) -> Path:
@@ -203,7 +230,18 @@ class ApacheKafka:
             raise RuntimeError(f"Apache Kafka's storage tool failed:\n{done.stdout}")
 
 
-def _free_ports(count: int) -> list[int]:
+def guard(pid: int) -> "subprocess.Popen[bytes]":
+    """A process that kills ``pid`` when this one ends, however it ends: its pipe closes. It has to end before ``pid``
+    does."""
+    return subprocess.Popen(
+        ["sh", "-c", f"read -r _; kill -9 {pid}"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago; all are held until all are known, so they differ."""
     with ExitStack() as sockets:
         bound = [sockets.enter_context(socket.socket()) for _ in range(count)]

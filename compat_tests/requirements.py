@@ -10,8 +10,6 @@ import shutil
 from pathlib import Path
 from typing import NoReturn
 
-import pytest
-
 HOW_TO_GET = {
     "java": "a Java runtime, 17 or newer (Debian: apt-get install openjdk-17-jre-headless)",
     "javac": "a Java compiler, 17 or newer (Debian: apt-get install openjdk-17-jdk-headless)",
@@ -23,6 +21,8 @@ HOW_TO_GET = {
 
 def missing(what: str, how_to_get_it: str) -> NoReturn:
     """End the running test: skipped on a person's machine, failed where ``CI=true``."""
+    import pytest  # here, because the benchmarks start Apache Kafka too, where pytest need not be installed
+
     reason = f"needs {what}: {how_to_get_it}"
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
