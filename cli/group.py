@@ -15,6 +15,7 @@ _MODULES: Final = {
     "configs": "configs",
     "log": "log",
     "doctor": "doctor",
+    "bench": "bench",
 }
 
 HELP: Final = """\b

@@ -1,0 +1,168 @@
+"""One measurement: what a row has to work with, and what has to be gone before the next one.
+
+Before a measurement begins, the disk has nothing left to write from the one before it: the files of its topics are
+gone, what is in the page cache is on the disk. So a row pays for its own work alone.
+"""
+
+import itertools
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from ..compat_tests.wire import wait_for_topic
+from ..protocol.errors import ErrorCode
+from ..protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ..protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ..testing.wire import WireClient
+from . import programs
+from .ceiling import CeilingServer
+from .row import Server, Subject
+from .servers import MeasuredServer
+
+_ADMIN_SECONDS = 120
+_REMOVAL_SECONDS = 120.0
+_SYNC_SECONDS = 60.0
+_QUIET_BYTES = 4_000_000
+_LOOK_AGAIN_SECONDS = 0.05
+
+
+class StartServer(Protocol):
+    """Makes and starts a server of one subject."""
+
+    def __call__(self, directory: Path, config: Mapping[str, str], data_dir: Path | None) -> MeasuredServer: ...
+
+
+class Measurement:
+    """A ``row.Bench`` for the length of a ``with`` block; what was made with it is gone then."""
+
+    def __init__(
+        self, subject: Subject, *, server: Server | None, start_server: StartServer, parent: Path, scale: float
+    ) -> None:
+        self._subject = subject
+        self._server = server
+        self._start_server = start_server
+        self._scale = scale
+        self._resources = ExitStack()
+        self._topics: list[str] = []
+        self._numbers = itertools.count(1)
+        self._directory = Path(
+            self._resources.enter_context(
+                tempfile.TemporaryDirectory(dir=parent, prefix="row-", ignore_cleanup_errors=True)
+            )
+        )
+        self._work_dir = self._directory / "work"
+        self._work_dir.mkdir()
+
+    @property
+    def subject(self) -> Subject:
+        return self._subject
+
+    @property
+    def server(self) -> Server:
+        assert self._server is not None, "a row with own_server starts its servers itself"
+        return self._server
+
+    @property
+    def work_dir(self) -> Path:
+        return self._work_dir
+
+    def count(self, full: int) -> int:
+        return max(1, round(full * self._scale))
+
+    def topic(self, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        if isinstance(self.server, CeilingServer):
+            return self.server.topic
+        name = f"bench-{uuid.uuid4().hex[:12]}"
+        self._topics.append(name)
+        create_topic(self.server, name, partitions=partitions, config=config or {})
+        return name
+
+    def start_server(self, *, config: Mapping[str, str] | None = None, data_dir: Path | None = None) -> Server:
+        directory = self._directory / f"server-{next(self._numbers)}"
+        directory.mkdir()
+        server = self._start_server(directory, config or {}, data_dir)
+        self._resources.callback(server.close)
+        return server
+
+    def program(self, name: str) -> list[str]:
+        return programs.command(name)
+
+    def __enter__(self) -> "Measurement":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
+        """Delete the topics, stop the servers, remove the folders. A server on which something has failed is not asked
+        for anything more."""
+        with self._resources:
+            if self._topics and kind is None:
+                _delete_topics(self.server, self._topics)
+
+
+def create_topic(server: Server, name: str, *, partitions: int, config: Mapping[str, str]) -> None:
+    """A topic with one replica; returns when each partition has its leader."""
+    configs = [CreatableTopicConfig(name=key, value=value) for key, value in config.items()]
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
+    with WireClient(server.bootstrap_servers, timeout_s=_ADMIN_SECONDS) as wire:
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=_ADMIN_SECONDS * 1000)
+        (created,) = wire.call(request).topics
+    if created.error_code:
+        raise RuntimeError(f"no topic: {ErrorCode(created.error_code).name}: {created.error_message}")
+    wait_for_topic(server.bootstrap_servers, name, partitions)
+
+
+def _delete_topics(server: Server, names: list[str]) -> None:
+    doomed = [DeleteTopicState(name=name) for name in names]
+    with WireClient(server.bootstrap_servers, timeout_s=_ADMIN_SECONDS) as wire:
+        request = DeleteTopicsRequest(topics=doomed, topic_names=names, timeout_ms=_ADMIN_SECONDS * 1000)
+        for deleted in wire.call(request).responses:
+            if deleted.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                raise RuntimeError(f"{deleted.name} is not deleted: {ErrorCode(deleted.error_code).name}")
+
+    def gone() -> bool:
+        return not any(folder.name.startswith(tuple(names)) for folder in server.data_dir.iterdir())
+
+    if not _wait_until(gone, _REMOVAL_SECONDS):
+        raise RuntimeError(f"the files of {', '.join(names)} were not removed within {_REMOVAL_SECONDS:g} s")
+
+
+def settle() -> None:
+    """Write out what is in memory for the disk, and return when it is there: at most after a minute, because others may
+    be writing too."""
+    os.sync()
+    _wait_until(lambda: _unwritten_bytes() < _QUIET_BYTES, _SYNC_SECONDS)
+
+
+def _unwritten_bytes() -> int:
+    """What the page cache has that the disk has not yet."""
+    sizes = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return sum(int(sizes[name].split()[0]) * 1024 for name in ("Dirty", "Writeback"))
+
+
+def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK_AGAIN_SECONDS)
+    return True
+
+
+@contextmanager
+def run_directory(parent: Path) -> Iterator[Path]:
+    """A folder for everything of one run. What a run left behind that was killed is removed."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for left in parent.glob("run-*"):
+        if not Path(f"/proc/{left.name.removeprefix('run-')}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    directory = parent / f"run-{os.getpid()}"
+    directory.mkdir()
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,32 @@
+"""All rows, as the modules of ``rows/`` list them."""
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+
+from . import rows
+from .row import Row
+
+
+def all_rows() -> tuple[Row, ...]:
+    """Every row, in the order of the modules' names and then of their lists; names are unique."""
+    found: dict[str, Row] = {}
+    for module in sorted(pkgutil.iter_modules(rows.__path__), key=lambda module: module.name):
+        listed: Sequence[Row] = getattr(importlib.import_module(f"{rows.__name__}.{module.name}"), "ROWS", ())
+        for row in listed:
+            assert row.name not in found, f"two rows are called {row.name}"
+            found[row.name] = row
+    return tuple(found.values())
+
+
+def select(all_of_them: Sequence[Row], wanted: Sequence[str]) -> tuple[Row, ...]:
+    """Those that ``wanted`` names, by themselves or by their group; all of them when it names none. KeyError for a name
+    that nothing has."""
+    if not wanted:
+        return tuple(all_of_them)
+    known = {name.casefold() for row in all_of_them for name in (row.name, row.group)}
+    names = {name.casefold() for name in wanted}
+    unknown = [name for name in wanted if name.casefold() not in known]
+    if unknown:
+        raise KeyError(*unknown)
+    return tuple(row for row in all_of_them if not names.isdisjoint((row.name.casefold(), row.group.casefold())))

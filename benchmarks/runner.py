@@ -1,0 +1,195 @@
+"""The run: every row, on every subject, round after round.
+
+For each row the servers are started on new directories and warmed up, once and uncounted, with half of the work. Then
+come the rounds, the subjects in turn within each: what changes on the machine meanwhile meets them all. Only the one
+that is measured runs; the others stand still. Rows with ``own_server`` start what they need themselves.
+
+Each measurement is handed over as soon as it is there, so nothing is lost when a run ends early, and a run that goes on
+asks what is there already. A measurement that fails is a result too: it is kept with its error, and the run goes on.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from . import processes
+from .measurement import Measurement, settle
+from .results import Outcome, Results
+from .row import Numbers, Row, Server, Subject
+from .servers import MeasuredServer
+
+WARM_UP = 0.5
+"""The part of a row's work that warms a server up. A JVM that has done less is measured while it still compiles."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Some work of one row on one subject. Round 0 is the warming up."""
+
+    row: Row
+    subject: Subject
+    round: int
+
+
+class Progress(Protocol):
+    """Whoever shows how far the run is."""
+
+    def begin(self, steps: Sequence[Step]) -> None:
+        """All that is going to be done."""
+
+    def step_began(self, step: Step) -> None: ...
+
+    def step_ended(self, step: Step, outcome: Outcome) -> None:
+        """Also when it has failed."""
+
+
+class NewServer(Protocol):
+    """Makes a server, which is not started yet."""
+
+    def __call__(
+        self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None
+    ) -> MeasuredServer: ...
+
+
+@dataclass(frozen=True)
+class Machinery:
+    """What the run needs from the machine."""
+
+    new_server: NewServer
+    """For rows that start their servers themselves."""
+    new_paused_server: NewServer
+    """For the others, whose servers have to bear that they stand still."""
+    pause: Callable[[int], None] = processes.pause
+    resume: Callable[[int], None] = processes.resume
+    settle: Callable[[], None] = settle
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and how much of it."""
+
+    rows: Sequence[Row]
+    subjects: Sequence[Subject]
+    rounds: int
+    scale: float = 1.0
+    """The part of each row's work that is done; less than 1 to see quickly whether everything works."""
+
+    def rounds_of(self, row: Row) -> int:
+        return self.rounds if row.rounds is None or self.scale < 1 else row.rounds
+
+    def subjects_of(self, row: Row) -> list[Subject]:
+        return [subject for subject in row.subjects if subject in self.subjects]
+
+
+def steps_of(plan: Plan, row: Row, done: Results) -> list[Step]:
+    """What is left of a row, in the order in which it is done."""
+    rounds = [
+        Step(row, subject, number)
+        for number in range(1, plan.rounds_of(row) + 1)
+        for subject in plan.subjects_of(row)
+        if not done.has(row.name, subject, number)
+    ]
+    if row.own_server:
+        return rounds
+    return [Step(row, subject, 0) for subject in dict.fromkeys(step.subject for step in rounds)] + rounds
+
+
+def run(
+    plan: Plan,
+    results: Results,
+    *,
+    directory: Path,
+    machinery: Machinery,
+    progress: Progress,
+    save: Callable[[], None],
+) -> None:
+    """Measure what ``results`` does not have yet, and add it there; ``save`` is called after each measurement."""
+    steps = {row.name: steps_of(plan, row, results) for row in plan.rows}
+    progress.begin([step for of_row in steps.values() for step in of_row])
+    for row in plan.rows:
+        if steps[row.name]:
+            _RowRun(row, plan, results, directory, machinery, progress, save).run(steps[row.name])
+
+
+@dataclass
+class _RowRun:
+    row: Row
+    plan: Plan
+    results: Results
+    directory: Path
+    machinery: Machinery
+    progress: Progress
+    save: Callable[[], None]
+
+    def run(self, steps: Iterable[Step]) -> None:
+        with ExitStack() as resources:
+            servers: dict[Subject, MeasuredServer] = {}
+            for step in steps:
+                self.progress.step_began(step)
+                began = time.monotonic()
+                numbers: Numbers = {}
+                error = None
+                try:
+                    if not self.row.own_server and step.subject not in servers:
+                        self._add_warm_server(step.subject, servers, resources)
+                    if step.round:
+                        numbers = self._measure(step.subject, servers.get(step.subject))
+                except Exception as problem:  # noqa: BLE001 - whatever a row's programs did, the next one can go on
+                    error = describe(problem)
+                    # Nobody knows what state the server is in; the next round has a new one.
+                    if step.subject in servers:
+                        servers.pop(step.subject).kill()
+                outcome = Outcome(step.round, time.monotonic() - began, {} if error else numbers, error)
+                if step.round:
+                    self.results.add(self.row.name, self.row.title, self.row.group, step.subject, outcome)
+                    self.save()
+                self.progress.step_ended(step, outcome)
+
+    def _add_warm_server(self, subject: Subject, servers: dict[Subject, MeasuredServer], resources: ExitStack) -> None:
+        """A new server that has done this row's work once, and stands still."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{self.row.name}-{subject}-", dir=self.directory))
+        server = self.machinery.new_paused_server(subject, folder, {}, None)
+        resources.callback(server.close)
+        servers[subject] = server
+        server.start()
+        with self._measurement(subject, server, self.plan.scale * WARM_UP) as bench:
+            self.row.measure(bench)
+        self.machinery.settle()
+        self.machinery.pause(server.pid)
+
+    def _measure(self, subject: Subject, server: MeasuredServer | None) -> Numbers:
+        if server is not None:
+            self.machinery.resume(server.pid)
+        with self._measurement(subject, server, self.plan.scale) as bench:
+            numbers = dict(self.row.measure(bench))
+        self.machinery.settle()
+        if server is not None:
+            self.machinery.pause(server.pid)
+        return numbers
+
+    def _measurement(self, subject: Subject, server: Server | None, scale: float) -> Measurement:
+        def start(directory: Path, config: Mapping[str, str], data_dir: Path | None) -> MeasuredServer:
+            made = self.machinery.new_server(subject, directory, config, data_dir)
+            try:
+                made.start()
+            except BaseException:
+                made.close()
+                raise
+            return made
+
+        return Measurement(subject, server=server, start_server=start, parent=self.directory, scale=scale)
+
+
+def describe(problem: BaseException) -> str:
+    """An error in a few lines: what it is, and what the program that failed had to say."""
+    text = f"{type(problem).__name__}: {problem}".strip()
+    for stream in ("stderr", "stdout"):
+        said = getattr(problem, stream, None)
+        if said:
+            text += "\n" + (said.decode(errors="replace") if isinstance(said, bytes) else str(said)).strip()[-2000:]
+            break
+    return text

@@ -1,0 +1,246 @@
+"""The servers that are compared, each started as its users start it.
+
+Moldau is the command ``moldau serve``. Apache Kafka is its JVM with the options of Kafka's own start script and the
+threads of its ``server.properties``. Settings are Kafka's defaults on both, but for a few that concern neither the work
+nor its cost (see ``COMMON_CONFIG``).
+
+A server that waits is stopped with SIGSTOP, so it costs nothing while another is measured. For Apache Kafka time has
+then jumped when it goes on; its broker must not be fenced for that, so its session is a day long (``PAUSED_CONFIG``).
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from ..compat_tests.apache import ApacheKafka, free_ports, guard
+from . import processes
+from .ceiling import CeilingServer
+from .row import Server, Subject
+
+# As bin/kafka-server-start.sh of Apache Kafka 4.3 has them.
+APACHE_JVM_OPTIONS = (
+    "-server",
+    "-Xmx1G",
+    "-Xms1G",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+
+# What its config/server.properties sets.
+APACHE_CONFIG = {"num.network.threads": "3", "num.io.threads": "8"}
+
+# For both. The files of a deleted topic go at once instead of a minute later, so that every measurement has the disk
+# and the page cache for itself; a group does not wait for more members, and its topic is small.
+COMMON_CONFIG = {
+    "log.segment.delete.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+PAUSED_CONFIG = {"broker.session.timeout.ms": "86400000"}
+
+_START_SECONDS = 300.0
+_STOP_SECONDS = 120.0
+
+
+class MeasuredServer(Server, Protocol):
+    """A server as the runner has it, which makes it and ends it."""
+
+    def close(self) -> None:
+        """Stop, and leave nothing behind but a data directory that was given."""
+
+
+class MoldauServer:
+    """``moldau serve`` on a data directory, from the first ``start`` on."""
+
+    def __init__(self, directory: Path, *, config: Mapping[str, str], data_dir: Path | None = None) -> None:
+        """``directory`` is for the log, and for the data unless ``data_dir`` is given."""
+        (self._port,) = free_ports(1)
+        self._directory = directory
+        self._data_dir = data_dir or directory / "data"
+        self._config = {**COMMON_CONFIG, **config}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    @property
+    def subject(self) -> Subject:
+        return Subject.MOLDAU
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not running"
+        return self._process.pid
+
+    @property
+    def data_dir(self) -> Path:
+        return self._data_dir
+
+    def start(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._end(signal.SIGKILL)
+        command = [sys.executable, "-m", "moldau", "serve", "--listen", self.bootstrap_servers]
+        command += ["--data-dir", str(self._data_dir)]
+        for name, value in self._config.items():
+            command += ["--set", f"{name}={value}"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C is the harness's; it stops its servers itself
+            )
+        # Not --exit-with-stdin: a server that stands still would not see the end of its input.
+        self._guard = guard(self.pid)
+        try:
+            processes.wait_for_answer(self.bootstrap_servers, self.pid, timeout_s=_START_SECONDS)
+        except (ConnectionError, TimeoutError) as error:
+            self._end(signal.SIGKILL)
+            raise RuntimeError(f"Moldau did not start: {error}\n{_tail(self._log)}") from error
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def close(self) -> None:
+        self.stop()
+
+    def cpu_seconds(self) -> float:
+        return processes.cpu_seconds(self.pid)
+
+    def resident_bytes(self) -> int:
+        return processes.resident_bytes(self.pid)
+
+    @property
+    def _log(self) -> Path:
+        return self._directory / "moldau.log"
+
+    def _end(self, with_signal: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if self._guard is not None:
+            self._guard.kill()  # before the process id can belong to somebody else
+            self._guard.communicate()
+            self._guard = None
+        if process.poll() is None:
+            process.send_signal(with_signal)
+            processes.resume(process.pid)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class ApacheServer:
+    """Apache Kafka in a JVM as its start script has it; the process and the files are those of the tests' server."""
+
+    def __init__(self, directory: Path, *, config: Mapping[str, str], data_dir: Path | None = None) -> None:
+        self._kafka = ApacheKafka(
+            {**APACHE_CONFIG, **COMMON_CONFIG, **config},
+            data_dir=data_dir,
+            parent=directory,
+            jvm_options=APACHE_JVM_OPTIONS,
+        )
+        self._prepared = False
+
+    @property
+    def subject(self) -> Subject:
+        return Subject.APACHE
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self._kafka.bootstrap_servers
+
+    @property
+    def pid(self) -> int:
+        return self._kafka.pid
+
+    @property
+    def data_dir(self) -> Path:
+        return self._kafka.data_dir
+
+    def start(self) -> None:
+        if not self._prepared:
+            self._kafka.prepare()
+            self._prepared = True
+        if self._kafka.alive:
+            return
+        self._kafka.kill()
+        self._kafka.launch()
+        try:
+            processes.wait_for_answer(self.bootstrap_servers, self.pid, timeout_s=_START_SECONDS)
+        except (ConnectionError, TimeoutError) as error:
+            self._kafka.kill()
+            raise RuntimeError(f"Apache Kafka did not start: {error}\n{self._kafka.log()[-4000:]}") from error
+
+    def stop(self) -> None:
+        if self._kafka.alive:
+            processes.resume(self.pid)
+        self._kafka.stop()
+
+    def kill(self) -> None:
+        self._kafka.kill()
+
+    def close(self) -> None:
+        self.stop()
+        self._kafka.close()
+
+    def cpu_seconds(self) -> float:
+        return processes.cpu_seconds(self.pid)
+
+    def resident_bytes(self) -> int:
+        return processes.resident_bytes(self.pid)
+
+
+class GuardedCeilingServer(CeilingServer):
+    """It also ends when the harness ends while it stands still."""
+
+    _guard: "subprocess.Popen[bytes] | None" = None
+
+    def start(self) -> None:
+        super().start()
+        self._guard = self._guard or guard(self.pid)
+
+    def stop(self) -> None:
+        self._end_guard()
+        super().stop()
+
+    def kill(self) -> None:
+        self._end_guard()
+        super().kill()
+
+    def _end_guard(self) -> None:
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
+
+
+def _environment() -> dict[str, str]:
+    """As a user has it: compiled modules are kept, and nothing of ours is taken for a setting."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name != "PYTHONDONTWRITEBYTECODE" and not name.startswith("KAFKA_")
+    }
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-4000:]

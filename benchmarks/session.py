@@ -1,0 +1,225 @@
+"""A run from beginning to end: what is there to run, where the results go, which servers there are.
+
+A whole run belongs to the project: its results go to ``benchmarks/results/<date>.json`` of the checkout. What measures
+only some rows, or less work, is for the one who looks at it, and goes to the cache folder unless a file is named.
+"""
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..compat_tests import kafka_jars
+from . import machine, programs, registry, results
+from .measurement import run_directory
+from .progress import TerminalProgress, durations
+from .results import Results, ResultsError
+from .row import Row, Subject
+from .runner import Machinery, Plan, run, steps_of
+from .servers import (
+    APACHE_JVM_OPTIONS,
+    COMMON_CONFIG,
+    PAUSED_CONFIG,
+    ApacheServer,
+    GuardedCeilingServer,
+    MeasuredServer,
+    MoldauServer,
+)
+
+ROUNDS = 3
+
+QUICK_SCALE = 0.02
+"""Enough for every row to show that it works."""
+
+# What a subject needs besides what its rows do.
+_SUBJECT_NEEDS = {Subject.APACHE: ("java",), Subject.CEILING: ("cc",), Subject.MOLDAU: ()}
+
+
+class SessionError(Exception):
+    """The run cannot be made as it was asked for; the text says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What somebody wants measured."""
+
+    rows: Sequence[str] = ()
+    """Names of rows or groups; all when there are none."""
+    apache: bool = False
+    rounds: int | None = None
+    quick: bool = False
+    resume: bool = False
+    output: Path | None = None
+    work_dir: Path | None = None
+
+
+def cache_folder() -> Path:
+    return kafka_jars.cache_dir() / "bench"
+
+
+def rows_of(names: Sequence[str]) -> tuple[Row, ...]:
+    """The rows that are meant; SessionError for a name that nothing has."""
+    try:
+        return registry.select(registry.all_rows(), names)
+    except KeyError as error:
+        unknown = ", ".join(str(name) for name in error.args)
+        raise SessionError(f"there is no row and no group {unknown}; `moldau bench --list` shows them") from error
+
+
+def measure(request: Request, progress: TerminalProgress) -> tuple[Results, Path]:
+    """Make the run; returns what it measured, and in which file that is."""
+    if not Path("/proc/self/smaps_rollup").exists():
+        raise SessionError("the benchmarks need Linux: they ask /proc for a server's CPU time and memory")
+    rows = rows_of(request.rows)
+    path = _file(request)
+    found, resumed = _results(request, path)
+    plan = Plan(
+        rows=rows,
+        subjects=[subject for subject in Subject if request.apache or subject is not Subject.APACHE],
+        rounds=request.rounds or (1 if request.quick else ROUNDS),
+        scale=QUICK_SCALE if request.quick else 1.0,
+    )
+    plan, found.skipped = _possible(plan, progress.say)
+    parent = (request.work_dir or cache_folder() / "work").absolute()
+    with run_directory(parent) as directory:
+        _describe_run(found, plan, directory, resumed)
+        left = sum(len(steps_of(plan, row, found)) for row in plan.rows)
+        progress.say(f"{left} steps; results go to {path}")
+
+        def save() -> None:
+            found.in_order(row.name for row in registry.all_rows())
+            results.save(found, path)
+
+        save()
+        machinery = Machinery(new_server=_Servers({}), new_paused_server=_Servers(PAUSED_CONFIG))
+        run(plan, found, directory=directory, machinery=machinery, progress=progress, save=save)
+    return found, path
+
+
+def earlier_durations() -> dict[str, float]:
+    """How long each row takes, by the newest results of whole runs."""
+    for path in reversed(_committed()):
+        try:
+            return durations(results.load(path))
+        except ResultsError:
+            continue
+    return {}
+
+
+def newest_results() -> Path | None:
+    """The newest results of a whole run in the checkout."""
+    committed = _committed()
+    return committed[-1] if committed else None
+
+
+def _committed() -> list[Path]:
+    """Files of results in the checkout, the newest last."""
+    root = machine.checkout()
+    return sorted((root / "benchmarks" / "results").glob("*.json"), key=_age) if root else []
+
+
+def _age(path: Path) -> tuple[str, int]:
+    """``2026-11-21.json`` comes before ``2026-11-21-2.json``, and that before ``-10``."""
+    date, number = path.stem[:10], path.stem[11:]
+    return date, int(number) if number.isdecimal() else 0
+
+
+def _file(request: Request) -> Path:
+    if request.output is not None:
+        if request.output.exists() and not request.resume:
+            raise SessionError(f"{request.output} exists: --resume goes on with it, another --output starts anew")
+        return request.output
+    root = machine.checkout()
+    whole = not request.rows and not request.quick
+    folder = root / "benchmarks" / "results" if root and whole else cache_folder() / "results"
+    existing = sorted(folder.glob("*.json"), key=_age)
+    if request.resume:
+        if not existing:
+            raise SessionError(f"there is nothing to resume in {folder}; --output names a file elsewhere")
+        return existing[-1]
+    today = datetime.date.today().isoformat()
+    taken = {path.stem for path in existing}
+    names = [today, *(f"{today}-{number}" for number in range(2, len(taken) + 3))]
+    return folder / f"{next(name for name in names if name not in taken)}.json"
+
+
+def _results(request: Request, path: Path) -> tuple[Results, bool]:
+    """New results, or those that are there and are gone on with."""
+    if request.resume and path.exists():
+        try:
+            return results.load(path), True
+        except ResultsError as error:
+            raise SessionError(str(error)) from error
+    return Results(date=datetime.date.today().isoformat()), False
+
+
+def _describe_run(found: Results, plan: Plan, directory: Path, resumed: bool) -> None:
+    """Write into the results what they were made with. Results of two machines, or of two amounts of work, are no
+    results: then SessionError."""
+    described = machine.describe(directory)
+    settings = {
+        "work": f"{plan.scale:g}",
+        "Apache Kafka's JVM": " ".join(APACHE_JVM_OPTIONS),
+        "both servers": " ".join(f"{name}={value}" for name, value in COMMON_CONFIG.items()),
+    }
+    if resumed and (found.machine, found.settings) != (described, settings):
+        raise SessionError("those results were made on another machine or with other settings; make new ones")
+    found.machine, found.settings, found.versions = described, settings, machine.versions()
+    commit = machine.commit()
+    if commit not in found.commits:
+        found.commits.append(commit)
+
+
+def _possible(plan: Plan, say: Callable[[str], None]) -> tuple[Plan, dict[str, str]]:
+    """The plan without what cannot be measured here, and the reasons, each of which is said once."""
+    skipped: dict[str, str] = {}
+    said: set[str] = set()
+
+    def skip(name: str, reason: str) -> None:
+        skipped[name] = reason
+        if reason not in said:
+            say(f"not measured: {name} and whatever else needs it: {reason}")
+            said.add(reason)
+
+    wants_java = Subject.APACHE in plan.subjects or any(programs.needs_jars(row.needs) for row in plan.rows)
+    no_jars = programs.fetch_jars(say) if wants_java and not programs.missing(("java",)) else None
+
+    def reason_against(needs: Sequence[str]) -> str | None:
+        lacking = programs.missing(needs)
+        if lacking:
+            return "; ".join(f"needs {what}" for what in lacking.values())
+        return f"needs Kafka's jars: {no_jars}" if no_jars and programs.needs_jars(needs) else None
+
+    subjects, rows = [], []
+    for subject in plan.subjects:
+        reason = reason_against(_SUBJECT_NEEDS[subject])
+        if reason is None:
+            subjects.append(subject)
+        else:
+            skip(subject.value, reason)
+    for row in plan.rows:
+        reason = reason_against(row.needs)
+        if reason is None:
+            rows.append(row)
+        else:
+            skip(row.name, reason)
+    return Plan(rows, subjects, plan.rounds, plan.scale), skipped
+
+
+@dataclass(frozen=True)
+class _Servers:
+    """Makes servers, each with these settings besides its own."""
+
+    extra: Mapping[str, str]
+
+    def __call__(
+        self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None
+    ) -> MeasuredServer:
+        merged = {**self.extra, **config}
+        match subject:
+            case Subject.MOLDAU:
+                return MoldauServer(directory, config=merged, data_dir=data_dir)
+            case Subject.APACHE:
+                return ApacheServer(directory, config=merged, data_dir=data_dir)
+            case Subject.CEILING:
+                return GuardedCeilingServer(programs.command("ceiling"), data_dir or directory / "data")

@@ -1,0 +1,67 @@
+"""``moldau bench``: the comparison with Apache Kafka, from the command line."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .failure import Failure
+from .output import print_json, print_table
+
+if TYPE_CHECKING:
+    from ..benchmarks.row import Row
+
+
+@click.command("bench", short_help="Measure Moldau, beside Apache Kafka if wanted.")
+@click.option("--compare", type=click.Choice(["apache"]), help="Measure Apache Kafka too (needs Java and Maven).")
+@click.option("--only", metavar="ROW", multiple=True, help="Measure this row, or group of rows; repeatable.")
+@click.option("--list", "list_rows", is_flag=True, help="List the rows, and measure nothing.")
+@click.option("--quick", is_flag=True, help="One round with a fiftieth of the work: does everything run?")
+@click.option("--rounds", type=click.IntRange(1), help="Rounds of each row; default 3.")
+@click.option("--resume", is_flag=True, help="Go on with the newest results, or those of --output.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="The file of the results.")
+@click.option("--work-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the servers keep data.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results, or the list, as JSON.")
+def command(
+    compare: str | None,
+    only: tuple[str, ...],
+    list_rows: bool,
+    quick: bool,
+    rounds: int | None,
+    resume: bool,
+    output: Path | None,
+    work_dir: Path | None,
+    as_json: bool,
+) -> int:
+    """Measure Moldau, and Apache Kafka beside it: the same work, in turn, round after round.
+
+    \b
+    Examples:
+      moldau bench --compare apache
+      moldau bench --compare apache --only java-produce-defaults --rounds 5
+      moldau bench --quick
+      moldau bench --compare apache --resume
+    """
+    from ..benchmarks import session
+    from ..benchmarks.progress import TerminalProgress
+
+    try:
+        if list_rows:
+            _list(session.rows_of(only), as_json)
+            return 0
+        request = session.Request(only, compare == "apache", rounds, quick, resume, output, work_dir)
+        with TerminalProgress(session.earlier_durations()) as progress:
+            found, path = session.measure(request, progress)
+    except session.SessionError as error:
+        raise Failure(str(error)) from error
+    if as_json:
+        print(path.read_text(encoding="utf-8"), end="")
+    return 1 if found.errors() else 0
+
+
+def _list(rows: "Sequence[Row]", as_json: bool) -> None:
+    if as_json:
+        print_json([{"name": row.name, "group": row.group, "title": row.title, "needs": row.needs} for row in rows])
+    else:
+        print_table(("row", "group", "work"), [(row.name, row.group, row.title) for row in rows])
