@@ -19,7 +19,7 @@ from ..protocol.api import request_header_version
 from ..protocol.codec import encode
 from ..protocol.messages.headers import RequestHeader
 from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ..protocol.records import Record, build_batch
+from ..protocol.records import Record, build_batch, read_batch_header
 from ..protocol.schema import Request
 from ..testing.builders import fetch_request, produce_request
 from ..testing.wire import WireClient
@@ -117,8 +117,9 @@ def run(bench: Bench, server: Server, request: bytes, **options: Any) -> Load:
 
 
 def fill(bench: Bench, server: Server, topic: str, batch: bytes, count: int) -> None:
-    """Produce ``batch`` ``count`` times."""
+    """Produce ``batch`` ``count`` times to an empty topic."""
     run(bench, server, produce_frame(topic, batch), in_flight=2, requests=count)
+    check_end_offset(server, topic, read_batch_header(batch).record_count * count)
 
 
 @contextmanager
@@ -144,3 +145,10 @@ def end_offset(server: Server, topic: str) -> int:
         raise RuntimeError(f"{topic}: error {found.error_code}")
     offset: int = found.offset
     return offset
+
+
+def check_end_offset(server: Server, topic: str, expected: int) -> None:
+    """Raise RuntimeError when partition 0 has another number of records: nobody looks into the generator's answers."""
+    found = end_offset(server, topic)
+    if found != expected:
+        raise RuntimeError(f"{expected} records were produced to {topic}, and it has {found}")

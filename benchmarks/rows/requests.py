@@ -46,9 +46,7 @@ class Produce:
         )
         cpu = bench.server.cpu_seconds() - before
         if bench.subject is not Subject.CEILING:
-            expected, found = result.requests * self.records, load.end_offset(bench.server, topic)
-            if expected != found:
-                raise RuntimeError(f"{expected} records were produced, and the log has {found}")
+            load.check_end_offset(bench.server, topic, result.requests * self.records)
         return numbers(result, result.bytes_sent, cpu)
 
 

@@ -1,0 +1,107 @@
+"""Kafka's own producer as `ProducerPerformance` drives it: as fast as it can, to one partition.
+
+The tool makes its records of random capital letters, which lz4 can hardly make smaller. Its first records, a tenth of
+those that count, warm up its JVM; rates and latencies are of what comes after (``--warmup-records``). It puts records
+into the producer's buffer faster than they leave, so a latency is mostly the time in that buffer. The server's CPU is
+that of the whole run, over all records.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+
+from .. import load
+from ..row import Bench, Numbers, Row, Subject, Target
+
+GROUP = "Kafka's Java producer (ProducerPerformance)"
+
+_TIMEOUT_SECONDS = 900
+
+_STEADY = re.compile(
+    r"^(?P<records>\d+) steady state records sent, (?P<rate>[\d.]+) records/sec .*, "
+    r"(?P<p50>\d+) ms 50th, \d+ ms 95th, (?P<p99>\d+) ms 99th, (?P<p999>\d+) ms 99\.9th\.$",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class ProducerPerformance:
+    """One run of the tool."""
+
+    records: int
+    size: int
+    properties: tuple[str, ...]
+    """The producer's settings, over its defaults."""
+
+    def __call__(self, bench: Bench) -> Numbers:
+        topic = bench.topic()
+        counted = bench.count(self.records)
+        warm_up = counted // 10 + 1
+        before = bench.server.cpu_seconds()
+        done = subprocess.run(
+            [
+                *bench.program("org.apache.kafka.tools.ProducerPerformance"),
+                *("--bootstrap-server", bench.server.bootstrap_servers, "--topic", topic),
+                *("--num-records", str(counted + warm_up), "--warmup-records", str(warm_up)),
+                *("--record-size", str(self.size), "--throughput", "-1"),
+                *("--command-property", *self.properties),
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+        cpu = bench.server.cpu_seconds() - before
+        steady = _STEADY.search(done.stdout)
+        if done.returncode != 0 or steady is None or int(steady["records"]) != counted:
+            raise RuntimeError(f"ProducerPerformance failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        if bench.subject is not Subject.CEILING:
+            load.check_end_offset(bench.server, topic, counted + warm_up)
+        records_per_s = float(steady["rate"])
+        return {
+            "records_per_s": records_per_s,
+            "mb_per_s": records_per_s * self.size / 1e6,
+            "p50_ms": float(steady["p50"]),
+            "p99_ms": float(steady["p99"]),
+            "p999_ms": float(steady["p999"]),
+            "cpu_s_per_gb": cpu / ((counted + warm_up) * self.size / 1e9),
+            "cpu_us_per_record": cpu / (counted + warm_up) * 1e6,
+        }
+
+
+def _row(name: str, title: str, measure: ProducerPerformance, *targets: Target) -> Row:
+    ceiling = Target("records_per_s", at_least=0.9, against=Subject.CEILING)
+    return Row(name, title, GROUP, measure, needs=("java",), targets=(*targets, ceiling))
+
+
+ROWS = (
+    _row(
+        "producer-large-batches",
+        "1,000 B records, batch.size=1000000, linger.ms=5, acks=1",
+        ProducerPerformance(1_500_000, 1000, ("acks=1", "batch.size=1000000", "linger.ms=5")),
+        Target("records_per_s", at_least=1.2),
+        Target("cpu_s_per_gb", at_most=0.5),
+    ),
+    _row(
+        "producer-defaults",
+        "1,000 B records, the producer's defaults, acks=all",
+        ProducerPerformance(1_000_000, 1000, ("acks=all",)),
+        Target("records_per_s", at_least=1.2),
+        Target("cpu_s_per_gb", at_most=0.35),
+    ),
+    _row(
+        "producer-100-bytes",
+        "100 B records, the producer's defaults, acks=all",
+        ProducerPerformance(5_000_000, 100, ("acks=all",)),
+        Target("records_per_s", at_least=1.0),
+    ),
+    _row(
+        "producer-lz4",
+        "1,000 B records, lz4, otherwise the producer's defaults, acks=all",
+        ProducerPerformance(1_000_000, 1000, ("acks=all", "compression.type=lz4")),
+        Target("records_per_s", at_least=1.1),
+    ),
+)
