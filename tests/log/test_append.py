@@ -515,3 +515,69 @@ def test_hostile_batches_that_were_accepted_decode_when_records_are_validated(pa
     partition.append(batch(b"a", codec=Codec.LZ4))
     (stored,) = iter_batches(partition.fetch(0))
     assert [record.value for record in iter_records(stored)] == [b"a"]
+
+
+# -- several at once ---------------------------------------------------------------------------------------------------
+
+
+def plain(partition: Any, batches: list[bytes]) -> list[int]:
+    """The first offsets of those that one call appends."""
+    infos = partition.log.append_plain(batches, now_ms=partition.now_ms, leader_epoch=partition.leader_epoch)
+    return [info.first_offset for info in infos]
+
+
+def test_plain_batches_are_appended_together_as_if_one_by_one(partition: Any, batch: Batch) -> None:
+    batches = [batch(b"a", b"b"), batch(b"c", timestamp=NOW + 1), batch(*[b"d" * 500] * 20), batch(b"e")]
+    assert plain(partition, batches[:1]) == [0]  # the first of a segment goes alone
+    assert plain(partition, batches[1:]) == [2, 3, 23]
+    assert partition.values() == [b"a", b"b", b"c", *[b"d" * 500] * 20, b"e"]
+    stored = partition.log.segments.active
+    sizes = [header.size for header, _ in stored.scan(0)]
+    assert sizes == [len(each) for each in batches]
+    assert stored.max_timestamp == NOW + 1
+    for offset in range(24):
+        assert partition.fetch(offset)
+
+
+@pytest.mark.parametrize("odd", ["crc", "short", "two", "empty"])
+def test_it_stops_before_what_is_not_plain(partition: Any, batch: Batch, odd: str) -> None:
+    good = batch(b"a")
+    bad = {"crc": good[:-1] + b"?", "short": good[:-1], "two": good + good, "empty": b""}[odd]
+    plain(partition, [good])
+    assert plain(partition, [good, good, bad, good]) == [1, 2]
+    assert plain(partition, [bad, good]) == []
+    assert partition.log.log_end_offset == 3
+
+
+def test_it_stops_at_the_end_of_a_segment(partition: Any, batch: Batch) -> None:
+    one = batch(b"x" * 1000)
+    partition.configure(segment_bytes=3 * len(one) + 10)
+    assert plain(partition, [one] * 9) == [0]
+    assert plain(partition, [one] * 9) == [1, 2]
+    assert plain(partition, [one] * 9) == [3]
+    assert len(partition.log.segments) == 2
+
+
+def test_an_idempotent_producer_goes_on_in_a_group(partition: Any, producer_batch: Batch) -> None:
+    plain(partition, [producer_batch(0)])
+    first, second = producer_batch(1, 2), producer_batch(3)
+    assert plain(partition, [first, second, producer_batch(5)]) == [1, 3]  # 4 is missing
+    with pytest.raises(KafkaError) as refused:
+        plain(partition, [producer_batch(5)])
+    assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    (again,) = partition.log.append_plain([second, producer_batch(4)], now_ms=NOW, leader_epoch=1)
+    assert (again.duplicate, again.first_offset) == (True, 3)
+    assert plain(partition, [producer_batch(4), producer_batch(0, producer_id=8)]) == [4]
+
+
+def test_a_failed_group_leaves_the_log_as_it_was(memory_partition: Any, producer_batch: Batch) -> None:
+    plain(memory_partition, [producer_batch(0)])
+    size = memory_partition.log.segments.active.size
+    memory_partition.file_system.capacity_bytes = memory_partition.file_system.used_bytes() + 150
+    with pytest.raises(KafkaError) as refused:
+        plain(memory_partition, [producer_batch(1), producer_batch(2), producer_batch(3)])
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (memory_partition.log.log_end_offset, memory_partition.log.segments.active.size) == (1, size)
+    memory_partition.file_system.capacity_bytes = None
+    assert plain(memory_partition, [producer_batch(1), producer_batch(2)]) == [1, 2]
+    assert memory_partition.values() == [b"0000", b"0001", b"0002"]

@@ -1,0 +1,246 @@
+"""The short way of produce requests answers what the long way answers, and leaves the same files.
+
+The long way is what the first request of a connection takes, so a connection for each request is the yardstick.
+"""
+
+import random
+import re
+import struct
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from moldau.log.files import RealFile, RealFileSystem
+from moldau.protocol.api import ApiKey, request_header_version
+from moldau.protocol.codec import encode
+from moldau.protocol.compression import Codec
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
+from moldau.protocol.messages.headers import RequestHeader
+from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.protocol.records import Record, build_batch
+from moldau.testing.builders import batch, produce, produce_request
+
+TOPICS = ("short", "a-topic-with-a-longer-name", "recompressed")
+NOW_MS = 1_700_000_000_000
+OLD = 10**15  # ms: so that NOW_MS is not too old
+
+
+def a_batch(size=20, count=1, codec=Codec.NONE, timestamp=NOW_MS, **options):
+    records = [Record(offset=i, timestamp=timestamp, key=b"k", value=b"v" * size, headers=[]) for i in range(count)]
+    return build_batch(records, codec=codec, **options)
+
+
+class Traffic:
+    """Produce requests as one producer after another sends them, most of them plain, some odd in any way."""
+
+    def __init__(self, seed, version):
+        self.random = random.Random(seed)
+        self.version = version
+        self.sequence = 0
+
+    def request(self, correlation_id, topic_ids):
+        pick = self.random
+        topic = pick.choice(("short",) * 6 + TOPICS)
+        data = [PartitionProduceData(index=pick.choice((0, 0, 0, 1)), records=self.records())]
+        if pick.random() < 0.06:
+            data.append(PartitionProduceData(index=2, records=self.records()))
+        if pick.random() < 0.04:
+            data[0].index = 77
+        request = ProduceRequest(
+            acks=pick.choice((-1, 1, 1, 1, 1, 3 if pick.random() < 0.2 else 1)),
+            timeout_ms=30_000,
+            topic_data=[TopicProduceData(name=topic, topic_id=topic_ids[topic], partition_data=data)],
+        )
+        if self.version >= 13:
+            request.topic_data[0].name = ""
+        else:
+            request.topic_data[0].topic_id = bytes(16)
+        header = RequestHeader(
+            request_api_key=ApiKey.PRODUCE,
+            request_api_version=self.version,
+            correlation_id=correlation_id,
+            client_id=pick.choice(("producer", "producer", "producer", "another")),
+        )
+        frame = encode(header, request_header_version(ApiKey.PRODUCE, self.version)) + encode(request, self.version)
+        if self.version >= 9 and pick.random() < 0.05:
+            frame = frame[:-1] + b"\x01\x63\x02xx"  # a tagged field that nobody knows
+        return frame
+
+    def records(self):
+        pick = self.random
+        odd = pick.random()
+        if odd < 0.75:
+            return a_batch(pick.choice((10, 300, 9000, 15_000)), pick.randrange(1, 4))
+        if odd < 0.80:  # an idempotent producer: in order, again, or out of order
+            sequence = self.sequence if pick.random() < 0.7 else pick.randrange(self.sequence + 2)
+            self.sequence = max(self.sequence, sequence + 1)
+            return a_batch(producer_id=5, producer_epoch=0, base_sequence=sequence)
+        good = bytearray(a_batch(pick.randrange(1, 100)))
+        match pick.randrange(9):
+            case 0:
+                good[-1] ^= 1  # the CRC is wrong
+            case 1:
+                return bytes(good) + a_batch()
+            case 2:
+                return bytes(good[: pick.randrange(len(good))])
+            case 3:
+                return None
+            case 4:
+                return a_batch(codec=pick.choice((Codec.GZIP, Codec.LZ4, Codec.ZSTD)), size=6000)
+            case 5:
+                return a_batch(transactional=True, producer_id=9, producer_epoch=0, base_sequence=0)
+            case 6:
+                return a_batch(timestamp=NOW_MS * 10)
+            case 7:
+                return a_batch(size=1_100_000)
+            case 8:
+                struct.pack_into(">q", good, 0, 5)  # a base offset, which a client does not know
+        return bytes(good)
+
+
+@contextmanager
+def held(server):
+    """The server's loop does nothing meanwhile."""
+    going_on, stopped = threading.Event(), threading.Event()
+
+    def hold():
+        stopped.set()
+        assert going_on.wait(30)
+
+    server.loop.call_soon_threadsafe(hold)
+    assert stopped.wait(30)
+    try:
+        yield
+    finally:
+        going_on.set()
+
+
+def comparable(answer, topic_ids):
+    """Without topic ids, and without the times that the texts of errors have in them."""
+    for topic_id in topic_ids.values():
+        answer = answer.replace(topic_id, bytes(16))
+    return re.sub(rb"\d{13,}", b"then", answer)
+
+
+def segment_files(server):
+    found = {}
+    for directory in server.log_dirs:
+        for path in Path(directory).glob("*/*.log"):
+            if path.parent.name.rsplit("-", 1)[0] in TOPICS:
+                found[path.relative_to(directory)] = path.read_bytes()
+    return found
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 12, 13])
+def test_the_short_way_answers_what_the_long_way_answers(make_server, tmp_path, version):
+    config = {"log.segment.bytes": str(1 << 20), "log.message.timestamp.before.max.ms": str(OLD)}
+    servers = [make_server(log_dirs=[tmp_path / name], config=config) for name in ("short-way", "long-way")]
+    ids = []
+    for server in servers:
+        made = {topic: server.create_topic(topic, 3) for topic in TOPICS[:2]}
+        made["recompressed"] = server.create_topic("recompressed", 3, compression_type="gzip")
+        ids.append(made)
+    short, long = servers
+    requests = 400
+    # The short way: everything that fits into the receive buffer comes at once.
+    traffic = Traffic(version, version)
+    answers = []
+    with short.wire() as wire:
+        for first in range(0, requests, 40):
+            frames = [traffic.request(number, ids[0]) for number in range(first, first + 40)]
+            with held(short):
+                sender = threading.Thread(
+                    target=wire.send_bytes, args=(b"".join(len(f).to_bytes(4, "big") + f for f in frames),)
+                )
+                sender.start()
+                sender.join(0.05)  # what is large goes on being sent later
+            answers += [wire.receive_frame() for _ in frames]
+            sender.join()
+    traffic = Traffic(version, version)
+    for number in range(requests):
+        with long.wire() as wire:
+            wire.send_frame(traffic.request(number, ids[1]))
+            expected = wire.receive_frame()
+        assert comparable(answers[number], ids[0]) == comparable(expected, ids[1]), number
+    assert segment_files(short) == segment_files(long)
+    assert any(path.name != f"{0:020}.log" for path in segment_files(short)), "no segment was rolled"
+
+
+class CountingFiles(RealFileSystem):
+    """Counts the writes to each `.log` file."""
+
+    def __init__(self):
+        super().__init__(durable=False)
+        self.writes = []
+
+    def open(self, path, *, create=False):
+        file = super().open(path, create=create)
+        counted = self
+
+        class Counting(RealFile):
+            __slots__ = ()
+
+            def write_at(self, buffers, position, length):
+                if path.endswith(".log") and "t-0" in path:
+                    counted.writes.append(length)
+                super().write_at(buffers, position, length)
+
+        return Counting(file.fd, False)
+
+
+def test_requests_that_come_together_cost_one_write(make_server, tmp_path):
+    files = CountingFiles()
+    server = make_server(file_system=files)
+    server.create_topic("t")
+    with server.wire() as wire:
+        produce(wire, "t", batch(b"the first goes the long way"))
+        one = batch(b"x" * 50)
+        files.writes.clear()
+        header = RequestHeader(request_api_key=ApiKey.PRODUCE, request_api_version=9, client_id="moldau-testing")
+        frame = encode(header, 2) + encode(produce_request("t", one), 9)
+        # One segment of TCP, so that it arrives at once.
+        wire.send_bytes(30 * (len(frame).to_bytes(4, "big") + frame))
+        answers = [wire.receive_frame() for _ in range(30)]
+    assert len(set(answers)) == 30
+    assert files.writes == [30 * len(one)]
+
+
+def test_other_requests_among_them_keep_their_place(server):
+    server.create_topic("t")
+    with server.wire() as wire:
+        produce(wire, "t", batch(b"0"))
+        with held(server):
+            for number in range(12):
+                wire.send(produce_request("t", batch(b"x")), 9)
+                if number % 4 == 1:
+                    wire.send(MetadataRequest(topics=None), 9)
+        names = [type(wire.receive()).__name__ for _ in range(15)]
+    assert [index for index, name in enumerate(names) if name == "MetadataResponse"] == [2, 7, 12]
+
+
+def test_a_topic_that_was_deleted_and_made_again_is_found(server):
+    server.create_topic("t")
+    with server.wire() as wire:
+        for expected in range(3):
+            assert produce(wire, "t", batch(b"x")).base_offset == expected
+        wire.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+        assert produce(wire, "t", batch(b"x")).error_code == 3
+        server.create_topic("t")
+        for expected in range(3):
+            assert produce(wire, "t", batch(b"x")).base_offset == expected
+
+
+def test_a_setting_that_needs_the_records_is_obeyed(server):
+    server.create_topic("t")
+    with server.wire() as wire:
+        for _ in range(3):
+            produce(wire, "t", batch(b"x"))
+        log = server.broker.replicas.partition_by_key("t", 0).log
+        server.call(lambda: log.update_config(replace(log.config, message_timestamp_type="LogAppendTime")))
+        result = produce(wire, "t", batch(b"x"))
+        assert (result.base_offset, result.error_code) == (3, 0)
+        assert result.log_append_time_ms > 0
