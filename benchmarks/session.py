@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..compat_tests import kafka_jars
-from . import machine, programs, registry, results
+from . import machine, programs, registry, report, results
 from .measurement import run_directory
 from .progress import TerminalProgress, durations
 from .results import Results, ResultsError
@@ -96,6 +96,40 @@ def measure(request: Request, progress: TerminalProgress) -> tuple[Results, Path
     return found, path
 
 
+def write_report(found: Results, path: Path, say: Callable[[str], None]) -> None:
+    """Write the results in ``path`` into the documentation of the checkout, with pictures where they can be drawn."""
+    root = machine.checkout()
+    if root is None:
+        raise SessionError("the report is written into the documentation of a checkout, and this is none")
+    page = root / "docs" / "performance.md"
+    rows = registry.all_rows()
+    pictures: list[tuple[Path, str]] = []
+    lacking = programs.missing(["matplotlib"])
+    if lacking:
+        say(f"no pictures: needs {lacking['matplotlib']}")
+    else:
+        from . import plots
+
+        pictures = plots.draw(found, rows, page.parent / "performance")
+    try:
+        report.write(page, found, rows, source=path, plots=pictures)
+    except report.MarkersError as error:
+        raise SessionError(f"{page}: {error}") from error
+    say(f"written: {page}")
+
+
+def load(path: Path) -> Results:
+    try:
+        return results.load(path)
+    except ResultsError as error:
+        raise SessionError(str(error)) from error
+
+
+def is_whole(request: Request) -> bool:
+    """A run whose results stand for the project: every row, with all of its work."""
+    return not request.rows and not request.quick
+
+
 def earlier_durations() -> dict[str, float]:
     """How long each row takes, by the newest results of whole runs."""
     for path in reversed(_committed()):
@@ -104,12 +138,6 @@ def earlier_durations() -> dict[str, float]:
         except ResultsError:
             continue
     return {}
-
-
-def newest_results() -> Path | None:
-    """The newest results of a whole run in the checkout."""
-    committed = _committed()
-    return committed[-1] if committed else None
 
 
 def _committed() -> list[Path]:
@@ -130,8 +158,7 @@ def _file(request: Request) -> Path:
             raise SessionError(f"{request.output} exists: --resume goes on with it, another --output starts anew")
         return request.output
     root = machine.checkout()
-    whole = not request.rows and not request.quick
-    folder = root / "benchmarks" / "results" if root and whole else cache_folder() / "results"
+    folder = root / "benchmarks" / "results" if root and is_whole(request) else cache_folder() / "results"
     existing = sorted(folder.glob("*.json"), key=_age)
     if request.resume:
         if not existing:
@@ -146,10 +173,7 @@ def _file(request: Request) -> Path:
 def _results(request: Request, path: Path) -> tuple[Results, bool]:
     """New results, or those that are there and are gone on with."""
     if request.resume and path.exists():
-        try:
-            return results.load(path), True
-        except ResultsError as error:
-            raise SessionError(str(error)) from error
+        return load(path), True
     return Results(date=datetime.date.today().isoformat()), False
 
 

@@ -1,5 +1,6 @@
 """``moldau bench``: the comparison with Apache Kafka, from the command line."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from .failure import Failure
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
+    from ..benchmarks.results import Results
     from ..benchmarks.row import Row
 
 
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
 @click.option("--rounds", type=click.IntRange(1), help="Rounds of each row; default 3.")
 @click.option("--resume", is_flag=True, help="Go on with the newest results, or those of --output.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="The file of the results.")
+@click.option(
+    "--report",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Measure nothing; write these results into docs/performance.md.",
+)
 @click.option("--work-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the servers keep data.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results, or the list, as JSON.")
 def command(
@@ -31,6 +39,7 @@ def command(
     rounds: int | None,
     resume: bool,
     output: Path | None,
+    report: Path | None,
     work_dir: Path | None,
     as_json: bool,
 ) -> int:
@@ -50,14 +59,34 @@ def command(
         if list_rows:
             _list(session.rows_of(only), as_json)
             return 0
+        if report is not None:
+            session.write_report(session.load(report), report, _say)
+            return 0
         request = session.Request(only, compare == "apache", rounds, quick, resume, output, work_dir)
         with TerminalProgress(session.earlier_durations()) as progress:
             found, path = session.measure(request, progress)
+        if session.is_whole(request) and request.apache:
+            session.write_report(found, path, _say)
     except session.SessionError as error:
         raise Failure(str(error)) from error
     if as_json:
         print(path.read_text(encoding="utf-8"), end="")
-    return 1 if found.errors() else 0
+    else:
+        _show(found)
+    failed = found.errors()
+    if failed:
+        _say(f"{len(failed)} measurements have failed; --resume tries them again")
+    return 1 if failed else 0
+
+
+def _show(found: "Results") -> None:
+    from ..benchmarks import registry, report
+
+    print_table(report.COLUMNS, report.terminal_table(found, registry.all_rows()))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _list(rows: "Sequence[Row]", as_json: bool) -> None:

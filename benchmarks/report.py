@@ -1,0 +1,123 @@
+"""The results as text: the generated part of docs/performance.md, between two markers, and a table for the terminal.
+
+What is outside of the markers is written by people, and left as it is.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from .comparison import NAMES, Line, Verdict, lines, verdicts
+from .quantities import label
+from .results import Results
+from .row import Row
+
+BEGIN = "<!-- bench:begin -->"
+END = "<!-- bench:end -->"
+
+COLUMNS = ("work", "number", "Moldau", "Apache Kafka", "ratio", "ceiling", "of the ceiling")
+
+_REACHED = {True: "reached", False: "**not reached**", None: "not measured"}
+
+
+class MarkersError(Exception):
+    """The page has no place for the generated part."""
+
+
+def write(
+    page: Path, results: Results, rows: Sequence[Row], *, source: Path, plots: Sequence[tuple[Path, str]]
+) -> None:
+    """Write the part of ``page`` that comes from ``results``, which are in the file ``source``; ``plots`` are pictures
+    with what they show."""
+
+    def link(path: Path) -> str:
+        return os.path.relpath(path.resolve(), page.parent.resolve()).replace(os.sep, "/")
+
+    pictures = [f"![{shown}]({link(path)})" for path, shown in plots]
+    text = markdown(results, rows, source=f"[{source.name}]({link(source)})", pictures=pictures)
+    page.write_text(replaced(page.read_text(encoding="utf-8"), text), encoding="utf-8")
+
+
+def replaced(page: str, generated: str) -> str:
+    """``page`` with ``generated`` between its markers."""
+    before, begin, rest = page.partition(BEGIN)
+    _old, end, after = rest.partition(END)
+    if not begin or not end:
+        raise MarkersError(f"there is no {BEGIN} with {END} after it")
+    return f"{before}{BEGIN}\n{generated.strip()}\n{END}{after}"
+
+
+def markdown(results: Results, rows: Sequence[Row], *, source: str, pictures: Iterable[str] = ()) -> str:
+    """Everything that is generated: what was measured where, the targets, the pictures, a table for each group."""
+    parts = [_introduction(results, source), "### Numbers to reach", _verdict_table(verdicts(results, rows))]
+    parts += pictures
+    shown = lines(results, rows)
+    for group in dict.fromkeys(row.group for row in rows):
+        names = {row.name for row in rows if row.group == group}
+        of_group = [line for line in shown if line.row in names]
+        if of_group:
+            parts += [f"### {group}", _table(COLUMNS, _cells(of_group))]
+    problems = list(_problems(results))
+    if problems:
+        parts += ["### Not measured", "\n".join(problems)]
+    return "\n\n".join(parts) + "\n"
+
+
+def terminal_table(results: Results, rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Rows for ``COLUMNS``, with the short names of the work."""
+    shown = lines(results, rows)
+    # A title stands in the first line of a row only, and so does the name.
+    return [(line.row if cells[0] else "", *cells[1:]) for line, cells in zip(shown, _cells(shown), strict=True)]
+
+
+def _introduction(results: Results, source: str) -> str:
+    machine = results.machine
+    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
+    rounds = max((len(found) for row in results.rows.values() for found in row.subjects.values()), default=0)
+    return (
+        f"Measured on {results.date} at commit {', '.join(results.commits)}, in {rounds} rounds: {source}.\n"
+        f"Machine: {', '.join(f'{name} {value}' for name, value in machine.items())}.\n"
+        f"Versions: {versions}.\n\n"
+        "A number is the median of the rounds, with the lowest and the highest after it. The ratio is Moldau's median\n"
+        "by Apache Kafka's; the ceiling is the same client against a server that only acknowledges."
+    )
+
+
+def _verdict_table(found: Sequence[Verdict]) -> str:
+    rows = [(each.title, label(each.number), each.wanted, each.measured, _REACHED[each.reached]) for each in found]
+    return _table(("work", "number", "wanted", "measured", ""), rows)
+
+
+def _cells(shown: Sequence[Line]) -> list[tuple[str, ...]]:
+    cells = []
+    previous = ""
+    for line in shown:
+        cells.append(
+            (
+                "" if line.row == previous else line.title,
+                label(line.number),
+                *("" if each is None else str(each) for each in (line.moldau, line.apache)),
+                _ratio(line.ratio),
+                "" if line.ceiling is None else str(line.ceiling),
+                _ratio(line.of_the_ceiling),
+            )
+        )
+        previous = line.row
+    return cells
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _problems(results: Results) -> Iterable[str]:
+    for name, reason in results.skipped.items():
+        yield f"- {name}: {reason}"
+    for name, subject, outcome in results.errors():
+        first_line = (outcome.error or "").splitlines()[0]
+        yield f"- {name}, {NAMES[subject]}, round {outcome.round}: {first_line}"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines_of_table = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines_of_table)
