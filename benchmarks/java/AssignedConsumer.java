@@ -1,0 +1,51 @@
+import java.time.Duration;
+import java.util.List;
+import java.util.Properties;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+
+/**
+ * Reads the first records of a topic's partition 0 as fast as it can: {@code AssignedConsumer BOOTSTRAP TOPIC RECORDS}.
+ *
+ * <p>It assigns the partition instead of subscribing, so no group takes part, and has the consumer's default settings.
+ * The clock starts when the first poll has brought records, which do not count, and stops with the last: connecting and
+ * asking for metadata are left out. Prints one line of JSON: records, bytes of their values, seconds.
+ */
+public final class AssignedConsumer {
+    public static void main(String[] arguments) {
+        long wanted = Long.parseLong(arguments[2]);
+        Properties settings = new Properties();
+        settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
+        settings.put(ConsumerConfig.KEY_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class);
+        settings.put(ConsumerConfig.VALUE_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class);
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings)) {
+            TopicPartition partition = new TopicPartition(arguments[1], 0);
+            consumer.assign(List.of(partition));
+            consumer.seekToBeginning(List.of(partition));
+            long left = wanted - poll(consumer).count();
+            long counted = 0;
+            long bytes = 0;
+            long started = System.nanoTime();
+            while (counted < left) {
+                for (ConsumerRecord<byte[], byte[]> record : poll(consumer)) {
+                    bytes += record.value().length;
+                    counted++;
+                }
+            }
+            double seconds = (System.nanoTime() - started) / 1e9;
+            System.out.printf("{\"records\": %d, \"bytes\": %d, \"seconds\": %.6f}%n", counted, bytes, seconds);
+        }
+    }
+
+    private static ConsumerRecords<byte[], byte[]> poll(KafkaConsumer<byte[], byte[]> consumer) {
+        ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofSeconds(10));
+        if (records.isEmpty()) {
+            throw new IllegalStateException("nothing has come for ten seconds");
+        }
+        return records;
+    }
+}

@@ -1,0 +1,106 @@
+"""From a producer to a consumer, one record after the other.
+
+`EndToEndLatency` is Kafka's tool. It prints whole milliseconds, starts cold, and its consumer asks again and again
+(``fetch.max.wait.ms=0``). When everything is measured and printed, it commits an offset, for which the server needs a
+group coordinator; that is no part of the measurement, so the tool is ended as soon as its result is there.
+
+`java/RoundTrip.java` does the same warm, in microseconds, with a consumer that waits at the server as consumers do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+import threading
+
+from .. import load
+from ..row import Bench, Numbers, Row, Subject, Target
+
+GROUP = "Latency from producer to consumer"
+
+_RECORDS = 10_000
+_WARM_UP_RECORDS = 2_000
+_SIZE = 100
+
+_TIMEOUT_SECONDS = 300.0
+
+_PERCENTILES = re.compile(r"Percentiles: 50th = (?P<p50>\d+), 99th = (?P<p99>\d+), 99\.9th = (?P<p999>\d+)")
+
+
+def end_to_end_latency(bench: Bench) -> Numbers:
+    """Kafka's tool."""
+    topic = bench.topic()
+    records = bench.count(_RECORDS)
+    command = [
+        *bench.program("org.apache.kafka.tools.EndToEndLatency"),
+        *("--bootstrap-server", bench.server.bootstrap_servers, "--topic", topic),
+        *("--num-records", str(records), "--producer-acks", "1", "--record-size", str(_SIZE)),
+    ]
+    with (
+        tempfile.TemporaryFile("w+", dir=bench.work_dir) as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        overdue = threading.Timer(_TIMEOUT_SECONDS, process.kill)
+        overdue.start()
+        try:
+            printed = []
+            for line in process.stdout:
+                printed.append(line)
+                found = _PERCENTILES.search(line)
+                if found:
+                    break
+            else:
+                errors.seek(0)
+                raise RuntimeError(f"EndToEndLatency failed:\n{''.join(printed)[-2000:]}\n{errors.read()[-4000:]}")
+        finally:
+            overdue.cancel()
+            process.kill()
+    if bench.subject is not Subject.CEILING:
+        load.check_end_offset(bench.server, topic, records)
+    return {f"{name}_ms": float(value) for name, value in found.groupdict().items()}
+
+
+def round_trip(bench: Bench) -> Numbers:
+    """Ours."""
+    topic = bench.topic()
+    counts = [str(bench.count(_RECORDS)), str(bench.count(_WARM_UP_RECORDS)), str(_SIZE)]
+    done = subprocess.run(
+        [*bench.program("RoundTrip"), bench.server.bootstrap_servers, topic, *counts],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"RoundTrip failed:\n{done.stderr[-4000:]}")
+    result = json.loads(done.stdout)
+    return {name: result[name] for name in ("p50_us", "p99_us", "p999_us")}
+
+
+ROWS = (
+    Row(
+        name="end-to-end-latency",
+        title="EndToEndLatency: 10,000 records of 100 B, acks=1 (whole milliseconds)",
+        group=GROUP,
+        measure=end_to_end_latency,
+        needs=("java",),
+        targets=(
+            Target("p50_ms", at_most=1.0),
+            Target("p99_ms", at_most=1.0, plus=1.0),
+            Target("p999_ms", at_most=1.0, plus=1.0),
+        ),
+    ),
+    Row(
+        name="round-trip",
+        title="The same with a warm client whose fetch waits at the server (microseconds)",
+        group=GROUP,
+        measure=round_trip,
+        needs=("java", "javac"),
+    ),
+)
