@@ -118,7 +118,7 @@ def _wanted(target: Target) -> str:
     if target.against is None:
         return ", ".join(f"{sign} {digits(bound)}{_unit(target.number)}" for sign, bound in bounds)
     name = NAMES[target.against]
-    texts = [f"{sign} {name}" if bound == 1 else f"{sign} {digits(bound)} of {name}" for sign, bound in bounds]
+    texts = [f"{sign} {name}" if bound == 1 else f"{sign} {digits(bound)} × {name}" for sign, bound in bounds]
     return ", ".join(texts) + (f" + {digits(target.plus)}{_unit(target.number)}" if target.plus else "")
 
 
@@ -129,7 +129,12 @@ def _said(target: Target, value: float, reference: float) -> str:
         return f"{digits(value)}{unit}"
     if target.plus or reference == 0:
         return f"{digits(value)}{unit}, {NAMES[target.against]} {digits(reference)}{unit}"
-    return f"{value / reference:.2f}"
+    return ratio_text(value / reference)
+
+
+def ratio_text(ratio: float) -> str:
+    """Two decimals, and three digits where these say little."""
+    return digits(ratio) if ratio < 0.1 else f"{ratio:.2f}"
 
 
 def _unit(number: str) -> str:

@@ -17,9 +17,10 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 
 from .comparison import NAMES, Spread, spread
-from .quantities import digits, quantity
+from .quantities import digits, main_numbers, quantity
 from .results import Results, RowResults
 from .row import Row, Subject
 
@@ -43,7 +44,8 @@ _STYLE = {
 }
 _WIDTH = 9.0
 _HEIGHT_OF_BAR = 0.19
-_LABEL_LETTERS = 46
+_GAP = 1.2
+_LABEL_LETTERS = 56
 
 
 def draw(results: Results, rows: Sequence[Row], folder: Path) -> list[tuple[Path, str]]:
@@ -72,7 +74,7 @@ def draw(results: Results, rows: Sequence[Row], folder: Path) -> list[tuple[Path
 
 
 def _throughput(results: Results, rows: Sequence[Row], title: str) -> Figure | None:
-    return _bars(results, rows, title, lambda names: _first_of_kind(names, "rate"), tuple(Subject), common_axis=False)
+    return _bars(results, rows, title, _rate, tuple(Subject), common_axis=False)
 
 
 def _cpu(results: Results, rows: Sequence[Row], title: str) -> Figure | None:
@@ -83,15 +85,16 @@ def _memory(results: Results, rows: Sequence[Row], title: str) -> Figure | None:
     return _bars(results, rows, title, _named("rss_mb"), (Subject.MOLDAU, Subject.APACHE), common_axis=True)
 
 
-def _named(number: str) -> Callable[[Sequence[str]], str | None]:
-    return lambda names: number if number in names else None
+def _named(number: str) -> Callable[[Row, RowResults], str | None]:
+    return lambda _row, measured: number if number in measured.number_names() else None
 
 
-def _first_of_kind(names: Sequence[str], kind: str) -> str | None:
-    for name in names:
-        found = quantity(name)
-        if found is not None and found.name == name and found.kind == kind:
-            return name
+def _rate(row: Row, measured: RowResults) -> str | None:
+    """The rate that the table shows."""
+    for number in main_numbers(measured.number_names(), (target.number for target in row.targets)):
+        found = quantity(number)
+        if found is not None and found.kind == "rate" and found.name == number:
+            return number
     return None
 
 
@@ -99,7 +102,7 @@ def _bars(
     results: Results,
     rows: Sequence[Row],
     title: str,
-    number_of: Callable[[Sequence[str]], str | None],
+    number_of: Callable[[Row, RowResults], str | None],
     subjects: Sequence[Subject],
     *,
     common_axis: bool,
@@ -108,30 +111,29 @@ def _bars(
     groups: list[tuple[Row, str, list[tuple[Subject, Spread]]]] = []
     for row in rows:
         measured = results.rows.get(row.name)
-        number = number_of(measured.number_names()) if measured else None
+        number = number_of(row, measured) if measured else None
         if measured is None or number is None:
             continue
         found = [(subject, spread(measured, subject, number)) for subject in subjects]
         groups.append((row, number, [(subject, each) for subject, each in found if each is not None]))
     if not groups:
         return None
-    figure, axes = _figure(sum(len(bars) + 1 for _row, _number, bars in groups) * _HEIGHT_OF_BAR, title)
+    figure, axes = _figure(sum(len(bars) + _GAP for _row, _number, bars in groups) * _HEIGHT_OF_BAR, title)
     y = 0.0
     ticks = []
     for row, number, bars in groups:
         full = 1.0 if common_axis else max(each.highest for _subject, each in bars) or 1.0
         unit = getattr(quantity(number), "unit", "")
-        ticks.append((y + (len(bars) - 1) / 2, row.title))
+        ticks.append((y + (len(bars) - 1) / 2, _label(row)))
         for subject, each in bars:
             whiskers = [[(each.median - each.lowest) / full], [(each.highest - each.median) / full]]
             error = {"ecolor": _GREY, "elinewidth": 0.8, "capsize": 1.5}
             axes.barh(y, each.median / full, height=0.8, color=_COLOURS[subject], xerr=whiskers, error_kw=error)
-            text = f" {digits(each.median)} {unit}"
-            axes.annotate(text, (each.highest / full, y), va="center", fontsize=7.5)
+            _annotate(axes, f"{digits(each.median)} {unit}", each.highest / full, y)
             y += 1
-        y += 1
+        y += _GAP
     _label_rows(axes, ticks)
-    axes.invert_yaxis()
+    axes.set_ylim(y - _GAP, -1)
     axes.margins(x=0.22)
     axes.set_xlim(left=0)
     if common_axis:
@@ -155,24 +157,25 @@ def _latency(results: Results, rows: Sequence[Row], title: str) -> Figure | None
             if measured is not None and (values := _percentiles_ms(measured, subject))
         ]
         if marks:
-            groups.append((row.title, marks))
+            groups.append((_label(row), marks))
     if not groups:
         return None
-    figure, axes = _figure(sum(len(marks) + 1 for _title, marks in groups) * _HEIGHT_OF_BAR, title)
+    figure, axes = _figure(sum(len(marks) + _GAP for _title, marks in groups) * _HEIGHT_OF_BAR, title)
     y = 0.0
     ticks = []
-    for row_title, marks in groups:
-        ticks.append((y + (len(marks) - 1) / 2, row_title))
+    for label, marks in groups:
+        ticks.append((y + (len(marks) - 1) / 2, label))
         for subject, values in marks:
             axes.plot(values, [y] * len(values), color=_COLOURS[subject], linewidth=1.2)
             for value, (_percentile, marker) in zip(values, _PERCENTILES, strict=True):
                 axes.plot(value, y, marker=marker, color=_COLOURS[subject], markersize=4.5)
-            axes.annotate(f"  {digits(values[-1])}", (values[-1], y), va="center", fontsize=7.5)
+            _annotate(axes, digits(values[-1]), values[-1], y)
             y += 1
-        y += 1
+        y += _GAP
     _label_rows(axes, ticks)
-    axes.invert_yaxis()
+    axes.set_ylim(y - _GAP, -1)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: digits(value)))
     axes.margins(x=0.1)
     axes.set_xlabel(f"ms (0 of whole milliseconds is shown as {_LEAST_MS})")
     axes.grid(axis="x", color=_GREY, alpha=0.25, linewidth=0.6)
@@ -181,8 +184,8 @@ def _latency(results: Results, rows: Sequence[Row], title: str) -> Figure | None
         for each in (Subject.MOLDAU, Subject.APACHE)
     ]
     marks_of = [
-        Line2D([], [], color=_GREY, linestyle="", marker=marker, markersize=4.5, label=label)
-        for (_percentile, marker), label in zip(_PERCENTILES, ("p50", "p99", "p99.9"), strict=True)
+        Line2D([], [], color=_GREY, linestyle="", marker=marker, markersize=4.5, label=text)
+        for (_percentile, marker), text in zip(_PERCENTILES, ("p50", "p99", "p99.9"), strict=True)
     ]
     _legend(axes, [*subjects, *marks_of])
     return figure
@@ -207,9 +210,17 @@ def _figure(height: float, title: str) -> tuple[Figure, Any]:
     return figure, axes
 
 
+def _label(row: Row) -> str:
+    return f"{row.name}:\n{textwrap.fill(row.title, _LABEL_LETTERS)}"
+
+
+def _annotate(axes: Any, text: str, x: float, y: float) -> None:
+    axes.annotate(text, (x, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=7.5)
+
+
 def _label_rows(axes: Any, ticks: Sequence[tuple[float, str]]) -> None:
-    axes.set_yticks([y for y, _title in ticks], [textwrap.fill(title, _LABEL_LETTERS) for _y, title in ticks])
-    axes.tick_params(axis="y", length=0, labelsize=8)
+    axes.set_yticks([y for y, _label in ticks], [label for _y, label in ticks])
+    axes.tick_params(axis="y", length=0, labelsize=7.5)
 
 
 def _legend(axes: Any, handles: Sequence[Line2D]) -> None:

@@ -20,10 +20,10 @@ class Quantity:
 
 
 _ALL = (
-    Quantity("records_per_s", "records", "records/s", "rate"),
-    Quantity("requests_per_s", "requests", "requests/s", "rate"),
-    Quantity("mb_per_s", "throughput", "MB/s", "rate"),
-    Quantity("gb_per_s", "throughput", "GB/s", "rate"),
+    Quantity("records_per_s", "", "records/s", "rate"),
+    Quantity("requests_per_s", "", "requests/s", "rate"),
+    Quantity("mb_per_s", "", "MB/s", "rate"),
+    Quantity("gb_per_s", "", "GB/s", "rate"),
     Quantity("p50_us", "p50", "µs", "p50"),
     Quantity("p99_us", "p99", "µs", "p99"),
     Quantity("p999_us", "p99.9", "µs", "p99.9"),
@@ -45,24 +45,25 @@ def quantity(number: str) -> Quantity | None:
 
 
 def label(number: str) -> str:
-    """``p99 without, µs``."""
+    """``p99 without, µs``; a rate is called by its unit."""
     found = quantity(number)
     if found is None:
         return number.replace("_", " ")
-    more = number.removeprefix(found.name).replace("_", " ")
-    return f"{found.label}{more}, {found.unit}"
+    words = (found.label + number.removeprefix(found.name).replace("_", " ")).strip()
+    return f"{words}, {found.unit}" if words else found.unit
 
 
 def main_numbers(numbers: Iterable[str], wanted: Iterable[str]) -> list[str]:
-    """What to show: of each kind the first, and what is ``wanted`` besides. Numbers with more words are kinds of their
+    """What to show: of each kind what is ``wanted``, or else the first. A number with more words is a kind of its
     own."""
-    shown: dict[str, str] = {}
-    wanted = set(wanted)
+    kinds: dict[str, list[str]] = {}
     for number in numbers:
         found = quantity(number)
-        kind = number if found is None or number != found.name or number in wanted else found.kind
-        shown.setdefault(kind, number)
-    return list(shown.values())
+        kinds.setdefault(number if found is None or number != found.name else found.kind, []).append(number)
+    wanted = set(wanted)
+    return [
+        number for of_kind in kinds.values() for number in [each for each in of_kind if each in wanted] or of_kind[:1]
+    ]
 
 
 def digits(value: float) -> str:

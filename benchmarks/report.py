@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .comparison import NAMES, Line, Verdict, lines, verdicts
+from .comparison import NAMES, Line, Verdict, lines, ratio_text, verdicts
 from .quantities import label
 from .results import Results
 from .row import Row
@@ -17,7 +17,7 @@ END = "<!-- bench:end -->"
 
 COLUMNS = ("work", "number", "Moldau", "Apache Kafka", "ratio", "ceiling", "of the ceiling")
 
-_REACHED = {True: "reached", False: "**not reached**", None: "not measured"}
+_REACHED = {True: "reached", False: "**not reached**", None: ""}
 
 
 class MarkersError(Exception):
@@ -75,7 +75,7 @@ def _introduction(results: Results, source: str) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     rounds = max((len(found) for row in results.rows.values() for found in row.subjects.values()), default=0)
     return (
-        f"Measured on {results.date} at commit {', '.join(results.commits)}, in {rounds} rounds: {source}.\n"
+        f"Measured on {results.date} at commit {', '.join(results.commits)}, {rounds} rounds: {source}.\n"
         f"Machine: {', '.join(f'{name} {value}' for name, value in machine.items())}.\n"
         f"Versions: {versions}.\n\n"
         "A number is the median of the rounds, with the lowest and the highest after it. The ratio is Moldau's median\n"
@@ -84,8 +84,13 @@ def _introduction(results: Results, source: str) -> str:
 
 
 def _verdict_table(found: Sequence[Verdict]) -> str:
-    rows = [(each.title, label(each.number), each.wanted, each.measured, _REACHED[each.reached]) for each in found]
-    return _table(("work", "number", "wanted", "measured", ""), rows)
+    rows = []
+    previous = ""
+    for each in found:
+        work = ("", "") if each.row == previous else (f"`{each.row}`", each.title)
+        rows.append((*work, label(each.number), each.wanted, each.measured, _REACHED[each.reached]))
+        previous = each.row
+    return _table(("row", "work", "number", "wanted", "measured", ""), rows)
 
 
 def _cells(shown: Sequence[Line]) -> list[tuple[str, ...]]:
@@ -107,7 +112,7 @@ def _cells(shown: Sequence[Line]) -> list[tuple[str, ...]]:
 
 
 def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+    return "" if value is None else ratio_text(value)
 
 
 def _problems(results: Results) -> Iterable[str]:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..compat_tests import kafka_jars
-from . import machine, programs, registry, report, results
-from .measurement import run_directory
+from . import machine, measurement, programs, registry, report, results
 from .progress import TerminalProgress, durations
 from .results import Results, ResultsError
 from .row import Row, Subject
@@ -49,6 +48,8 @@ class Request:
     rounds: int | None = None
     quick: bool = False
     resume: bool = False
+    again: bool = False
+    """Measure the rows also when a resumed run has them."""
     output: Path | None = None
     work_dir: Path | None = None
 
@@ -79,9 +80,18 @@ def measure(request: Request, progress: TerminalProgress) -> tuple[Results, Path
         rounds=request.rounds or (1 if request.quick else ROUNDS),
         scale=QUICK_SCALE if request.quick else 1.0,
     )
-    plan, found.skipped = _possible(plan, progress.say)
+    plan, skipped = _possible(plan, progress.say)
+    asked_for = {row.name for row in rows} | set(Subject)
+    found.skipped = {name: reason for name, reason in found.skipped.items() if name not in asked_for} | skipped
+    if not plan.rows or not plan.subjects:
+        raise SessionError("nothing of what was asked for can be measured here")
+    if is_whole(request) and programs.missing(["matplotlib"]):
+        progress.say(f"no pictures will be drawn, which needs {programs.missing(['matplotlib'])['matplotlib']}")
+    if request.again:
+        for row in plan.rows:
+            found.rows.pop(row.name, None)
     parent = (request.work_dir or cache_folder() / "work").absolute()
-    with run_directory(parent) as directory:
+    with measurement.run_directory(parent) as directory:
         _describe_run(found, plan, directory, resumed)
         left = sum(len(steps_of(plan, row, found)) for row in plan.rows)
         progress.say(f"{left} steps; results go to {path}")
@@ -91,8 +101,14 @@ def measure(request: Request, progress: TerminalProgress) -> tuple[Results, Path
             results.save(found, path)
 
         save()
-        machinery = Machinery(new_server=_Servers({}), new_paused_server=_Servers(PAUSED_CONFIG))
-        run(plan, found, directory=directory, machinery=machinery, progress=progress, save=save)
+        servers = Machinery(
+            new_server=_Servers({}), new_paused_server=_Servers(PAUSED_CONFIG), settle=measurement.settle
+        )
+        try:
+            run(plan, found, directory=directory, machinery=servers, progress=progress, save=save)
+        except KeyboardInterrupt:
+            progress.say(f"{path} has what was measured; --resume goes on")
+            raise
     return found, path
 
 
@@ -195,38 +211,23 @@ def _describe_run(found: Results, plan: Plan, directory: Path, resumed: bool) ->
 
 
 def _possible(plan: Plan, say: Callable[[str], None]) -> tuple[Plan, dict[str, str]]:
-    """The plan without what cannot be measured here, and the reasons, each of which is said once."""
-    skipped: dict[str, str] = {}
-    said: set[str] = set()
-
-    def skip(name: str, reason: str) -> None:
-        skipped[name] = reason
-        if reason not in said:
-            say(f"not measured: {name} and whatever else needs it: {reason}")
-            said.add(reason)
-
+    """The plan without what cannot be measured here, and why not."""
     wants_java = Subject.APACHE in plan.subjects or any(programs.needs_jars(row.needs) for row in plan.rows)
     no_jars = programs.fetch_jars(say) if wants_java and not programs.missing(("java",)) else None
 
     def reason_against(needs: Sequence[str]) -> str | None:
         lacking = programs.missing(needs)
         if lacking:
-            return "; ".join(f"needs {what}" for what in lacking.values())
+            return f"needs {' and '.join(lacking.values())}"
         return f"needs Kafka's jars: {no_jars}" if no_jars and programs.needs_jars(needs) else None
 
-    subjects, rows = [], []
-    for subject in plan.subjects:
-        reason = reason_against(_SUBJECT_NEEDS[subject])
-        if reason is None:
-            subjects.append(subject)
-        else:
-            skip(subject.value, reason)
-    for row in plan.rows:
-        reason = reason_against(row.needs)
-        if reason is None:
-            rows.append(row)
-        else:
-            skip(row.name, reason)
+    reasons = {subject.value: reason_against(_SUBJECT_NEEDS[subject]) for subject in plan.subjects}
+    reasons |= {row.name: reason_against(row.needs) for row in plan.rows}
+    skipped = {name: reason for name, reason in reasons.items() if reason is not None}
+    for reason in dict.fromkeys(skipped.values()):
+        say(f"not measured, because it {reason}: {', '.join(name for name in skipped if skipped[name] == reason)}")
+    rows = [row for row in plan.rows if row.name not in skipped]
+    subjects = [subject for subject in plan.subjects if subject.value not in skipped]
     return Plan(rows, subjects, plan.rounds, plan.scale), skipped
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.option("--quick", is_flag=True, help="One round with a fiftieth of the work: does everything run?")
 @click.option("--rounds", type=click.IntRange(1), help="Rounds of each row; default 3.")
 @click.option("--resume", is_flag=True, help="Go on with the newest results, or those of --output.")
+@click.option("--again", is_flag=True, help="With --resume and --only: measure these rows once more.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="The file of the results.")
 @click.option(
     "--report",
@@ -38,6 +39,7 @@ def command(
     quick: bool,
     rounds: int | None,
     resume: bool,
+    again: bool,
     output: Path | None,
     report: Path | None,
     work_dir: Path | None,
@@ -55,6 +57,8 @@ def command(
     from ..benchmarks import session
     from ..benchmarks.progress import TerminalProgress
 
+    if again and not (resume and only):
+        raise click.UsageError("--again goes with --resume and --only")
     try:
         if list_rows:
             _list(session.rows_of(only), as_json)
@@ -62,7 +66,7 @@ def command(
         if report is not None:
             session.write_report(session.load(report), report, _say)
             return 0
-        request = session.Request(only, compare == "apache", rounds, quick, resume, output, work_dir)
+        request = session.Request(only, compare == "apache", rounds, quick, resume, again, output, work_dir)
         with TerminalProgress(session.earlier_durations()) as progress:
             found, path = session.measure(request, progress)
         if session.is_whole(request) and request.apache:
