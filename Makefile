@@ -77,6 +77,12 @@ test-quick: $(VENV)/.installed-test ## What to run while working: no other progr
 test-apache: $(VENV)/.installed-test ## The clients' and Spark's tests against Apache Kafka 4.3.1 (Java, Maven)
 	@$(BIN)/tox run -q -e apache
 
+##@ Measure
+
+.PHONY: bench
+bench: $(VENV)/.installed-bench ## Measure beside Apache Kafka 4.3.1 (Java, Maven, cc; ARGS='--only ROW', '--resume', '--help')
+	@$(BIN)/moldau bench --compare apache $(ARGS)
+
 ##@ Care
 
 .PHONY: format
@@ -119,4 +125,9 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
 	@echo "== installing moldau and what its tests need into $(VENV)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-bench: pyproject.toml | $(VENV)/bin/python
+	@echo "== installing moldau and what its measurements need into $(VENV)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[bench]'
 	@touch $@ $(VENV)/.installed

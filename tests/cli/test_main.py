@@ -29,6 +29,7 @@ COMMANDS = [
     ["log"],
     ["log", "dump"],
     ["doctor"],
+    ["bench"],
 ]
 
 
