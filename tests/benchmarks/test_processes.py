@@ -1,0 +1,71 @@
+"""What Linux says about a process."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from moldau.benchmarks import processes
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks ask /proc")
+
+# Works in a thread, which is over when it says so; then it waits.
+WORK = """
+import sys, threading
+worker = threading.Thread(target=lambda: sum(range(2_000_000)))
+worker.start()
+worker.join()
+print("done", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def child() -> Iterator["subprocess.Popen[str]"]:
+    with subprocess.Popen(
+        [sys.executable, "-c", WORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+def test_cpu_time_has_that_of_threads_that_ended(child: "subprocess.Popen[str]") -> None:
+    assert child.stdout is not None
+    child.stdout.readline()
+    ticks = os.sysconf("SC_CLK_TCK")
+    with open(f"/proc/{child.pid}/stat") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    by_stat = (int(fields[11]) + int(fields[12])) / ticks
+
+    assert processes.cpu_seconds(child.pid) == pytest.approx(by_stat, abs=3 / ticks)
+    assert processes.cpu_seconds(child.pid) > 0.01
+
+
+def test_a_process_that_stands_still_uses_nothing(child: "subprocess.Popen[str]") -> None:
+    processes.pause(child.pid)
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+    before = processes.cpu_seconds(child.pid)
+    time.sleep(0.05)
+    assert processes.cpu_seconds(child.pid) == before
+
+    processes.resume(child.pid)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "done\n"
+    assert processes.cpu_seconds(child.pid) > before
+
+
+def test_memory_is_about_what_a_python_has(child: "subprocess.Popen[str]") -> None:
+    assert child.stdout is not None
+    child.stdout.readline()
+
+    assert 2_000_000 < processes.resident_bytes(child.pid) < 200_000_000
+
+
+def test_a_server_that_ends_is_not_waited_for() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        with pytest.raises(ConnectionError, match="has ended"):
+            processes.wait_for_answer("127.0.0.1:1", process.pid, timeout_s=60)
+        assert process.wait() == 0

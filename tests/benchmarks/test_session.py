@@ -1,0 +1,132 @@
+"""What is run, where its results go, and what it means that something is missing."""
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from moldau.benchmarks import machine, measurement, programs, registry, results, session
+from moldau.benchmarks.progress import Forecast, TerminalProgress, duration
+from moldau.benchmarks.results import Outcome, Results
+from moldau.benchmarks.row import Bench, Numbers, Row, Subject
+from moldau.benchmarks.runner import Step
+from moldau.benchmarks.session import Request, SessionError
+
+TODAY = datetime.date.today().isoformat()
+
+
+def work(_bench: Bench) -> Numbers:
+    return {"seconds": 1.0}
+
+
+OWN = Row("own", "some work", "One group", work, subjects=(Subject.MOLDAU,), own_server=True)
+FAILS = Row("fails", "work that fails", "Other", lambda bench: {}[""], subjects=(Subject.MOLDAU,), own_server=True)
+NEEDY = Row("needy", "more work", "Other", work, needs=("no_such_package",), own_server=True)
+
+
+@pytest.fixture(autouse=True)
+def a_world_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A checkout and a cache that are empty, and rows that need no server."""
+    monkeypatch.setattr(machine, "checkout", lambda: tmp_path / "checkout")
+    monkeypatch.setattr(registry, "all_rows", lambda: (OWN, FAILS, NEEDY))
+    monkeypatch.setattr(measurement, "settle", lambda: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def measure(request: Request) -> tuple[Results, Path]:
+    with TerminalProgress({}) as progress:
+        return session.measure(request, progress)
+
+
+def test_a_whole_run_goes_to_the_project_and_less_to_the_cache(tmp_path: Path) -> None:
+    _found, whole = measure(Request())
+    _found, some = measure(Request(rows=["own"]))
+    _found, quick = measure(Request(quick=True))
+
+    assert whole == tmp_path / "checkout" / "benchmarks" / "results" / f"{TODAY}.json"
+    assert some == tmp_path / "cache" / "moldau" / "bench" / "results" / f"{TODAY}.json"
+    assert quick == some.with_name(f"{TODAY}-2.json")
+    assert not list((tmp_path / "cache" / "moldau" / "bench" / "work").iterdir())
+
+
+def test_what_was_measured_is_in_the_file(tmp_path: Path) -> None:
+    found, path = measure(Request(output=tmp_path / "here.json", rounds=2))
+
+    kept = results.load(path)
+    assert kept.rows["own"].values(Subject.MOLDAU, "seconds") == [1.0, 1.0]
+    assert [outcome.error for _name, _subject, outcome in kept.errors()] == ["KeyError: ''"] * 2
+    assert found.rows["own"].values(Subject.MOLDAU, "seconds") == [1.0, 1.0]
+    assert [(name, outcome.error) for name, _subject, outcome in found.errors()] == [("fails", "KeyError: ''")] * 2
+    assert "no_such_package" in found.skipped["needy"]
+    assert found.machine["cores"]
+    assert found.commits
+
+
+def test_a_file_that_is_there_is_gone_on_with_only_if_asked(tmp_path: Path) -> None:
+    path = tmp_path / "here.json"
+    found, _path = measure(Request(rows=["own"], output=path))
+    found.rows["own"].subjects[Subject.MOLDAU] = [Outcome(1, 1.0, {"seconds": 7.0})]
+    results.save(found, path)
+
+    with pytest.raises(SessionError, match="--resume"):
+        measure(Request(rows=["own"], output=path))
+    resumed, _path = measure(Request(output=path, resume=True, rows=["own"]))
+    assert resumed.rows["own"].values(Subject.MOLDAU, "seconds") == [7.0, 1.0, 1.0]
+    again, _path = measure(Request(output=path, resume=True, again=True, rows=["own"]))
+    assert again.rows["own"].values(Subject.MOLDAU, "seconds") == [1.0, 1.0, 1.0]
+
+
+def test_resuming_takes_the_newest(tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="nothing to resume"):
+        measure(Request(resume=True))
+    folder = tmp_path / "checkout" / "benchmarks" / "results"
+    for name in ("2026-01-02.json", "2026-01-02-10.json", "2026-01-02-9.json", "2025-12-31-11.json"):
+        measure(Request(output=folder / name))
+    _found, path = measure(Request(resume=True))
+
+    assert path.name == "2026-01-02-10.json"
+
+
+def test_results_of_another_machine_are_not_gone_on_with(tmp_path: Path) -> None:
+    found, path = measure(Request(output=tmp_path / "here.json"))
+    found.machine["cpu"] = "abacus"
+    results.save(found, path)
+
+    with pytest.raises(SessionError, match="another machine"):
+        measure(Request(output=path, resume=True))
+    with pytest.raises(SessionError, match="another machine or with other settings"):
+        measure(Request(output=path, resume=True, quick=True))
+
+
+def test_rows_are_named_by_themselves_or_by_their_group() -> None:
+    assert session.rows_of(["own"]) == (OWN,)
+    assert session.rows_of(["other"]) == (FAILS, NEEDY)
+    assert session.rows_of(["needy", "one group"]) == (OWN, NEEDY)
+    assert session.rows_of([]) == (OWN, FAILS, NEEDY)
+    with pytest.raises(SessionError, match="nonsense"):
+        session.rows_of(["own", "nonsense"])
+
+
+def test_nothing_to_measure_is_said() -> None:
+    with pytest.raises(SessionError, match="nothing"):
+        measure(Request(rows=["needy"]))
+
+
+def test_a_program_says_how_to_get_it() -> None:
+    lacking = programs.missing(["no_such_package", "pytest"])
+
+    assert list(lacking) == ["no_such_package"]
+    assert "pip install" in lacking["no_such_package"]
+    with pytest.raises(programs.ProgramError):
+        programs.command("no-such-program")
+
+
+def test_the_time_left_is_of_the_same_row_or_else_of_an_average() -> None:
+    forecast = Forecast({"own": 10.0})
+    steps = [Step(row, Subject.MOLDAU, number) for row in (OWN, NEEDY) for number in (1, 2)]
+    forecast.begin(steps)
+    assert forecast.seconds_left() == 40.0
+
+    forecast.ended(steps[2], 30.0)
+    assert forecast.seconds_left() == 2 * 10.0 + 30.0
+    assert [duration(seconds) for seconds in (12.4, 90, 3599, 7500)] == ["12 s", "2 min", "1 h 00 min", "2 h 05 min"]
