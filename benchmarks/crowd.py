@@ -1,0 +1,107 @@
+"""Connections that are held open by a few hundred or thousand clients that do nothing, while one is busy.
+
+Each has asked for the API versions, as every client does first, so the server has accepted it and served it. Then it
+may have sent one request more, which is not to be answered: a Fetch that waits.
+"""
+
+from __future__ import annotations
+
+import resource
+import selectors
+import socket
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+CONNECTIONS_PER_ADDRESS = 1_000
+"""Then the next source address, of which the loopback interface has many. One has 28,000 ports; but the ports of closed
+connections stay taken for a minute, and the kernel's search for a free one becomes slow long before there is none."""
+
+_BIND_ADDRESS_NO_PORT = 24
+"""IP_BIND_ADDRESS_NO_PORT of linux/in.h, which Python has no name for: choose the port by the whole connection."""
+
+SPARE_DESCRIPTORS = 500
+"""For all else that this process, or the server, has open."""
+
+RECEIVE_SECONDS = 30.0
+
+
+class CrowdError(Exception):
+    """Somebody of the crowd was not as idle as it had to be."""
+
+
+def most_connections() -> int:
+    """How many connections this process may hold, and a server with the same limit of open files."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard - SPARE_DESCRIPTORS
+
+
+class Crowd:
+    """``size`` connections to ``bootstrap_servers``, open until the end of the ``with`` block.
+
+    Opened one after the other, each answered before the next one comes: a server's queue of new connections is short
+    (Apache Kafka: 50), and who does not get into it tries again after a second.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, size: int, greeting: bytes, request_of: Callable[[int], bytes] | None = None
+    ) -> None:
+        """``greeting`` is a frame that is answered; ``request_of`` gives each member's frame that waits."""
+        host, port = bootstrap_servers.rsplit(":", 1)
+        self._address = (host, int(port))
+        self._size = size
+        self._greeting = greeting
+        self._request_of = request_of
+        self._sockets: list[socket.socket] = []
+
+    def check(self) -> None:
+        """Raise CrowdError if a connection was closed, or got an answer that it was not to get."""
+        with selectors.DefaultSelector() as selector:
+            for each in self._sockets:
+                selector.register(each, selectors.EVENT_READ)
+            spoken_to = len(selector.select(0))
+        if spoken_to:
+            raise CrowdError(f"{spoken_to} of {self._size} idle connections were answered or closed")
+
+    def close(self) -> None:
+        """Hang up."""
+        while self._sockets:
+            self._sockets.pop().close()
+
+    def __enter__(self) -> Self:
+        try:
+            for number in range(self._size):
+                self._join(number)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _join(self, number: int) -> None:
+        member = socket.socket()
+        self._sockets.append(member)
+        member.settimeout(RECEIVE_SECONDS)
+        member.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
+        member.bind((f"127.0.0.{2 + number // CONNECTIONS_PER_ADDRESS}", 0))
+        member.connect(self._address)
+        member.sendall(self._greeting)
+        length = int.from_bytes(_receive(member, 4), "big")
+        _receive(member, length)
+        if self._request_of is not None:
+            member.sendall(self._request_of(number))
+
+
+def _receive(member: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = member.recv(size - len(data))
+        if not piece:
+            raise CrowdError("the server closed a connection")
+        data += piece
+    return data

@@ -1,0 +1,61 @@
+"""Starts that are timed, and when a partition is there again."""
+
+from __future__ import annotations
+
+import time
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ..testing.wire import WireClient
+from .row import Server
+
+_LATEST = -1
+_LIST_OFFSETS_VERSION = 4
+_SERVED_SECONDS = 300.0
+_ASK_AGAIN_SECONDS = 0.002
+
+# What a server says that has not heard yet which partitions it leads.
+_NOT_YET = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+def seconds_to_answer(server: Server) -> float:
+    """Start ``server``: the time from the making of its process to its first answer."""
+    began = time.perf_counter()
+    server.start()
+    return time.perf_counter() - began
+
+
+def seconds_to_serve(server: Server, topic: str, partition: int, records: int) -> float:
+    """Wait until a server that answers serves a partition too, and check that it has all of its ``records``."""
+    began = time.perf_counter()
+    with WireClient(server.bootstrap_servers) as wire:
+        while (offset := _end_offset(wire, topic, partition)) is None:
+            if time.perf_counter() - began > _SERVED_SECONDS:
+                raise TimeoutError(f"{topic}-{partition} was not served within {_SERVED_SECONDS:g} s")
+            time.sleep(_ASK_AGAIN_SECONDS)
+        took = time.perf_counter() - began
+    if offset != records:
+        raise RuntimeError(f"{topic}-{partition} had {records} records before the restart, and has {offset}")
+    return took
+
+
+def _end_offset(wire: WireClient, topic: str, partition: int) -> int | None:
+    wanted = ListOffsetsTopic(
+        name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=_LATEST)]
+    )
+    answer = wire.call(ListOffsetsRequest(topics=[wanted]), _LIST_OFFSETS_VERSION)
+    found = answer.topics[0].partitions[0]
+    if found.error_code in _NOT_YET:
+        return None
+    if found.error_code:
+        raise KafkaError(ErrorCode(found.error_code), f"asking {topic}-{partition} for its end")
+    offset: int = found.offset
+    return offset

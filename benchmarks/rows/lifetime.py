@@ -1,0 +1,181 @@
+"""What a server costs before and beside its work: the start, its memory, and connections that do nothing.
+
+A start is timed from outside, from the moment at which the process is made to the first answered ApiVersions, asked for
+every millisecond. Each row starts its server once without a clock: Python keeps what it has compiled, Apache Kafka
+formats its directory, and the files of both are in the page cache.
+
+Memory is resident memory of the server's process. Apache Kafka's is mostly its heap, 1 GB as its own start script has
+it; the collector gives nothing back before that is full, so "after the work" is what an ordinary broker comes to.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+from ...protocol.messages.api_versions import ApiVersionsRequest
+from .. import filling, load
+from ..crowd import Crowd, most_connections
+from ..measurement import create_topic
+from ..restart import seconds_to_answer, seconds_to_serve
+from ..row import Bench, Numbers, Row, Server, Subject, Target
+
+GROUP = "Start and memory"
+
+_SERVERS = (Subject.APACHE, Subject.MOLDAU)
+
+_TOPIC = "bench"
+_PARTITIONS = 1_000
+_IDLE_SECONDS = 5
+_WARM_UP_SECONDS = 3
+_BUSY_SECONDS = 4
+
+_RECORDS_OF_64K = 63
+_FETCH_BATCHES = 16
+
+API_VERSIONS = load.frame(ApiVersionsRequest(), 0)
+
+
+def start_clean(bench: Bench) -> Numbers:
+    """No topics. Apache Kafka finds a formatted directory; Moldau has nothing at all, and makes what it needs."""
+    server = bench.start_server()
+    server.stop()
+    if bench.subject is Subject.MOLDAU:
+        shutil.rmtree(server.data_dir)
+    return {"seconds": seconds_to_answer(server)}
+
+
+def start_with_partitions(bench: Bench) -> Numbers:
+    """Partitions with a record each, after a clean stop. The first answer may come before they are served."""
+    server = _with_partitions(bench)
+    server.stop()
+    seconds = seconds_to_answer(server)
+    seconds_until_served = seconds + seconds_to_serve(server, _TOPIC, bench.count(_PARTITIONS) - 1, records=1)
+    return {"seconds": seconds, "seconds_until_served": seconds_until_served}
+
+
+def memory_idle(bench: Bench) -> Numbers:
+    return {"rss_mb": _resident_when_idle(bench, bench.start_server())}
+
+
+def memory_with_partitions(bench: Bench) -> Numbers:
+    """After a restart: what was needed to make the partitions is not counted."""
+    server = _with_partitions(bench)
+    server.stop()
+    server.start()
+    return {"rss_mb": _resident_when_idle(bench, server)}
+
+
+def memory_after_work(bench: Bench) -> Numbers:
+    """1 GB in requests of 64 kB, 200,000 requests of one record, 2 GB of fetches of 1 MB."""
+    server = bench.start_server()
+    for topic in (_TOPIC, "small"):
+        create_topic(server, topic, partitions=1, config={})
+    batch = load.batch_of(_RECORDS_OF_64K, 1000)
+    large = max(bench.count(1_000_000_000) // len(batch), _FETCH_BATCHES)
+    load.run(bench, server, load.produce_frame(_TOPIC, batch), connections=2, in_flight=2, requests=large)
+    small, one_record = bench.count(200_000), load.produce_frame("small", load.batch_of(1, 100))
+    load.run(bench, server, one_record, connections=8, in_flight=4, requests=small)
+    fetched = len(batch) * _FETCH_BATCHES
+    fetches = load.run(
+        bench, server, load.fetch_frame(_TOPIC, fetched), connections=2, requests=bench.count(2_000_000_000 // fetched)
+    )
+    for topic, expected in ((_TOPIC, large * _RECORDS_OF_64K), ("small", small)):
+        if (found := load.end_offset(server, topic)) != expected:
+            raise RuntimeError(f"{expected} records were produced, and the log has {found}")
+    if fetches.bytes_received < fetches.requests * fetched:
+        raise RuntimeError(f"{fetches.requests} fetches of {fetched} bytes brought {fetches.bytes_received}")
+    return {"rss_mb": _resident_when_idle(bench, server)}
+
+
+def idle_connections(bench: Bench) -> Numbers:
+    """Memory for each, and the latency of one busy client without them and among them."""
+    server = bench.start_server()
+    create_topic(server, _TOPIC, partitions=1, config={})
+    one_record = load.produce_frame(_TOPIC, load.batch_of(1, 100))
+    size = min(bench.count(10_000), most_connections())
+    seconds = bench.count(_BUSY_SECONDS)
+    load.run(bench, server, one_record, connections=8, in_flight=4, seconds=bench.count(_WARM_UP_SECONDS))
+    without = load.run(bench, server, one_record, seconds=seconds)
+    before = server.resident_bytes()
+    with Crowd(server.bootstrap_servers, size, API_VERSIONS) as crowd:
+        held = server.resident_bytes() - before
+        among = load.run(bench, server, one_record, seconds=seconds)
+        crowd.check()
+    return {
+        "connections": size,
+        "kb_per_connection": held / size / 1000,
+        "p50_us": among.p50_us,
+        "p99_us": among.p99_us,
+        "p50_us_without": without.p50_us,
+        "p99_us_without": without.p99_us,
+    }
+
+
+def _with_partitions(bench: Bench) -> Server:
+    server = bench.start_server()
+    filling.topic_with_records(server, _TOPIC, bench.count(_PARTITIONS))
+    return server
+
+
+def _resident_when_idle(bench: Bench, server: Server) -> float:
+    """Once the server has done what it does after a start, or after work."""
+    time.sleep(bench.count(_IDLE_SECONDS))
+    return server.resident_bytes() / 1e6
+
+
+ROWS = (
+    Row(
+        name="start-clean",
+        title="process start to the first answered ApiVersions, no topics",
+        group=GROUP,
+        measure=start_clean,
+        subjects=_SERVERS,
+        own_server=True,
+        targets=(Target("seconds", at_most=1 / 8), Target("seconds", at_most=0.3, against=None)),
+    ),
+    Row(
+        name="start-1000-partitions",
+        title="the same with 1,000 partitions, a record in each, after a clean stop",
+        group=GROUP,
+        measure=start_with_partitions,
+        subjects=_SERVERS,
+        own_server=True,
+    ),
+    Row(
+        name="memory-idle",
+        title="resident memory, idle (Apache Kafka: heap of 1 GB, as its start script has it)",
+        group=GROUP,
+        measure=memory_idle,
+        subjects=_SERVERS,
+        own_server=True,
+        targets=(Target("rss_mb", at_most=1 / 8),),
+    ),
+    Row(
+        name="memory-1000-partitions",
+        title="resident memory, idle with 1,000 partitions",
+        group=GROUP,
+        measure=memory_with_partitions,
+        subjects=_SERVERS,
+        own_server=True,
+    ),
+    Row(
+        name="memory-after-work",
+        title="resident memory after 1 GB in 64 kB requests, 200,000 one-record requests, 2 GB fetched",
+        group=GROUP,
+        measure=memory_after_work,
+        subjects=_SERVERS,
+        needs=("cc",),
+        own_server=True,
+        targets=(Target("rss_mb", at_most=1 / 10),),
+    ),
+    Row(
+        name="idle-connections",
+        title="10,000 idle connections: memory for each; one-record produce 1x1 among them, and without them",
+        group=GROUP,
+        measure=idle_connections,
+        subjects=_SERVERS,
+        needs=("cc",),
+        own_server=True,
+    ),
+)
