@@ -1,0 +1,86 @@
+"""A consumer that reads what is not in the page cache, and what a producer feels of it.
+
+A topic of 5 GB is written to the disk and its pages are dropped, which is checked. A producer sends small requests to
+another topic at a fixed rate, an open loop: what should have been asked while the server stood still counts. First
+alone, then while the reader follows the cold topic with one fetch of 1 MB after the other. A reader that comes to the
+end finds everything cold again and starts from the beginning, so the producer is never without it.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from .. import filling, load, page_cache
+from ..filling import Filled
+from ..load import Load
+from ..reader import Reader
+from ..row import Bench, Numbers, Row, Subject, Target
+
+_LOG_BYTES = 5_000_000_000
+_BATCH_BYTES = 64_000
+_RATE = 1_000
+_SECONDS = 8
+_WARM_UP_SECONDS = 1
+_MOST_CACHED = 0.01
+_CONFIG = {"segment.bytes": str(2**30)}
+
+
+def cold_reader(bench: Bench) -> Numbers:
+    cold = filling.fill(
+        bench, bench.server, bench.topic(config=_CONFIG), size=bench.count(_LOG_BYTES), batch_bytes=_BATCH_BYTES
+    )
+    page_cache.evict(cold.files)
+    small = bench.topic()
+    request = load.produce_frame(small, load.batch_of(1, 100))
+
+    def produce(seconds: float) -> Load:
+        # In flight: more than ever wait in a second.
+        return load.run(bench, bench.server, request, in_flight=_RATE, rate=_RATE, seconds=seconds)
+
+    seconds = bench.count(_SECONDS)
+    produce(_WARM_UP_SECONDS)
+    alone = produce(seconds)
+    if (cached := page_cache.cached_share(cold.files)) > _MOST_CACHED:
+        raise RuntimeError(f"{cached:.0%} of the cold topic are in the page cache")
+    with ThreadPoolExecutor(1) as threads:
+        producing = threads.submit(produce, seconds)
+        mb_per_s = _read_while(producing, bench, cold)
+        beside = producing.result()
+    expected = alone.requests + beside.requests + _RATE * _WARM_UP_SECONDS
+    if (found := load.end_offset(bench.server, small)) != expected:
+        raise RuntimeError(f"{expected} records were produced, and the log has {found}")
+    return {
+        **beside.latencies(),
+        **{f"{name}_alone": value for name, value in alone.latencies().items()},
+        "mb_per_s_read": mb_per_s,
+    }
+
+
+def _read_while(producing: Future[Load], bench: Bench, cold: Filled) -> float:
+    """Read the cold topic until the producer has ended; at how many MB/s, without the time that evicting takes."""
+    bytes_read = 0
+    evicting = 0.0
+    began = time.perf_counter()
+    with Reader(bench.server.bootstrap_servers, cold.topic) as reader:
+        while not producing.done():
+            bytes_read += reader.read()
+            if reader.offset == cold.records:
+                asked = time.perf_counter()
+                page_cache.evict(cold.files)
+                reader.offset = 0
+                evicting += time.perf_counter() - asked
+    return bytes_read / (time.perf_counter() - began - evicting) / 1e6
+
+
+ROWS = (
+    Row(
+        name="cold-reader",
+        title=f"one-record produce at {_RATE:,} a second while a consumer reads 5 GB that are not in the page cache",
+        group="A cold reader",
+        measure=cold_reader,
+        subjects=(Subject.APACHE, Subject.MOLDAU),
+        needs=("cc",),
+        targets=(Target("p99_us", at_most=0.5),),
+    ),
+)
