@@ -47,6 +47,15 @@ def resume(pid: int) -> None:
     os.kill(pid, signal.SIGCONT)
 
 
+def how_it_ended(pid: int) -> str | None:
+    """How ``pid``, a child of this process, has ended; None while it has not."""
+    # WNOWAIT: whoever started the process learns it too.
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return None
+    return f"exit code {ended.si_status}" if ended.si_code == os.CLD_EXITED else f"signal {ended.si_status}"
+
+
 def wait_for_answer(address: str, pid: int, *, timeout_s: float) -> None:
     """Return when the server at ``address`` has answered ApiVersions: the moment at which a client could begin.
 
@@ -61,9 +70,9 @@ def wait_for_answer(address: str, pid: int, *, timeout_s: float) -> None:
             return
         except ConnectionError:
             pass  # nobody listens yet
-        # WNOWAIT: whoever started the process is the one to learn how it ended.
-        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            raise ConnectionError(f"the server at {address} has ended instead of answering")
+        how = how_it_ended(pid)
+        if how is not None:
+            raise ConnectionError(f"the server at {address} has ended instead of answering ({how})")
         if time.monotonic() > deadline:
             raise TimeoutError(f"the server at {address} has not answered within {timeout_s:g} s")
         time.sleep(_ASK_AGAIN_SECONDS)

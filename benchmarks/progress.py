@@ -72,6 +72,7 @@ class TerminalProgress:
             console=self._console,
             disable=not self._console.is_terminal,
             transient=True,
+            refresh_per_second=1,  # drawing it must not be what is measured
         )
         self._task = self._bar.add_task("", total=None, left="?")
         self._total = 0

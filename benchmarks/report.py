@@ -119,8 +119,10 @@ def _problems(results: Results) -> Iterable[str]:
     for name, reason in results.skipped.items():
         yield f"- {name}: {reason}"
     for name, subject, outcome in results.errors():
-        first_line = (outcome.error or "").splitlines()[0]
-        yield f"- {name}, {NAMES[subject]}, round {outcome.round}: {first_line}"
+        said = (outcome.error or "").strip().splitlines() or [""]
+        # A program's own words begin with what was wanted, and end with what went wrong.
+        text = said[0] if len(said) == 1 else f"{said[0]} ... {said[-1]}"
+        yield f"- {name}, {NAMES[subject]}, round {outcome.round}: {text}"
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -66,6 +66,7 @@ class Machinery:
     pause: Callable[[int], None] = processes.pause
     resume: Callable[[int], None] = processes.resume
     settle: Callable[[], None] = settle
+    how_it_ended: Callable[[int], str | None] = processes.how_it_ended
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,9 @@ class _RowRun:
                 except Exception as problem:  # noqa: BLE001 - whatever a row's programs did, the next one can go on
                     error = describe(problem)
                     # Nobody knows what state the server is in; the next round has a new one.
-                    if step.subject in servers:
-                        servers.pop(step.subject).kill()
+                    broken = servers.pop(step.subject, None)
+                    if broken is not None:
+                        broken.kill()
                 outcome = Outcome(step.round, time.monotonic() - began, {} if error else numbers, error)
                 if step.round:
                     self.results.add(self.row.name, self.row.title, self.row.group, step.subject, outcome)
@@ -156,19 +158,33 @@ class _RowRun:
         resources.callback(server.close)
         servers[subject] = server
         server.start()
-        with self._measurement(subject, server, self.plan.scale * WARM_UP) as bench:
-            self.row.measure(bench)
+        self._work(subject, server, self.plan.scale * WARM_UP)
         self.machinery.settle()
         self.machinery.pause(server.pid)
 
     def _measure(self, subject: Subject, server: MeasuredServer | None) -> Numbers:
         if server is not None:
             self.machinery.resume(server.pid)
-        with self._measurement(subject, server, self.plan.scale) as bench:
-            numbers = dict(self.row.measure(bench))
+        numbers = self._work(subject, server, self.plan.scale)
         self.machinery.settle()
         if server is not None:
             self.machinery.pause(server.pid)
+        return numbers
+
+    def _work(self, subject: Subject, server: MeasuredServer | None, scale: float) -> Numbers:
+        """Do the row's work. A server that has not survived it makes it a failure, whatever the numbers are."""
+        problem: Exception | None = None
+        numbers: Numbers = {}
+        try:
+            with self._measurement(subject, server, scale) as bench:
+                numbers = dict(self.row.measure(bench))
+        except Exception as error:  # noqa: BLE001 - it is raised again below
+            problem = error
+        how = None if server is None else self.machinery.how_it_ended(server.pid)
+        if how is not None:
+            raise RuntimeError(f"the server has ended ({how})") from problem
+        if problem is not None:
+            raise problem
         return numbers
 
     def _measurement(self, subject: Subject, server: Server | None, scale: float) -> Measurement:
@@ -187,6 +203,8 @@ class _RowRun:
 def describe(problem: BaseException) -> str:
     """An error in a few lines: what it is, and what the program that failed had to say."""
     text = f"{type(problem).__name__}: {problem}".strip()
+    if problem.__cause__ is not None:
+        text += f"\n{describe(problem.__cause__)}"
     for stream in ("stderr", "stdout"):
         said = getattr(problem, stream, None)
         if said:

@@ -49,6 +49,7 @@ class FakeMachine:
         self.ended: list[tuple[Step, Outcome]] = []
         self.begun: list[Step] = []
         self.saved = 0
+        self.ended_servers: dict[Subject, str] = {}
         self.results = Results(date="2026-11-21")
         self._folder = folder
         self._servers: dict[int, FakeServer] = {}
@@ -60,6 +61,7 @@ class FakeMachine:
             pause=lambda pid: self.events.append(f"pause {self._servers[pid].subject}"),
             resume=lambda pid: self.events.append(f"resume {self._servers[pid].subject}"),
             settle=lambda: None,
+            how_it_ended=lambda pid: self.ended_servers.get(self._servers[pid].subject),
         )
         plan = Plan(rows, subjects, rounds, scale)
         run(plan, self.results, directory=self._folder, machinery=machinery, progress=self, save=self._save)

@@ -66,6 +66,15 @@ def test_memory_is_about_what_a_python_has(child: "subprocess.Popen[str]") -> No
 
 def test_a_server_that_ends_is_not_waited_for() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        with pytest.raises(ConnectionError, match="has ended"):
+        with pytest.raises(ConnectionError, match=r"has ended .*exit code 0"):
             processes.wait_for_answer("127.0.0.1:1", process.pid, timeout_s=60)
         assert process.wait() == 0
+
+
+def test_how_a_process_has_ended(child: "subprocess.Popen[str]") -> None:
+    assert processes.how_it_ended(child.pid) is None
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    assert processes.how_it_ended(child.pid) == "signal 9"
+    assert child.wait() == -9

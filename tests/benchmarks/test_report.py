@@ -46,7 +46,7 @@ def test_failures_and_what_was_left_out_are_told() -> None:
 
     text = report.markdown(results, [targeted()], source="results")
 
-    assert "- lonely: needs a friend\n- row, Apache Kafka, round 2: TimeoutError: too slow\n" in text
+    assert "- lonely: needs a friend\n- row, Apache Kafka, round 2: TimeoutError: too slow ... and more\n" in text
 
 
 def test_only_what_is_between_the_markers_is_replaced(tmp_path: Path) -> None:

@@ -118,6 +118,27 @@ def test_a_subject_that_never_gets_warm_fails_in_each_round_and_holds_nobody_up(
     assert len(machine.results.rows["two"].values(APACHE, "requests_per_s")) == 2
 
 
+def test_a_server_that_does_not_survive_its_work_has_failed(machine: FakeMachine) -> None:
+    machine.ended_servers[MOLDAU] = "signal 13"
+
+    machine.run(machine.row(), rounds=1, subjects=(APACHE, MOLDAU))
+
+    (outcome,) = machine.results.rows["row"].subjects[MOLDAU]
+    assert outcome.error == "RuntimeError: the server has ended (signal 13)"
+    assert machine.results.rows["row"].values(APACHE, "requests_per_s") == [1000.0]
+
+
+def test_why_the_client_failed_is_told_after_the_end_of_the_server(machine: FakeMachine) -> None:
+    def fails(_bench: Bench) -> Numbers:
+        raise ConnectionError("reset")
+
+    machine.ended_servers[MOLDAU] = "exit code 1"
+    machine.run(machine.row(measure=fails), rounds=1, subjects=(MOLDAU,))
+
+    (outcome,) = machine.results.rows["row"].subjects[MOLDAU]
+    assert outcome.error == "RuntimeError: the server has ended (exit code 1)\nConnectionError: reset"
+
+
 def test_a_resumed_run_measures_what_is_missing_and_what_has_failed(machine: FakeMachine) -> None:
     row = machine.row(subjects=(APACHE, MOLDAU))
     done = Outcome(1, 1.0, {"requests_per_s": 5.0})
