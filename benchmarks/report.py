@@ -74,8 +74,10 @@ def _introduction(results: Results, source: str) -> str:
     machine = results.machine
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     rounds = max((len(found) for row in results.rows.values() for found in row.subjects.values()), default=0)
-    return (
-        f"Measured on {results.date} at commit {', '.join(results.commits)}, {rounds} rounds: {source}.\n"
+    work = results.settings.get("work", "1")
+    part = "" if work == "1" else f"**Only {work} of each row's work was done: the numbers mean nothing.**\n"
+    return part + (
+        f"Measured on {results.date} at commit {', '.join(results.commits)}. Rounds: {rounds}. All numbers: {source}.\n"
         f"Machine: {', '.join(f'{name} {value}' for name, value in machine.items())}.\n"
         f"Versions: {versions}.\n\n"
         "A number is the median of the rounds, with the lowest and the highest after it. The ratio is Moldau's median\n"

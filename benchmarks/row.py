@@ -5,7 +5,9 @@ server is the work (starts, memory, recovery), the means to start one. It return
 of the name. Rounds, the order of the servers, warming up, results and ratios are the runner's.
 
 Names of numbers, so that tables and plots can be made of them: ``records_per_s requests_per_s mb_per_s gb_per_s p50_us
-p99_us p999_us p50_ms p99_ms p999_ms cpu_s_per_gb cpu_us_per_request cpu_us_per_record seconds rss_mb kb_per_connection``.
+p99_us p999_us p50_ms p99_ms p999_ms cpu_s_per_gb cpu_us_per_request cpu_us_per_record seconds rss_mb
+kb_per_connection``. More words after one of them (``p99_us_without``) tell it from another of its kind.
+
 MB and GB are 10^6 and 10^9 bytes. CPU is the server's process alone, user and system.
 """
 
@@ -94,8 +96,8 @@ class Bench(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """What a number has to reach: a ratio Moldau / Apache Kafka of the medians, or, against the ceiling, a ratio Moldau /
-    ceiling; or a bound on the number itself."""
+    """What a number has to reach: a ratio Moldau / Apache Kafka of the medians, or, against the ceiling, a ratio
+    Moldau / ceiling; or a bound on the number itself."""
 
     number: str
     at_least: float | None = None

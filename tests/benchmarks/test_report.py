@@ -37,6 +37,14 @@ def test_a_table_for_each_group_and_one_of_the_targets() -> None:
     assert "commit abc" in text
     assert "abacus" in text
     assert "Not measured" not in text
+    assert "mean nothing" not in text
+
+
+def test_less_than_the_whole_work_is_told() -> None:
+    results = compared()
+    results.settings["work"] = "0.02"
+
+    assert "Only 0.02 of each row's work" in report.markdown(results, [targeted()], source="results")
 
 
 def test_failures_and_what_was_left_out_are_told() -> None:
