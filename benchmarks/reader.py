@@ -37,7 +37,10 @@ class Reader:
         self.offset = 0
 
     def read(self) -> int:
-        """Fetch once, and go on behind what came; its bytes. At the end of the log: 0, after half a second."""
+        """Fetch once, and go on behind what came; how much that was. At the end of the log: 0, after half a second.
+
+        An answer may end in the middle of a batch, which is asked for again and does not count.
+        """
         self._socket.sendall(load.fetch_frame(self._topic, FETCH_BYTES, offset=self.offset))
         self._receive(4)
         size = int.from_bytes(self._view[:4], "big")
@@ -52,9 +55,11 @@ class Reader:
         records = partition.records
         if not isinstance(records, (bytes, bytearray, memoryview)):
             return 0
+        size = 0
         for batch in iter_batches(records):
             self.offset = batch.next_offset
-        return len(records)
+            size += batch.size
+        return size
 
     def _receive(self, size: int) -> None:
         filled = 0

@@ -1,0 +1,82 @@
+"""The clients that stand beside a measurement: connections that do nothing, and a consumer that only reads."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from moldau.benchmarks import load
+from moldau.benchmarks.crowd import Crowd, CrowdError
+from moldau.benchmarks.reader import Reader
+from moldau.benchmarks.rows.lifetime import API_VERSIONS
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.testing import Broker
+from moldau.testing.builders import fetch_request, produce
+from moldau.testing.wire import WireClient
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def wire(broker: Broker) -> Iterator[WireClient]:
+    with WireClient(broker.bootstrap_servers) as wire:
+        yield wire
+
+
+def new_topic(wire: WireClient, name: str) -> str:
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    (created,) = wire.call(CreateTopicsRequest(topics=[topic])).topics
+    assert created.error_code == 0
+    return name
+
+
+def test_a_crowd_that_is_left_alone(broker: Broker) -> None:
+    with Crowd(broker.bootstrap_servers, 20, API_VERSIONS) as crowd:
+        crowd.check()
+
+
+def test_a_crowd_notices_that_the_server_has_gone() -> None:
+    with Broker() as broker, Crowd(broker.bootstrap_servers, 3, API_VERSIONS) as crowd:
+        broker.kill()
+        with pytest.raises(CrowdError, match="3 of 3 idle connections"):
+            crowd.check()
+
+
+def test_a_crowd_notices_that_somebody_was_answered(broker: Broker, wire: WireClient) -> None:
+    topic = new_topic(wire, "waited-for")
+
+    waiting = load.frame(fetch_request(topic, max_wait_ms=60_000), load.FETCH_VERSION)
+    with Crowd(broker.bootstrap_servers, 5, API_VERSIONS, lambda _number: waiting) as crowd:
+        crowd.check()
+        produce(wire, topic, load.batch_of(1, 10))
+        # An answer to the producer leaves before those to the consumers; the next one comes after them.
+        new_topic(wire, "one-more")
+        with pytest.raises(CrowdError, match="5 of 5"):
+            crowd.check()
+
+
+def test_a_reader_follows_the_log(broker: Broker, wire: WireClient) -> None:
+    topic = new_topic(wire, "to-be-read")
+    batch = load.batch_of(300, 1000)
+    batches = 8
+    for _ in range(batches):
+        assert produce(wire, topic, batch).error_code == 0
+    offsets, size = [], 0
+    with Reader(broker.bootstrap_servers, topic) as reader:
+        while reader.offset < batches * 300:
+            size += reader.read()
+            offsets.append(reader.offset)
+        reader.offset = 300
+        assert reader.read() == (offsets[0] // 300) * len(batch)
+    assert all(offset % 300 == 0 for offset in offsets)
+    assert len(offsets) > 1  # several batches fit into an answer, but not all of them
+    assert size == batches * len(batch)
+
+
+def test_a_reader_of_a_topic_that_does_not_exist(broker: Broker) -> None:
+    with Reader(broker.bootstrap_servers, "nowhere") as reader, pytest.raises(KafkaError):
+        reader.read()
