@@ -39,6 +39,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -418,6 +419,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: %s LISTENING_SOCKET ANSWERS PIECES\n", argv[0]);
         return 2;
     }
+    signal(SIGPIPE, SIG_IGN); /* a client that leaves in the middle of an answer */
     int listening = atoi(argv[1]);
     load_answers(argv[2]);
     pieces_path = argv[3];
