@@ -26,9 +26,9 @@ _SERVERS = (Subject.APACHE, Subject.MOLDAU)
 
 _TOPIC = "bench"
 _PARTITIONS = 1_000
-_IDLE_SECONDS = 5
-_WARM_UP_SECONDS = 3
-_BUSY_SECONDS = 4
+_IDLE_MS = 5_000
+_WARM_UP_MS = 3_000
+_BUSY_MS = 4_000
 
 _RECORDS_OF_64K = 63
 _FETCH_BATCHES = 16
@@ -94,8 +94,8 @@ def idle_connections(bench: Bench) -> Numbers:
     create_topic(server, _TOPIC, partitions=1, config={})
     one_record = load.produce_frame(_TOPIC, load.batch_of(1, 100))
     size = min(bench.count(10_000), most_connections())
-    seconds = bench.count(_BUSY_SECONDS)
-    load.run(bench, server, one_record, connections=8, in_flight=4, seconds=bench.count(_WARM_UP_SECONDS))
+    seconds = bench.count(_BUSY_MS) / 1000
+    load.run(bench, server, one_record, connections=8, in_flight=4, seconds=bench.count(_WARM_UP_MS) / 1000)
     without = load.run(bench, server, one_record, seconds=seconds)
     before = server.resident_bytes()
     with Crowd(server.bootstrap_servers, size, API_VERSIONS) as crowd:
@@ -120,7 +120,7 @@ def _with_partitions(bench: Bench) -> Server:
 
 def _resident_when_idle(bench: Bench, server: Server) -> float:
     """Once the server has done what it does after a start, or after work."""
-    time.sleep(bench.count(_IDLE_SECONDS))
+    time.sleep(bench.count(_IDLE_MS) / 1000)
     return server.resident_bytes() / 1e6
 
 

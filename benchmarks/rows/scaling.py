@@ -30,10 +30,10 @@ _IDLE_CONNECTIONS = (1, 10, 100, 1_000, 10_000)
 _WAITING = (1, 10, 100, 500)
 _OTHER_PARTITIONS = 10
 
-_TURNS_RATE = 2_000
-_WARM_UP_SECONDS = 4
-_SECONDS = 2
-_UNCOUNTED_SECONDS = 0.3
+_WARM_UP_MS = 4_000
+_UNCOUNTED_MS = 300
+_COUNTED_MS = 1_000
+_LOOKS = 4
 
 # Longer than a row takes: nobody's time is to run out while the cost of others is measured.
 _MAX_WAIT_MS = 600_000
@@ -60,30 +60,41 @@ class _Producer:
 
     def warm_up(self) -> None:
         """For servers that nobody has warmed."""
-        self._run(seconds=self._bench.count(_WARM_UP_SECONDS), connections=8, in_flight=4)
+        self._run(seconds=self._seconds(_WARM_UP_MS), connections=8, in_flight=4)
 
-    def cost(self, *, connections: int = 1, rate: float | None = None) -> _Cost:
+    def cost(self) -> _Cost:
         """CPU for a request, and latencies."""
-        self._run(seconds=_UNCOUNTED_SECONDS, connections=connections, rate=rate)
+        self._run(seconds=self._seconds(_UNCOUNTED_MS))
         before = self._server.cpu_seconds()
-        run = self._run(seconds=self._bench.count(_SECONDS), connections=connections, rate=rate)
+        run = self._run(seconds=self._seconds(_COUNTED_MS))
         cpu = self._server.cpu_seconds() - before
         return {"cpu_us_per_request": cpu / run.requests * 1e6, "p50_us": run.p50_us, "p99_us": run.p99_us}
+
+    def cost_in_turn(self, crowd: Crowd) -> _Cost:
+        """The same, by one connection of ``crowd`` after the other. What their opening costs is not counted."""
+        self._produced += len(crowd.take_turns(self._request, self._seconds(_UNCOUNTED_MS)))
+        before = self._server.cpu_seconds()
+        took = crowd.take_turns(self._request, self._seconds(_COUNTED_MS))
+        cpu = self._server.cpu_seconds() - before
+        self._produced += len(took)
+        took.sort()
+        return {
+            "cpu_us_per_request": cpu / len(took) * 1e6,
+            "p50_us": took[len(took) // 2],
+            "p99_us": took[len(took) * 99 // 100],
+        }
 
     def check(self) -> None:
         """All that was produced is in the log; the generator does not look into answers."""
         if (found := load.end_offset(self._server, self._topic)) != self._produced:
             raise RuntimeError(f"{self._produced} records were produced, and the log has {found}")
 
-    def _run(self, *, seconds: float, connections: int = 1, in_flight: int = 1, rate: float | None = None) -> load.Load:
+    def _seconds(self, milliseconds: int) -> float:
+        return self._bench.count(milliseconds) / 1000
+
+    def _run(self, *, seconds: float, connections: int = 1, in_flight: int = 1) -> load.Load:
         run = load.run(
-            self._bench,
-            self._server,
-            self._request,
-            connections=connections,
-            in_flight=in_flight,
-            seconds=seconds,
-            rate=rate,
+            self._bench, self._server, self._request, connections=connections, in_flight=in_flight, seconds=seconds
         )
         self._produced += run.requests
         return run
@@ -102,20 +113,25 @@ def partitions(bench: Bench) -> Numbers:
             more = min(level - there, _PARTITIONS_OF_TOPIC)
             filling.topic_with_records(server, f"idle-{there}", more)
             there += more
-        costs[level] = producer.cost()
+        costs[level] = _looks([level], lambda _level: producer.cost())[level]
     producer.check()
     server.kill()  # nobody needs the files; a clean stop would write all of them to the disk
     return _numbers(costs)
 
 
 def connections_in_turn(bench: Bench) -> Numbers:
-    """The same requests a second in all, an open loop that goes from one connection to the next.
+    """One request outstanding in all: the next connection asks when the one before has its answer.
 
-    Not as many as the server can do: then it would find more requests waiting the more connections there are, which
-    makes each cheaper and all of them slower, and neither has to do with their number.
+    With as many outstanding as there are connections, the server would find more requests waiting the more there are,
+    which makes each cheaper and all of them slower, and neither has to do with their number.
     """
     producer = _Producer(bench, bench.server, bench.topic())
-    costs = _up_and_down(_levels(bench, _CONNECTIONS), lambda level: producer.cost(connections=level, rate=_TURNS_RATE))
+
+    def cost(size: int) -> _Cost:
+        with Crowd(bench.server.bootstrap_servers, size, API_VERSIONS) as crowd:
+            return producer.cost_in_turn(crowd)
+
+    costs = _looks(_levels(bench, _CONNECTIONS), cost)
     producer.check()
     return _numbers(costs)
 
@@ -160,17 +176,22 @@ def _beside_crowds(bench: Bench, topic: str, sizes: Sequence[int], crowd_of: Cal
             crowd.check()
         return found
 
-    costs = _up_and_down(_levels(bench, [min(size, most_connections()) for size in sizes]), cost)
+    costs = _looks(_levels(bench, [min(size, most_connections()) for size in sizes]), cost)
     producer.check()
     return _numbers(costs)
 
 
-def _up_and_down(levels: Sequence[int], cost: Callable[[int], _Cost]) -> dict[int, _Cost]:
-    """The mean of two looks at each level, first upwards, then downwards: a machine that becomes slower meanwhile, or a
-    server that becomes warmer, is not taken for a cost that grows or falls."""
-    up = {level: cost(level) for level in levels}
-    down = {level: cost(level) for level in reversed(levels)}
-    return {level: {name: (up[level][name] + down[level][name]) / 2 for name in up[level]} for level in levels}
+def _looks(levels: Sequence[int], cost: Callable[[int], _Cost]) -> dict[int, _Cost]:
+    """The least of several looks at each level, upwards and downwards in turn.
+
+    Whatever else runs on the machine only adds to a cost, and would be taken for growth if it came at a high level.
+    How often a request is late is for other rows to say.
+    """
+    found: dict[int, list[_Cost]] = {level: [] for level in levels}
+    for number in range(_LOOKS):
+        for level in levels if number % 2 == 0 else reversed(levels):
+            found[level].append(cost(level))
+    return {level: {name: min(look[name] for look in looks) for name in looks[0]} for level, looks in found.items()}
 
 
 def _parked_fetch(topic: str, *, partition: int, min_bytes: int) -> bytes:
@@ -212,7 +233,7 @@ ROWS = (
     ),
     Row(
         name="scaling-connections",
-        title=f"one-record produce, {_TURNS_RATE:,} a second, by 1, 100, 1,000 connections in turn",
+        title="one-record produce, one at a time, by 1, 100, 1,000 connections in turn",
         group=GROUP,
         measure=connections_in_turn,
         subjects=_SERVERS,
