@@ -6,6 +6,10 @@ handed out. Each holds a reference; the last one to go closes the descriptor. Th
 whole when the segment under it is deleted, compacted or truncated: those unlink or replace the file, and the range
 still has the old one.
 
+A range that is not in the page cache would make its reader wait for the device. `cached` and `read_cached` tell, and a
+thread may call `read_ahead`; everything else about ranges belongs to one thread. Whoever was asked not to wait raises
+`ColdRead` with the range to read ahead.
+
 Eviction is second chance: a user sets `used`, which costs the hot path one store instead of the reordering of a list.
 """
 
@@ -16,6 +20,9 @@ from collections import deque
 from typing import Protocol
 
 from .files import File, FileSystem
+
+# More than the kernel reads ahead: 128 kB mostly, 8 MB with some devices.
+_COLD_BEHIND_BYTES = 16 << 20
 
 
 class Owner(Protocol):
@@ -28,7 +35,7 @@ class Owner(Protocol):
 class OpenFile:
     """A descriptor with a count of its users; see the module's text."""
 
-    __slots__ = ("file", "owner", "references", "used")
+    __slots__ = ("ahead_until", "cold_from", "cold_until", "file", "owner", "references", "used")
 
     def __init__(self, file: File, owner: Owner) -> None:
         self.file = file
@@ -37,6 +44,10 @@ class OpenFile:
         self.references = 1  # the cache's
         self.used = False
         """Used again since it was opened, or since eviction passed it by."""
+        self.cold_from = self.cold_until = 0
+        """Bytes that a thread should read before they are sent: see `FileRange.was_read_ahead`."""
+        self.ahead_until = 0
+        """Up to here the reader before them has been given something to read ahead."""
 
     def release(self) -> None:
         self.references -= 1
@@ -71,6 +82,69 @@ class FileRange:
         rest = max(0, self.length - start)
         return self._file().read_at(self.position + start, rest if length is None else min(length, rest))
 
+    def cached(self, start: int, length: int) -> int:
+        """How many of these bytes, from the first on, can most likely be sent without waiting: see `File.cached`.
+
+        None where the disk is being read, or will have to be (`was_read_ahead`).
+        """
+        open_file = self._open_file
+        assert open_file is not None
+        position = self.position + start
+        if open_file.cold_from <= position < open_file.cold_until:
+            return 0
+        return open_file.file.cached(position, min(length, self.length - start))
+
+    def read_cached(self, buffer: bytearray | memoryview, start: int = 0) -> int:
+        """Fill `buffer` from `start` on as far as nobody has to wait; how many bytes: see `File.read_cached`."""
+        return self._file().read_cached(self.position + start, buffer)
+
+    def part(self, start: int, length: int) -> FileRange:
+        """A reference of its own on some of the bytes."""
+        open_file = self._open_file
+        assert open_file is not None
+        return FileRange(open_file, self.position + start, min(length, self.length - start))
+
+    def read_ahead(self) -> bool:
+        """Return when the bytes are in memory; whether the last was not. To be called from a thread, which needs the
+        reference to be kept meanwhile."""
+        return self._file().read_ahead(self.position, self.length)
+
+    def was_read_ahead(self, *, was_cold: bool) -> None:
+        """A thread has read these bytes. If they were cold, so are most likely those that follow.
+
+        Those should be read by a thread too, even if they are in memory by now. The kernel reads ahead by itself, and
+        leaves a mark on a page; whoever reads that page begins with the next part, which takes milliseconds when the
+        disk is busy or `read_ahead_kb` large. Only threads should meet those marks.
+        """
+        open_file = self._open_file
+        assert open_file is not None
+        end = self.position + self.length
+        if was_cold:
+            open_file.cold_from = end
+            open_file.cold_until = end + _COLD_BEHIND_BYTES
+        elif self.position <= open_file.cold_from < end:
+            open_file.cold_from = end
+
+    def ahead(self, start: int, length: int) -> FileRange | None:
+        """What should be read ahead now for a reader who has come to `start`, also beyond the end of the range.
+
+        The reader stays between half of `length` and all of it behind. None where the disk was not needed lately, or a
+        thread has been there.
+        """
+        open_file = self._open_file
+        assert open_file is not None
+        position = self.position + start
+        if position >= open_file.cold_until:
+            return None
+        begin = max(position, open_file.cold_from)
+        end = position + length
+        if begin < open_file.ahead_until <= end:
+            begin = open_file.ahead_until
+        if begin >= position + length // 2:
+            return None
+        open_file.ahead_until = end
+        return FileRange(open_file, begin, end - begin)
+
     def release(self) -> None:
         """Done with it. Further calls do nothing."""
         open_file = self._open_file
@@ -95,6 +169,14 @@ class FileRange:
 
     def __repr__(self) -> str:
         return f"FileRange(position={self.position}, length={self.length})"
+
+
+class ColdRead(Exception):  # noqa: N818 - not an error: it says what to do first
+    """Going on would wait for the device. `range` is what to read ahead; it must be released."""
+
+    def __init__(self, file_range: FileRange) -> None:
+        super().__init__(file_range)
+        self.range = file_range
 
 
 class DescriptorCache:

@@ -12,6 +12,9 @@ What the log relies on, and the tests check:
   file system keeps some prefix of the changes.
 * An unlinked or renamed file stays readable and writable through the descriptors that are open on it.
 * Failures are `OSError` with its errno. A write that failed may have written a part.
+* Reading what is not in the page cache waits for the device. `cached` and `read_cached` do not; what they find missing,
+  `read_ahead` brings in, and that may be called from a thread. What they say is true of the moment only, and `cached`
+  looks at samples: it saves waits, correctness must not hang on it.
 
 Paths are strings; `pathlib` would be measurable in the server's start.
 """
@@ -21,13 +24,26 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
 TRANSIENT_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EFBIG})
 """Failures that pass when there is room again. Any other is taken for a broken device: its directory goes offline."""
+
+# One page is looked at for every so many bytes; a look costs 0.8 us. Pages come and go in runs: the kernel reads ahead
+# 128 kB or more, and drops the oldest first. A hole between two looks costs a wait for the device.
+SAMPLE_BYTES = 512 * 1024
+# Where the file system cannot say what is cached, the end of a file counts as just written.
+_RECENT_BYTES = 4 << 20
+_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only
+_CANNOT_SAY = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+# Bytes that nobody will look at are read to here, also by several threads at once.
+_BYTE = (bytearray(1),)
+_THROWN_AWAY = bytearray(64 * 1024)
 
 
 class File(Protocol):
@@ -38,6 +54,24 @@ class File(Protocol):
 
     def read_at(self, position: int, length: int) -> bytes:
         """Up to `length` bytes; fewer only where the file ends."""
+
+    def cached(self, position: int, length: int) -> int:
+        """How many of these bytes, from the first on, can most likely be read without waiting for the device.
+
+        Where the file system cannot say, none, unless they were written lately or the file system is in memory.
+        """
+
+    def read_cached(self, position: int, buffer: bytearray | memoryview) -> int:
+        """Fill `buffer` with what can be read without waiting; how many bytes that was.
+
+        Where the file system cannot say, this waits as `read_at` does.
+        """
+
+    def read_ahead(self, position: int, length: int) -> bool:
+        """Return when these bytes are in memory, or the file ends; whether the last was not, as `cached` sees it.
+
+        May be called from a thread while other calls go on.
+        """
 
     def write_at(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
         """Write the buffers, `length` bytes in all, one after another: one system call unless the system splits it."""
@@ -114,11 +148,15 @@ def join(directory: str, name: str) -> str:
 class RealFile:
     """A file of the operating system."""
 
-    __slots__ = ("_durable", "fd")
+    __slots__ = ("_can_say", "_durable", "_in_memory", "fd")
 
     def __init__(self, fd: int, durable: bool) -> None:
         self.fd = fd
         self._durable = durable
+        self._can_say = _NOWAIT != 0
+        """The file system tells what is cached, as far as we know."""
+        self._in_memory = False
+        """It does not, because everything is: a tmpfs."""
 
     def read_at(self, position: int, length: int) -> bytes:
         data = os.pread(self.fd, length, position)
@@ -131,6 +169,58 @@ class RealFile:
             parts.append(data)
             read += len(data)
         return b"".join(parts)
+
+    def cached(self, position: int, length: int) -> int:
+        if not self._can_say:
+            return self._guess_cached(position, length)
+        fd = self.fd
+        end = position + length
+        look = position
+        try:
+            # The last byte of each sample: the first one of a range was often read to find it.
+            while look < end:
+                last = min(look + SAMPLE_BYTES, end) - 1
+                os.preadv(fd, _BYTE, last, _NOWAIT)
+                look = last + 1
+        except BlockingIOError:
+            return look - position
+        except OSError as error:
+            self._note_cannot_say(error)
+            return self._guess_cached(position, length)
+        return length
+
+    def read_cached(self, position: int, buffer: bytearray | memoryview) -> int:
+        if self._can_say:
+            try:
+                return os.preadv(self.fd, (buffer,), position, _NOWAIT)
+            except BlockingIOError:
+                return 0
+            except OSError as error:
+                self._note_cannot_say(error)
+        return os.preadv(self.fd, (buffer,), position)
+
+    def read_ahead(self, position: int, length: int) -> bool:
+        was_cold = not self.cached(position + length - 1, 1)
+        # An ordinary read, and not POSIX_FADV_WILLNEED: of that the kernel takes no more than it likes, page by page
+        # (eight times the CPU time), and nobody knows when it has come.
+        end = position + length
+        while position < end:
+            read = _throw_away(self.fd, position, end - position)
+            if not read:
+                break
+            position += read
+        return was_cold
+
+    def _note_cannot_say(self, error: OSError) -> None:
+        if error.errno not in _CANNOT_SAY:
+            raise error
+        self._can_say = False
+        self._in_memory = _is_in_memory(self.fd)
+
+    def _guess_cached(self, position: int, length: int) -> int:
+        if self._in_memory or position >= self.size() - _RECENT_BYTES:
+            return length
+        return 0
 
     def write_at(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
         written = os.pwritev(self.fd, buffers, position)
@@ -161,6 +251,31 @@ class RealFile:
 
     def close(self) -> None:
         os.close(self.fd)
+
+
+def _throw_away(fd: int, position: int, length: int) -> int:
+    """Read up to `length` bytes with one system call, for the page cache only; how many, 0 at the end of the file."""
+    if sys.platform == "linux":
+        return os.sendfile(_null(), fd, position, length)  # nothing is copied
+    # Many times the same small buffer, which stays in the processor's cache.
+    whole, rest = divmod(min(length, 256 * len(_THROWN_AWAY)), len(_THROWN_AWAY))
+    return os.preadv(fd, [*[_THROWN_AWAY] * whole, memoryview(_THROWN_AWAY)[:rest]], position)
+
+
+@cache
+def _null() -> int:
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+
+def _is_in_memory(fd: int) -> bool:
+    """The file is on a tmpfs: no other file system knows seals."""
+    import fcntl
+
+    try:
+        fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except (OSError, AttributeError):  # macOS has no such thing
+        return False
+    return True
 
 
 class RealFileSystem:

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from struct import Struct
 
-from .descriptors import DescriptorCache, OpenFile
+from .descriptors import ColdRead, DescriptorCache, FileRange, OpenFile
 from .files import FileSystem
 
 _BUFFERED_BYTES = 4096
-_BLOCK_ENTRIES = 512
+_BLOCK_ENTRIES = 2048  # 16 kB: reading and searching them costs less than two more reads of an entry
 
 
 class SparseIndex:
@@ -47,14 +47,14 @@ class SparseIndex:
     def entries(self) -> int:
         return self._stored_entries() + len(self._buffer) // self.ENTRY.size
 
-    def entry(self, number: int) -> tuple[int, int]:
-        """The raw fields of entry `number`, which must exist."""
+    def entry(self, number: int, *, wait: bool = True) -> tuple[int, int]:
+        """The raw fields of entry `number`, which must exist. `wait`: see `lower_bound`."""
         stored = self._stored_entries()
         size = self.ENTRY.size
         if number >= stored:
             first, second = self.ENTRY.unpack_from(self._buffer, (number - stored) * size)
         else:
-            first, second = self.ENTRY.unpack(self._open().file.read_at(number * size, size))
+            first, second = self.ENTRY.unpack(self._read(number, 1, wait))
         return first, second
 
     def last(self) -> tuple[int, int] | None:
@@ -62,8 +62,11 @@ class SparseIndex:
             self._last = self.entry(entries - 1)
         return self._last
 
-    def lower_bound(self, target: int) -> tuple[int, int] | None:
-        """The last entry whose first field is at most `target`; None if there is none."""
+    def lower_bound(self, target: int, *, wait: bool = True) -> tuple[int, int] | None:
+        """The last entry whose first field is at most `target`; None if there is none.
+
+        Without `wait` it raises `ColdRead` instead of waiting for the device.
+        """
         buffer = self._buffer
         unpack_from = self.ENTRY.unpack_from
         if buffer and unpack_from(buffer)[0] <= target:
@@ -73,14 +76,25 @@ class SparseIndex:
         # Down to one block by single reads, then that block at once.
         while high - low > _BLOCK_ENTRIES:
             middle = (low + high) // 2
-            if self.entry(middle)[0] <= target:
+            if self.entry(middle, wait=wait)[0] <= target:
                 low = middle
             else:
                 high = middle
         if low == high:
             return None
+        return self._bisect(self._read(low, high - low, wait), target)
+
+    def _read(self, number: int, count: int, wait: bool) -> bytes | bytearray:
+        """Entries of the file as they lie there."""
         size = self.ENTRY.size
-        return self._bisect(self._open().file.read_at(low * size, (high - low) * size), target)
+        open_file = self._open()
+        if wait:
+            return open_file.file.read_at(number * size, count * size)
+        data = bytearray(count * size)
+        if open_file.file.read_cached(number * size, data) < len(data):
+            # All of it at once, 2 MB for a segment of 1 GB: the search would meet one cold page after another.
+            raise ColdRead(FileRange(open_file, 0, self._stored * size))
+        return data
 
     def truncate_entries(self, count: int) -> None:
         """Keep the first `count` entries."""
@@ -170,9 +184,12 @@ class OffsetIndex(SparseIndex):
         self._append(last_offset - self.base_offset, position)
         return len(self._buffer) >= _BUFFERED_BYTES
 
-    def position(self, offset: int) -> int:
-        """Where to begin looking for the batch with `offset`: at the start of some batch at or before it."""
-        found = self.lower_bound(offset - self.base_offset)
+    def position(self, offset: int, *, wait: bool = True) -> int:
+        """Where to begin looking for the batch with `offset`: at the start of some batch at or before it.
+
+        `wait`: see `lower_bound`.
+        """
+        found = self.lower_bound(offset - self.base_offset, wait=wait)
         return found[1] if found is not None else 0
 
     def last_offset(self) -> int:

@@ -9,6 +9,9 @@ It models a journalling file system under a page cache:
   of power, unsynced changes of each file are kept in any combination the seed says: some prefix, torn in the middle,
   reordered, or a length without the content (zeros).
 
+`evict` makes parts of a file cold, as the page cache does when memory is short: what then reads them without having
+them read ahead is counted in `waits`, by path.
+
 `capacity_bytes` fills the disk up: the write that does not fit is done in part, then fails with ENOSPC. `fail_with`
 decides for every operation whether it fails. `operations_left` ends the process in the middle of the n-th change.
 
@@ -28,15 +31,20 @@ if TYPE_CHECKING:
     from random import Random
 
 
+_PAGE_BYTES = 4096
+
+
 class SimulatedCrash(BaseException):
     """The process dies here. A BaseException, so that no handler of errors can outlive it."""
 
 
 class _Inode:
-    __slots__ = ("content", "synced", "unsynced")
+    __slots__ = ("cold", "content", "synced", "unsynced")
 
     def __init__(self, content: bytes = b"") -> None:
         self.content = bytearray(content)
+        self.cold: set[int] = set()
+        """The numbers of the pages that are not in the page cache."""
         self.synced = bytes(content)
         self.unsynced: list[tuple[int, bytes] | int] = []
         """Changes since the last sync, in order: (position, data) written, or the size it was truncated to."""
@@ -60,7 +68,37 @@ class MemoryFile:
 
     def read_at(self, position: int, length: int) -> bytes:
         self._file_system.check("read", self._path)
-        return bytes(self._open_inode().content[position : position + length])
+        inode = self._open_inode()
+        if inode.cold and not inode.cold.isdisjoint(pages := _pages(position, length)):
+            self._file_system.waited(self._path)
+            inode.cold.difference_update(pages)
+        return bytes(inode.content[position : position + length])
+
+    def cached(self, position: int, length: int) -> int:
+        self._file_system.check("read", self._path)
+        inode = self._open_inode()
+        if not self._file_system.can_say_what_is_cached:
+            return 0
+        for page in _pages(position, length) if inode.cold else ():
+            if page in inode.cold:
+                return max(0, page * _PAGE_BYTES - position)
+        return length
+
+    def read_cached(self, position: int, buffer: bytearray | memoryview) -> int:
+        if not self._file_system.can_say_what_is_cached:
+            data = self.read_at(position, len(buffer))
+        else:
+            data = self.read_at(position, self.cached(position, len(buffer)))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def read_ahead(self, position: int, length: int) -> bool:
+        self._file_system.check("read ahead", self._path)
+        self._file_system.read_aheads.append((self._path, position, length))
+        was_cold = not self.cached(position + length - 1, 1)
+        if not self._file_system.forgets_at_once:
+            self._open_inode().cold.difference_update(_pages(position, length))
+        return was_cold
 
     def write_at(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
         data = b"".join(buffers)
@@ -71,6 +109,7 @@ class MemoryFile:
         data = data[:allowed]
         if data:
             _write(inode.content, position, data)
+            inode.cold.difference_update(_pages(position, len(data)))
             if self._file_system.recording:
                 inode.unsynced.append((position, data))
         if error is not None:
@@ -129,8 +168,15 @@ class MemoryFileSystem:
         self.fail_with: Callable[[str, str], int | None] | None = None
         """Asked with (operation, path) before each operation; an errno that it returns is raised.
 
-        Operations are read, write, truncate, sync, open, create, rename, unlink, list and directory.
+        Operations are read, read ahead, write, truncate, sync, open, create, rename, unlink, list and directory.
         """
+        self.waits: dict[str, int] = {}
+        """How often somebody read what was cold, and would have waited for the device, by path."""
+        self.read_aheads: list[tuple[str, int, int]] = []
+        """Path, position and length of each `read_ahead`."""
+        self.forgets_at_once = False
+        """Memory is so short that what is read ahead is gone again before it is used."""
+        self.can_say_what_is_cached = True
         self.operations_left: int | None = None
         """Changes until `SimulatedCrash`; a write that is the last is done in part, half of it."""
 
@@ -264,7 +310,7 @@ class MemoryFileSystem:
             code = self.fail_with(operation, path)
             if code is not None:
                 raise OSError(code, os.strerror(code), path)
-        if operation not in ("read", "open", "list"):
+        if operation not in ("read", "read ahead", "open", "list"):
             self._count_down()
 
     def admit_write(
@@ -280,6 +326,15 @@ class MemoryFileSystem:
             if length > room:
                 return max(0, room), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         return length, None
+
+    def evict(self, path: str, position: int = 0, length: int | None = None) -> None:
+        """Make these bytes of a file cold, by default all."""
+        inode = self._names[path]
+        assert inode is not None
+        inode.cold.update(_pages(position, len(inode.content) - position if length is None else length))
+
+    def waited(self, path: str) -> None:
+        self.waits[path] = self.waits.get(path, 0) + 1
 
     def used_bytes(self) -> int:
         return sum(len(inode.content) for inode in self._names.values() if inode is not None)
@@ -326,6 +381,10 @@ class MemoryFileSystem:
         parent = path.rpartition("/")[0]
         if self._names.get(parent, "missing") is not None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def _pages(position: int, length: int) -> range:
+    return range(position // _PAGE_BYTES, -(-(position + length) // _PAGE_BYTES)) if length > 0 else range(0)
 
 
 def _write(content: bytearray, position: int, data: bytes) -> None:

@@ -652,12 +652,15 @@ class Log:
 
     # Reading
 
-    def read(self, offset: int, max_bytes: int, *, max_offset: int, min_one_batch: bool) -> FetchData:
+    def read(
+        self, offset: int, max_bytes: int, *, max_offset: int, min_one_batch: bool, wait: bool = True
+    ) -> FetchData:
         """The batches from the one with `offset` on, up to `max_offset` (not included) and about `max_bytes`.
 
         The range begins with a whole batch, which may begin before `offset`, and may end in the middle of one. With
         `min_one_batch` a first batch larger than `max_bytes` comes whole. Raises OFFSET_OUT_OF_RANGE outside of
-        [`log_start_offset`, `log_end_offset`], CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        [`log_start_offset`, `log_end_offset`], CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. Without `wait` it raises
+        `ColdRead` where finding the batches would wait for the device; their own bytes are not looked at either way.
         """
         if self._offline is not None:
             raise self._offline_error()
@@ -671,7 +674,7 @@ class Log:
         if offset >= max_offset or offset == log_end_offset:
             return _NOTHING
         try:
-            found = self.segments.find(offset, max_offset, log_end_offset)
+            found = self.segments.find(offset, max_offset, log_end_offset, wait=wait)
             if found is None:
                 return _NOTHING
             segment, position, batch_size, end = found

@@ -25,7 +25,7 @@ from ..protocol.records import (
     RecordBatch,
     read_batch_header,
 )
-from .descriptors import DescriptorCache, FileRange, OpenFile
+from .descriptors import ColdRead, DescriptorCache, FileRange, OpenFile
 from .files import Buffer, join
 from .index import OffsetIndex, TimeIndex
 from .names import DELETED, LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, offset_file_name
@@ -211,8 +211,11 @@ class Segment:
             return timestamp
         return self._files.file_system.modified_ms(self.path)
 
-    def locate(self, offset: int) -> tuple[int, int] | None:
-        """Position and size of the batch with `offset`, or of the next one; None if the segment has none."""
+    def locate(self, offset: int, *, wait: bool = True) -> tuple[int, int] | None:
+        """Position and size of the batch with `offset`, or of the next one; None if the segment has none.
+
+        Without `wait` it raises `ColdRead` instead of waiting for the device.
+        """
         recent = self._recent_last_offsets
         if offset >= self._recent_start:
             index = bisect_left(recent, offset)
@@ -222,7 +225,7 @@ class Segment:
                 end = positions[index + 1] if index + 1 < len(positions) else self.size
                 return position, end - position
             return None
-        for header, position in self.scan(self.offset_index.position(offset)):
+        for header, position in self.scan(self.offset_index.position(offset, wait=wait), wait=wait):
             if header.last_offset >= offset:
                 return position, header.size
         return None
@@ -242,20 +245,22 @@ class Segment:
         open_file.used = True
         return FileRange(open_file, position, length)
 
-    def scan(self, position: int, end: int | None = None) -> Iterator[tuple[BatchHeader, int]]:
+    def scan(self, position: int, end: int | None = None, *, wait: bool = True) -> Iterator[tuple[BatchHeader, int]]:
         """Headers of the batches from `position` on, each with its position. Nothing but the headers is looked at.
 
-        Raises `CorruptBatchError` where no whole batch follows: up to `end` the file must be batches.
+        Raises `CorruptBatchError` where no whole batch follows: up to `end` the file must be batches. Without `wait` it
+        raises `ColdRead` instead of waiting for the device.
         """
         end = self.size if end is None else min(end, self.size)
         if position >= end:
             return
         # While the caller works with the headers, the cache may close the file: the range keeps it.
         with self.range(0, end) as file:
-            chunk, start = b"", position
+            chunk: bytes | bytearray = b""
+            start = position
             while position < end:
                 if position + BATCH_OVERHEAD > start + len(chunk):
-                    chunk, start = file.read(position, _SCAN_BYTES), position
+                    chunk, start = file.read(position, _SCAN_BYTES) if wait else _read_cached(file, position), position
                 header = read_batch_header(chunk, position - start)
                 if position + header.size > end:
                     raise CorruptBatchError(f"the batch at position {position} reaches past the end of the segment")
@@ -384,3 +389,14 @@ class Segment:
         self.offset_index.path = join(directory, offset_file_name(self.base_offset, OFFSET_INDEX))
         self.time_index.path = join(directory, offset_file_name(self.base_offset, TIME_INDEX))
         self.transaction_index.path = join(directory, offset_file_name(self.base_offset, TRANSACTION_INDEX))
+
+
+def _read_cached(file: FileRange, position: int) -> bytearray:
+    """Up to `_SCAN_BYTES` from `position` on, at least a header if the range has one there."""
+    rest = file.length - position
+    chunk = bytearray(min(_SCAN_BYTES, rest))
+    read = file.read_cached(chunk, position)
+    if read < min(BATCH_OVERHEAD, rest):
+        raise ColdRead(file.part(position, _SCAN_BYTES))
+    del chunk[read:]
+    return chunk

@@ -101,16 +101,20 @@ class Segments:
 
     # Reading
 
-    def find(self, offset: int, max_offset: int, log_end_offset: int) -> tuple[Segment, int, int, int] | None:
+    def find(
+        self, offset: int, max_offset: int, log_end_offset: int, *, wait: bool = True
+    ) -> tuple[Segment, int, int, int] | None:
         """Where a reader of [offset, max_offset) begins: the segment, the position and size of the first batch, and the
         position where this segment's part of the range ends. None if there is nothing to read.
+
+        Without `wait` it raises `ColdRead` instead of waiting for the device.
         """
         number = self.number_of(offset)
         while number < len(self._segments):
             segment = self._segments[number]
             if segment.base_offset >= max_offset:
                 return None
-            located = segment.locate(offset)
+            located = segment.locate(offset, wait=wait)
             if located is None:
                 number += 1  # what was left of it was compacted away
                 continue
@@ -118,7 +122,7 @@ class Segments:
             if max_offset < log_end_offset:
                 next_base_offset = self.end_of(number)
                 if next_base_offset is None or max_offset < next_base_offset:
-                    limit = segment.locate(max_offset)
+                    limit = segment.locate(max_offset, wait=wait)
                     end = end if limit is None else limit[0]
             return segment, *located, end
         return None

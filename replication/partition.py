@@ -179,14 +179,21 @@ class Partition:
             self._tell_appended(sum(map(len, batches[: len(appended)])))
         return appended
 
-    def read(self, offset: int, max_bytes: int, *, isolation_level: int, min_one_batch: bool) -> FetchData:
+    def read(
+        self, offset: int, max_bytes: int, *, isolation_level: int, min_one_batch: bool, wait: bool = True
+    ) -> FetchData:
         """What a consumer may see from ``offset`` on, as a range of the segment file.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE (below the log start or above the visible end), KAFKA_STORAGE_ERROR.
+            ColdRead: without ``wait``, where finding it would wait for the device.
         """
         return self.log.read(
-            offset, max_bytes, max_offset=self.visible_end_offset(isolation_level), min_one_batch=min_one_batch
+            offset,
+            max_bytes,
+            max_offset=self.visible_end_offset(isolation_level),
+            min_one_batch=min_one_batch,
+            wait=wait,
         )
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
