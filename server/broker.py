@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..log.partition_log import Log
     from ..metadata.image import MetadataDelta, MetadataImage
     from ..metadata.registrations import TopicImage
+    from .read_ahead import ReadAhead
     from .request import RequestContext
     from .storage import Storage
     from .timers import TimerWheel
@@ -58,12 +59,14 @@ class Broker:
         loop: asyncio.AbstractEventLoop,
         timers: TimerWheel,
         storage: Storage,
+        read_ahead: ReadAhead,
         *,
         advertised: dict[str, tuple[str, int]],
     ) -> None:
         self.config = config
         self.loop = loop
         self.timers = timers
+        self.read_ahead = read_ahead
         self.log_manager = storage.log_manager
         self.metadata = storage.metadata
         self.node_id = self.metadata.node_id

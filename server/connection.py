@@ -10,7 +10,10 @@ module knows is only that; it does not know what a frame says.
   `MAX_HELD_BYTES` of waiting requests and answers.
 - While the peer does not read its answers nothing more is read from it: memory per connection is bounded by one frame,
   `ROUND_BYTES` and one answer to be sent, and what is held in the queue.
-- File ranges go out by ``sendfile``. One that comes up short closes the connection: its length was promised.
+- File ranges go out by ``sendfile``; small ones are read and go out with the buffers around them. One that comes up
+  short closes the connection: its length was promised.
+- A file range that is not in the page cache is read ahead by a thread (`read_ahead`), and this connection alone waits,
+  like one whose peer does not read. Nobody gets more than `TURN_BYTES` per turn of the loop.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from ..log.descriptors import FileRange
 if TYPE_CHECKING:
     from .express import Express
     from .memory import MemoryBudget
+    from .read_ahead import ReadAhead
     from .request import RequestContext
     from .timers import Timer, TimerWheel
 
@@ -46,9 +50,19 @@ MAX_IN_FLIGHT = 100
 MAX_HELD_BYTES = 1024 * 1024
 # So many bytes of answers are made before they are sent: small requests may have large answers.
 ROUND_BYTES = 256 * 1024
-# Pieces up to this size are joined into one send; copying them costs less than another system call.
+# Buffers up to this size are joined into one send; copying them costs less than another system call.
 JOIN_BYTES = 32 * 1024
-MAX_IOVECS = 64
+# File ranges up to this size are read, and sent with what is around them: one system call for each and one for all, not
+# two for each; and the read tells by itself whether it would have to wait.
+READ_BYTES = 64 * 1024
+OUTGOING_BYTES = 128 * 1024
+# Enough for the whole of a fetch of 1 MB, which is what most consumers ask for.
+TURN_BYTES = 1024 * 1024
+# Of a cold range so much is waited for at once.
+WINDOW_BYTES = 1024 * 1024
+# Meanwhile, and as long as its reader goes on, so much of the file behind it is read ahead: also beyond the range,
+# because the reader will come back for what follows.
+AHEAD_BYTES = 4 * 1024 * 1024
 
 _FRAME_LENGTH = struct.Struct(">i")
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
@@ -87,6 +101,8 @@ class Host(Protocol):
     timers: TimerWheel
     budget: MemoryBudget
     scratch: memoryview
+    outgoing: memoryview  # of OUTGOING_BYTES
+    read_ahead: ReadAhead
     dispatcher: FrameHandler
     max_request_bytes: int
     max_idle_ms: int
@@ -111,9 +127,12 @@ class Connection:
         "_in_flight",
         "_last_active",
         "_out",
+        "_parked",
         "_reading",
         "_rest",
         "_sock",
+        "_turn_left",
+        "_warm_until",
         "_writing",
         "client_software",
         "closed",
@@ -151,8 +170,11 @@ class Connection:
         self._held_bytes = 0  # of all of them
         self._out: deque[Part] = deque()
         self._file_sent = 0  # bytes of the file range at the head of _out that are sent
+        self._warm_until = 0  # up to here that range may be sent without asking whether it is in memory
         self._reading = False
-        self._writing = False
+        self._writing = False  # the peer's window is full
+        self._parked = False  # sending waits for a thread that reads ahead, or for the next turn of the loop
+        self._turn_left = 0  # bytes that may still be sent in this turn
         self._in_event = False
         self._last_active = host.loop.time()
         self._idle_timer: Timer | None = None
@@ -229,8 +251,7 @@ class Connection:
             self._keep(view[position:end])
         if self._must_wait():
             self._pause()
-        if not self._writing:
-            self._flush()
+        self._flush_unless_waiting()
 
     def _keep(self, view: memoryview) -> None:
         if len(view) >= 4 and not self._must_wait():
@@ -280,7 +301,7 @@ class Connection:
                 if not self.closed:
                     if self._must_wait():
                         self._pause()
-                    self._flush()
+                    self._flush_unless_waiting()
                 return
         self._host.budget.progress(self)
 
@@ -303,7 +324,9 @@ class Connection:
             self._consume(memoryview(data))
 
     def _must_wait(self) -> bool:
-        return self._writing or len(self._in_flight) >= MAX_IN_FLIGHT or self._held_bytes > MAX_HELD_BYTES
+        return (
+            self._writing or self._parked or len(self._in_flight) >= MAX_IN_FLIGHT or self._held_bytes > MAX_HELD_BYTES
+        )
 
     # -- answering -----------------------------------------------------------------------------------------------------
 
@@ -372,29 +395,32 @@ class Connection:
             self._held_bytes -= first.held_bytes
             self._out.extend(first.parts)
         if not self._in_event:
-            self._flush()
+            self._flush_unless_waiting()
             self.resume_reading()
 
+    def _flush_unless_waiting(self) -> None:
+        if not self._writing and not self._parked:
+            self._flush()
+
     def _flush(self) -> None:
-        """Send until everything is out or the peer's window is full."""
+        """Send until everything is out, or something has to be waited for: the peer, the disk, or others' turn."""
         out = self._out
+        self._turn_left = TURN_BYTES
         try:
             while out:
-                if not (self._send_file() if isinstance(out[0], FileRange) else self._send_buffers()):
-                    if not self._writing:
-                        self._writing = True
-                        self._host.loop.add_writer(self.fd, self._on_writable)
-                        self._pause()
+                if self._turn_left <= 0:
+                    self._park()
+                    self._host.loop.call_soon(self._go_on)
+                    return
+                if not self._send_some():
+                    if not self._parked:
+                        self._wait_for_peer()
                     return
         except (BlockingIOError, InterruptedError):
-            if not self._writing:
-                self._writing = True
-                self._host.loop.add_writer(self.fd, self._on_writable)
-                self._pause()
+            self._wait_for_peer()
             return
         except OSError as error:
-            # EIO is the disk's: the file could not be read.
-            self.close(f"sending failed: {error}", level=logging.ERROR if error.errno == errno.EIO else logging.DEBUG)
+            self._sending_failed(error)
             return
         if self._writing:
             self._writing = False
@@ -403,75 +429,171 @@ class Connection:
         if self.closing and not self._in_flight:
             self.close(None)
 
+    def _wait_for_peer(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._host.loop.add_writer(self.fd, self._on_writable)
+            self._pause()
+
+    def _park(self) -> None:
+        """Send nothing, and read nothing, before `_go_on`."""
+        self._parked = True
+        self._pause()
+        if self._writing:
+            self._writing = False
+            self._host.loop.remove_writer(self.fd)
+
+    def _go_on(self) -> None:
+        if self.closed:
+            return
+        self._parked = False
+        self._last_active = self._host.loop.time()
+        self._flush()
+        self.resume_reading()
+
+    def _sending_failed(self, error: OSError) -> None:
+        # EIO is the disk's: the file could not be read.
+        self.close(f"sending failed: {error}", level=logging.ERROR if error.errno == errno.EIO else logging.DEBUG)
+
     def _send_last_answers(self) -> None:
         """The requests before the one that closes the connection were good: answer them, as far as the window goes."""
-        out = self._out
         with contextlib.suppress(OSError):
-            while out and (self._send_file() if isinstance(out[0], FileRange) else self._send_buffers()):
+            while self._out and self._send_some():
                 pass
 
     def _on_writable(self) -> None:
         self._last_active = self._host.loop.time()
         self._flush()
 
-    def _send_buffers(self) -> bool:
-        """Send the buffers at the head of the queue; True when they are all out."""
+    def _send_some(self) -> bool:
+        """Send what one system call can of the head of the queue. False: no more can be sent now."""
         out = self._out
         first = out[0]
-        assert not isinstance(first, FileRange)
-        if len(out) == 1:
-            sent = self._sock.send(first)
+        if isinstance(first, FileRange):
+            if first.length - self._file_sent > READ_BYTES:
+                return self._send_file(first)
+        elif len(out) == 1 or len(first) > JOIN_BYTES:
+            sent = self._sock.send(first, _MSG_MORE if len(out) > 1 else 0)
+            self._turn_left -= sent
             if sent == len(first):
                 out.popleft()
                 return True
             out[0] = memoryview(first)[sent:]
             return False
-        run: list[Buffer] = []
-        size = 0
-        file_follows = False
-        for part in out:
-            if isinstance(part, FileRange):
-                file_follows = True
-                break
-            if len(run) == MAX_IOVECS:
-                break
-            run.append(part)
-            size += len(part)
-        flags = _MSG_MORE if file_follows else 0
-        if size <= JOIN_BYTES:
-            sent = self._sock.send(b"".join(run) if len(run) > 1 else run[0], flags)
-        else:
-            sent = self._sock.sendmsg(run, [], flags)
-        remaining = sent
-        while remaining or (out and not isinstance(out[0], FileRange) and len(out[0]) == 0):
-            head = out[0]
-            assert not isinstance(head, FileRange)
-            if len(head) <= remaining:
-                remaining -= len(head)
-                out.popleft()
-            else:
-                out[0] = memoryview(head)[remaining:]
-                break
-        return sent == size
+        return self._send_joined()
 
-    def _send_file(self) -> bool:
+    def _send_joined(self) -> bool:
+        """Send small buffers, and small file ranges between them, with one call."""
+        outgoing = self._host.outgoing
+        filled = 0
+        flags = 0
+        start = self._file_sent  # of the first part, if that is a file range
+        for part in self._out:
+            length = len(part) - start
+            end = filled + length
+            if length > READ_BYTES or end > OUTGOING_BYTES:
+                flags = _MSG_MORE
+                break
+            if not isinstance(part, FileRange):
+                outgoing[filled:end] = part
+            elif not self._read_small(part, start, outgoing[filled:end]):
+                flags = _MSG_MORE
+                break
+            filled = end
+            start = 0
+        if not filled and isinstance(self._out[0], FileRange):
+            self._read_ahead(self._out[0])
+            return False
+        sent = self._sock.send(outgoing[:filled], flags)
+        self._turn_left -= sent
+        self._drop_sent(sent)
+        return sent == filled
+
+    def _read_small(self, part: FileRange, start: int, buffer: memoryview) -> bool:
+        """Fill the buffer from ``start`` in the file range on; False if that would wait for the disk."""
+        if start + len(buffer) <= self._warm_until and part is self._out[0]:  # read ahead: now it has to go out
+            data = part.read(start, len(buffer))
+            if len(data) < len(buffer):
+                raise _came_up_short()
+            buffer[:] = data
+            return True
+        return part.read_cached(buffer, start) == len(buffer)
+
+    def _drop_sent(self, sent: int) -> None:
+        """Take the first ``sent`` bytes, and empty buffers behind them, out of the queue."""
+        out = self._out
+        while out:
+            head = out[0]
+            left = len(head) - self._file_sent
+            if sent < left:
+                if not isinstance(head, FileRange):
+                    out[0] = memoryview(head)[sent:]
+                elif sent:
+                    self._file_sent += sent
+                    self._file_was_sent(head)
+                return
+            sent -= left
+            if isinstance(head, FileRange):
+                self._file_sent += left
+                self._file_was_sent(head)
+            else:
+                out.popleft()
+
+    def _send_file(self, head: FileRange) -> bool:
+        """Send from the large file range at the head of the queue what is in memory, up to `TURN_BYTES` of it."""
+        start = self._file_sent
+        length = self._warm_until - start
+        if length <= 0:
+            length = head.cached(start, TURN_BYTES)
+            if not length:
+                self._read_ahead(head)
+                return False
+            self._warm_until = start + length
+        if head.fd >= 0:
+            sent = os.sendfile(self.fd, head.fd, head.position + start, length)
+            if not sent:
+                raise _came_up_short()
+        else:  # a file system in memory has no descriptors
+            length = min(length, ROUND_BYTES)
+            sent = self._sock.send(head.read(start, length))
+        self._turn_left -= sent
+        self._file_sent = start + sent
+        self._file_was_sent(head)
+        return sent == length
+
+    def _file_was_sent(self, head: FileRange) -> None:
+        """Some of the file range at the head of the queue is out, up to `_file_sent`; perhaps all."""
+        if self._host.read_ahead.jobs:  # otherwise nobody ever waited for the disk
+            self._keep_ahead(head)
+        if self._file_sent == head.length:
+            self._file_sent = self._warm_until = 0
+            self._out.popleft()
+            head.release()
+
+    def _read_ahead(self, head: FileRange) -> None:
+        """The file range at the head of the queue is not in memory: wait until a thread has read some of it."""
+        if self.closed:
+            return
+        self._park()
+        self._host.read_ahead.read(head.part(self._file_sent, WINDOW_BYTES), self._was_read_ahead)
+
+    def _was_read_ahead(self, error: OSError | None) -> None:
+        if self.closed:
+            return
+        if error is not None:
+            self._sending_failed(error)
+            return
         head = self._out[0]
         assert isinstance(head, FileRange)
-        if head.fd < 0:  # a file system in memory has no descriptors
-            self._out[0] = head.read()
-            head.release()
-            return self._send_buffers()
-        length = len(head) - self._file_sent
-        while length > 0:
-            sent = os.sendfile(self.fd, head.fd, head.position + self._file_sent, length)
-            if sent == 0:
-                raise OSError(errno.EIO, "a file range came up short: the segment was changed underneath it")
-            self._file_sent += sent
-            length -= sent
-        self._file_sent = 0
-        self._out.popleft()
-        head.release()
-        return True
+        self._warm_until = min(self._file_sent + WINDOW_BYTES, head.length)
+        self._keep_ahead(head)
+        self._go_on()
+
+    def _keep_ahead(self, head: FileRange) -> None:
+        """Let a thread read what this reader of a cold file will want next."""
+        ahead = head.ahead(max(self._file_sent, self._warm_until), AHEAD_BYTES)
+        if ahead is not None:
+            self._host.read_ahead.read(ahead)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -539,6 +661,10 @@ class Connection:
         self._rest.clear()
         self._host.budget.release(self)
         self._host.connection_closed(self)
+
+
+def _came_up_short() -> OSError:
+    return OSError(errno.EIO, "a file range came up short: the segment was changed underneath it")
 
 
 class _Done:

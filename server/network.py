@@ -7,8 +7,9 @@ import errno
 import logging
 import socket
 
-from .connection import SCRATCH_BYTES, Connection, FrameHandler
+from .connection import OUTGOING_BYTES, SCRATCH_BYTES, Connection, FrameHandler
 from .memory import MemoryBudget
+from .read_ahead import ReadAhead
 from .timers import TimerWheel
 
 logger = logging.getLogger(__name__)
@@ -86,6 +87,8 @@ class Network:
         self.max_idle_ms = max_idle_ms
         self.budget = MemoryBudget(queued_max_request_bytes, timers, loop.time)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.outgoing = memoryview(bytearray(OUTGOING_BYTES))
+        self.read_ahead = ReadAhead(loop)
         self.listeners: list[Listener] = []
         self.connections: set[Connection] = set()
         self._backlog = backlog
@@ -153,3 +156,4 @@ class Network:
                     logger.debug("%d connections did not drain in time", len(self.connections))
         for connection in list(self.connections):
             connection.close(None)
+        await self.read_ahead.close()

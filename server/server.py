@@ -92,7 +92,9 @@ class Server:
                 self._bind(self._network, listener)
             now_ms = Broker.now_ms()
             self._storage = self._open_storage(now_ms)
-            self.broker = Broker(config, loop, self._timers, self._storage, advertised=self._advertised())
+            self.broker = Broker(
+                config, loop, self._timers, self._storage, self._network.read_ahead, advertised=self._advertised()
+            )
             self.broker.load()
         except BaseException:
             await self._abort()

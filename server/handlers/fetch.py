@@ -6,13 +6,16 @@
 - Answered at once when ``min_bytes`` are there, a partition that exists has an error, or there is nothing to wait for;
   otherwise the request is parked with its partitions, which tell it of appends, and with its deadline.
 - Records go out as they lie in the file. No record is looked at.
+- Where finding them (index, headers of batches) would wait for the disk, the request is parked until a thread has read
+  that ahead.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
-from ...log.descriptors import FileRange
+from ...log.descriptors import ColdRead, FileRange
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import (
     EpochEndOffset,
@@ -33,6 +36,10 @@ if TYPE_CHECKING:
     from ..request import RequestContext
     from ..timers import Timer
 
+# How often a fetch is tried again before it may wait for the disk on the loop. The first brings the indexes, the second
+# the headers; more only if a segment has nothing of what the index promised, or memory is very short.
+_COLD_ROUNDS = 4
+
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
@@ -42,8 +49,11 @@ def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Fe
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     fetch = broker.fetch_sessions.open(request, context.api_version, broker.now_ms())
     read = _Read(broker, context, request, fetch)
-    read.run()
-    if read.complete or request.max_wait_ms <= 0 or not fetch.partitions:
+    read.run(wait=False)
+    if read.cold:
+        ColdFetch(broker, context, request, fetch).read_ahead(read)
+        return PARKED
+    if read.may_be_answered():
         return read.answer()
     read.release()
     ParkedFetch(broker, context, request, fetch, read)
@@ -78,6 +88,7 @@ class _Read:
         "_context",
         "_fetch",
         "_request",
+        "cold",
         "complete",
         "max_bytes",
         "min_bytes",
@@ -97,17 +108,23 @@ class _Read:
         self.results: list[tuple[SessionPartition, PartitionData]] = []
         self.size = 0
         self.complete = False
+        self.cold: list[FileRange] = []
+        """What has to be read ahead before this can be answered; whoever takes it releases it."""
         self.waits_for: list[Partition] = []
 
-    def run(self) -> None:
-        """Read every partition within the limits of the request."""
+    def run(self, *, wait: bool) -> None:
+        """Read every partition within the limits of the request. Without ``wait``, see `cold` afterwards."""
         try:
-            self._run()
+            self._run(wait)
         except BaseException:
             self.release()
             raise
 
-    def _run(self) -> None:
+    def may_be_answered(self) -> bool:
+        """There is enough, or nothing to wait for."""
+        return self.complete or self._request.max_wait_ms <= 0 or not self._fetch.partitions
+
+    def _run(self, wait: bool) -> None:
         isolation_level = self._request.isolation_level
         is_follower = max(self._request.replica_id, self._request.replica_state.replica_id) >= 0
         remaining = self.max_bytes
@@ -133,10 +150,14 @@ class _Read:
                         max(0, min(wanted.max_bytes, remaining)),
                         isolation_level=isolation_level,
                         min_one_batch=size == 0,
+                        wait=wait,
                     )
                     records: FileRange | bytes = fetched.records if fetched.records is not None else b""
                 else:
                     records = b""
+            except ColdRead as found:
+                self.cold.append(found.range)
+                continue
             except KafkaError as error:
                 # A reader that goes on asking for what is not there any more should not do so without a pause.
                 if partition is not None or error.code not in _UNKNOWN:
@@ -274,15 +295,68 @@ class ParkedFetch:
         if self._context.abandoned or self._context.parts is not None:
             return
         self._forget()
-        self._context.reply_with(self._read_again)
-
-    def _read_again(self) -> FetchResponse:
-        read = _Read(self._broker, self._context, self._request, self._fetch)
-        read.run()
-        return read.answer()
+        ColdFetch(self._broker, self._context, self._request, self._fetch, last=True).look()
 
     def _forget(self) -> None:
         self._woken = True
         self._timer.cancel()
         for partition in self._partitions:
             partition.remove_waiter(self)
+
+
+class ColdFetch:
+    """A fetch that has to be looked at again, and may have to wait for a thread which reads what finds its records."""
+
+    __slots__ = ("_broker", "_context", "_fetch", "_last", "_request", "_rounds")
+
+    def __init__(
+        self,
+        broker: Broker,
+        context: RequestContext,
+        request: FetchRequest,
+        fetch: FetchContext,
+        *,
+        last: bool = False,
+    ) -> None:
+        """``last``: it has waited for records, and is answered with what there is."""
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._fetch = fetch
+        self._last = last
+        self._rounds = 0
+
+    def read_ahead(self, read: _Read) -> None:
+        """Look again when the disk has been read."""
+        read.release()
+        self._rounds += 1
+        self._context.on_hurry = self._hurry
+        self._broker.read_ahead.read_all(read.cold, self._was_read_ahead)
+
+    def look(self, *, wait: bool = False) -> None:
+        """Answer, or wait for the disk, or for records."""
+        read = _Read(self._broker, self._context, self._request, self._fetch)
+        try:
+            read.run(wait=wait)
+        except Exception as error:  # noqa: BLE001 - our own mistakes fail one request alone
+            self._context.reply_with(partial(_fail, error))
+            return
+        if read.cold:
+            self.read_ahead(read)
+        elif self._last or read.may_be_answered():
+            self._context.reply_with(read.answer)
+        else:
+            read.release()
+            ParkedFetch(self._broker, self._context, self._request, self._fetch, read)
+
+    def _was_read_ahead(self, error: OSError | None) -> None:
+        if not self._context.abandoned:
+            # What could not be read ahead fails where errors of the disk are dealt with.
+            self.look(wait=error is not None or self._rounds >= _COLD_ROUNDS)
+
+    def _hurry(self) -> None:
+        self._last = True
+
+
+def _fail(error: Exception) -> NoReturn:
+    raise error

@@ -1,0 +1,493 @@
+"""What is not in the page cache is read by threads: its reader waits, nobody else does.
+
+Most of it on the file system in memory, which counts who would have waited for the disk (`waits`) and holds a thread
+for as long as a test likes.
+"""
+
+import errno
+import os
+import tempfile
+import threading
+from itertools import pairwise
+
+import pytest
+
+from moldau.log.memory_files import MemoryFileSystem
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.fetch import FetchPartition, FetchTopic
+from moldau.server import connection as connection_module
+from moldau.server.connection import AHEAD_BYTES, READ_BYTES, TURN_BYTES, WINDOW_BYTES
+from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
+
+VALUE = 100_000
+EVERYTHING = 50_000_000
+
+
+class Disk(MemoryFileSystem):
+    """A file system whose reading ahead can be held and made to fail."""
+
+    def __init__(self):
+        super().__init__(recording=False)
+        self.go = threading.Event()
+        self.go.set()
+        self.errno = None
+        self.fail_with = self._read_ahead
+
+    def _read_ahead(self, operation, _path):
+        if operation == "read ahead":
+            assert self.go.wait(30)
+            return self.errno
+        return None
+
+    def evict_topic(self, name, *suffixes):
+        for path in list(self._names):
+            if f"/{name}-" in path and path.endswith(suffixes or (".log",)):
+                self.evict(path)
+
+
+@pytest.fixture
+def disk():
+    disk = Disk()
+    yield disk
+    disk.go.set()
+
+
+@pytest.fixture
+def server(make_server, disk):
+    return make_server(log_dirs=["/data"], file_system=disk)
+
+
+def fill(server, topic, count=30, size=VALUE):
+    """A topic of batches of one record, 3 MB by default."""
+    server.create_topic(topic)
+    payload = [(b"%4d" % number * (size // 4 + 1))[:size] for number in range(count)]
+    with server.wire() as wire:
+        for value in payload:
+            assert produce(wire, topic, batch(value)).error_code == 0
+    return payload
+
+
+def read_all(wire, topic, offset=0):
+    return values(fetch(wire, topic, offset, max_bytes=EVERYTHING, partition_max_bytes=EVERYTHING))
+
+
+def send_fetch(wire, topic, offset=0):
+    wire.send(fetch_request(topic, offset, max_bytes=EVERYTHING, partition_max_bytes=EVERYTHING), 12)
+
+
+def received(wire):
+    return values(wire.receive().responses[0].partitions[0])
+
+
+def wait_for_thread(server):
+    """Until a thread is reading ahead; while `Disk.go` is not set, it stays so."""
+    server.wait_until(lambda: server.broker.read_ahead._unfinished)
+
+
+def references(server, topic):
+    """How many hold the active segment's file open; the cache is one."""
+    log = server.broker.replicas.partition_by_key(topic, 0).log
+    return server.call(lambda: log.segments.active.open_file.references)
+
+
+# -- sending -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cold_range_is_sent_by_way_of_the_thread(server, disk):
+    payload = fill(server, "t")
+    disk.evict_topic("t")
+    with server.wire() as wire:
+        assert read_all(wire, "t") == payload
+    assert disk.waits == {}
+    assert server.broker.read_ahead.jobs > 0
+
+
+def test_a_warm_range_needs_no_thread(server, disk):
+    payload = fill(server, "t")
+    with server.wire() as wire:
+        assert read_all(wire, "t") == payload
+    assert server.broker.read_ahead.jobs == 0
+    assert not server.broker.read_ahead._threads
+
+
+@pytest.mark.parametrize("size", [10, READ_BYTES // 2, READ_BYTES + 100, 3 * WINDOW_BYTES])
+def test_cold_ranges_of_any_size(make_server, disk, size):
+    server = make_server(log_dirs=["/data"], file_system=disk, config={"message.max.bytes": str(EVERYTHING)})
+    payload = fill(server, "t", 3, size)
+    disk.evict_topic("t")
+    with server.wire() as wire:
+        assert read_all(wire, "t") == payload
+        assert read_all(wire, "t") == payload
+    assert disk.waits == {}
+
+
+def test_a_cold_hole_in_a_warm_range(server, disk):
+    payload = fill(server, "t")
+    disk.evict("/data/t-0/00000000000000000000.log", 1_500_000, 300_000)
+    with server.wire() as wire:
+        assert read_all(wire, "t") == payload
+    assert disk.waits == {}
+    assert disk.read_aheads[0][1] <= 1_500_000 < disk.read_aheads[0][1] + WINDOW_BYTES
+
+
+def test_others_are_served_while_a_reader_waits_for_the_disk(server, disk):
+    cold, warm = fill(server, "cold"), fill(server, "warm", 3)
+    disk.evict_topic("cold")
+    disk.go.clear()
+    with server.wire() as reader, server.wire() as other:
+        send_fetch(reader, "cold")
+        reader.send(produce_request("cold", batch(b"behind it")), 9)
+        wait_for_thread(server)
+        for number in range(3):
+            assert produce(other, "warm", batch(b"%d" % number)).error_code == 0
+        assert read_all(other, "warm")[:3] == warm
+        # The same partition, too, and its end, which is in memory.
+        assert produce(other, "cold", batch(b"new")).error_code == 0
+        assert read_all(other, "cold", len(cold))[-1] == b"new"
+        disk.go.set()
+        assert received(reader)[: len(cold)] == cold
+        assert reader.receive().responses[0].partition_responses[0].error_code == 0
+    assert disk.waits == {}
+
+
+def test_several_cold_readers_at_once(server, disk):
+    payloads = {f"t{number}": fill(server, f"t{number}", 20) for number in range(8)}
+    for topic in payloads:
+        disk.evict_topic(topic)
+    disk.go.clear()
+    wires = {topic: server.wire() for topic in payloads}
+    for topic, wire in wires.items():
+        send_fetch(wire, topic)
+    server.wait_until(lambda: server.broker.read_ahead._unfinished == 8)
+    assert server.call(lambda: len(server.broker.read_ahead._threads)) == 4
+    disk.go.set()
+    for topic, wire in wires.items():
+        assert received(wire) == payloads[topic]
+        wire.close()
+    assert disk.waits == {}
+
+
+def test_what_follows_is_read_ahead_before_it_is_asked_for(server, disk):
+    """One job for every two or four MB, and one wait at the start: not one for each fetch."""
+    payload = fill(server, "t", 150)
+    disk.evict_topic("t")
+    with server.wire() as wire:
+        for offset in range(0, 150, 5):
+            answer = fetch(wire, "t", offset, max_bytes=5 * VALUE + 1000, partition_max_bytes=5 * VALUE + 1000)
+            assert values(answer)[:5] == payload[offset : offset + 5]
+            server.wait_until(lambda: not server.broker.read_ahead._unfinished)
+    assert disk.waits == {}
+    reads = [(position, length) for _, position, length in disk.read_aheads]
+    assert reads[1][1] == AHEAD_BYTES
+    assert len(reads) <= 2 + 15_000_000 // (AHEAD_BYTES // 2)
+    assert all(begin + length == following for (begin, length), (following, _) in pairwise(reads))  # each byte once
+
+
+def test_memory_that_is_too_short_for_reading_ahead(server, disk):
+    """What the thread has read is gone again: everybody waits for the disk, but the reader gets on."""
+    payload = fill(server, "t")
+    disk.evict_topic("t")
+    disk.forgets_at_once = True
+    with server.wire() as wire:
+        assert read_all(wire, "t") == payload
+    assert disk.waits
+    assert len(disk.read_aheads) <= 2 * (3_000_000 // WINDOW_BYTES + 2)
+
+
+def test_a_file_system_that_cannot_say_what_is_cached(server, disk):
+    payload = fill(server, "t")
+    disk.can_say_what_is_cached = False
+    with server.wire() as wire:
+        assert read_all(wire, "t") == payload
+        assert read_all(wire, "t", 5) == payload[5:]
+    assert disk.read_aheads
+
+
+def test_a_reader_that_goes_away_while_a_thread_reads_for_it(server, disk):
+    """The file stays open until the thread is done."""
+    fill(server, "t")
+    disk.evict_topic("t")
+    disk.go.clear()
+    with server.wire() as wire:
+        send_fetch(wire, "t")
+        wait_for_thread(server)
+        # It is not read from while it waits: only sending tells that it went away. So the server closes it.
+        server.call(lambda: [c.close("the test says so") for c in list(server.server._network.connections)])
+    assert references(server, "t") == 2
+    disk.go.set()
+    server.wait_until(lambda: not server.broker.read_ahead._unfinished)
+    assert references(server, "t") == 1
+
+
+def test_a_topic_that_is_deleted_while_a_thread_reads_it(server, disk):
+    from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+    payload = fill(server, "t")
+    disk.evict_topic("t")
+    open_files = disk.open_files
+    disk.go.clear()
+    with server.wire() as wire, server.wire() as admin:
+        send_fetch(wire, "t")
+        wait_for_thread(server)
+        assert admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
+        disk.go.set()
+        assert received(wire) == payload
+    server.wait_until(lambda: not server.broker.read_ahead._unfinished)
+    assert disk.open_files < open_files
+
+
+def test_an_error_of_the_disk_closes_the_one_connection(server, disk, caplog):
+    fill(server, "t")
+    disk.evict_topic("t")
+    disk.errno = errno.EIO
+    with server.wire() as reader, server.wire() as other:
+        send_fetch(reader, "t")
+        with pytest.raises(ConnectionError):
+            reader.receive()
+        assert produce(other, "t", batch(b"x")).error_code == 0
+    assert "sending failed: [Errno 5]" in caplog.text
+    assert references(server, "t") == 1
+
+
+def test_our_own_mistake_in_a_thread_only_costs_a_wait(server, disk, caplog):
+    payload = fill(server, "t", 3)
+    disk.evict_topic("t")
+    disk.errno = "no errno"  # a TypeError in the thread
+    with server.wire() as wire:
+        assert read_all(wire, "t") == payload
+    assert "by our own fault" in caplog.text
+
+
+def test_a_stop_waits_for_the_thread(server, disk):
+    fill(server, "t")
+    disk.evict_topic("t")
+    disk.go.clear()
+    wires = [server.wire() for _ in range(6)]
+    for wire in wires:
+        send_fetch(wire, "t")
+    read_ahead = server.broker.read_ahead
+    server.wait_until(lambda: read_ahead._unfinished == 6)
+    stopping = threading.Thread(target=server.stop)
+    stopping.start()
+    server.wait_until(lambda: read_ahead._closing)
+    assert server.call(lambda: read_ahead._unfinished) == 4  # two had not begun
+    assert disk.open_files > 0
+    disk.go.set()
+    stopping.join(30)
+    assert not stopping.is_alive()
+    assert not read_ahead._threads
+    assert disk.open_files == 0
+    for wire in wires:
+        wire.close()
+
+
+def test_nothing_is_read_ahead_once_the_server_stops(server, disk):
+    fill(server, "t", 1)
+    log = server.broker.replicas.partition_by_key("t", 0).log
+    read_ahead = server.broker.read_ahead
+
+    def submit():
+        read_ahead._closing = True
+        read_ahead.read(log.segments.active.range(0, 10), lambda _: pytest.fail("called"))
+
+    server.call(submit)
+    assert disk.read_aheads == []
+    assert references(server, "t") == 1
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reopened(server, disk):
+    """A server that was restarted, so that it has to look into index files, of which nothing is in memory."""
+    payload = [b"%d" % number for number in range(300)]
+    server.create_topic("t", partitions=3, index_interval_bytes=0)
+    with server.wire() as wire:
+        for partition in range(3):
+            for value in payload:
+                wire.send(produce_request("t", batch(value), partition=partition), 9)
+                wire.receive()
+    server.restart()
+    disk.evict_topic("t", ".log", ".index")
+    disk.read_aheads.clear()
+    disk.waits.clear()  # the start may wait
+    return server
+
+
+def test_a_fetch_whose_index_is_cold_waits_for_a_thread(reopened, disk):
+    with reopened.wire() as wire:
+        assert values(fetch(wire, "t", 200))[:1] == [b"200"]
+        assert len(values(fetch(wire, "t", 200))) == 100
+    assert disk.waits == {}
+    assert [path.rpartition(".")[2] for path, _, _ in disk.read_aheads[:2]] == ["index", "log"]
+
+
+def test_others_are_served_while_a_fetch_waits_for_its_index(reopened, disk):
+    disk.go.clear()
+    with reopened.wire() as reader, reopened.wire() as other:
+        send_fetch(reader, "t", 100)
+        reader.send(produce_request("t", batch(b"behind it")), 9)  # served, and answered in order
+        wait_for_thread(reopened)
+        assert produce(other, "t", batch(b"x")).base_offset in (300, 301)
+        disk.go.set()
+        assert len(received(reader)) == 202
+        assert reader.receive().responses[0].partition_responses[0].error_code == 0
+    assert disk.waits == {}
+
+
+def test_many_cold_partitions_are_brought_in_together(reopened, disk):
+    request = fetch_request("t", 250, max_bytes=EVERYTHING)
+    wanted = [FetchPartition(partition=i, fetch_offset=250, partition_max_bytes=EVERYTHING) for i in range(3)]
+    request.topics = [FetchTopic(topic="t", partitions=wanted)]
+    with reopened.wire() as wire:
+        partitions = wire.call(request, 12).responses[0].partitions
+    assert [len(values(partition)) for partition in partitions] == [50, 50, 50]
+    assert disk.waits == {}
+    suffixes = [path.rpartition(".")[2] for path, _, _ in disk.read_aheads]
+    assert suffixes[:6] == ["index"] * 3 + ["log"] * 3
+
+
+def test_a_cold_fetch_waits_for_records_afterwards(reopened, disk):
+    with reopened.wire() as consumer, reopened.wire() as producer:
+        consumer.send(fetch_request("t", 299, max_wait_ms=60_000, min_bytes=150), 12)
+        partition = reopened.broker.replicas.partition_by_key("t", 0)
+        reopened.wait_until(lambda: partition._waiters)
+        assert disk.read_aheads
+        produce(producer, "t", batch(b"y" * 100))
+        assert received(consumer) == [b"299", b"y" * 100]
+
+
+def test_a_stop_does_not_wait_for_the_records_of_a_cold_fetch(reopened, disk):
+    disk.go.clear()
+    with reopened.wire() as consumer:
+        consumer.send(fetch_request("t", 299, max_wait_ms=600_000, min_bytes=10_000), 12)
+        wait_for_thread(reopened)
+        stopping = threading.Thread(target=reopened.stop)
+        stopping.start()
+        reopened.wait_until(lambda: any(c.closing for c in reopened.server._network.connections))
+        disk.go.set()
+        stopping.join(30)
+        assert received(consumer) == [b"299"]
+
+
+def test_a_cold_fetch_whose_consumer_goes_away(reopened, disk):
+    disk.go.clear()
+    with reopened.wire() as wire:
+        send_fetch(wire, "t", 100)
+        wait_for_thread(reopened)
+    reopened.wait_until(lambda: not reopened.server._network.connections)
+    disk.go.set()
+    reopened.wait_until(lambda: not reopened.broker.read_ahead._unfinished)
+    assert len(disk.read_aheads) == 1  # nobody looks again
+
+
+def test_an_index_that_cannot_be_kept_in_memory_is_waited_for(reopened, disk):
+    disk.forgets_at_once = True
+    with reopened.wire() as wire:
+        assert values(fetch(wire, "t", 200))[0] == b"200"
+    assert disk.waits
+    assert len(disk.read_aheads) < 10
+
+
+def test_an_index_that_cannot_be_read_ahead_is_read(reopened, disk):
+    disk.errno = errno.EAGAIN
+    with reopened.wire() as wire:
+        assert values(fetch(wire, "t", 200, max_bytes=100, partition_max_bytes=100))[0] == b"200"
+    assert disk.waits
+
+
+def test_a_mistake_in_a_second_look_fails_the_one_request(reopened, disk, caplog):
+    disk.go.clear()
+    with reopened.wire() as reader, reopened.wire() as other:
+        send_fetch(reader, "t", 100)
+        wait_for_thread(reopened)
+        partition = reopened.broker.replicas.partition_by_key("t", 0)
+        reopened.call(lambda: setattr(partition, "leader_epoch", None))  # what reads it raises a TypeError
+        reopened.call(lambda: setattr(partition, "log", None))
+        disk.go.set()
+        assert reader.receive().error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert produce(other, "t", batch(b"x"), partition=1).error_code == 0
+    assert "failed by our own fault" in caplog.text
+
+
+# -- the real file system ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cold_directory(tmp_path):
+    """A function that makes the logs below the directory cold; the test is skipped where that cannot be done."""
+    if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
+        pytest.skip("this system neither drops cached pages nor tells which are")
+
+    def drop(path):
+        fd = os.open(path, os.O_RDWR)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+    with tempfile.NamedTemporaryFile(dir=tmp_path) as temporary:
+        temporary.write(bytes(4096))
+        temporary.flush()
+        drop(temporary.name)
+        try:
+            os.preadv(temporary.fileno(), (bytearray(1),), 0, os.RWF_NOWAIT)
+            pytest.skip("the file system of the temporary directory does not drop cached pages")
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            pytest.skip(f"the file system of the temporary directory does not tell what is cached: {error}")
+    return lambda: [drop(path) for path in tmp_path.rglob("*.log")]
+
+
+def test_a_cold_segment_of_a_real_disk(make_server, cold_directory):
+    server = make_server()
+    payload = fill(server, "t", 60)
+    cold_directory()
+    with server.wire() as wire:
+        assert read_all(wire, "t") == payload
+        assert server.broker.read_ahead.jobs > 0
+        cold_directory()
+        for offset in range(0, 60, 20):
+            assert read_all(wire, "t", offset) == payload[offset:]
+        server.wait_until(lambda: not server.broker.read_ahead._unfinished)
+        jobs = server.broker.read_ahead.jobs
+        for _ in range(20):
+            assert read_all(wire, "t") == payload
+        assert server.broker.read_ahead.jobs < jobs + 20  # what has been read needs no thread
+
+
+# -- turns -------------------------------------------------------------------------------------------------------------
+
+
+def test_nobody_gets_more_than_a_turn(make_server, monkeypatch):
+    """A reader that takes everything at once gets `TURN_BYTES`, then the loop does what else is to be done."""
+    server = make_server()
+    payload = fill(server, "t", 60)
+    turn = 0
+    sent = {}
+
+    def next_turn():
+        nonlocal turn
+        turn += 1
+        server.loop.call_soon(next_turn)
+
+    sendfile = os.sendfile
+
+    def fake(out, source, position, length):
+        sent[turn] = sent.get(turn, 0) + length
+        os.set_blocking(out, True)  # as if the peer's window had no end
+        try:
+            done = 0
+            while done < length:
+                done += sendfile(out, source, position + done, length - done)
+        finally:
+            os.set_blocking(out, False)
+        return length
+
+    monkeypatch.setattr(connection_module.os, "sendfile", fake)
+    server.call(next_turn)
+    with server.wire() as wire:
+        assert read_all(wire, "t") == payload
+    assert sum(sent.values()) > 5_000_000
+    assert max(sent.values()) <= TURN_BYTES
