@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from .. import filling, load
 from ..crowd import Crowd, most_connections
-from ..measurement import create_topic
+from ..measurement import create_topic, settle
 from ..row import Bench, Numbers, Row, Server, Subject, Target
 from .lifetime import API_VERSIONS
 
@@ -113,6 +113,7 @@ def partitions(bench: Bench) -> Numbers:
             more = min(level - there, _PARTITIONS_OF_TOPIC)
             filling.topic_with_records(server, f"idle-{there}", more)
             there += more
+        settle()  # or the disk is still busy with the new files
         costs[level] = _looks([level], lambda _level: producer.cost())[level]
     producer.check()
     server.kill()  # nobody needs the files; a clean stop would write all of them to the disk
