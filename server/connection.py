@@ -470,7 +470,7 @@ class Connection:
         out = self._out
         first = out[0]
         if isinstance(first, FileRange):
-            if first.length - self._file_sent > READ_BYTES:
+            if first.length > READ_BYTES:
                 return self._send_file(first)
         elif len(out) == 1 or len(first) > JOIN_BYTES:
             sent = self._sock.send(first, _MSG_MORE if len(out) > 1 else 0)
