@@ -100,6 +100,7 @@ ROWS = (
         group=GROUP,
         measure=Produce(records=1, size=100, connections=1, in_flight=1),
         needs=("cc",),
+        rounds=7,  # it depends on whether the scheduler puts the two processes on one core or on two
         targets=(Target("p50_us", at_most=1.0), Target("p99_us", at_most=1.0)),
     ),
     Row(
