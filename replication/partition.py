@@ -11,12 +11,12 @@ what happens to it then (when enough bytes have come) is its owner's business.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from ..log.config import LogConfig
 from ..log.partition_log import AppendInfo, FetchData, Log
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.fetch import EpochEndOffset
+from .waiters import Waiters
 
 ACKS_ALL = -1
 # A fetch of a plain consumer and of a follower: where each may read to.
@@ -30,22 +30,11 @@ _NO_LIMIT = 0x7FFF_FFFF_FFFF_FFFF
 Buffer = bytes | bytearray | memoryview
 
 
-class Waiter(Protocol):
-    """Somebody who waits for records of a partition."""
-
-    def appended(self, size: int) -> None:
-        """``size`` more bytes can be read now."""
-
-    def partition_changed(self) -> None:
-        """The partition has gone, has a new leader epoch or lost records: ask again, and be told why."""
-
-
 class Partition:
     """A replica of a topic's partition on this broker."""
 
     __slots__ = (
         "_flushes_appends",
-        "_waiters",
         "index",
         "isr",
         "leader_epoch",
@@ -58,6 +47,7 @@ class Partition:
         "replicas",
         "topic",
         "topic_id",
+        "waiters",
     )
 
     def __init__(self, topic: str, topic_id: bytes, index: int, local_id: int, log: Log) -> None:
@@ -73,7 +63,7 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.min_insync_replicas = 1
         self.offline = False  # its log directory failed
-        self._waiters: dict[Waiter, None] = {}
+        self.waiters = Waiters()
         self._flushes_appends = False
         self.update_config(log.config, min_insync_replicas=1)
 
@@ -106,7 +96,7 @@ class Partition:
             if leader_id == self.local_id:
                 self.log.assign_leader_epoch(leader_epoch)
         if changed:
-            self._tell_changed()
+            self.waiters.tell_changed()
 
     def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
         """Raise unless this broker leads, in the epoch that the client knows (KIP-320)."""
@@ -156,8 +146,8 @@ class Partition:
         info = self.log.append(records, now_ms=now_ms, leader_epoch=self.leader_epoch, validated=validated)
         if self._flushes_appends and self.log.flush_due(now_ms):
             self.log.flush(now_ms)
-        if self._waiters and not info.duplicate:
-            self._tell_appended(len(records))
+        if not info.duplicate:
+            self.waiters.appended(len(records))
         return info
 
     def append_plain(self, batches: Sequence[Buffer], *, acks: int, now_ms: int) -> list[AppendInfo]:
@@ -175,8 +165,8 @@ class Partition:
                 self.log.flush(now_ms)
         except KafkaError:
             return []
-        if self._waiters and appended and not appended[0].duplicate:
-            self._tell_appended(sum(map(len, batches[: len(appended)])))
+        if appended and not appended[0].duplicate:
+            self.waiters.appended(sum(map(len, batches[: len(appended)])))
         return appended
 
     def read(
@@ -233,33 +223,15 @@ class Partition:
                 f"{self.high_watermark}.",
             )
         self.log.delete_records_before(target)
-        self._tell_changed()
+        self.waiters.tell_changed()
         return self.log.log_start_offset
-
-    # -- waiting -------------------------------------------------------------------------------------------------------
-
-    def add_waiter(self, waiter: Waiter) -> None:
-        """Tell ``waiter`` of every append from now on."""
-        self._waiters[waiter] = None
-
-    def remove_waiter(self, waiter: Waiter) -> None:
-        """Tell it no more; unknown waiters are fine."""
-        self._waiters.pop(waiter, None)
 
     def go_offline(self) -> None:
         """Its log directory failed: refuse everything until the next start."""
         self.offline = True
-        self._tell_changed()
+        self.waiters.tell_changed()
 
     def close(self) -> None:
         """The partition leaves this broker: everybody who waits must ask again."""
         self.leader_id = -1
-        self._tell_changed()
-
-    def _tell_appended(self, size: int) -> None:
-        for waiter in list(self._waiters):
-            waiter.appended(size)
-
-    def _tell_changed(self) -> None:
-        for waiter in list(self._waiters):
-            waiter.partition_changed()
+        self.waiters.tell_changed()

@@ -257,7 +257,7 @@ class _Read:
 class ParkedFetch:
     """A fetch that waits for records; its partitions tell it of appends."""
 
-    __slots__ = ("_broker", "_context", "_fetch", "_missing", "_partitions", "_request", "_timer", "_woken")
+    __slots__ = ("_broker", "_context", "_fetch", "_partitions", "_request", "_timer", "_until", "_woken")
 
     def __init__(
         self, broker: Broker, context: RequestContext, request: FetchRequest, fetch: FetchContext, read: _Read
@@ -266,20 +266,34 @@ class ParkedFetch:
         self._context = context
         self._request = request
         self._fetch = fetch
-        self._missing = read.min_bytes - read.size
-        self._partitions = read.waits_for
+        self._partitions = [partition.waiters for partition in read.waits_for]
+        self._until = self._appended_bytes() + read.min_bytes - read.size
         self._woken = False
-        for partition in self._partitions:
-            partition.add_waiter(self)
+        self._wait()
         self._timer: Timer = broker.timers.call_after(request.max_wait_ms, self.finish)
         context.on_abandon = self._forget
         context.on_hurry = self.finish
 
-    def appended(self, size: int) -> None:
-        """More can be read: answer at the end of this turn of the loop, when it is enough."""
-        self._missing -= size
-        if self._missing <= 0:
+    def _appended_bytes(self) -> int:
+        return sum([waiters.appended_bytes for waiters in self._partitions])
+
+    def _wait(self) -> None:
+        """When all partitions together have enough, at least one of them has its share of it: that is waited for.
+
+        If the others have less than theirs by then, what is still missing is shared out anew.
+        """
+        missing = self._until - self._appended_bytes()
+        if missing <= 0:
             self._wake()
+            return
+        share = -(-missing // len(self._partitions)) if self._partitions else 0
+        for waiters in self._partitions:
+            waiters.tell(self, share)
+
+    def enough(self) -> None:
+        """A partition has its share: if it is enough, answer at the end of this turn of the loop."""
+        if not self._woken:
+            self._wait()
 
     def partition_changed(self) -> None:
         """A partition has something to tell."""
@@ -300,8 +314,8 @@ class ParkedFetch:
     def _forget(self) -> None:
         self._woken = True
         self._timer.cancel()
-        for partition in self._partitions:
-            partition.remove_waiter(self)
+        for waiters in self._partitions:
+            waiters.remove(self)
 
 
 class ColdFetch:

@@ -352,7 +352,7 @@ def test_a_cold_fetch_waits_for_records_afterwards(reopened, disk):
     with reopened.wire() as consumer, reopened.wire() as producer:
         consumer.send(fetch_request("t", 299, max_wait_ms=60_000, min_bytes=150), 12)
         partition = reopened.broker.replicas.partition_by_key("t", 0)
-        reopened.wait_until(lambda: partition._waiters)
+        reopened.wait_until(lambda: partition.waiters)
         assert disk.read_aheads
         produce(producer, "t", batch(b"y" * 100))
         assert received(consumer) == [b"299", b"y" * 100]

@@ -66,7 +66,7 @@ class UnexpectedError(RuntimeError):
 
 
 def wait_for_waiter(server, topic="t"):
-    server.wait_until(lambda: partition_of(server, topic)._waiters)
+    server.wait_until(lambda: partition_of(server, topic).waiters)
 
 
 def test_a_parked_fetch_that_fails_is_answered_and_its_connection_goes_on(server, monkeypatch, caplog):

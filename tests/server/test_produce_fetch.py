@@ -7,6 +7,7 @@ import pytest
 
 from moldau.protocol.compression import Codec
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.fetch import FetchPartition
 from moldau.protocol.messages.produce import PartitionProduceData
 from moldau.protocol.records import iter_batches
 from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
@@ -53,12 +54,12 @@ def test_a_waiting_fetch_is_woken_by_an_append(server):
     server.create_topic("t")
     with server.wire() as consumer, server.wire() as producer:
         consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
-        server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0)._waiters)
+        server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0).waiters)
         started = time.monotonic()
         produce(producer, "t", batch(b"now"))
         assert values(consumer.receive().responses[0].partitions[0]) == [b"now"]
         assert time.monotonic() - started < 10
-        assert not server.call(lambda: dict(server.broker.replicas.partition_by_key("t", 0)._waiters))
+        assert not server.call(lambda: len(server.broker.replicas.partition_by_key("t", 0).waiters))
 
 
 def test_a_waiting_fetch_waits_for_min_bytes(server):
@@ -66,9 +67,9 @@ def test_a_waiting_fetch_waits_for_min_bytes(server):
     with server.wire() as consumer, server.wire() as producer:
         first = batch(b"x" * 100)
         consumer.send(fetch_request("t", max_wait_ms=20_000, min_bytes=len(first) + 1), 12)
-        server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0)._waiters)
+        server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0).waiters)
         produce(producer, "t", first)
-        assert server.call(lambda: len(server.broker.replicas.partition_by_key("t", 0)._waiters)) == 1
+        assert server.call(lambda: len(server.broker.replicas.partition_by_key("t", 0).waiters)) == 1
         produce(producer, "t", batch(b"y"))
         assert values(consumer.receive().responses[0].partitions[0]) == [b"x" * 100, b"y"]
 
@@ -87,7 +88,7 @@ def test_a_waiting_fetch_is_answered_when_its_topic_is_deleted(server):
     server.create_topic("t")
     with server.wire() as consumer, server.wire() as admin:
         consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
-        server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0)._waiters)
+        server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0).waiters)
         assert admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
         answer = consumer.receive().responses[0].partitions[0]
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -97,8 +98,8 @@ def test_a_consumer_that_goes_away_leaves_nothing_behind(server):
     server.create_topic("t")
     with server.wire() as consumer:
         consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
-        server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0)._waiters)
-    server.wait_until(lambda: not server.broker.replicas.partition_by_key("t", 0)._waiters)
+        server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0).waiters)
+    server.wait_until(lambda: not server.broker.replicas.partition_by_key("t", 0).waiters)
 
 
 def test_requests_behind_a_waiting_fetch_are_served_and_answered_in_order(server):
@@ -181,7 +182,7 @@ def test_many_consumers_wait_on_one_partition(server):
     consumers = [server.wire() for _ in range(50)]
     for consumer in consumers:
         consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
-    server.wait_until(lambda: len(server.broker.replicas.partition_by_key("t", 0)._waiters) == 50)
+    server.wait_until(lambda: len(server.broker.replicas.partition_by_key("t", 0).waiters) == 50)
     with server.wire() as producer:
         produce(producer, "t", batch(b"to all"))
     for consumer in consumers:
@@ -241,3 +242,22 @@ def test_a_partition_that_moved_is_told_in_every_version_of_fetch(server, versio
         answer = wire.call(request, version).responses[0].partitions[0]
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert answer.current_leader.leader_id == (77 if version >= 16 else -1)  # as Apache Kafka: with the endpoints
+
+
+def test_a_fetch_of_several_partitions_waits_for_what_they_have_together(server):
+    server.create_topic("t", 3)
+    one = batch(b"x" * 100)
+    request = fetch_request("t", max_wait_ms=20_000, min_bytes=4 * len(one))
+    request.topics[0].partitions = [
+        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in range(3)
+    ]
+    with server.wire() as consumer, server.wire() as producer:
+        consumer.send(request, 12)
+        partitions = [server.broker.replicas.partition_by_key("t", index) for index in range(3)]
+        server.wait_until(lambda: all(partition.waiters for partition in partitions))
+        for index in (0, 0, 2):
+            produce(producer, "t", one, partition=index)
+        assert server.call(lambda: [len(partition.waiters) for partition in partitions]) == [1, 1, 1]
+        produce(producer, "t", one, partition=1)
+        answer = consumer.receive().responses[0].partitions
+        assert [len(values(each)) for each in answer] == [2, 1, 1]

@@ -1,0 +1,71 @@
+"""Those who wait for more bytes of a partition.
+
+A fetch with ``min_bytes`` waits for so many bytes, and a thousand of them may wait on one partition. An append must not
+pay for those that it does not help: it adds to one number and compares that with the lowest one somebody waits for.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Protocol
+
+_NOBODY = 1 << 63
+# So many entries of waiters that have left are kept in the heap before it is made anew.
+_MAX_STALE = 64
+
+
+class Waiter(Protocol):
+    """Somebody who waits for records of a partition."""
+
+    def enough(self) -> None:
+        """What was asked for has come: as many bytes as `Waiters.tell` was given. Told once."""
+
+    def partition_changed(self) -> None:
+        """The partition has gone, has a new leader epoch or lost records: ask again, and be told why."""
+
+
+class Waiters:
+    """The waiters of one partition."""
+
+    __slots__ = ("_entries", "_heap", "_lowest", "_waiting", "appended_bytes")
+
+    def __init__(self) -> None:
+        self.appended_bytes = 0
+        """Of all appends since the partition is served. It only grows."""
+        self._waiting: dict[Waiter, int] = {}  # what `appended_bytes` has to reach; 0 for those who were told
+        self._heap: list[tuple[int, int, Waiter]] = []  # the same, lowest first, with entries of waiters that have left
+        self._entries = 0  # numbers them, so that waiters are not compared
+        self._lowest = _NOBODY
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def tell(self, waiter: Waiter, size: int) -> None:
+        """Call ``waiter.enough`` when ``size`` (at least 1) more bytes have come, instead of what was said before."""
+        target = self.appended_bytes + size
+        self._waiting[waiter] = target
+        self._entries += 1
+        if len(self._heap) > 2 * len(self._waiting) + _MAX_STALE:
+            self._heap = [entry for entry in self._heap if self._waiting.get(entry[2]) == entry[0]]
+            heapify(self._heap)
+        heappush(self._heap, (target, self._entries, waiter))
+        self._lowest = self._heap[0][0]
+
+    def remove(self, waiter: Waiter) -> None:
+        """Tell it no more; unknown waiters are fine."""
+        self._waiting.pop(waiter, None)
+
+    def appended(self, size: int) -> None:
+        """So many bytes have come."""
+        self.appended_bytes += size
+        while self.appended_bytes >= self._lowest:
+            target, _, waiter = heappop(self._heap)
+            self._lowest = self._heap[0][0] if self._heap else _NOBODY
+            if self._waiting.get(waiter) == target:
+                self._waiting[waiter] = 0
+                waiter.enough()
+
+    def tell_changed(self) -> None:
+        """Call `Waiter.partition_changed` of everybody."""
+        for waiter in list(self._waiting):
+            waiter.partition_changed()
