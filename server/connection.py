@@ -31,10 +31,12 @@ from typing import TYPE_CHECKING, Protocol
 from ..log.descriptors import FileRange
 
 if TYPE_CHECKING:
+    from .event_loop import Readiness
     from .express import Express
     from .memory import MemoryBudget
     from .read_ahead import ReadAhead
     from .request import RequestContext
+    from .spare_frames import SpareFrames
     from .timers import Timer, TimerWheel
 
 logger = logging.getLogger(__name__)
@@ -98,8 +100,10 @@ class Host(Protocol):
     """What connections of one server share."""
 
     loop: asyncio.AbstractEventLoop
+    readiness: Readiness
     timers: TimerWheel
     budget: MemoryBudget
+    spare_frames: SpareFrames
     scratch: memoryview
     outgoing: memoryview  # of OUTGOING_BYTES
     read_ahead: ReadAhead
@@ -262,15 +266,20 @@ class Connection:
         self._rest += view
 
     def _start_large(self, size: int, arrived: memoryview) -> None:
-        capacity = min(size, max(LARGE_FRAME_BYTES, 4 * len(arrived)))
+        frame = self._host.spare_frames.take(size)
+        capacity = size if frame is not None else min(size, max(LARGE_FRAME_BYTES, 4 * len(arrived)))
         if not self._host.budget.grow(self, capacity, size):
+            if frame is not None:
+                self._host.spare_frames.keep(frame)
             # The beginning stays in _rest; resume_reading() comes back here by way of _consume().
             self._rest += _FRAME_LENGTH.pack(size)
             self._rest += arrived
             self._pause()
             return
-        self._frame = bytearray(capacity)
-        self._frame[: len(arrived)] = arrived
+        if frame is None:
+            frame = bytearray(capacity)
+        frame[: len(arrived)] = arrived
+        self._frame = frame
         self._frame_size = size
         self._frame_filled = len(arrived)
 
@@ -298,6 +307,8 @@ class Connection:
                 self._serve(frame)
                 self._in_event = False
                 self._host.budget.release(self)
+                if not self._in_flight:  # a request that waits may use its bytes
+                    self._host.spare_frames.keep(frame)
                 if not self.closed:
                     if self._must_wait():
                         self._pause()
@@ -424,7 +435,7 @@ class Connection:
             return
         if self._writing:
             self._writing = False
-            self._host.loop.remove_writer(self.fd)
+            self._host.readiness.remove_writer(self.fd)
             self.resume_reading()
         if self.closing and not self._in_flight:
             self.close(None)
@@ -432,7 +443,7 @@ class Connection:
     def _wait_for_peer(self) -> None:
         if not self._writing:
             self._writing = True
-            self._host.loop.add_writer(self.fd, self._on_writable)
+            self._host.readiness.add_writer(self.fd, self._on_writable)
             self._pause()
 
     def _park(self) -> None:
@@ -441,7 +452,7 @@ class Connection:
         self._pause()
         if self._writing:
             self._writing = False
-            self._host.loop.remove_writer(self.fd)
+            self._host.readiness.remove_writer(self.fd)
 
     def _go_on(self) -> None:
         if self.closed:
@@ -600,12 +611,12 @@ class Connection:
     def _pause(self) -> None:
         if self._reading:
             self._reading = False
-            self._host.loop.remove_reader(self.fd)
+            self._host.readiness.remove_reader(self.fd)
 
     def _resume(self) -> None:
         if not self._reading and not self.closed:
             self._reading = True
-            self._host.loop.add_reader(self.fd, self._on_readable)
+            self._host.readiness.add_reader(self.fd, self._on_readable)
 
     def _check_idle(self) -> None:
         self._idle_timer = None
@@ -645,7 +656,7 @@ class Connection:
             logger.log(level, "Closing the connection from %s (%s): %s", self.peer, self.listener_name, reason)
         self._pause()
         if self._writing:
-            self._host.loop.remove_writer(self.fd)
+            self._host.readiness.remove_writer(self.fd)
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         self._sock.close()

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .event_loop import new_event_loop
 from .server import Server, StartError
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def run(config: BrokerConfig, *, data_dir: Path | None, ephemeral: bool, exit_wi
             log_dirs = [stack.enter_context(tempfile.TemporaryDirectory(prefix="moldau-", ignore_cleanup_errors=True))]
         else:
             log_dirs = list(config.log_dirs) or [str(data_dir)]
-        return asyncio.run(_serve(config, log_dirs, durable=not ephemeral, exit_with_stdin=exit_with_stdin))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(_serve(config, log_dirs, durable=not ephemeral, exit_with_stdin=exit_with_stdin))
 
 
 async def _serve(config: BrokerConfig, log_dirs: list[str], *, durable: bool, exit_with_stdin: bool) -> int:

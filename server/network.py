@@ -8,8 +8,10 @@ import logging
 import socket
 
 from .connection import OUTGOING_BYTES, SCRATCH_BYTES, Connection, FrameHandler
+from .event_loop import readiness_of
 from .memory import MemoryBudget
 from .read_ahead import ReadAhead
+from .spare_frames import SpareFrames
 from .timers import TimerWheel
 
 logger = logging.getLogger(__name__)
@@ -81,11 +83,13 @@ class Network:
         receive_buffer_bytes: int = -1,
     ) -> None:
         self.loop = loop
+        self.readiness = readiness_of(loop)
         self.timers = timers
         self.dispatcher = dispatcher
         self.max_request_bytes = max_request_bytes
         self.max_idle_ms = max_idle_ms
         self.budget = MemoryBudget(queued_max_request_bytes, timers, loop.time)
+        self.spare_frames = SpareFrames()
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.outgoing = memoryview(bytearray(OUTGOING_BYTES))
         self.read_ahead = ReadAhead(loop)

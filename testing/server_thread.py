@@ -12,6 +12,7 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from ..server.event_loop import new_event_loop
 from ..server.server import Server, StartError
 from .server_run import BrokerError, ServerRun
 
@@ -26,7 +27,7 @@ class ServerThread(ServerRun):
         self._config = config
         self._log_dir = log_dir
         self._durable = durable
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._stopping = asyncio.Event()
         self._ready: Future[str] = Future()
         self._failure: BaseException | None = None

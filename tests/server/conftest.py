@@ -8,6 +8,7 @@ import pytest
 
 from moldau.config.broker_config import BrokerConfig, StaticValue
 from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from moldau.server.event_loop import new_event_loop
 from moldau.server.server import Server
 from moldau.testing.wire import WireClient
 
@@ -41,8 +42,8 @@ class RunningServer:
             await self.server.stop()
 
         def target():
-            with contextlib.suppress(BaseException):
-                asyncio.run(run())
+            with contextlib.suppress(BaseException), asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(run())
 
         self._thread = threading.Thread(target=target)
         self._thread.start()
