@@ -304,7 +304,7 @@ class Connection:
             if self._frame_filled == self._frame_size:
                 self._frame = None
                 self._in_event = True
-                self._serve(frame)
+                self._serve_large(frame)
                 self._in_event = False
                 self._host.budget.release(self)
                 if not self._in_flight:  # a request that waits may use its bytes
@@ -314,6 +314,8 @@ class Connection:
                         self._pause()
                     self._flush_unless_waiting()
                 return
+            if self._frame_filled < len(frame):
+                break  # there was no more: another call would only say so
         self._host.budget.progress(self)
 
     def _grow_large(self, frame: bytearray) -> bool:
@@ -388,6 +390,15 @@ class Connection:
                 size += self._serve(bytes(view[start:end]))
         express.taken.clear()
         return size
+
+    def _serve_large(self, frame: bytearray) -> None:
+        express = self.express
+        if express is not None and not self._in_flight:
+            view = memoryview(frame)
+            if express.offer(view, 0, len(view)):
+                self._serve_taken(express, view)
+                return
+        self._serve(frame)
 
     def give_back(self, size: int) -> None:
         """The bytes of a request that waited are not in use any more."""

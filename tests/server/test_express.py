@@ -74,7 +74,7 @@ class Traffic:
         pick = self.random
         odd = pick.random()
         if odd < 0.75:
-            return a_batch(pick.choice((10, 300, 9000, 15_000)), pick.randrange(1, 4))
+            return a_batch(pick.choice((10, 300, 9000, 15_000, 80_000)), pick.randrange(1, 4))
         if odd < 0.80:  # an idempotent producer: in order, again, or out of order
             sequence = self.sequence if pick.random() < 0.7 else pick.randrange(self.sequence + 2)
             self.sequence = max(self.sequence, sequence + 1)
