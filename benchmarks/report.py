@@ -4,6 +4,7 @@ What is outside of the markers is written by people, and left as it is.
 """
 
 import os
+import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -73,16 +74,29 @@ def terminal_table(results: Results, rows: Sequence[Row]) -> list[tuple[str, ...
 def _introduction(results: Results, source: str) -> str:
     machine = results.machine
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    rounds = max((len(found) for row in results.rows.values() for found in row.subjects.values()), default=0)
     work = results.settings.get("work", "1")
     part = "" if work == "1" else f"**Only {work} of each row's work was done: the numbers mean nothing.**\n"
     return part + (
-        f"Measured on {results.date} at commit {', '.join(results.commits)}. Rounds: {rounds}. All numbers: {source}.\n"
+        f"Measured on {results.date} at commit {', '.join(results.commits)}. All numbers: {source}.\n"
+        f"Rounds: {_rounds(results)}.\n"
         f"Machine: {', '.join(f'{name} {value}' for name, value in machine.items())}.\n"
         f"Versions: {versions}.\n\n"
         "A number is the median of the rounds, with the lowest and the highest after it. The ratio is Moldau's median\n"
         "by Apache Kafka's; the ceiling is the same client against a server that only acknowledges."
     )
+
+
+def _rounds(results: Results) -> str:
+    """How many each row has that succeeded, of the subject that has the fewest: most rows', and which differ."""
+    counts = {
+        name: min((sum(not outcome.error for outcome in outcomes) for outcomes in row.subjects.values()), default=0)
+        for name, row in results.rows.items()
+    }
+    if not counts:
+        return "0"
+    usual = statistics.mode(counts.values())
+    others = ", ".join(f"{count} of `{name}`" for name, count in counts.items() if count != usual)
+    return f"{usual} ({others})" if others else str(usual)
 
 
 def _verdict_table(found: Sequence[Verdict]) -> str:

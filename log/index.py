@@ -134,8 +134,9 @@ class SparseIndex:
         """The file, open, for whoever syncs it."""
         return self._open(create=True)
 
-    def is_full(self) -> bool:
-        return self.entries >= self.max_entries
+    def room(self) -> int:
+        """How many entries may still be added."""
+        return self.max_entries - self.entries
 
     def _append(self, first: int, second: int) -> None:
         self._buffer += self.ENTRY.pack(first, second)
@@ -241,6 +242,6 @@ class TimeIndex(SparseIndex):
             count -= 1
         self.truncate_entries(count)
 
-    def is_full(self) -> bool:
+    def room(self) -> int:
         # The last slot is kept for the entry that sealing adds.
-        return self.entries >= self.max_entries - 1
+        return super().room() - 1

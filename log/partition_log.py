@@ -52,7 +52,7 @@ from .leader_epochs import LeaderEpochs
 from .lookup import TimestampAndOffset, find_max_timestamp, find_timestamp
 from .names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from .producer_state import CompletedTransaction, ProducerEntry, ProducerState, RetainedBatch
-from .segment import MAX_RELATIVE_OFFSET, NO_LIMIT, Segment
+from .segment import MAX_GROUP, MAX_RELATIVE_OFFSET, NO_LIMIT, Segment
 from .segments import Segments
 from .snapshots import ProducerSnapshots
 from .transaction_index import AbortedTransaction
@@ -62,7 +62,6 @@ _PREFIX = Struct(">qii")
 _PREFIX_SIZE = 16
 # More buffers than this are joined before they are written: a system call takes 1,024 at most.
 _MAX_BUFFERS = 512
-_MAX_GROUP = _MAX_BUFFERS // 2
 _MAX_SEQUENCE = 0x7FFF_FFFF
 # What a client's batch may have in its attributes without a closer look: a codec and the transactional bit.
 _PLAIN_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL_MASK
@@ -120,7 +119,6 @@ class Log:
     __slots__ = (
         "_config",
         "_directory_dirty",
-        "_header_only",
         "_last_flush_ms",
         "_loaded_end_offset",
         "_offline",
@@ -128,6 +126,7 @@ class Log:
         "directory",
         "files",
         "flushed_offset",
+        "header_only",
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
@@ -210,7 +209,8 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """From the next append on."""
         self._config = config
-        self._header_only = (
+        # Nothing in the topic's settings depends on a record, so that batches can be judged by their headers.
+        self.header_only = (
             config.message_timestamp_type == "CreateTime"
             and config.compression_type == "producer"
             and not config.compacted
@@ -321,7 +321,7 @@ class Log:
         """
         if self._offline is not None:
             raise self._offline_error()
-        if not self._header_only:
+        if not self.header_only:
             return []
         config = self._config
         largest = min(config.max_message_bytes, config.segment_bytes)
@@ -379,7 +379,7 @@ class Log:
                         return [self._duplicate(duplicate)]
                 segment = self._segment_for(size, max_timestamp, last_offset, now_ms)
                 # The first batch of a segment decides how long it lasts, so it goes alone.
-                room = config.segment_bytes - segment.size if segment.size else 0
+                room = config.segment_bytes - segment.size if segment.size and not segment.nearly_full else 0
             elif (
                 total + size > room
                 or max_timestamp > segment.roll_after_timestamp
@@ -387,7 +387,7 @@ class Log:
                 or producer_id != previous_producer_id
                 or (producer_id >= 0 and (producer_epoch != previous_epoch or first_sequence != expected_sequence))
                 or transactional
-                or len(unwritten) == _MAX_GROUP
+                or len(unwritten) == MAX_GROUP
             ):
                 break
             buffers.append(_PREFIX.pack(offset, length, leader_epoch))
@@ -439,6 +439,7 @@ class Log:
         """Write batches that were checked, and account for them: all or, with KAFKA_STORAGE_ERROR, none."""
         empty = not segment.size
         try:
+            segment.prepare_to_note()
             segment.write(buffers, size)
         except OSError as error:
             raise self._append_failed(segment, error) from error

@@ -34,6 +34,9 @@ from .transaction_index import TransactionIndex
 NO_LIMIT = 1 << 63
 MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
 
+MAX_GROUP = 256
+"""Batches that are written together at most: two buffers each, and a system call takes 1,024."""
+
 _RECENT_BATCHES = 512
 _SCAN_BYTES = 8192
 _COPY_BYTES = 1 << 20
@@ -56,6 +59,7 @@ class Segment:
         "directory",
         "first_timestamp",
         "full",
+        "nearly_full",
         "offset_index",
         "on_disk",
         "open_file",
@@ -99,6 +103,8 @@ class Segment:
         self.bytes_since_index_entry = 0
         self.full = False
         """An index has no room for another entry (`segment.index.bytes`)."""
+        self.nearly_full = False
+        """An index may have none for the entries of a whole group of batches."""
         # None: not read from the time index yet.
         self._max_timestamp: int | None = -1 if new else None
         self._offset_of_max_timestamp = base_offset
@@ -131,6 +137,13 @@ class Segment:
         self.on_disk = True
         return open_file
 
+    def prepare_to_note(self) -> None:
+        """Read what `note_batch` is going to need, so that it cannot fail after the write. Mostly it is there."""
+        if self._max_timestamp is None:
+            self.max_timestamp  # noqa: B018 - reads it
+            self.offset_index.last()
+        self.time_index.last()
+
     def note_batch(
         self, base_offset: int, last_offset: int, max_timestamp: int, size: int, index_interval_bytes: int
     ) -> bool:
@@ -154,7 +167,9 @@ class Segment:
         if self.bytes_since_index_entry > index_interval_bytes:
             due = self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
-            self.full = self.offset_index.is_full() or self.time_index.is_full()
+            room = min(self.offset_index.room(), self.time_index.room())
+            self.full = room <= 0
+            self.nearly_full = room <= MAX_GROUP
             self.bytes_since_index_entry = 0
         self.bytes_since_index_entry += size
         return due
@@ -174,7 +189,7 @@ class Segment:
         """Forget what the indexes say, to build them anew from the log."""
         self.offset_index.reset()
         self.time_index.reset()
-        self.full = False
+        self.full = self.nearly_full = False
         self._max_timestamp, self._offset_of_max_timestamp = -1, self.base_offset
         self.forget_recent_batches()
 

@@ -152,7 +152,12 @@ class Partition:
 
     def append_plain(self, batches: Sequence[Buffer], *, acks: int, now_ms: int) -> list[AppendInfo]:
         """Append the first of these batches, as many as `Log.append_plain` takes; none where `append` has to be asked,
-        because it would refuse the first one or treat it specially."""
+        because it would refuse the first one or treat it specially.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR: they are in the log and could not be flushed. They may not be acknowledged,
+                nor appended again.
+        """
         if (
             self.leader_id != self.local_id
             or self.offline
@@ -161,10 +166,10 @@ class Partition:
             return []
         try:
             appended = self.log.append_plain(batches, now_ms=now_ms, leader_epoch=self.leader_epoch)
-            if appended and self._flushes_appends and self.log.flush_due(now_ms):
-                self.log.flush(now_ms)
         except KafkaError:
             return []
+        if appended and self._flushes_appends and self.log.flush_due(now_ms):
+            self.log.flush(now_ms)
         if appended and not appended[0].duplicate:
             self.waiters.appended(sum(map(len, batches[: len(appended)])))
         return appended

@@ -11,7 +11,7 @@ from typing import Protocol
 
 _NOBODY = 1 << 63
 # So many entries of waiters that have left are kept in the heap before it is made anew.
-_MAX_STALE = 64
+_MAX_STALE = 8
 
 
 class Waiter(Protocol):
@@ -32,9 +32,10 @@ class Waiters:
     def __init__(self) -> None:
         self.appended_bytes = 0
         """Of all appends since the partition is served. It only grows."""
-        self._waiting: dict[Waiter, int] = {}  # what `appended_bytes` has to reach; 0 for those who were told
-        self._heap: list[tuple[int, int, Waiter]] = []  # the same, lowest first, with entries of waiters that have left
-        self._entries = 0  # numbers them, so that waiters are not compared
+        self._waiting: dict[Waiter, int] = {}  # the number of its entry in the heap; 0 for those who were told
+        # What `appended_bytes` has to reach, lowest first, with old entries of waiters that have left or asked again.
+        self._heap: list[tuple[int, int, Waiter]] = []
+        self._entries = 0
         self._lowest = _NOBODY
 
     def __len__(self) -> int:
@@ -42,26 +43,28 @@ class Waiters:
 
     def tell(self, waiter: Waiter, size: int) -> None:
         """Call ``waiter.enough`` when ``size`` (at least 1) more bytes have come, instead of what was said before."""
-        target = self.appended_bytes + size
-        self._waiting[waiter] = target
         self._entries += 1
+        self._waiting[waiter] = self._entries
         if len(self._heap) > 2 * len(self._waiting) + _MAX_STALE:
-            self._heap = [entry for entry in self._heap if self._waiting.get(entry[2]) == entry[0]]
+            self._heap = [entry for entry in self._heap if self._waiting.get(entry[2]) == entry[1]]
             heapify(self._heap)
-        heappush(self._heap, (target, self._entries, waiter))
+        heappush(self._heap, (self.appended_bytes + size, self._entries, waiter))
         self._lowest = self._heap[0][0]
 
     def remove(self, waiter: Waiter) -> None:
         """Tell it no more; unknown waiters are fine."""
         self._waiting.pop(waiter, None)
+        if not self._waiting:  # nothing may keep those alive who have left an idle partition
+            self._heap.clear()
+            self._lowest = _NOBODY
 
     def appended(self, size: int) -> None:
         """So many bytes have come."""
         self.appended_bytes += size
         while self.appended_bytes >= self._lowest:
-            target, _, waiter = heappop(self._heap)
+            _, number, waiter = heappop(self._heap)
             self._lowest = self._heap[0][0] if self._heap else _NOBODY
-            if self._waiting.get(waiter) == target:
+            if self._waiting.get(waiter) == number:
                 self._waiting[waiter] = 0
                 waiter.enough()
 

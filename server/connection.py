@@ -66,6 +66,9 @@ WINDOW_BYTES = 1024 * 1024
 # because the reader will come back for what follows.
 AHEAD_BYTES = 4 * 1024 * 1024
 
+# What was found in memory is believed to be there for so long.
+WARM_SECONDS = 1.0
+
 _FRAME_LENGTH = struct.Struct(">i")
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
@@ -223,6 +226,8 @@ class Connection:
                 break
             (size,) = _FRAME_LENGTH.unpack_from(view, position)
             if size < 0 or size > self._host.max_request_bytes:
+                if self.express is not None and self.express.taken:
+                    self._serve_taken(self.express, view)
                 self.close(
                     f"a request of {size} bytes was declared; 'socket.request.max.bytes' is "
                     f"{self._host.max_request_bytes}. Is the peer speaking another protocol (TLS, HTTP)?"
@@ -484,7 +489,10 @@ class Connection:
                 pass
 
     def _on_writable(self) -> None:
-        self._last_active = self._host.loop.time()
+        now = self._host.loop.time()
+        if now - self._last_active > WARM_SECONDS:
+            self._warm_until = 0  # the peer took its time: what was in memory then may not be any more
+        self._last_active = now
         self._flush()
 
     def _send_some(self) -> bool:
@@ -519,8 +527,7 @@ class Connection:
             if not isinstance(part, FileRange):
                 outgoing[filled:end] = part
             elif not self._read_small(part, start, outgoing[filled:end]):
-                flags = _MSG_MORE
-                break
+                break  # it comes after a wait for the disk: what is before it goes out now
             filled = end
             start = 0
         if not filled and isinstance(self._out[0], FileRange):

@@ -11,10 +11,10 @@ with four blanks. A later request with the same bytes is served by the lane:
 2. `Express.serve`, when the buffer holds no more complete frames, or one that is not taken: neighbours with the same
    lane are appended with one write (`Log.append_plain`), and the forms are filled in.
 
-Anything else goes the long way, each time: the first request, other shapes and versions, ``acks=0``, a partition that
-is not led here any more, a batch that is special or wrong in any way. The lane never says no: what it could not append
-as it was is handed back, and the long way finds out what to answer. So nothing is decided here that is not decided
-there, and the bytes of both answers are the same.
+Anything else goes the long way, each time: the first request, other shapes and versions, ``acks=0``, transactions, a
+partition that is not led here any more, a batch that is special or wrong in any way. The lane never says no: what it
+could not append as it was is handed back, and the long way finds out what to answer. So nothing is decided here that is
+not decided there, and the bytes of both answers are the same.
 
 Whoever makes a decision in the long way that depends on more than the request, the partition and the batch (an access
 control list, a quota) has to end the lanes when it changes.
@@ -26,6 +26,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from ..protocol.errors import ErrorCode
+from ..protocol.records import ATTRIBUTES_POSITION, TRANSACTIONAL_MASK
 
 if TYPE_CHECKING:
     from ..protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -39,7 +40,9 @@ LOWEST_FLEXIBLE_VERSION = 9
 # A connection's lanes: a producer has one for each partition that it sends to.
 MAX_LANES = 256
 # How many lengths what is repeated may have: names of topics differ in length, topic ids (version 13) do not.
-MAX_LENGTHS = 4
+MAX_LENGTHS = 8
+# So many requests are served together. It bounds the work where each of them turns out to be special.
+MAX_TAKEN = 128
 
 _HEADER = struct.Struct(">Ii")  # api key and version as one number, correlation id
 _HEADER_SIZE = 8
@@ -88,8 +91,10 @@ class Express:
             lane = lanes.get(bytes(buffer[start + _HEADER_SIZE : position]))
             if lane is not None:
                 records = _records(buffer, position, end, route_key)
-                if records is None:
+                if records is None or len(self.taken) == MAX_TAKEN or not lane.partition.log.header_only:
                     return False
+                if len(records) > ATTRIBUTES_POSITION + 1 and records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_MASK:
+                    return False  # not a question for the log alone
                 self.taken.append((lane, correlation_id, records, start, end))
                 return True
         return False
@@ -145,7 +150,7 @@ class Express:
         partition = self._broker.replicas.partition_by_key(
             topic.topic_id if route.version >= 13 else topic.name, data.index
         )
-        if partition is None:
+        if partition is None or not partition.log.header_only:
             return
         (route_key, _) = _HEADER.unpack_from(frame)
         if route_key != self._route_key:
@@ -158,13 +163,16 @@ class Express:
         position = records_end - records_size - length_size
         if _records(memoryview(frame), position, len(frame), route_key) is None:
             return  # tagged fields
+        repeated = bytes(frame[_HEADER_SIZE:position])
+        lanes = self._lanes.setdefault(len(repeated), {})
+        known = lanes.get(repeated)
+        if known is not None and known.partition is partition:
+            return  # this one was special
         saved = result.base_offset, result.log_append_time_ms, result.log_start_offset
         result.base_offset, result.log_append_time_ms, result.log_start_offset = _BLANK
         form = bytearray(b"".join(route.encode_answer(0, response)))  # type: ignore[arg-type]
         result.base_offset, result.log_append_time_ms, result.log_start_offset = saved
         result_position = form.index(_RESULT.pack(*_BLANK))
-        repeated = bytes(frame[_HEADER_SIZE:position])
-        lanes = self._lanes.setdefault(len(repeated), {})
         if len(lanes) >= MAX_LANES or len(self._lanes) > MAX_LENGTHS:
             self._lanes.clear()
             lanes = self._lanes[len(repeated)] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -54,6 +55,8 @@ async def _serve(config: BrokerConfig, log_dirs: list[str], *, durable: bool, ex
     await server.start()
     if len(server.addresses) > 1:
         logger.info("Listening on %s", ", ".join(f"{host}:{port}" for host, port in server.addresses))
+    # What is there now stays: the collector need not look at it again and again.
+    gc.freeze()
     print(f"moldau is ready: {server.bootstrap_servers}", flush=True)
     await stopping.wait()
     # A second signal ends a stop that takes too long.

@@ -84,7 +84,7 @@ class Server:
             queued_max_request_bytes=config.int("queued.max.request.bytes"),
             max_idle_ms=config.int("connections.max.idle.ms"),
             backlog=self._chosen("socket.listen.backlog.size"),
-            send_buffer_bytes=config.int("socket.send.buffer.bytes"),
+            send_buffer_bytes=self._chosen("socket.send.buffer.bytes"),
             receive_buffer_bytes=self._chosen("socket.receive.buffer.bytes"),
         )
         try:
@@ -158,8 +158,8 @@ class Server:
     def _chosen(self, name: str) -> int:
         """A socket setting that was made, otherwise -1 for the kernel's own.
 
-        Linux tunes receive buffers better than Kafka's fixed default does, and a backlog of 50 drops connections of a
-        busy moment, each of which then waits a second to try again.
+        Linux tunes buffers better than Kafka's fixed defaults do, and a backlog of 50 drops connections of a busy
+        moment, each of which then waits a second to try again.
         """
         return self.config.int(name) if self.config.origin(name) != "default" else -1
 

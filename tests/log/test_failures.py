@@ -197,3 +197,15 @@ def test_an_error_while_recovering_cuts_nothing(partition: Any, batch: Batch) ->
     assert partition.file_system.read_file(partition.path("00000000000000000000.log")) == before
     partition.open(clean=False)
     assert partition.values() == [b"a", b"b"]
+
+
+def test_an_index_that_cannot_be_read_fails_the_append_before_anything_is_written(partition: Any, batch: Batch) -> None:
+    partition.append(batch(b"a"))
+    partition.reopen(clean=True)
+    size = size_on_disk(partition)
+    partition.file_system.fail_with = lambda _operation, path: errno.EMFILE if path.endswith(".timeindex") else None
+    storage_error(lambda: partition.append(batch(b"b")))
+    partition.file_system.fail_with = None
+    assert size_on_disk(partition) == size
+    assert partition.append(batch(b"b")).first_offset == 1
+    assert partition.values() == [b"a", b"b"]

@@ -85,14 +85,14 @@ def test_it_says_when_it_is_time_to_persist(disk: Disk) -> None:
 def test_full_indexes_say_so(disk: Disk) -> None:
     offsets = offset_index(disk, max_bytes=25)
     for number in range(3):
-        assert not offsets.is_full()
+        assert offsets.room() > 0
         offsets.append(100 + number, number)
-    assert offsets.is_full()
+    assert offsets.room() == 0
     times = time_index(disk, max_bytes=36)
     for number in range(2):
-        assert not times.is_full()
+        assert times.room() > 0
         times.maybe_append(number, 100 + number)
-    assert times.is_full(), "the last slot is for the entry that sealing adds"
+    assert times.room() == 0, "the last slot is for the entry that sealing adds"
 
 
 def test_truncating_drops_the_offset_and_all_after_it(disk: Disk) -> None:

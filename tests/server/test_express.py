@@ -15,8 +15,10 @@ import pytest
 
 from moldau.log.files import RealFile, RealFileSystem
 from moldau.protocol.api import ApiKey, request_header_version
+from moldau.protocol.checksum import crc32c
 from moldau.protocol.codec import encode
 from moldau.protocol.compression import Codec
+from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
 from moldau.protocol.messages.headers import RequestHeader
 from moldau.protocol.messages.metadata import MetadataRequest
@@ -80,7 +82,7 @@ class Traffic:
             self.sequence = max(self.sequence, sequence + 1)
             return a_batch(producer_id=5, producer_epoch=0, base_sequence=sequence)
         good = bytearray(a_batch(pick.randrange(1, 100)))
-        match pick.randrange(9):
+        match pick.randrange(10):
             case 0:
                 good[-1] ^= 1  # the CRC is wrong
             case 1:
@@ -99,6 +101,9 @@ class Traffic:
                 return a_batch(size=1_100_000)
             case 8:
                 struct.pack_into(">q", good, 0, 5)  # a base offset, which a client does not know
+            case 9:
+                good[22] |= 0x10  # the transactional bit, and no producer
+                struct.pack_into(">I", good, 17, crc32c(memoryview(good)[21:]))
         return bytes(good)
 
 
@@ -207,6 +212,38 @@ def test_requests_that_come_together_cost_one_write(make_server, tmp_path):
         answers = [wire.receive_frame() for _ in range(30)]
     assert len(set(answers)) == 30
     assert files.writes == [30 * len(one)]
+
+
+def test_the_requests_before_bytes_of_another_protocol_are_served(server):
+    server.create_topic("t")
+    with server.wire() as wire:
+        produce(wire, "t", batch(b"0"))
+        header = RequestHeader(request_api_key=ApiKey.PRODUCE, request_api_version=9, client_id="moldau-testing")
+        frame = encode(header, 2) + encode(produce_request("t", batch(b"x")), 9)
+        wire.send_bytes(3 * (len(frame).to_bytes(4, "big") + frame) + b"GET / HTTP/1.1\r\n")
+        assert len({wire.receive_frame() for _ in range(3)}) == 3
+        assert wire.closed_by_server()
+    assert server.call(lambda: server.broker.replicas.partition_by_key("t", 0).log.log_end_offset) == 4
+
+
+def test_a_flush_that_fails_closes_the_connection_and_appends_nothing_twice(make_server):
+    server = make_server()
+    server.create_topic("t", flush_messages=1)
+    log = server.broker.replicas.partition_by_key("t", 0).log
+    with server.wire() as wire:
+        produce(wire, "t", batch(b"0"))
+
+        def fail(now_ms):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "made up by the test")
+
+        flush = type(log).flush
+        try:
+            server.call(lambda: setattr(type(log), "flush", lambda self, now_ms: fail(now_ms)))
+            wire.send(produce_request("t", batch(b"1")), 9)
+            assert wire.closed_by_server()
+        finally:
+            server.call(lambda: setattr(type(log), "flush", flush))
+    assert server.call(lambda: log.log_end_offset) == 2
 
 
 def test_other_requests_among_them_keep_their_place(server):
