@@ -7,6 +7,8 @@ from outside, and the right to trace a process of one's own. Only what runs is c
 """
 
 import argparse
+import html
+import re
 import shutil
 import signal
 import subprocess
@@ -24,16 +26,17 @@ _STOP_SECONDS = 60
 
 
 def record(row: Row, output: Path, py_spy: str) -> None:
-    """Do the row's work once to warm up and once with py-spy looking on, which writes ``output`` at its end."""
+    """Do the row's work once to warm up and once with py-spy looking on, and write its picture to ``output``."""
     with ExitStack() as resources:
         parent = resources.enter_context(measurement.run_directory(session.cache_folder() / "work"))
+        picture = parent / "flame.svg"
         server = _started(parent / "server", {}, None)
         resources.callback(server.close)
         for watched in (False, True):
             with measurement.Measurement(
                 Subject.MOLDAU, server=server, start_server=_started, parent=parent, scale=1.0
             ) as bench:
-                command = [py_spy, "record", "--pid", str(server.pid), "--output", str(output)]
+                command = [py_spy, "record", "--pid", str(server.pid), "--output", str(picture)]
                 command += ["--rate", str(_SAMPLES_PER_SECOND), "--duration", "3600"]
                 observer = subprocess.Popen(command, stdout=subprocess.DEVNULL) if watched else None
                 try:
@@ -43,6 +46,14 @@ def record(row: Row, output: Path, py_spy: str) -> None:
                         observer.send_signal(signal.SIGINT)
                         observer.wait(_STOP_SECONDS)
             measurement.settle()
+        output.write_text(of_any_machine(picture.read_text(encoding="utf-8"), row.title), encoding="utf-8")
+
+
+def of_any_machine(svg: str, title: str) -> str:
+    """py-spy's picture without what it says of the machine: its command line for a title, the checkout's folder."""
+    svg = re.sub(r'(<text id="title"[^>]*>)[^<]*', lambda found: found[1] + html.escape(title), svg, count=1)
+    root = machine.checkout()
+    return svg.replace(f"({root.name}/", "(moldau/") if root is not None else svg
 
 
 def _started(directory: Path, config: Mapping[str, str], data_dir: Path | None) -> MeasuredServer:

@@ -1,0 +1,20 @@
+"""What a flame graph says of the machine that it was made on: nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from moldau.benchmarks import machine
+from moldau.benchmarks.flame import of_any_machine
+
+
+def test_no_path_of_the_machine_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path("/somewhere/a-checkout")
+    monkeypatch.setattr(machine, "checkout", lambda: root)
+    svg = (
+        f'<svg><text id="title" x="1">{root}/bin/py-spy record --output {root}/a.svg</text>'
+        f"<title>run ({root.name}/server/main.py:1)</title></svg>"
+    )
+    assert of_any_machine(svg, "a & b") == (
+        '<svg><text id="title" x="1">a &amp; b</text><title>run (moldau/server/main.py:1)</title></svg>'
+    )
