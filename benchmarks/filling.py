@@ -33,9 +33,7 @@ def fill(bench: Bench, server: Server, topic: str, *, size: int, batch_bytes: in
     batch = load.batch_of(records, RECORD_BYTES)
     count = -(-size // len(batch))
     load.run(bench, server, load.produce_frame(topic, batch), in_flight=_IN_FLIGHT, requests=count)
-    # The generator does not look into the answers.
-    if (found := load.end_offset(server, topic)) != count * records:
-        raise RuntimeError(f"{count * records} records were produced to {topic}, and it has {found}")
+    load.check_end_offset(server, topic, count * records)
     files = tuple(sorted((server.data_dir / f"{topic}-0").glob("*.log")))
     return Filled(topic, count * records, count * len(batch), files)
 

@@ -136,19 +136,12 @@ def filled(bench: Bench, topic: str, batch: bytes, count: int) -> Iterator[None]
     yield
 
 
-def end_offset(server: Server, topic: str) -> int:
-    """The offset of the next record of partition 0."""
+def check_end_offset(server: Server, topic: str, expected: int) -> None:
+    """Raise RuntimeError when partition 0 has another number of records: nobody looks into the generator's answers."""
     wanted = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
     with WireClient(server.bootstrap_servers) as wire:
         found = wire.call(ListOffsetsRequest(replica_id=-1, topics=[wanted]), 4).topics[0].partitions[0]
     if found.error_code != 0:
         raise RuntimeError(f"{topic}: error {found.error_code}")
-    offset: int = found.offset
-    return offset
-
-
-def check_end_offset(server: Server, topic: str, expected: int) -> None:
-    """Raise RuntimeError when partition 0 has another number of records: nobody looks into the generator's answers."""
-    found = end_offset(server, topic)
-    if found != expected:
-        raise RuntimeError(f"{expected} records were produced to {topic}, and it has {found}")
+    if found.offset != expected:
+        raise RuntimeError(f"{expected} records were produced to {topic}, and it has {found.offset}")

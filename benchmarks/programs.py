@@ -7,6 +7,7 @@ jars, run with the options that its scripts give a tool.
 
 import hashlib
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -89,6 +90,17 @@ def command(name: str) -> list[str]:
     if "." in name:
         return [*_java(_libs()), name]
     raise ProgramError(f"there is no program {name}")
+
+
+def run_for_json(what: str, command: Sequence[str], *, timeout_s: float) -> dict[str, float]:
+    """Run a program of ours to its end; the numbers that it prints. RuntimeError says why ``what`` failed."""
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{what} failed:\n{done.stderr[-4000:]}")
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 def _java(*class_path: Path | str) -> list[str]:

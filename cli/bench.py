@@ -50,7 +50,7 @@ def command(
     \b
     Examples:
       moldau bench --compare apache
-      moldau bench --compare apache --only java-produce-defaults --rounds 5
+      moldau bench --compare apache --only producer-defaults --rounds 5
       moldau bench --quick
       moldau bench --compare apache --resume
     """

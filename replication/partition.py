@@ -136,8 +136,7 @@ class Partition:
         """
         if self.leader_id != self.local_id or self.offline:
             self.check_leader()
-        # More in-sync replicas than there are replicas are not waited for: a topic of one replica takes acks=all.
-        if acks == ACKS_ALL and len(self.isr) < min(self.min_insync_replicas, len(self.replicas)):
+        if acks == ACKS_ALL and self._lacks_replicas():
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {list(self.isr)} of {self.topic}-{self.index} is less than "
@@ -158,11 +157,7 @@ class Partition:
             KafkaError: KAFKA_STORAGE_ERROR: they are in the log and could not be flushed. They may not be acknowledged,
                 nor appended again.
         """
-        if (
-            self.leader_id != self.local_id
-            or self.offline
-            or (acks == ACKS_ALL and len(self.isr) < min(self.min_insync_replicas, len(self.replicas)))
-        ):
+        if self.leader_id != self.local_id or self.offline or (acks == ACKS_ALL and self._lacks_replicas()):
             return []
         try:
             appended = self.log.append_plain(batches, now_ms=now_ms, leader_epoch=self.leader_epoch)
@@ -173,6 +168,10 @@ class Partition:
         if appended and not appended[0].duplicate:
             self.waiters.appended(sum(map(len, batches[: len(appended)])))
         return appended
+
+    def _lacks_replicas(self) -> bool:
+        # More in-sync replicas than there are replicas are not waited for: a topic of one replica takes acks=all.
+        return len(self.isr) < min(self.min_insync_replicas, len(self.replicas))
 
     def read(
         self, offset: int, max_bytes: int, *, isolation_level: int, min_one_batch: bool, wait: bool = True

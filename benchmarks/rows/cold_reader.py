@@ -48,8 +48,7 @@ def cold_reader(bench: Bench) -> Numbers:
         mb_per_s = _read_while(producing, bench, cold)
         beside = producing.result()
     expected = alone.requests + beside.requests + _RATE * _WARM_UP_SECONDS
-    if (found := load.end_offset(bench.server, small)) != expected:
-        raise RuntimeError(f"{expected} records were produced, and the log has {found}")
+    load.check_end_offset(bench.server, small, expected)
     return {
         **beside.latencies(),
         **{f"{name}_alone": value for name, value in alone.latencies().items()},

@@ -6,10 +6,7 @@ with the consumer's default settings. Filling is not counted, neither its time n
 
 from __future__ import annotations
 
-import json
-import subprocess
-
-from .. import load
+from .. import load, programs
 from ..row import Bench, Numbers, Row, Subject, Target
 
 GROUP = "Kafka's Java consumer"
@@ -28,18 +25,9 @@ def read_assigned_partition(bench: Bench) -> Numbers:
     records = batches * _RECORDS_OF_BATCH
     with load.filled(bench, topic, load.batch_of(_RECORDS_OF_BATCH, _SIZE), batches):
         before = bench.server.cpu_seconds()
-        done = subprocess.run(
-            [*bench.program("AssignedConsumer"), bench.server.bootstrap_servers, topic, str(records)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
+        command = [*bench.program("AssignedConsumer"), bench.server.bootstrap_servers, topic, str(records)]
+        result = programs.run_for_json("AssignedConsumer", command, timeout_s=_TIMEOUT_SECONDS)
         cpu = bench.server.cpu_seconds() - before
-    if done.returncode != 0:
-        raise RuntimeError(f"AssignedConsumer failed:\n{done.stderr[-4000:]}")
-    result = json.loads(done.stdout)
     return {
         "records_per_s": result["records"] / result["seconds"],
         "mb_per_s": result["bytes"] / result["seconds"] / 1e6,

@@ -9,13 +9,12 @@ group coordinator; that is no part of the measurement, so the tool is ended as s
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import tempfile
 import threading
 
-from .. import load
+from .. import load, programs
 from ..row import Bench, Numbers, Row, Subject, Target
 
 GROUP = "Latency from producer to consumer"
@@ -69,17 +68,8 @@ def round_trip(bench: Bench) -> Numbers:
     """Ours."""
     topic = bench.topic()
     counts = [str(bench.count(_RECORDS)), str(bench.count(_WARM_UP_RECORDS)), str(_SIZE)]
-    done = subprocess.run(
-        [*bench.program("RoundTrip"), bench.server.bootstrap_servers, topic, *counts],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"RoundTrip failed:\n{done.stderr[-4000:]}")
-    result = json.loads(done.stdout)
+    command = [*bench.program("RoundTrip"), bench.server.bootstrap_servers, topic, *counts]
+    result = programs.run_for_json("RoundTrip", command, timeout_s=_TIMEOUT_SECONDS)
     return {name: result[name] for name in ("p50_us", "p99_us", "p999_us")}
 
 

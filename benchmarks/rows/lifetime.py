@@ -81,8 +81,7 @@ def memory_after_work(bench: Bench) -> Numbers:
         bench, server, load.fetch_frame(_TOPIC, fetched), connections=2, requests=bench.count(2_000_000_000 // fetched)
     )
     for topic, expected in ((_TOPIC, large * _RECORDS_OF_64K), ("small", small)):
-        if (found := load.end_offset(server, topic)) != expected:
-            raise RuntimeError(f"{expected} records were produced, and the log has {found}")
+        load.check_end_offset(server, topic, expected)
     if fetches.bytes_received < fetches.requests * fetched:
         raise RuntimeError(f"{fetches.requests} fetches of {fetched} bytes brought {fetches.bytes_received}")
     return {"rss_mb": _resident_when_idle(bench, server)}

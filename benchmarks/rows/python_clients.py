@@ -6,13 +6,11 @@ themselves, and so slow that every server waits for them: they are here for refe
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from .. import load
+from .. import load, programs
 from ..clients import SIZE
 from ..row import Bench, Numbers, Row, Subject
 
@@ -40,23 +38,12 @@ class ClientRun:
         contents = load.filled(bench, topic, load.batch_of(_RECORDS_OF_BATCH, SIZE), batches)
         with contents if consumes else nullcontext():
             before = bench.server.cpu_seconds()
-            done = subprocess.run(
-                [
-                    *(sys.executable, "-m", "moldau.benchmarks.clients", self.client, self.work),
-                    *(bench.server.bootstrap_servers, topic, str(records)),
-                ],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_SECONDS,
-                check=False,
-            )
+            command = [sys.executable, "-m", "moldau.benchmarks.clients", self.client, self.work]
+            command += [bench.server.bootstrap_servers, topic, str(records)]
+            result = programs.run_for_json(f"{self.client} {self.work}", command, timeout_s=_TIMEOUT_SECONDS)
             cpu = bench.server.cpu_seconds() - before
-        if done.returncode != 0:
-            raise RuntimeError(f"{self.client} could not {self.work}:\n{done.stderr[-4000:]}")
         if not consumes and bench.subject is not Subject.CEILING:
             load.check_end_offset(bench.server, topic, records + 1)  # with the one before the clock
-        result = json.loads(done.stdout)
         records_per_s = result["records"] / result["seconds"]
         return {
             "records_per_s": records_per_s,
