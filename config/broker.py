@@ -49,7 +49,7 @@ _DYNAMIC_ONLY: Final = (
     Setting(
         "replica.alter.log.dirs.io.max.bytes.per.second", LONG, LONG_MAX, at_least(0), MEDIUM,
         "Bytes a second that moving replicas between directories may take.",
-        update=CLUSTER_WIDE,
+        update=CLUSTER_WIDE, acted_on=True,
     ),
 )
 # fmt: on

@@ -74,6 +74,10 @@ class BrokerConfig(TypedAccess):
         """The same with these static settings over the others; for a start, before there are dynamic ones."""
         return BrokerConfig({**self.static, **more})
 
+    def without_static(self, name: str) -> "BrokerConfig":
+        """The same without this static setting; for a start, too."""
+        return BrokerConfig({key: value for key, value in self.static.items() if key != name})
+
     def get(self, name: str) -> ConfigValue:
         """The parsed value in force. KeyError for a name the table does not have, ConfigError for a bad value."""
         try:

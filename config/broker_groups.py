@@ -22,6 +22,21 @@ from .definition import (
     list_of,
 )
 
+CONSUMER_ASSIGNORS: Final = ("uniform", "range")
+"""The server-side assignors that there are, the default one first."""
+
+_ASSIGNOR_CLASSES: Final = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+
+
+def consumer_assignor(name: str) -> str | None:
+    """The assignor that `group.consumer.assignors` means, which Kafka's files may name by its Java class."""
+    name = _ASSIGNOR_CLASSES.get(name, name)
+    return name if name in CONSUMER_ASSIGNORS else None
+
+
 # fmt: off
 SECTIONS: Final = (
     Section(
@@ -29,6 +44,7 @@ SECTIONS: Final = (
         Setting(
             "offset.metadata.max.bytes", INT, 4096, None, HIGH,
             "Largest note that a client may store with a committed offset.",
+            acted_on=True,
         ),
         Setting(
             "offsets.commit.timeout.ms", INT, 5000, at_least(1), HIGH,
@@ -37,14 +53,17 @@ SECTIONS: Final = (
         Setting(
             "offsets.load.buffer.size", INT, 5_242_880, at_least(1), HIGH,
             "Bytes read at a time when committed offsets are loaded.",
+            acted_on=True,
         ),
         Setting(
             "offsets.retention.minutes", INT, 10_080, at_least(1), HIGH,
             "Time after which committed offsets of an empty group are forgotten.",
+            acted_on=True,
         ),
         Setting(
             "offsets.retention.check.interval.ms", LONG, 600_000, at_least(1), HIGH,
             "Time between two looks for offsets to forget.",
+            acted_on=True,
         ),
         Setting(
             "offsets.topic.num.partitions", INT, 50, at_least(1), HIGH,
@@ -64,6 +83,7 @@ SECTIONS: Final = (
         Setting(
             "offsets.topic.compression.codec", INT, 0, None, HIGH,
             "Codec of the records in `__consumer_offsets`, as its number in the protocol.",
+            acted_on=True,
         ),
     ),
     Section(
@@ -72,6 +92,7 @@ SECTIONS: Final = (
             "group.coordinator.rebalance.protocols", LIST, ("classic", "consumer", "streams"),
             list_of("consumer", "classic", "share", "streams", empty_allowed=False), MEDIUM,
             "Group protocols that are served.",
+            acted_on=True,
         ),
         Setting(
             "group.coordinator.threads", INT, 4, at_least(1), HIGH,
@@ -96,76 +117,91 @@ SECTIONS: Final = (
         Setting(
             "group.initial.rebalance.delay.ms", INT, 3000, None, MEDIUM,
             "Time a new group waits for more members before its first rebalance.",
+            acted_on=True,
         ),
         Setting(
             "group.min.session.timeout.ms", INT, 6000, None, MEDIUM,
             "Shortest session timeout a member may ask for.",
+            acted_on=True,
         ),
         Setting(
             "group.max.session.timeout.ms", INT, 1_800_000, None, MEDIUM,
             "Longest session timeout a member may ask for.",
+            acted_on=True,
         ),
         Setting(
             "group.max.size", INT, INT_MAX, at_least(1), MEDIUM,
             "Members a group may have.",
+            acted_on=True,
         ),
     ),
     Section(
         "Consumer groups (KIP-848)",
         Setting(
-            "group.consumer.assignors", LIST, ("uniform", "range"), list_of(empty_allowed=False), MEDIUM,
+            "group.consumer.assignors", LIST, CONSUMER_ASSIGNORS, list_of(empty_allowed=False), MEDIUM,
             "Server-side assignors by name; the first is the default.",
+            acted_on=True,
         ),
         Setting(
             "group.consumer.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
             "Time between heartbeats that members are told.",
+            acted_on=True,
         ),
         Setting(
             "group.consumer.min.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
             "Shortest heartbeat interval a group may be given.",
+            acted_on=True,
         ),
         Setting(
             "group.consumer.max.heartbeat.interval.ms", INT, 15_000, at_least(1), MEDIUM,
             "Longest heartbeat interval a group may be given.",
+            acted_on=True,
         ),
         Setting(
             "group.consumer.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
             "Time without a heartbeat after which a member is removed.",
+            acted_on=True,
         ),
         Setting(
             "group.consumer.min.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
             "Shortest session timeout a group may be given.",
+            acted_on=True,
         ),
         Setting(
             "group.consumer.max.session.timeout.ms", INT, 60_000, at_least(1), MEDIUM,
             "Longest session timeout a group may be given.",
+            acted_on=True,
         ),
         Setting(
             "group.consumer.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM,
             "Least time between two new assignments of a group.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "group.consumer.min.assignment.interval.ms", INT, 0, at_least(0), MEDIUM,
             "Shortest assignment interval a group may be given.",
+            acted_on=True,
         ),
         Setting(
             "group.consumer.max.assignment.interval.ms", INT, 15_000, at_least(0), MEDIUM,
             "Longest assignment interval a group may be given.",
+            acted_on=True,
         ),
         Setting(
             "group.consumer.max.size", INT, INT_MAX, at_least(1), MEDIUM,
             "Members a group may have.",
+            acted_on=True,
         ),
         Setting(
             "group.consumer.migration.policy", STRING, "bidirectional",
             OneOfAnyCase(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")), MEDIUM,
             "In which direction a group may change between the classic and the new protocol.",
+            acted_on=True,
         ),
         Setting(
             "group.consumer.regex.refresh.interval.ms", INT, 600_000, at_least(10_000), MEDIUM,
             "Time between two looks for topics that match a group's expressions.",
-            internal=True,
+            internal=True, acted_on=True,
         ),
     ),
     Section(
@@ -394,27 +430,32 @@ SECTIONS: Final = (
         Setting(
             "transactional.id.expiration.ms", INT, 604_800_000, at_least(1), HIGH,
             "Time after which an unused transactional id is forgotten.",
+            acted_on=True,
         ),
         Setting(
             "transaction.max.timeout.ms", INT, 900_000, at_least(1), HIGH,
             "Longest transaction timeout a producer may ask for.",
+            acted_on=True,
         ),
         Setting(
             "transaction.partition.verification.enable", BOOLEAN, True, None, LOW,
             "Whether a transactional write is checked to be part of an open transaction (KIP-890).",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "transaction.two.phase.commit.enable", BOOLEAN, False, None, LOW,
             "Whether transactions may take part in a two-phase commit (KIP-939).",
+            acted_on=True,
         ),
         Setting(
             "transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10_000, at_least(1), LOW,
             "Time between two looks for transactions that took too long.",
+            acted_on=True,
         ),
         Setting(
             "transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000, at_least(1), LOW,
             "Time between two looks for transactional ids to forget.",
+            acted_on=True,
         ),
         Setting(
             "transaction.state.log.num.partitions", INT, 50, at_least(1), HIGH,
@@ -439,14 +480,17 @@ SECTIONS: Final = (
         Setting(
             "transaction.state.log.load.buffer.size", INT, 5_242_880, at_least(1), HIGH,
             "Bytes read at a time when transactions are loaded.",
+            acted_on=True,
         ),
         Setting(
             "add.partitions.to.txn.retry.backoff.ms", INT, 20, at_least(1), HIGH,
             "First wait before the server tries again to add a partition to a transaction.",
+            acted_on=True,
         ),
         Setting(
             "add.partitions.to.txn.retry.backoff.max.ms", INT, 100, at_least(0), HIGH,
             "Longest time the server spends adding a partition to a transaction.",
+            acted_on=True,
         ),
     ),
 )

@@ -50,12 +50,13 @@ SECTIONS: Final = (
         ),
         Setting(
             "num.recovery.threads.per.data.dir", INT, 2, at_least(1), HIGH,
-            "Threads per directory that recover logs at start.",
-            update=CLUSTER_WIDE,
+            "Threads per directory that read ahead what is recovered at a start, where there are several directories.",
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "num.replica.alter.log.dirs.threads", INT, None, None, HIGH,
-            "Threads that move replicas between directories.",
+            "Replicas that move between directories at the same time; null: as many as there are directories.",
+            acted_on=True,
         ),
         Setting(
             "log.dir.failure.timeout.ms", LONG, 30_000, at_least(1), LOW,
@@ -107,12 +108,12 @@ SECTIONS: Final = (
         Setting(
             "log.segment.delete.delay.ms", LONG, 60_000, at_least(0), HIGH,
             "Time between a segment leaving the log and its files leaving the disk.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.initial.task.delay.ms", LONG, 30_000, at_least(0), LOW,
-            "Time before the background tasks of the logs first run, for tests only.",
-            internal=True,
+            "Time from the start to the first look for segments to delete, for tests only.",
+            internal=True, acted_on=True,
         ),
     ),
     Section(
@@ -195,6 +196,7 @@ SECTIONS: Final = (
         Setting(
             "log.flush.start.offset.checkpoint.interval.ms", INT, 60_000, at_least(0), HIGH,
             "Time between two writes of the log start offsets.",
+            acted_on=True,
         ),
     ),
     Section(
@@ -202,29 +204,32 @@ SECTIONS: Final = (
         Setting(
             "log.cleanup.policy", LIST, ("delete",), CLEANUP_POLICIES, MEDIUM,
             "What happens to old segments: `delete`, `compact`, or both.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.retention.ms", LONG, None, None, HIGH,
             "Age beyond which segments are deleted, -1 for never; unset, `log.retention.minutes` counts.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.retention.minutes", INT, None, None, HIGH,
             "Age beyond which segments are deleted, in minutes; unset, `log.retention.hours` counts.",
+            acted_on=True,
         ),
         Setting(
             "log.retention.hours", INT, 168, None, HIGH,
             "Age beyond which segments are deleted, in hours.",
+            acted_on=True,
         ),
         Setting(
             "log.retention.bytes", LONG, -1, None, HIGH,
             "Size of a partition beyond which its oldest segments are deleted; -1 sets no limit.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.retention.check.interval.ms", LONG, 300_000, at_least(1), MEDIUM,
             "Time between two looks for segments to delete.",
+            acted_on=True,
         ),
     ),
     Section(
@@ -232,46 +237,47 @@ SECTIONS: Final = (
         Setting(
             "log.cleaner.enable", BOOLEAN, True, None, MEDIUM,
             "Whether compaction runs.",
+            acted_on=True,
         ),
         Setting(
             "log.cleaner.threads", INT, 1, at_least(0), MEDIUM,
-            "Workers that compact.",
-            update=CLUSTER_WIDE,
+            "Processes that compact, each started when it is needed.",
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.cleaner.backoff.ms", LONG, 15_000, at_least(0), MEDIUM,
             "Pause when there is nothing to compact.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.cleaner.min.cleanable.ratio", DOUBLE, 0.5, between(0, 1), MEDIUM,
             "Share of a log that must be uncompacted before compaction is worth its work.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.cleaner.min.compaction.lag.ms", LONG, 0, at_least(0), MEDIUM,
             "Time for which a record is safe from compaction.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX, at_least(1), MEDIUM,
             "Age at which a record is compacted even if little of the log has changed.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.cleaner.delete.retention.ms", LONG, 86_400_000, at_least(0), MEDIUM,
             "How long tombstones and transaction markers are kept.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.cleaner.dedupe.buffer.size", LONG, 134_217_728, None, MEDIUM,
             "Memory for the keys seen in one round, all workers together.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, None, MEDIUM,
             "How full that memory may become.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "log.cleaner.io.buffer.size", INT, 524_288, at_least(0), MEDIUM,
@@ -280,8 +286,8 @@ SECTIONS: Final = (
         ),
         Setting(
             "log.cleaner.io.max.bytes.per.second", DOUBLE, DOUBLE_MAX, None, MEDIUM,
-            "Bytes a second that compaction may read and write.",
-            update=CLUSTER_WIDE,
+            "Bytes a second that compaction may read and write, all workers together.",
+            update=CLUSTER_WIDE, acted_on=True,
         ),
     ),
 )

@@ -362,7 +362,8 @@ SECTIONS: Final = (
         "Controller quorum",
         Setting(
             "controller.quorum.voters", LIST, (), HostsAndPorts(with_id=True), HIGH,
-            "Voters of a static quorum, as `id@host:port`.",
+            "Voters of a static quorum, as `id@host:port`. Moldau is the only one.",
+            acted_on=True,
         ),
         Setting(
             "controller.quorum.bootstrap.servers", LIST, (), HostsAndPorts(with_id=False), HIGH,
@@ -420,30 +421,37 @@ SECTIONS: Final = (
         Setting(
             "metadata.log.dir", STRING, None, None, HIGH,
             "Directory of the metadata log; unset, the first of `log.dirs`.",
+            acted_on=True,
         ),
         Setting(
             "metadata.log.segment.bytes", INT, 1_073_741_824, at_least(8_388_608), HIGH,
             "Size at which a segment of the metadata log is closed.",
+            acted_on=True,
         ),
         Setting(
             "metadata.log.segment.ms", LONG, 604_800_000, None, HIGH,
             "Age at which a segment of the metadata log is closed.",
+            acted_on=True,
         ),
         Setting(
             "metadata.log.max.record.bytes.between.snapshots", LONG, 20_971_520, at_least(1), HIGH,
             "Bytes of metadata records after which a snapshot is written.",
+            acted_on=True,
         ),
         Setting(
             "metadata.log.max.snapshot.interval.ms", LONG, 3_600_000, at_least(0), HIGH,
             "Time after which a snapshot is written if anything changed.",
+            acted_on=True,
         ),
         Setting(
             "metadata.max.retention.bytes", LONG, 104_857_600, None, HIGH,
             "Size of metadata log and snapshots beyond which the oldest are deleted.",
+            acted_on=True,
         ),
         Setting(
             "metadata.max.retention.ms", LONG, 604_800_000, None, HIGH,
             "Age beyond which parts of the metadata log and snapshots are deleted.",
+            acted_on=True,
         ),
         Setting(
             "metadata.max.idle.interval.ms", INT, 500, at_least(0), LOW,
@@ -452,7 +460,7 @@ SECTIONS: Final = (
         Setting(
             "internal.metadata.log.segment.bytes", INT, None, None, LOW,
             "Size of a metadata segment without a lower limit, for tests only.",
-            internal=True,
+            internal=True, acted_on=True,
         ),
         Setting(
             "internal.metadata.max.batch.size.in.bytes", INT, 8_388_608, None, LOW,
@@ -462,7 +470,7 @@ SECTIONS: Final = (
         Setting(
             "internal.metadata.delete.delay.millis", LONG, 60_000, None, LOW,
             "Time before files of the metadata log are deleted, for tests only.",
-            internal=True,
+            internal=True, acted_on=True,
         ),
     ),
     Section(

@@ -9,26 +9,35 @@ from typing import Final
 
 from . import broker
 from .broker_config import BrokerConfig
+from .broker_groups import CONSUMER_ASSIGNORS, consumer_assignor
 from .definition import ConfigError, format_value, invalid_value
 
 # Pairs of settings of which the first must not exceed the second.
 _ORDERED: Final = (
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
-    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
-    ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
-    ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
-    ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-    ("group.share.min.heartbeat.interval.ms", "group.share.heartbeat.interval.ms"),
-    ("group.share.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
-    ("group.share.min.session.timeout.ms", "group.share.session.timeout.ms"),
-    ("group.share.session.timeout.ms", "group.share.max.session.timeout.ms"),
-    ("group.streams.min.heartbeat.interval.ms", "group.streams.heartbeat.interval.ms"),
-    ("group.streams.heartbeat.interval.ms", "group.streams.max.heartbeat.interval.ms"),
-    ("group.streams.min.session.timeout.ms", "group.streams.session.timeout.ms"),
-    ("group.streams.session.timeout.ms", "group.streams.max.session.timeout.ms"),
     ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
     ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
     ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+    ("group.share.max.size", "group.share.max.share.sessions"),
+    ("group.streams.num.standby.replicas", "group.streams.max.standby.replicas"),
+)
+
+# Of `log.cleaner.dedupe.buffer.size`, for each thread; with less, compaction would go through a log again and again.
+_MORE_THAN_BYTES: Final = 1 << 20
+
+_CODECS: Final = 5
+"""None, gzip, snappy, lz4 and zstd."""
+
+# What groups are given, each within its limits: `group.<kind>.<name>` between `.min.<name>` and `.max.<name>`.
+_LIMITED: Final = (
+    *(
+        (kind, name)
+        for kind in ("consumer", "share", "streams")
+        for name in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")
+    ),
+    ("share", "record.lock.duration.ms"),
+    ("share", "delivery.count.limit"),
+    ("share", "partition.max.record.locks"),
 )
 
 
@@ -79,6 +88,14 @@ def _conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
     for low, high in _ORDERED:
         if config.int(low) > config.int(high):
             yield _invalid(config, low, f"Value must be no more than {high} ({config.int(high)})")
+    yield from _group_conflicts(config)
+    for name in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"):
+        if config.int(name) not in range(_CODECS):
+            yield _invalid(config, name, f"Value must be between 0 and {_CODECS - 1}, the number of a codec")
+    threads = max(config.int("log.cleaner.threads"), 1)
+    if config.int("log.cleaner.dedupe.buffer.size") // threads <= _MORE_THAN_BYTES:
+        rule = f"Value must be more than {_MORE_THAN_BYTES * threads}, which is 1 MB for each of log.cleaner.threads"
+        yield _invalid(config, "log.cleaner.dedupe.buffer.size", rule)
     if "broker.id" in config.static and config.int("broker.id") != config.node_id:
         yield _invalid(config, "broker.id", f"node.id is {config.node_id}, and both name this node")
     queued, largest = config.int("queued.max.request.bytes"), config.int("socket.request.max.bytes")
@@ -87,10 +104,36 @@ def _conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
         yield _invalid(config, "queued.max.request.bytes", rule)
     if set(config.list("process.roles")) != {"broker", "controller"}:
         yield _invalid(config, "process.roles", "Moldau is broker and controller in one process")
+    voters = {entry.partition("@")[0] for entry in config.list("controller.quorum.voters")}
+    if len(voters) > 1:
+        rule = "Moldau is the only voter of its quorum; the directory of one of several nodes cannot be served"
+        yield _invalid(config, "controller.quorum.voters", rule)
     if config.str("authorizer.class.name"):
         rule = "there is no authorization yet, a server given an authorizer would let everybody do everything"
         yield _invalid(config, "authorizer.class.name", rule)
     yield from _listener_conflicts(config)
+
+
+def _group_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
+    for kind, what in _LIMITED:
+        name, low, high = f"group.{kind}.{what}", f"group.{kind}.min.{what}", f"group.{kind}.max.{what}"
+        minimum, maximum = config.int(low), config.int(high)
+        if not minimum <= config.int(name) <= maximum:
+            yield _invalid(config, name, f"Value must be between {low} ({minimum}) and {high} ({maximum})")
+    for kind in ("consumer", "share", "streams"):
+        heartbeat, session = f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms"
+        if config.int(heartbeat) >= config.int(session):
+            yield _invalid(config, heartbeat, f"Value must be less than {session} ({config.int(session)})")
+    if "classic" not in config.list("group.coordinator.rebalance.protocols"):
+        yield _invalid(config, "group.coordinator.rebalance.protocols", "the classic protocol cannot be switched off")
+    strange = [name for name in config.list("group.consumer.assignors") if consumer_assignor(name) is None]
+    if strange:
+        rule = (
+            f"there is no assignor {strange[0]}; there are {', '.join(CONSUMER_ASSIGNORS)}, and no Java class is loaded"
+        )
+        yield _invalid(config, "group.consumer.assignors", rule)
+    if len(config.list("group.share.assignors")) != 1:
+        yield _invalid(config, "group.share.assignors", "there has to be exactly one")
 
 
 def _listener_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:

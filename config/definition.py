@@ -44,13 +44,17 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the numbers are those of DescribeConfigsResponse. The lowest present one wins."""
+    """Where a value comes from; the numbers are those of DescribeConfigsResponse.
+
+    The lowest present one wins, but for groups, whose own settings have a number that came later.
+    """
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 class UpdateMode(Enum):

@@ -6,7 +6,7 @@ Written from the tables, so that it cannot say anything else than the server; a 
 from collections.abc import Iterator
 from typing import Final
 
-from . import broker, topic
+from . import broker, group, topic
 from .definition import ConfigType, Setting, UpdateMode, format_value
 
 _INTRODUCTION: Final = """\
@@ -26,7 +26,7 @@ say otherwise. They are read from, later ones winning:
    `log.flush.interval.messages=1`.
 
 Over these come the settings that clients change while the server runs (AlterConfigs, IncrementalAlterConfigs,
-`moldau configs set`): those of all brokers, then those of one broker, then those of a topic.
+`moldau configs set`): those of all brokers, then those of one broker, then those of a topic or a group.
 
 A value that is not of its type or out of its range refuses the start, with a line that names the key, the value, the
 rule and where the value came from. A name that nobody knows is ignored, with one warning. `moldau serve --print-config`
@@ -54,9 +54,14 @@ def _lines() -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- | --- |"
     for setting in topic.SETTINGS.values():
         if not setting.internal:
-            behind = ", ".join(f"`{name}`" for name, _ in setting.synonyms)
-            sentence = f"{_sentence(setting)} Broker: {behind}." if behind else _sentence(setting)
-            yield _row(setting, sentence)
+            yield _row(setting, _sentence_with_broker(setting))
+    yield "\n## Groups\n"
+    yield "Set for the name of a group, whether there is one or not. The broker's settings with `.min.` and `.max.` in"
+    yield "their names are the limits.\n"
+    yield "| setting | type | default | values | acts | what it is |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for setting in group.SETTINGS.values():
+        yield _row(setting, _sentence_with_broker(setting))
     yield "\n## Brokers\n"
     yield "Changed while the server runs: *per broker* for one broker, *cluster* for all of them or for one."
     for section in broker.SECTIONS:
@@ -93,6 +98,11 @@ def _row(setting: Setting, *more: str) -> str:
 def _default(setting: Setting) -> str:
     text = format_value(setting.default)
     return "null" if text is None else f"`{text}`" if text else '""'
+
+
+def _sentence_with_broker(setting: Setting) -> str:
+    behind = ", ".join(f"`{name}`" for name, _ in setting.synonyms)
+    return f"{_sentence(setting)} Broker: {behind}." if behind else _sentence(setting)
 
 
 def _sentence(setting: Setting) -> str:

@@ -50,6 +50,7 @@ _TABLE: Final = (
         "What happens to old segments: `delete` drops them by age and size, `compact` keeps the last record of every "
         "key; both together do both, an empty list keeps everything.",
         synonyms=(("log.cleanup.policy", 1),),
+        acted_on=True,
     ),
     Setting(
         "compression.gzip.level", INT, -1, GzipLevel(), MEDIUM,
@@ -81,11 +82,13 @@ _TABLE: Final = (
         "How long compaction keeps tombstones and transaction markers, so that a consumer reading from the start "
         "within this time sees every deletion.",
         synonyms=(("log.cleaner.delete.retention.ms", 1),),
+        acted_on=True,
     ),
     Setting(
         "file.delete.delay.ms", LONG, 60_000, at_least(0), MEDIUM,
         "Time between a segment leaving the log and its files leaving the disk.",
         synonyms=(("log.segment.delete.delay.ms", 1),),
+        acted_on=True,
     ),
     Setting(
         "flush.messages", LONG, LONG_MAX, at_least(1), MEDIUM,
@@ -134,6 +137,7 @@ _TABLE: Final = (
         "max.compaction.lag.ms", LONG, LONG_MAX, at_least(1), MEDIUM,
         "Age at which a record of a compacted topic is compacted even if little of the log has changed.",
         synonyms=(("log.cleaner.max.compaction.lag.ms", 1),),
+        acted_on=True,
     ),
     Setting(
         "max.message.bytes", INT, 1_048_588, at_least(0), MEDIUM,
@@ -166,11 +170,13 @@ _TABLE: Final = (
         "min.cleanable.dirty.ratio", DOUBLE, 0.5, between(0, 1), MEDIUM,
         "Share of the log that must be uncompacted before compaction is worth its work.",
         synonyms=(("log.cleaner.min.cleanable.ratio", 1),),
+        acted_on=True,
     ),
     Setting(
         "min.compaction.lag.ms", LONG, 0, at_least(0), MEDIUM,
         "Time for which a record is safe from compaction.",
         synonyms=(("log.cleaner.min.compaction.lag.ms", 1),),
+        acted_on=True,
     ),
     Setting(
         "min.insync.replicas", INT, 1, at_least(1), MEDIUM,
@@ -201,6 +207,7 @@ _TABLE: Final = (
         "retention.bytes", LONG, -1, None, MEDIUM,
         "Size of a partition beyond which its oldest segments are deleted; -1 sets no limit.",
         synonyms=(("log.retention.bytes", 1),),
+        acted_on=True,
     ),
     Setting(
         "retention.ms", LONG, 604_800_000, at_least(-1), MEDIUM,
@@ -210,6 +217,7 @@ _TABLE: Final = (
             ("log.retention.minutes", _MINUTE_MS),
             ("log.retention.hours", _HOUR_MS),
         ),
+        acted_on=True,
     ),
     Setting(
         "segment.bytes", INT, 1_073_741_824, at_least(1_048_576), MEDIUM,

@@ -2,6 +2,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.coordinator.group.GroupConfig;
 import org.apache.kafka.server.config.DynamicBrokerConfig;
 import org.apache.kafka.server.config.ServerTopicConfigSynonyms;
 import org.apache.kafka.storage.internals.log.LogConfig;
@@ -16,8 +17,16 @@ public class DumpSettings {
         dump(kafka.server.KafkaConfig.configDef(), DynamicBrokerConfig.dynamicConfigUpdateModes());
         System.out.println("}, \"topic\": {");
         dump(LogConfig.configDefCopy(), Map.of());
-        System.out.println("}, \"synonyms\": {");
+        System.out.println("}, \"group\": {");
+        dump(GroupConfig.CONFIG_DEF, Map.of());
+        System.out.println("}, \"group_synonyms\": {");
         String separator = " ";
+        for (var entry : new TreeMap<>(GroupConfig.ALL_GROUP_CONFIG_SYNONYMS).entrySet()) {
+            System.out.println(separator + quoted(entry.getKey()) + ": " + quoted(entry.getValue().orElse(null)));
+            separator = ",";
+        }
+        System.out.println("}, \"synonyms\": {");
+        separator = " ";
         for (var entry : new TreeMap<>(ServerTopicConfigSynonyms.ALL_TOPIC_CONFIG_SYNONYMS).entrySet()) {
             List<String> names = entry.getValue().stream()
                 .map(synonym -> "[" + quoted(synonym.name()) + ", " + synonym.converter().apply("1") + "]")

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import moldau
-from moldau.config import broker, topic
+from moldau.config import broker, group, topic
 from moldau.log.config import LogConfig
 
 # Wherever it is installed: the suite also runs against the wheel.
@@ -16,6 +16,7 @@ READ_IN_CONFIG = {
     "authorizer.class.name",
     "broker.id",
     "controller.listener.names",
+    "controller.quorum.voters",
     "listener.security.protocol.map",
     "listeners",
     "log.dir",
@@ -23,14 +24,12 @@ READ_IN_CONFIG = {
     "node.id",
     "process.roles",
 }
-# A part of their meaning is there: keys are demanded of compacted topics. Nothing is compacted or deleted yet.
-STORED_ONLY = {"cleanup.policy", "retention.bytes", "retention.ms"}
 
 
-def names_in_code() -> set[str]:
-    """Every text in the code below the command line that is the name of a setting."""
+def names_in_code(*packages: str) -> set[str]:
+    """Every text in the code of these packages, by default all below the command line, where settings are named."""
     texts = set()
-    for package in ("server", "replication", "metadata", "log"):
+    for package in packages or ("server", "replication", "metadata", "log"):
         for path in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -44,11 +43,16 @@ def acted_on_topic_settings() -> set[str]:
 
 def test_topic_settings_that_act_are_those_that_are_read() -> None:
     fields = set(LogConfig.__dataclass_fields__)
-    of_the_log = {name for name in topic.SETTINGS if name.replace(".", "_") in fields} - STORED_ONLY
+    of_the_log = {name for name in topic.SETTINGS if name.replace(".", "_") in fields}
     elsewhere = {"min.insync.replicas", "unclean.leader.election.enable"}
     assert elsewhere <= names_in_code()
     in_config = {"internal.segment.bytes", "remote.storage.enable"}
     assert acted_on_topic_settings() == of_the_log | elsewhere | in_config
+
+
+def test_group_settings_that_act_are_those_that_are_read() -> None:
+    read = {name for name in names_in_code("group_coordinator") if name in group.SETTINGS}
+    assert {setting.name for setting in group.SETTINGS.values() if setting.acted_on} == read
 
 
 def test_broker_settings_that_act_are_those_that_are_read() -> None:

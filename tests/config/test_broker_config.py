@@ -177,7 +177,35 @@ def test_every_wrong_value_is_named_with_value_rule_and_origin() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
+        ({"offsets_topic_compression_codec": "7"}, "between 0 and 4, the number of a codec"),
         ({"group_min_session_timeout_ms": "2000000"}, "no more than group.max.session.timeout.ms (1800000)"),
+        (
+            {"group_consumer_session_timeout_ms": "44999"},
+            "Invalid value 44999 for configuration group.consumer.session.timeout.ms: Value must be between "
+            "group.consumer.min.session.timeout.ms (45000) and group.consumer.max.session.timeout.ms (60000) "
+            "(from --set)",
+        ),
+        ({"group_consumer_max_session_timeout_ms": "44000"}, "45000 for configuration group.consumer.session.timeout"),
+        ({"group_consumer_heartbeat_interval_ms": "15001"}, "and group.consumer.max.heartbeat.interval.ms (15000)"),
+        ({"group_consumer_assignment_interval_ms": "15001"}, "and group.consumer.max.assignment.interval.ms (15000)"),
+        ({"group_consumer_min_assignment_interval_ms": "1001"}, "1000 for configuration group.consumer.assignment"),
+        (
+            {
+                "group_consumer_heartbeat_interval_ms": "6000",
+                "group_consumer_session_timeout_ms": "6000",
+                "group_consumer_min_session_timeout_ms": "6000",
+            },
+            "Invalid value 6000 for configuration group.consumer.heartbeat.interval.ms: Value must be less than "
+            "group.consumer.session.timeout.ms (6000)",
+        ),
+        ({"group_share_record_lock_duration_ms": "60001"}, "and group.share.max.record.lock.duration.ms (60000)"),
+        ({"group_streams_num_standby_replicas": "3"}, "no more than group.streams.max.standby.replicas (2)"),
+        ({"group_share_max_size": "201", "group_share_max_share_sessions": "200"}, "group.share.max.share.sessions"),
+        ({"group_share_assignors": "simple,other"}, "exactly one"),
+        ({"group_coordinator_rebalance_protocols": "consumer"}, "the classic protocol cannot be switched off"),
+        ({"group_consumer_assignors": "uniform,mine"}, "there is no assignor mine; there are uniform, range"),
+        ({"log_cleaner_dedupe_buffer_size": "1048576"}, "more than 1048576"),
+        ({"log_cleaner_dedupe_buffer_size": "4194304", "log_cleaner_threads": "4"}, "more than 4194304"),
         ({"log_cleaner_min_compaction_lag_ms": "5", "log_cleaner_max_compaction_lag_ms": "4"}, "(4)"),
         ({"node_id": "1", "broker_id": "2"}, "node.id is 1"),
         ({"queued_max_request_bytes": "1000"}, "at least socket.request.max.bytes (104857600)"),

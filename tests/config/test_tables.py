@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from moldau.compat_tests.requirements import require_kafka_jars
-from moldau.config import broker, topic
+from moldau.config import broker, group, topic
 from moldau.config.definition import ConfigType, Setting, format_value
 from moldau.config.reference import reference
 
@@ -51,6 +51,20 @@ def test_topic_table_says_what_kafka_says() -> None:
     assert {name: facts(setting) for name, setting in topic.SETTINGS.items()} == FACTS["topic"]
 
 
+def test_group_table_says_what_kafka_says() -> None:
+    assert {name: facts(setting) for name, setting in group.SETTINGS.items()} == FACTS["group"]
+
+
+def test_group_settings_fall_back_to_the_brokers_as_kafkas_do() -> None:
+    ours = {name: next((behind for behind, _ in setting.synonyms), None) for name, setting in group.SETTINGS.items()}
+    assert ours == FACTS["group_synonyms"]
+
+
+def test_group_settings_have_the_brokers_defaults() -> None:
+    for setting in group.SETTINGS.values():
+        assert all(broker.SETTINGS[name].default == setting.default for name, _ in setting.synonyms), setting
+
+
 def test_topic_settings_fall_back_to_the_brokers_as_kafkas_do() -> None:
     ours = {
         name: [[*pair] for pair in setting.synonyms] for name, setting in topic.SETTINGS.items() if setting.synonyms
@@ -69,7 +83,9 @@ def test_defaults_of_ours_are_the_ones_meant() -> None:
 
 
 @pytest.mark.parametrize(
-    "table", [broker.SETTINGS, broker.DYNAMIC_ONLY, topic.SETTINGS], ids=["broker", "dynamic", "topic"]
+    "table",
+    [broker.SETTINGS, broker.DYNAMIC_ONLY, topic.SETTINGS, group.SETTINGS],
+    ids=["broker", "dynamic", "topic", "group"],
 )
 def test_every_default_is_a_value_that_may_be_written(table: dict[str, Setting]) -> None:
     for setting in table.values():
@@ -79,7 +95,7 @@ def test_every_default_is_a_value_that_may_be_written(table: dict[str, Setting])
 
 
 def test_every_setting_has_a_sentence_of_its_own() -> None:
-    for setting in [*broker.SETTINGS.values(), *topic.SETTINGS.values()]:
+    for setting in [*broker.SETTINGS.values(), *topic.SETTINGS.values(), *group.SETTINGS.values()]:
         assert setting.documentation.endswith("."), setting
         assert "<" not in setting.documentation, setting
 
