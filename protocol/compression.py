@@ -99,6 +99,20 @@ def _too_large(max_size: int) -> CompressionError:
     return CompressionError(f"decompresses to more than {max_size} bytes")
 
 
+def _decompress_bounded(module: str, data: Buffer, bound: int, max_size: int) -> bytearray:
+    """Decompress by this module of cramjam what cannot hold more than ``bound`` bytes."""
+    output = bytearray(min(bound, max_size))
+    cramjam = _cramjam()
+    try:
+        written = getattr(cramjam, module).decompress_into(data, output)
+    except cramjam.DecompressionError as error:
+        if bound > max_size:
+            raise _too_large(max_size) from None
+        raise CompressionError(f"{module}: {error}") from None
+    del output[written:]
+    return output
+
+
 # gzip: zlib of the standard library. It was measured faster than cramjam's at compressing, and stops at a limit.
 
 
@@ -223,17 +237,7 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_lz4(data: Buffer, max_size: int) -> bytearray:
-    bound = _lz4_output_bound(memoryview(data))
-    output = bytearray(min(bound, max_size))
-    cramjam = _cramjam()
-    try:
-        written = cramjam.lz4.decompress_into(data, output)
-    except cramjam.DecompressionError as error:
-        if bound > max_size:
-            raise _too_large(max_size) from None
-        raise CompressionError(f"lz4: {error}") from None
-    del output[written:]
-    return output
+    return _decompress_bounded("lz4", data, _lz4_output_bound(memoryview(data)), max_size)
 
 
 def _lz4_output_bound(view: memoryview) -> int:
@@ -296,17 +300,7 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_zstd(data: Buffer, max_size: int) -> bytearray:
-    bound = _zstd_output_bound(memoryview(data))
-    output = bytearray(min(bound, max_size))
-    cramjam = _cramjam()
-    try:
-        written = cramjam.zstd.decompress_into(data, output)
-    except cramjam.DecompressionError as error:
-        if bound > max_size:
-            raise _too_large(max_size) from None
-        raise CompressionError(f"zstd: {error}") from None
-    del output[written:]
-    return output
+    return _decompress_bounded("zstd", data, _zstd_output_bound(memoryview(data)), max_size)
 
 
 def _zstd_output_bound(view: memoryview) -> int:

@@ -403,6 +403,8 @@ def _varint(value: int) -> bytes:
     value = value << 1 if value >= 0 else (-value << 1) - 1
     if value < 0x80:
         return _ONE_BYTE[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     output = bytearray()
     while value >= 0x80:
         output.append(value & 0x7F | 0x80)
@@ -412,7 +414,10 @@ def _varint(value: int) -> bytes:
 
 
 _ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
+_SMALL_END = 1024
+_SMALL = tuple(_varint(value) for value in range(_SMALL_END))
 _NULL = _varint(-1)
+_NO_HEADERS = _varint(0)
 
 
 def build_batch(
@@ -450,8 +455,10 @@ def build_batch(
     offset_delta = -1
     for record in records:
         offset_delta = record.offset - base_offset if keep_offsets else offset_delta + 1
-        largest = max(largest, record.timestamp)
-        _append_record(parts, record, record.timestamp - base_timestamp, offset_delta)
+        timestamp = record.timestamp
+        if timestamp > largest:
+            largest = timestamp
+        _append_record(parts, record, timestamp - base_timestamp, offset_delta)
     body = b"".join(parts)
     if codec and records:
         body = compress(codec, body, level)
@@ -480,26 +487,43 @@ def build_batch(
 
 
 def _append_record(parts: list[bytes], record: Record, timestamp_delta: int, offset_delta: int) -> None:
-    key, value = record.key, record.value
-    body = [b"\x00", _varint(timestamp_delta), _varint(offset_delta)]
-    for data in (key, value):
-        if data is None:
-            body.append(_NULL)
-        else:
-            body.append(_varint(len(data)))
-            body.append(data)
-    body.append(_varint(len(record.headers)))
-    for header_key, header_value in record.headers:
-        encoded_key = header_key.encode("utf-8", "surrogateescape")
-        body.append(_varint(len(encoded_key)))
-        body.append(encoded_key)
-        if header_value is None:
-            body.append(_NULL)
-        else:
-            body.append(_varint(len(header_value)))
-            body.append(header_value)
-    parts.append(_varint(sum(map(len, body))))
-    parts += body
+    """Most numbers are small: those are looked up here, as a call for each costs more than the rest."""
+    _offset, _timestamp, key, value, headers = record
+    small, end = _SMALL, _SMALL_END
+    if key is None:
+        key_length, key = _NULL, b""
+    else:
+        length = len(key)
+        key_length = small[length] if length < end else _varint(length)
+    if value is None:
+        value_length, value = _NULL, b""
+    else:
+        length = len(value)
+        value_length = small[length] if length < end else _varint(length)
+    body = b"".join(
+        (
+            b"\x00",
+            small[timestamp_delta] if 0 <= timestamp_delta < end else _varint(timestamp_delta),
+            small[offset_delta] if 0 <= offset_delta < end else _varint(offset_delta),
+            key_length,
+            key,
+            value_length,
+            value,
+            _headers(headers) if headers else _NO_HEADERS,
+        )
+    )
+    length = len(body)
+    parts.append(small[length] if length < end else _varint(length))
+    parts.append(body)
+
+
+def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    encoded = [_varint(len(headers))]
+    for key, value in headers:
+        encoded_key = key.encode("utf-8", "surrogateescape")
+        encoded += (_varint(len(encoded_key)), encoded_key)
+        encoded += (_NULL,) if value is None else (_varint(len(value)), value)
+    return b"".join(encoded)
 
 
 def increment_sequence(sequence: int, increment: int) -> int:

@@ -31,6 +31,12 @@ def kafka_metadata_records(kafka_jars: Path) -> dict[str, Any]:
     return read_schemas(kafka_jars / f"kafka-metadata-{KAFKA_VERSION}.jar", "common/metadata/")
 
 
+@pytest.fixture(scope="session")
+def kafka_group_records(kafka_jars: Path) -> dict[str, Any]:
+    """The schemas of the records of `__consumer_offsets` by name, keys and values."""
+    return read_schemas(kafka_jars / f"kafka-group-coordinator-{KAFKA_VERSION}.jar", "common/message/")
+
+
 def read_schemas(jar: Path, folder: str) -> dict[str, Any]:
     """Every schema in a folder of a jar. They are JSON with comments in lines of their own."""
     schemas = {}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from moldau.group_coordinator.records import KEYS, VALUES
 from moldau.metadata.records import RECORD_TYPES
 from moldau.protocol.api import ApiKey, message_classes, request_class
 from moldau.protocol.schema import Field, Message, Request, Struct, Versions, parse_versions
@@ -14,6 +15,7 @@ from moldau.protocol.uuid import ZERO_UUID
 
 MESSAGES = {cls.__name__: cls for cls in message_classes()}
 METADATA_RECORDS = {cls.__name__: cls for cls in RECORD_TYPES.values()}
+GROUP_RECORDS = {cls.__name__: cls for cls in (*KEYS.values(), *VALUES.values())}
 
 
 def test_every_message_is_declared_and_no_other(kafka_messages: dict[str, Any]) -> None:
@@ -24,6 +26,13 @@ def test_every_metadata_record_is_declared_and_no_other(kafka_metadata_records: 
     assert set(METADATA_RECORDS) == set(kafka_metadata_records)
 
 
+def test_every_group_record_is_declared_but_those_of_share_and_streams_groups(
+    kafka_group_records: dict[str, Any],
+) -> None:
+    expected = {name for name in kafka_group_records if not name.startswith(("ShareGroup", "StreamsGroup"))}
+    assert set(GROUP_RECORDS) == expected
+
+
 @pytest.mark.parametrize("name", sorted(MESSAGES))
 def test_message(name: str, kafka_messages: dict[str, Any]) -> None:
     compare_message(MESSAGES[name], kafka_messages[name])
@@ -32,6 +41,11 @@ def test_message(name: str, kafka_messages: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", sorted(METADATA_RECORDS))
 def test_metadata_record(name: str, kafka_metadata_records: dict[str, Any]) -> None:
     compare_message(METADATA_RECORDS[name], kafka_metadata_records[name])
+
+
+@pytest.mark.parametrize("name", sorted(GROUP_RECORDS))
+def test_group_record(name: str, kafka_group_records: dict[str, Any]) -> None:
+    compare_message(GROUP_RECORDS[name], kafka_group_records[name])
 
 
 @pytest.mark.parametrize("api_key", list(ApiKey))
@@ -61,7 +75,7 @@ def compare_fields(cls: type[Struct], facts: list[dict[str, Any]], common: dict[
         assert is_default(field, fact), where
         if field.struct is not None:
             struct_name = fact["type"].removeprefix("[]")
-            assert field.struct.__name__ in (struct_name, f"Response{struct_name}"), where
+            assert field.struct.__name__.endswith(struct_name), where
             inner = fact.get("fields") or common[struct_name]["fields"]
             compare_fields(field.struct, inner, common, outer)
 
@@ -99,7 +113,8 @@ def expected(fact: dict[str, Any]) -> dict[str, Any]:
 
 def is_default(field: Field, fact: dict[str, Any]) -> bool:
     """Whether our default is the one of the JSON, which leaves out those that go without saying."""
-    text = str(fact["default"]) if "default" in fact else None
+    # The JSON's null, as opposed to the string "null", is no default at all to Apache Kafka's generator.
+    text = str(fact["default"]) if fact.get("default") is not None else None
     default = field.make_default()
     if text == "null":
         return default is None

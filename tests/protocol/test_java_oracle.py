@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from moldau.compat_tests.requirements import require_program
+from moldau.group_coordinator.records import KEYS, VALUES
 from moldau.metadata.records import RECORD_TYPES, decode_record, encode_record
 from moldau.protocol.api import (
     ApiKey,
@@ -36,6 +37,7 @@ from moldau.protocol.uuid import uuid_to_str
 
 MESSAGES = [cls for cls in message_classes() if cls.VERSIONS]
 METADATA_RECORDS = list(RECORD_TYPES.values())
+GROUP_RECORDS = [*KEYS.values(), *VALUES.values()]
 SAMPLES_OF_EACH = 6
 
 SOURCE = Path(__file__).parent / "java" / "MessageOracle.java"
@@ -107,6 +109,12 @@ def test_message(cls: type[Message], oracle: Oracle, kafka_messages: dict[str, A
 @pytest.mark.parametrize("cls", METADATA_RECORDS, ids=lambda cls: cls.__name__)
 def test_metadata_record(cls: type[Message], oracle: Oracle, kafka_metadata_records: dict[str, Any]) -> None:
     compare(oracle, cls, f"org.apache.kafka.common.metadata.{cls.__name__}", kafka_metadata_records[cls.__name__])
+
+
+@pytest.mark.parametrize("cls", GROUP_RECORDS, ids=lambda cls: cls.__name__)
+def test_group_record(cls: type[Message], oracle: Oracle, kafka_group_records: dict[str, Any]) -> None:
+    class_name = f"org.apache.kafka.coordinator.group.generated.{cls.__name__}"
+    compare(oracle, cls, class_name, kafka_group_records[cls.__name__])
 
 
 @pytest.mark.parametrize("cls", METADATA_RECORDS, ids=lambda cls: cls.__name__)

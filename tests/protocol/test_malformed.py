@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from moldau.group_coordinator.records import KEYS, VALUES
 from moldau.metadata.records import RECORD_TYPES, decode_record, encode_record
 from moldau.protocol.api import message_classes
 from moldau.protocol.codec import decode, decoder, encode
@@ -24,7 +25,9 @@ from moldau.protocol.runtime import MAX_ARRAY_LENGTH, MAX_TAGGED_FIELDS, varint
 from moldau.protocol.samples import Samples
 from moldau.protocol.schema import Field, Message
 
-MESSAGES = [cls for cls in [*message_classes(), *RECORD_TYPES.values()] if cls.VERSIONS]
+MESSAGES = [
+    cls for cls in [*message_classes(), *RECORD_TYPES.values(), *KEYS.values(), *VALUES.values()] if cls.VERSIONS
+]
 every_message = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 
 

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from moldau.group_coordinator.records import KEYS, VALUES
 from moldau.metadata.records import RECORD_TYPES
 from moldau.protocol.api import message_classes
 from moldau.protocol.codec import decode, decode_at, encode, encode_parts
 from moldau.protocol.samples import Samples
 from moldau.protocol.schema import Field, Message, Struct
 
-MESSAGES = [cls for cls in [*message_classes(), *RECORD_TYPES.values()] if cls.VERSIONS]
+MESSAGES = [
+    cls for cls in [*message_classes(), *RECORD_TYPES.values(), *KEYS.values(), *VALUES.values()] if cls.VERSIONS
+]
 every_message = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 
 
