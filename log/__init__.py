@@ -7,11 +7,14 @@ Bottom to top; each module's own text is its theory:
     names, checkpoints        names of files, and the small text files
     index, transaction_index  finding positions by offset and time; aborted transactions
     segment, segments         one `.log` with its indexes; the segments of a log in order
+    verification              a transaction that the coordinator is asked about
     producer_state, snapshots what is remembered of producers, and its files
     leader_epochs             where each leader's records begin
     config, validation        what a topic's settings ask for; may these bytes be appended?
     lookup, flushing          offsets by time; bringing the log to the device
+    compaction                of each key only the latest record stays: a package of its own
     partition_log             the log of one partition
+    future_log                a copy of it on its way to another log directory
     loader                    opening a partition's directory, after any kind of stop
     directory, manager        a log directory; all logs of a broker
 

@@ -1,6 +1,7 @@
 """The small text files of a log directory, in Apache Kafka's formats.
 
-    recovery-point-offset-checkpoint, log-start-offset-checkpoint, replication-offset-checkpoint
+    recovery-point-offset-checkpoint, log-start-offset-checkpoint, replication-offset-checkpoint,
+    cleaner-offset-checkpoint
         0                               version
         <number of entries>
         <topic> <partition> <offset>    one line for each
@@ -23,6 +24,7 @@ from ..protocol.uuid import uuid_from_str, uuid_to_str
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
@@ -58,17 +60,21 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes, name: str) -> dict[TopicPartition, int]:
-    """Offsets by (topic, partition)."""
+    """Offsets by (topic, partition). An empty file has none: Apache Kafka makes it so, and writes it later."""
+    if not data:
+        return {}
+    entries = _entries(data, name)
     try:
-        return {(topic, int(partition)): int(offset) for topic, partition, offset in _entries(data, name)}
+        return {(topic, int(partition)): int(offset) for topic, partition, offset in entries}
     except ValueError:
         raise CorruptCheckpointError(f"{name} has a line that is no topic, partition and offset") from None
 
 
 def decode_leader_epochs(data: bytes, name: str) -> list[tuple[int, int]]:
     """(epoch, start offset) in the order of the file."""
+    entries = _entries(data, name)
     try:
-        return [(int(epoch), int(offset)) for epoch, offset in _entries(data, name)]
+        return [(int(epoch), int(offset)) for epoch, offset in entries]
     except ValueError:
         raise CorruptCheckpointError(f"{name} has a line that is no epoch and offset") from None
 

@@ -37,6 +37,11 @@ class LogConfig:
     retention_ms: int = 7 * _DAY_MS
     retention_bytes: int = -1
     cleanup_policy: tuple[str, ...] = ("delete",)
+    file_delete_delay_ms: int = 60_000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _MAX_INT64
+    delete_retention_ms: int = _DAY_MS
     validate_records: bool = False
     """`moldau.validate.records`: decode every batch and refuse what Apache Kafka, which always does, would refuse."""
     producer_id_expiration_ms: int = _DAY_MS
@@ -55,5 +60,15 @@ class LogConfig:
         return cls(**chosen)
 
     @property
+    def deletes(self) -> bool:
+        """Whether segments go by age and size."""
+        return "delete" in self.cleanup_policy
+
+    @property
     def compacted(self) -> bool:
         return "compact" in self.cleanup_policy
+
+    @property
+    def largest_segment_ms(self) -> int:
+        """When a segment is rolled: on a compacted topic early enough for its records to be compacted in time."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms

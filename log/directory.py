@@ -6,6 +6,7 @@ meta.properties                     cluster.id, node.id, directory.id
 recovery-point-offset-checkpoint    from where an unclean start must look
 log-start-offset-checkpoint         where DeleteRecords and retention have moved the beginning
 replication-offset-checkpoint       high watermarks, which the replication layer knows
+cleaner-offset-checkpoint           up to where compaction has come
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from .checkpoints import (
     CLEAN_SHUTDOWN,
     LOCK,
     META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
     CorruptCheckpointError,
     TopicPartition,
     decode_clean_shutdown,
     decode_offsets,
     decode_properties,
     encode_clean_shutdown,
+    encode_offsets,
     encode_properties,
 )
 from .files import FileSystem, Lock, LockHeldError, join
@@ -45,6 +48,8 @@ class LogDirectory:
         self.partitions = 0
         """How many are in it."""
         self.directory_id = b""
+        self.had_directory_id = False
+        """It was in `meta.properties` when that was opened."""
         self.cluster_id: str | None = None
         """None for a directory that no broker has used yet."""
         self.was_clean = False
@@ -87,18 +92,27 @@ class LogDirectory:
         if directory_id:
             try:
                 self.directory_id = uuid_from_str(directory_id)
+                self.had_directory_id = True
             except ValueError as error:
                 raise LogDirectoryError(f"{path}: directory.id: {error}") from None
 
-    def adopt(self, cluster_id: str, node_id: int) -> None:
-        """Say in `meta.properties` whose this directory is, if it is not said yet."""
+    def check_cluster(self, cluster_id: str) -> None:
+        """Raise `LogDirectoryError` if it is another cluster's."""
         if self.cluster_id is not None and self.cluster_id != cluster_id:
             raise LogDirectoryError(
                 f"{self.path} belongs to the cluster {self.cluster_id}, not to {cluster_id}. "
                 f"Each cluster needs directories of its own."
             )
+
+    def adopt(self, cluster_id: str, node_id: int) -> None:
+        """Say in `meta.properties` whose this directory is, if it is not said yet."""
+        self.check_cluster(cluster_id)
         if self.cluster_id == cluster_id and self.directory_id:
             return
+        if not self._properties and not self._file_system.exists(join(self.path, RECOVERY_POINT_CHECKPOINT)):
+            # It says from now on that nothing was compacted yet. Without any, nobody knows: see `LogManager.load`.
+            path = join(self.path, RECOVERY_POINT_CHECKPOINT)
+            self._file_system.replace_file(path, encode_offsets({}), sync=True)
         self.cluster_id = cluster_id
         self.directory_id = self.directory_id or random_uuid()
         properties = {
@@ -136,6 +150,11 @@ class LogDirectory:
             return {}, None
         except CorruptCheckpointError as error:
             return {}, str(error)
+
+    def has_checkpoint(self, name: str) -> bool:
+        """Whether it was ever written: Apache Kafka makes empty files first."""
+        path = join(self.path, name)
+        return self._file_system.exists(path) and self._file_system.size(path) > 0
 
     def release(self) -> None:
         """Give the lock back."""

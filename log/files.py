@@ -31,6 +31,9 @@ from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
+NO_DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
+"""A file was not opened: of a sync by name, that none was tried."""
+
 TRANSIENT_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EFBIG})
 """Failures that pass when there is room again. Any other is taken for a broken device: its directory goes offline."""
 
@@ -101,8 +104,11 @@ class LockHeldError(Exception):
 class FileSystem(Protocol):
     """Names, whole small files, and how to open the rest."""
 
-    def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; `FileNotFoundError` for a missing file unless `create`."""
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open for reading and writing; `FileNotFoundError` for a missing file unless `create`.
+
+        With `read_only` nothing can be written, and a file system that is mounted so does not mind.
+        """
 
     def read_file(self, path: str) -> bytes: ...
 
@@ -113,13 +119,22 @@ class FileSystem(Protocol):
         """
 
     def list_directory(self, path: str) -> tuple[list[str], list[str]]:
-        """Names of the files and of the directories in `path`, in no order."""
+        """Names of the files and of the directories in `path`, in no order.
+
+        A symbolic link is what it leads to, and a file where that is out of reach.
+        """
+
+    def link_target(self, path: str) -> str | None:
+        """Where the symbolic link `path` leads, as it is written there; None for anything else."""
 
     def exists(self, path: str) -> bool: ...
 
     def size(self, path: str) -> int: ...
 
     def modified_ms(self, path: str) -> int: ...
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """What `modified_ms` says until the file is changed again."""
 
     def space(self, path: str) -> tuple[int, int]:
         """Bytes of the file system that holds `path`: all, and those that may still be used; -1 for unknown."""
@@ -132,12 +147,16 @@ class FileSystem(Protocol):
     def unlink(self, path: str) -> None: ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and what is in it. May be called from a thread; no error if it is gone."""
+        """Remove a directory and what is in it, of a symbolic link the link alone. May be called from a thread; no
+        error if it is gone."""
 
     def sync_directory(self, path: str) -> None: ...
 
-    def lock(self, path: str) -> Lock:
-        """Take the lock file `path`, making it if missing. Raises `LockHeldError` at once if somebody holds it."""
+    def lock(self, path: str, *, shared: bool = False) -> Lock:
+        """Take the lock file `path`, making it if missing. Raises `LockHeldError` at once if somebody holds it.
+
+        `shared`: against those who write, by one who only reads and can share it. Then `path` must exist.
+        """
 
 
 def join(directory: str, name: str) -> str:
@@ -287,8 +306,12 @@ class RealFileSystem:
     def __init__(self, *, durable: bool = True) -> None:
         self._durable = durable
 
-    def open(self, path: str, *, create: bool = False) -> RealFile:
-        flags = os.O_RDWR | os.O_CLOEXEC
+    @property
+    def durable(self) -> bool:
+        return self._durable
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> RealFile:
+        flags = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC
         return RealFile(os.open(path, flags | os.O_CREAT if create else flags, 0o644), self._durable)
 
     def read_file(self, path: str) -> bytes:
@@ -328,6 +351,12 @@ class RealFileSystem:
                 (directories if entry.is_dir() else files).append(entry.name)
         return files, directories
 
+    def link_target(self, path: str) -> str | None:
+        try:
+            return os.readlink(path)
+        except OSError:
+            return None
+
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
@@ -336,6 +365,9 @@ class RealFileSystem:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def space(self, path: str) -> tuple[int, int]:
         status = os.statvfs(path)
@@ -351,6 +383,9 @@ class RealFileSystem:
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
+        if os.path.islink(path):
+            os.unlink(path)
+            return
         try:
             files, directories = self.list_directory(path)
         except FileNotFoundError:
@@ -372,8 +407,8 @@ class RealFileSystem:
         finally:
             os.close(fd)
 
-    def lock(self, path: str) -> RealLock:
-        return RealLock(path)
+    def lock(self, path: str, *, shared: bool = False) -> RealLock:
+        return RealLock(path, shared=shared)
 
 
 class RealLock:
@@ -384,15 +419,15 @@ class RealLock:
 
     _held: set[str] = set()  # noqa: RUF012 - one for the process, which is what the lock belongs to
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, shared: bool = False) -> None:
         import fcntl
 
         self._key = os.path.realpath(path)
         if self._key in self._held:
             raise LockHeldError(path)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, (os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT) | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._fd)
             if error.errno in (errno.EAGAIN, errno.EACCES):

@@ -16,6 +16,7 @@ Apache Kafka maps a preallocated file instead; the two are the same once sealed,
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from struct import Struct
 
 from .descriptors import ColdRead, DescriptorCache, FileRange, OpenFile
@@ -134,6 +135,11 @@ class SparseIndex:
         """The file, open, for whoever syncs it."""
         return self._open(create=True)
 
+    @property
+    def stored_bytes(self) -> int:
+        """How long the file is; the entries after it are in memory."""
+        return self._stored_entries() * self.ENTRY.size
+
     def room(self) -> int:
         """How many entries may still be added."""
         return self.max_entries - self.entries
@@ -192,6 +198,28 @@ class OffsetIndex(SparseIndex):
         """
         found = self.lower_bound(offset - self.base_offset, wait=wait)
         return found[1] if found is not None else 0
+
+    def upper_bound(self, position: int, *, wait: bool = True) -> int | None:
+        """The last offset of the first batch that is indexed and begins at `position` or after it; None without one.
+
+        `wait`: see `lower_bound`.
+        """
+        low, high = 0, self._stored_entries()
+        while high - low > _BLOCK_ENTRIES:
+            middle = (low + high) // 2
+            if self.entry(middle, wait=wait)[1] < position:
+                low = middle + 1
+            else:
+                high = middle + 1  # this may be it
+        for data in (self._read(low, high - low, wait) if low < high else b"", self._buffer):
+            number = self._first_at(data, position)
+            if number * self.ENTRY.size < len(data):
+                return self.base_offset + int(self.ENTRY.unpack_from(data, number * self.ENTRY.size)[0])
+        return None
+
+    def _first_at(self, data: bytes | bytearray, position: int) -> int:
+        unpack_from, size = self.ENTRY.unpack_from, self.ENTRY.size
+        return bisect_left(range(len(data) // size), position, key=lambda number: unpack_from(data, number * size)[1])
 
     def last_offset(self) -> int:
         """The largest offset indexed, or the base offset."""

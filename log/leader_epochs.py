@@ -94,6 +94,16 @@ class LeaderEpochs:
             entries[:passed] = [(entries[passed - 1][0], start_offset)]
             self.dirty = True
 
+    def extend_to_start(self, earlier: LeaderEpochs) -> None:
+        """`earlier` is what the batches before the first entry say. Nothing happens if that contradicts the entries."""
+        entries = self.entries
+        if not earlier.entries or not entries or earlier.latest > entries[0][0]:
+            return
+        if earlier.latest == entries[0][0]:
+            del entries[0]
+        entries[:0] = earlier.entries
+        self.dirty = True
+
     def clear(self) -> None:
         self.dirty = self.dirty or bool(self.entries)
         self.entries.clear()

@@ -44,6 +44,7 @@ from .names import (
     SWAP,
     TEMPORARY,
     TIME_INDEX,
+    TRANSACTION_INDEX,
     offset_file_name,
     parse_offset_file_name,
 )
@@ -55,6 +56,8 @@ from .snapshots import ProducerSnapshots
 from .transaction_index import AbortedTransaction
 
 _READ_BYTES = 1 << 20
+_HEADERS_BYTES = 64 << 10
+_MAX_OFFSET = 0x7FFF_FFFF_FFFF_FFFF
 
 
 def load_log(
@@ -68,13 +71,19 @@ def load_log(
     now_ms: int,
     recovery_point: int = 0,
     log_start_offset: int = 0,
+    compacted_until: int | None = None,
 ) -> Log:
     """The log in `directory`, which must exist; an empty one is a new log that begins at `log_start_offset`.
 
     `clean`: the directory was left by a clean stop. `recovery_point` and `log_start_offset` are those of the
-    checkpoints. An `OSError` passes through: the owner decides about the log directory.
+    checkpoints. `compacted_until`: compaction has left no gap past this offset or the recovery point; None if nobody
+    knows. An `OSError` passes through: the owner decides about the log directory.
     """
-    return _Loader(files, directory, topic, partition, config, clean, now_ms, recovery_point, log_start_offset).load()
+    loader = _Loader(files, directory, topic, partition, config, clean, now_ms, recovery_point, log_start_offset)
+    if compacted_until is None:
+        compacted_until = _MAX_OFFSET if config.compacted else 0
+    loader.last_gap_offset = max(compacted_until, recovery_point)
+    return loader.load()
 
 
 class _Loader:
@@ -101,6 +110,8 @@ class _Loader:
         self.clean = clean
         self.now_ms = now_ms
         self.recovery_point = recovery_point
+        self.last_gap_offset = recovery_point
+        """Up to here a gap between two segments is harmless: nothing can be lost, or compaction has been there."""
         self.log_start_offset = log_start_offset
         self.repairs: list[str] = []
         self.trash: list[str] = []
@@ -123,12 +134,16 @@ class _Loader:
             log_end_offset = self.log_start_offset
         if not self.segments:
             self.segments.append(self._segment(self.log_start_offset, new=True))
+            if self.log_start_offset and self.segments[0].make_files():
+                self._sync(None)  # their name is all that says where the log goes on: no checkpoint does from now on
             log_end_offset = self.log_start_offset
         self.leader_epochs.truncate_from_end(log_end_offset)
         log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
         self.leader_epochs.truncate_from_start(log_start_offset)
         segments = Segments(self.segments)
         segments.trash = self.trash
+        if not self.clean:
+            self._complete_leader_epochs(segments, log_start_offset)
         # From the first segment on, not from the log start: a producer whose records were deleted may still be known.
         first_offset = segments[0].base_offset
         self._drop_snapshots(first_offset, log_end_offset)
@@ -138,7 +153,7 @@ class _Loader:
             )
         self._open_active()
         segments.forget_files()
-        return Log(
+        log = Log(
             self.files,
             self.directory,
             self.topic,
@@ -155,6 +170,9 @@ class _Loader:
             now_ms=self.now_ms,
             repairs=self.repairs,
         )
+        if not self.clean and log.size:
+            log.note_unsynced_names(parent=False)
+        return log
 
     # The small files
 
@@ -182,6 +200,20 @@ class _Loader:
             self.recovery_point = 0  # the batches tell the epochs, if all of them are read
             self.clean = False
             return LeaderEpochs()
+
+    def _complete_leader_epochs(self, segments: Segments, log_start_offset: int) -> None:
+        """Records that had been deleted may be back, as the log start is known from an older checkpoint: their epochs
+        went at once. The batches tell them.
+        """
+        entries = self.leader_epochs.entries
+        if not entries or entries[0][1] <= log_start_offset:
+            return
+        earlier = LeaderEpochs()
+        for header in segments.headers(log_start_offset, entries[0][1]):
+            if header.partition_leader_epoch < 0:
+                return  # of a time before there were epochs
+            earlier.assign(header.partition_leader_epoch, max(header.base_offset, log_start_offset))
+        self.leader_epochs.extend_to_start(earlier)
 
     # Segments
 
@@ -216,6 +248,8 @@ class _Loader:
                 path = join(self.directory, offset_file_name(base_offset, LOG))
                 self.segments.append(self._segment(base_offset, new=False, size=self.file_system.size(path)))
                 self._indexes[base_offset] = {OFFSET_INDEX, TIME_INDEX}.intersection(suffixes)
+                if TRANSACTION_INDEX not in suffixes:
+                    self.segments[-1].transaction_index.is_missing()
             else:
                 for suffix in suffixes:
                     self.file_system.unlink(join(self.directory, offset_file_name(base_offset, suffix)))
@@ -285,10 +319,9 @@ class _Loader:
         next_offset: int | None = None
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
-            # A gap says that the end of the segment before was lost. On a compacted topic it may as well be what
-            # compaction left, when the checkpoint of the recovery point is older than that.
+            # A gap says that the end of the segment before was lost, unless compaction has left it.
             if next_offset is not None and (
-                segment.base_offset < next_offset or (segment.base_offset > next_offset and not self.config.compacted)
+                segment.base_offset < next_offset or segment.base_offset > max(next_offset, self.last_gap_offset)
             ):
                 self._remove_segments_from(number, f"no segment begins at offset {next_offset}")
                 break
@@ -303,10 +336,9 @@ class _Loader:
 
     def _recover_segment(self, segment: Segment) -> bool:
         """Cut a segment before the first batch that is broken. True if there was none."""
-        if self.file_system.exists(segment.transaction_index.path):
-            self.file_system.unlink(segment.transaction_index.path)
         self._recovered_end = segment.base_offset
         size = segment.size
+        aborted: list[AbortedTransaction] = []
 
         def visit(batch: RecordBatch) -> None:
             self._recovered_end = batch.next_offset
@@ -314,7 +346,7 @@ class _Loader:
                 self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
             completed = self.producers.replay(batch, batch if batch.is_control else None)
             if completed is not None and completed.aborted:
-                segment.transaction_index.append(
+                aborted.append(
                     AbortedTransaction(
                         completed.producer_id,
                         completed.first_offset,
@@ -324,6 +356,8 @@ class _Loader:
                 )
 
         problem = reindex(segment, self.config.index_interval_bytes, visit)
+        if segment.transaction_index.rebuild(aborted):
+            self._sync(None)
         self._indexes[segment.base_offset] = {OFFSET_INDEX, TIME_INDEX}
         if problem is None:
             return True
@@ -369,16 +403,24 @@ def clear_leftovers(file_system: FileSystem, directory: str, names: list[str]) -
     first_cleaned = min(cleaned, default=None)
     kept: list[str] = []
     swaps: list[str] = []
+    undone: list[str] = []
+    removed: list[str] = []
     for name in names:
         parsed = parse_offset_file_name(name)
         if parsed is None and not name.endswith(TEMPORARY):
             kept.append(name)  # not ours: among them the metadata log's snapshots, which have suffixes of their own
         elif name.endswith(SWAP) and parsed is not None and (first_cleaned is None or parsed[0] < first_cleaned):
             swaps.append(name)
-        elif name.endswith((DELETED, CLEANED, SWAP, TEMPORARY)):
-            file_system.unlink(join(directory, name))
+        elif name.endswith(SWAP):
+            undone.append(name)
+        elif name.endswith((DELETED, CLEANED, TEMPORARY)):
+            removed.append(name)
         else:
             kept.append(name)
+    # The `.swap` before the `.cleaned` that tell what they are, and of those the `.log` first: if this start dies half
+    # way, the next one must not take the rest for a segment that is whole.
+    for name in sorted(undone, key=lambda name: not name.endswith(LOG + SWAP)) + removed:
+        file_system.unlink(join(directory, name))
     return _complete_swap(file_system, directory, kept, swaps) if swaps else kept
 
 
@@ -387,13 +429,8 @@ def _complete_swap(file_system: FileSystem, directory: str, names: list[str], sw
     for name in swaps:
         offset, suffix = parse_offset_file_name(name) or (0, "")
         if suffix == LOG + SWAP:
-            data = file_system.read_file(join(directory, name))
-            position = 0
-            end = max(end, offset)
-            while position + BATCH_OVERHEAD <= len(data):
-                header = read_batch_header(data, position)
-                end = max(end, header.next_offset)
-                position += header.size
+            # One without batches replaces at least the segment of its name.
+            end = max(end, offset + 1, _next_offset(file_system, join(directory, name)))
             first = offset if first is None else min(first, offset)
     kept = []
     for name in names:
@@ -409,6 +446,27 @@ def _complete_swap(file_system: FileSystem, directory: str, names: list[str], sw
         if target not in kept:
             kept.append(target)
     return kept
+
+
+def _next_offset(file_system: FileSystem, path: str) -> int:
+    """The offset after the last batch of a segment's file; 0 without a batch. Only headers are read."""
+    file = file_system.open(path)
+    try:
+        size = file.size()
+        chunk, start = b"", 0
+        position = next_offset = 0
+        while position + BATCH_OVERHEAD <= size:
+            if position + BATCH_OVERHEAD > start + len(chunk):
+                chunk, start = file.read_at(position, _HEADERS_BYTES), position
+            try:
+                header = read_batch_header(chunk, position - start)
+            except InvalidRecordsError:
+                break  # recovery, or the reader, will meet it
+            next_offset = header.next_offset
+            position += header.size
+        return next_offset
+    finally:
+        file.close()
 
 
 def reindex(

@@ -60,7 +60,9 @@ def find_max_timestamp(segments: Segments) -> TimestampAndOffset | None:
     for header, position in segment.scan(segment.offset_index.position(segment.offset_of_max_timestamp)):
         if header.max_timestamp == largest:
             # A producer may have put a larger timestamp into the header than into any record.
-            record = max(_decode(segment, position, header.size), key=lambda record: record.timestamp)
+            record = max(_decode(segment, position, header.size), key=lambda record: record.timestamp, default=None)
+            if record is None:
+                continue  # compaction has emptied it
             return TimestampAndOffset(record.timestamp, record.offset, header.partition_leader_epoch)
     return None
 

@@ -5,8 +5,14 @@ recovering those of a directory that was not left cleanly; then `get`, `create` 
 `flush_checkpoints` now and then; `close` at the end. The metadata log lies in one of the directories too, but belongs
 to the controller, which opens it itself (`loader.load_log`), between `open` and `load`.
 
-A directory whose device fails goes offline with all its partitions; the others go on. A partition stays in the
-directory it was made in; a new one goes to the directory with the fewest.
+A directory whose device fails goes offline with all its partitions; the others go on. A new partition goes to the
+directory with the fewest, and stays there until it is moved: `begin_move` - the steps of its `FutureLog` - `swap`.
+
+The swap is two renames, in two directories that may be on two disks. Before it all that was flushed of the log is on
+the device in the copy, and the metadata say that the replica is in the target; from then on, and not before, a start
+that finds only the copy takes it for the log. First the old directory becomes `-delete`, then the copy gets the log's
+name. A start that finds both names (the power failed, and the file systems kept the second alone) goes by the
+metadata. No flush of the log may end before both names are on the device.
 
 Slow work on files can be taken to a thread, in steps: begin (on the loop) - run (anywhere) - end (on the loop). There
 is one for checkpoints here and one for flushing in `Log`. What is to be unlinked is renamed at once and waits in
@@ -17,32 +23,99 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import NamedTuple, Protocol
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import UnsupportedMagicError
 from ..protocol.uuid import random_uuid, uuid_to_str
 from .checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     CorruptCheckpointError,
     TopicPartition,
     encode_offsets,
+    encode_partition_metadata,
 )
 from .config import LogConfig
 from .descriptors import DescriptorCache
 from .directory import LogDirectory, LogDirectoryError
 from .files import FileSystem, RealFileSystem, join
+from .flushing import Flush, RunFlushes, failure_of
+from .future_log import CopyError, FutureLog
 from .loader import load_log
 from .names import (
     DELETE_DIRECTORY,
+    FUTURE_DIRECTORY,
     METADATA_TOPIC,
+    PARTITION_METADATA,
     STRAY_DIRECTORY,
     parse_partition_directory_name,
     partition_directory_name,
     retired_directory_name,
 )
 from .partition_log import Log
+
+_CLOSED_TOGETHER = 64
+"""Logs of a clean stop whose files are open at a time, three each, besides those in the cache."""
+
+NO_DIRECTORY = frozenset(bytes(15) + bytes((number,)) for number in range(100))
+"""Ids that stand for no directory: unassigned, lost, of before KIP-858. Kafka keeps the first hundred for itself."""
+
+
+class InterruptedMove(NamedTuple):
+    """A `-future` directory that a start has found beside its log."""
+
+    topic: str
+    partition: int
+    directory: LogDirectory
+    path: str
+
+
+class UncleanLog(NamedTuple):
+    """A log that has to be recovered."""
+
+    path: str
+    recovery_point: int
+    """By the checkpoint; 0 without one."""
+
+
+class LoadProgress(Protocol):
+    """Who is told how loading goes on."""
+
+    def begin(self, unclean: Mapping[str, Sequence[UncleanLog]]) -> None:
+        """These logs will be recovered, by log directory, in this order."""
+
+    def next(self, path: str) -> None:
+        """The next log of this directory is loaded now."""
+
+
+class _Partition(NamedTuple):
+    """A partition's directory that is to be loaded."""
+
+    path: str
+    topic: str
+    partition: int
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+class _Loading:
+    """What is known of a log directory while its partitions are loaded."""
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self.directory = directory
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.start_offsets: dict[TopicPartition, int] = {}
+        self.clean_offsets: dict[TopicPartition, int] = {}
+        self.knows_gaps = False
+        """Is it known which gaps between offsets compaction may have left?"""
+        self.partitions: list[_Partition] = []
+        self.futures: list[_Partition] = []
 
 
 class LoadReport:
@@ -61,6 +134,8 @@ class LoadReport:
         """Partitions that could not be opened, and why; their files are as they were."""
         self.ignored: list[str] = []
         """Directories that are no partition's."""
+        self.links: list[str] = []
+        """Partitions' directories that are symbolic links, and where they lead; they are served."""
 
     def summary(self) -> str:
         """One line for the log."""
@@ -76,6 +151,10 @@ class LoadReport:
             parts.append(f"set aside {len(self.strays)} strays: {', '.join(self.strays)}")
         if self.failed:
             parts.append(f"{len(self.failed)} failed: {'; '.join(self.failed)}")
+        if self.links:
+            parts.append(
+                f"{len(self.links)} symbolic links, of which a deletion removes the link alone: {', '.join(self.links)}"
+            )
         return ", ".join(parts)
 
 
@@ -144,11 +223,21 @@ class LogManager:
         self._cluster_id = cluster_id
         self._logs: dict[TopicPartition, Log] = {}
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
+        self._unloadable: dict[TopicPartition, str] = {}
+        """Partitions that are there and could not be opened, and why."""
         self._trash: list[str] = []
+        self._outdated: set[TopicPartition] = set()
+        """Partitions that are gone, and that checkpoints on the device may still name."""
         self._generation = 0
         self._checkpoint_number = 0
         self.high_watermarks: dict[TopicPartition, int] = {}
         """As the checkpoints had them when the logs were loaded."""
+        self.clean_offsets: dict[TopicPartition, int] = {}
+        """Up to where each log was compacted, for those that ever were; whoever compacts them keeps it."""
+        self.futures: dict[TopicPartition, FutureLog] = {}
+        """The moves between log directories that are under way."""
+        self.interrupted_moves: list[InterruptedMove] = []
+        """Those that were when the process before ended; whoever moves logs takes them out."""
         self.on_directory_failure: Callable[[LogDirectory, OSError, list[Log]], None] | None = None
         """Told when a directory goes offline, with the logs that went with it."""
 
@@ -160,8 +249,10 @@ class LogManager:
         assert self._cluster_id is not None, "the directories are not open"
         return self._cluster_id
 
-    def open(self) -> None:
+    def open(self, before_changing: Callable[[], None] | None = None) -> None:
         """Lock the directories and agree on the cluster. Raises `LogDirectoryError`, and leaves none locked.
+
+        `before_changing` is called when all are locked and read, and nothing is written yet; what it raises goes on.
 
         A directory that fails is offline from the start, and `load` reports it, unless it is the last.
         """
@@ -171,6 +262,10 @@ class LogManager:
             known = {directory.cluster_id for directory in self.directories if directory.cluster_id is not None}
             cluster_id = self._cluster_id or (min(known) if known else uuid_to_str(random_uuid()))
             self._cluster_id = cluster_id
+            for directory in self.directories:  # before any of them is changed
+                directory.check_cluster(cluster_id)
+            if before_changing is not None:
+                before_changing()
             for directory in self.online_directories():
                 self._try(directory, lambda directory: directory.adopt(cluster_id, self.node_id))
             if not self.online_directories():
@@ -198,39 +293,87 @@ class LogManager:
         now_ms: int,
         config_of: Callable[[str], LogConfig],
         is_stray: Callable[[str, int, bytes | None], bool] | None = None,
+        directory_id_of: Callable[[str, int], bytes | None] = lambda topic, partition: None,
+        compacted_anywhere: bool = False,
+        progress: LoadProgress | None = None,
     ) -> LoadReport:
         """Open every partition's log.
 
         `config_of` gives a topic's configuration. `is_stray` says of a (topic, partition, topic id, None if unknown)
-        that it is not this broker's: its directory is renamed to `...-stray`, and left to people.
+        that it is not this broker's: its directory is renamed to `...-stray`, and left to people. `directory_id_of`
+        says in which directory a replica is, by the metadata; it decides where a move was interrupted.
+        `compacted_anywhere`: the logs were compacted by a broker that does not write down first how far. A gap in a
+        compacted one is then never taken for a loss; and what is found is flushed, and remembered, before `load` ends.
         """
         report = LoadReport()
         report.failed += [directory.failure for directory in self.directories if directory.failure is not None]
+        loadings = []
         for directory in self.online_directories():
             try:
-                self._load_directory(directory, now_ms, config_of, is_stray, report)
+                loadings.append(self._begin_loading(directory, compacted_anywhere, report))
             except OSError as error:
-                report.failed.append(f"{directory.path}: {error.strerror or error}")
-                self._directory_failed(directory, error)
+                self._could_not_load(directory, error, report)
+        self._settle_doubles(loadings, directory_id_of, report)
+        if progress is not None:
+            progress.begin(
+                {
+                    loading.directory.path: [
+                        UncleanLog(found.path, loading.recovery_points.get(found.key, 0))
+                        for found in loading.partitions
+                    ]
+                    for loading in loadings
+                    if not loading.directory.was_clean
+                }
+            )
+        # In turn from each directory: they may be on different disks.
+        for row in zip_longest(*(loading.partitions for loading in loadings)):
+            for loading, found in zip(loadings, row, strict=True):
+                if found is not None and loading.directory.online:
+                    if progress is not None:
+                        progress.next(loading.directory.path)
+                    try:
+                        self._load_partition(loading, found, now_ms, config_of, is_stray, report)
+                    except OSError as error:
+                        self._could_not_load(loading.directory, error, report)
+        for loading in loadings:
+            if loading.directory.online:
+                try:
+                    self._load_futures(loading, now_ms, config_of, is_stray, directory_id_of, report)
+                    self._end_loading(loading, report)
+                except OSError as error:
+                    self._could_not_load(loading.directory, error, report)
         report.loaded = len(self._logs)
+        if compacted_anywhere and report.recovered_directories:
+            for log in self.logs():
+                try:
+                    if log.config.compacted:
+                        log.flush(now_ms)
+                except KafkaError as error:
+                    report.failed.append(f"{log.directory}: {error}")
+            self.flush_checkpoints()
         return report
 
-    def _load_directory(
-        self,
-        directory: LogDirectory,
-        now_ms: int,
-        config_of: Callable[[str], LogConfig],
-        is_stray: Callable[[str, int, bytes | None], bool] | None,
-        report: LoadReport,
-    ) -> None:
+    def _could_not_load(self, directory: LogDirectory, error: OSError, report: LoadReport) -> None:
+        report.failed.append(f"{directory.path}: {error.strerror or error}")
+        self.directory_failed(directory, error)
+
+    def _begin_loading(self, directory: LogDirectory, compacted_anywhere: bool, report: LoadReport) -> _Loading:
+        """Read the checkpoints, and see which partitions there are."""
+        loading = _Loading(directory)
         directory.begin_loading()
-        recovery_points, problem = directory.read_offsets(RECOVERY_POINT_CHECKPOINT)
-        start_offsets, second = directory.read_offsets(LOG_START_OFFSET_CHECKPOINT)
+        loading.recovery_points, problem = directory.read_offsets(RECOVERY_POINT_CHECKPOINT)
+        loading.start_offsets, second = directory.read_offsets(LOG_START_OFFSET_CHECKPOINT)
         high_watermarks, third = directory.read_offsets(HIGH_WATERMARK_CHECKPOINT)
-        report.repairs += [text for text in (problem, second, third) if text is not None]
+        loading.clean_offsets, fourth = directory.read_offsets(CLEANER_OFFSET_CHECKPOINT)
+        report.repairs += [text for text in (problem, second, third, fourth) if text is not None]
+        # Before a pass puts anything in place the checkpoint is written. Where it is lost, a gap may be compaction's.
+        if problem is None and directory.has_checkpoint(RECOVERY_POINT_CHECKPOINT):
+            loading.knows_gaps = not compacted_anywhere
         self.high_watermarks.update(high_watermarks)
-        _files, names = self.file_system.list_directory(directory.path)
-        recovered = False
+        self._outdated.update(loading.recovery_points, loading.start_offsets, loading.clean_offsets)
+        files, names = self.file_system.list_directory(directory.path)
+        for name in sorted(files):
+            self._refuse_file(join(directory.path, name), name, report)
         for name in sorted(names):
             parsed = parse_partition_directory_name(name)
             path = join(directory.path, name)
@@ -240,42 +383,130 @@ class LogManager:
             topic, partition, state = parsed
             if topic == METADATA_TOPIC:
                 continue
+            found = _Partition(path, topic, partition)
             if state == DELETE_DIRECTORY:
                 self._trash.append(path)
-                continue
-            if state:
+            elif state == FUTURE_DIRECTORY:
+                loading.futures.append(found)
+            elif state:
                 report.ignored.append(path)
+            else:
+                loading.partitions.append(found)
+        return loading
+
+    def _settle_doubles(
+        self, loadings: list[_Loading], directory_id_of: Callable[[str, int], bytes | None], report: LoadReport
+    ) -> None:
+        """A partition in two directories: the metadata say which one is right, if it is one of them."""
+        places: dict[TopicPartition, list[tuple[_Loading, _Partition]]] = {}
+        for loading in loadings:
+            for found in loading.partitions:
+                places.setdefault(found.key, []).append((loading, found))
+        for key, there in places.items():
+            if len(there) == 1:
                 continue
-            key = (topic, partition)
-            if key in self._logs:
+            directory_id = directory_id_of(*key)
+            if all(loading.directory.directory_id != directory_id for loading, _found in there):
                 raise LogDirectoryError(
-                    f"{topic}-{partition} is both in {path} and in {self._logs[key].directory}. "
+                    f"{key[0]}-{key[1]} is both in {there[1][1].path} and in {there[0][1].path}. "
                     f"Remove the copy that is out of date."
                 )
-            recovered = recovered or not directory.was_clean
-            try:
-                log = load_log(
-                    self.files,
-                    path,
-                    topic,
-                    partition,
-                    config_of(topic),
-                    clean=directory.was_clean,
-                    now_ms=now_ms,
-                    recovery_point=recovery_points.get(key, 0),
-                    log_start_offset=start_offsets.get(key, 0),
-                )
-            except (CorruptCheckpointError, UnsupportedMagicError) as error:
-                report.failed.append(f"{path}: {error}")
-                continue
-            self._trash += log.trash
-            report.repairs += log.repairs
-            if is_stray is not None and is_stray(topic, partition, log.topic_id):
-                self._set_aside(log, directory, report)
+            for loading, found in there:
+                if loading.directory.directory_id != directory_id:
+                    loading.partitions.remove(found)
+                    path = self._new_name(found.topic, found.partition, loading.directory, STRAY_DIRECTORY)
+                    self.file_system.rename(found.path, path)
+                    report.strays.append(path)
+
+    def _load_partition(
+        self,
+        loading: _Loading,
+        found: _Partition,
+        now_ms: int,
+        config_of: Callable[[str], LogConfig],
+        is_stray: Callable[[str, int, bytes | None], bool] | None,
+        report: LoadReport,
+    ) -> None:
+        path, topic, partition = found
+        key, directory = found.key, loading.directory
+        target = self.file_system.link_target(path)
+        if target is not None:
+            report.links.append(f"{path} to {target}")
+        try:
+            log = load_log(
+                self.files,
+                path,
+                topic,
+                partition,
+                config_of(topic),
+                clean=directory.was_clean,
+                now_ms=now_ms,
+                recovery_point=loading.recovery_points.get(key, 0),
+                log_start_offset=loading.start_offsets.get(key, 0),
+                compacted_until=loading.clean_offsets.get(key, 0) if loading.knows_gaps else None,
+            )
+        except (CorruptCheckpointError, UnsupportedMagicError) as error:
+            report.failed.append(f"{path}: {error}")
+            self._unloadable[key] = str(error)
+            return
+        self._trash += log.trash
+        report.repairs += log.repairs
+        if is_stray is not None and is_stray(topic, partition, log.topic_id):
+            self._set_aside(log, directory, report)
+        else:
+            self._add(log, directory)
+            if key in loading.clean_offsets:
+                self.clean_offsets[key] = loading.clean_offsets[key]
+
+    def _load_futures(
+        self,
+        loading: _Loading,
+        now_ms: int,
+        config_of: Callable[[str], LogConfig],
+        is_stray: Callable[[str, int, bytes | None], bool] | None,
+        directory_id_of: Callable[[str, int], bytes | None],
+        report: LoadReport,
+    ) -> None:
+        """Moves that were interrupted: those that had come to the swap are completed, the others begin anew."""
+        directory = loading.directory
+        for found in loading.futures:
+            log = self._logs.get(found.key)
+            if log is not None and self._directory_of[found.key] is not directory:
+                self.interrupted_moves.append(InterruptedMove(found.topic, found.partition, directory, found.path))
+            elif log is not None or (is_stray is not None and is_stray(found.topic, found.partition, None)):
+                self.retire(found.topic, found.partition, directory, found.path)
+            elif (
+                found.key not in self._unloadable
+                and directory_id_of(found.topic, found.partition) == directory.directory_id
+            ):
+                path = join(directory.path, partition_directory_name(found.topic, found.partition))
+                self.file_system.rename(found.path, path)
+                report.repairs.append(f"completed the move of {found.topic}-{found.partition} to {directory.path}")
+                loading.partitions.append(found)
+                self._load_partition(loading, found._replace(path=path), now_ms, config_of, is_stray, report)
+                self.file_system.sync_directory(directory.path)
             else:
-                self._add(log, directory)
-        if recovered:
-            report.recovered_directories.append(directory.path)
+                report.ignored.append(found.path)
+
+    def _end_loading(self, loading: _Loading, report: LoadReport) -> None:
+        if not loading.directory.was_clean:
+            # A process that died may have made partitions.
+            self.file_system.sync_directory(loading.directory.path)
+            if loading.partitions:
+                report.recovered_directories.append(loading.directory.path)
+
+    def _refuse_file(self, path: str, name: str, report: LoadReport) -> None:
+        """What has a partition's name and is no directory: making the partition there again would hide what is lost."""
+        parsed = parse_partition_directory_name(name)
+        if parsed is None or parsed[2] or parsed[0] == METADATA_TOPIC:
+            return
+        target = self.file_system.link_target(path)
+        if target is None:
+            reason = "it is a file, where a partition's directory should be"
+        else:
+            reason = f"it is a symbolic link to {target}, which is not there: is a disk not mounted?"
+        report.failed.append(f"{path}: {reason}")
+        self._unloadable[parsed[:2]] = f"{path}: {reason}"
 
     def _set_aside(self, log: Log, directory: LogDirectory, report: LoadReport) -> None:
         empty = not log.size
@@ -288,9 +519,10 @@ class LogManager:
 
     def _add(self, log: Log, directory: LogDirectory) -> None:
         key = (log.topic, log.partition)
+        self._outdated.discard(key)
         log.segments.trash = self._trash
-        log.on_failure = lambda _log, error: self._directory_failed(directory, error)
-        log.on_recovery_point_lowered = lambda _log: self._write_recovery_points(directory)
+        log.on_failure = lambda _log, error: self.directory_failed(directory, error)
+        log.on_recovery_point_lowered = lambda log: self._about_to_cut(log, directory)
         self._logs[key] = log
         self._directory_of[key] = directory
         directory.partitions += 1
@@ -329,7 +561,7 @@ class LogManager:
 
         A log of another topic of this name (deleted while this broker was away) is set aside as a stray first. The new
         one goes to the directory with `directory_id`, or to the one with the fewest partitions. Raises `KafkaError`
-        KAFKA_STORAGE_ERROR.
+        KAFKA_STORAGE_ERROR, also for one that could not be loaded, or that may be in a directory which is not here.
         """
         log = self._logs.get((topic, partition))
         if log is not None:
@@ -338,6 +570,10 @@ class LogManager:
             if log.topic_id == topic_id:
                 return log
             self._remove(log, STRAY_DIRECTORY)
+        if (topic, partition) in self._unloadable:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._unloadable[topic, partition])
+        if (topic, partition) in self._outdated:
+            self._forget_outdated()
         directory = self._directory_for(directory_id)
         path = join(directory.path, partition_directory_name(topic, partition))
         try:
@@ -346,13 +582,36 @@ class LogManager:
         except OSError as error:
             raise self._failed(directory, error) from error
         self._add(log, directory)
+        log.note_unsynced_names(parent=True)
         log.set_topic_id(topic_id)
         return log
+
+    def _forget_outdated(self) -> None:
+        """A new log must not find the offsets of one that was deleted: the start after a kill would believe that its
+        records were deleted, flushed or compacted, and do away with them."""
+        self._generation += 1  # what is being written now names them, too
+        self._outdated.clear()
+        self.flush_checkpoints()
+        files = self.begin_cleaner_checkpoints()
+        files.run()
+        self.end_checkpoints(files)
 
     def _directory_for(self, directory_id: bytes | None) -> LogDirectory:
         online = self.online_directories()
         if directory_id is not None:
-            online = [directory for directory in online if directory.directory_id == directory_id] or online
+            named = [directory for directory in online if directory.directory_id == directory_id]
+            offline = [directory.path for directory in self.directories if not directory.online]
+            if not named and directory_id not in NO_DIRECTORY:
+                # It may be there, with all its records. Another one that is empty would hide them, and be in the way
+                # when the disk is back.
+                where = f"it may be in {' or '.join(offline)}, which is offline"
+                if not offline:
+                    where = (
+                        f"it is in the log directory with directory.id={uuid_to_str(directory_id)}, which log.dirs "
+                        "does not name, or which is on a disk that is not mounted"
+                    )
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, where)
+            online = named or online
         if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
         return min(online, key=lambda directory: directory.partitions)
@@ -370,8 +629,13 @@ class LogManager:
 
     def _remove(self, log: Log, suffix: str) -> str | None:
         """Forget a log and rename its directory; the new path, None if the directory is out of reach."""
+        future = self.futures.get(_key(log))
+        if future is not None:
+            self.end_move(future)
         directory = self._directory_of.pop((log.topic, log.partition))
         del self._logs[(log.topic, log.partition)]
+        self._outdated.add((log.topic, log.partition))
+        self.clean_offsets.pop((log.topic, log.partition), None)
         directory.partitions -= 1
         log.abandon()
         if not directory.online:
@@ -384,14 +648,129 @@ class LogManager:
             raise self._failed(directory, error) from error
 
     def _retire(self, log: Log, directory: LogDirectory, suffix: str) -> str:
-        path = join(directory.path, retired_directory_name(log.topic, log.partition, random_uuid().hex(), suffix))
+        path = self._new_name(log.topic, log.partition, directory, suffix)
         self.file_system.rename(log.directory, path)
         return path
+
+    def _new_name(self, topic: str, partition: int, directory: LogDirectory, suffix: str) -> str:
+        return join(directory.path, retired_directory_name(topic, partition, random_uuid().hex(), suffix))
+
+    # Moves between log directories
+
+    def begin_move(self, topic: str, partition: int, directory: LogDirectory) -> FutureLog:
+        """Begin to move a partition's log, which must be there and not be moving, to another of the directories.
+
+        Raises `KafkaError` KAFKA_STORAGE_ERROR.
+        """
+        log = self._logs[topic, partition]
+        assert (topic, partition) not in self.futures
+        log.check_online()
+        path = self._new_name(topic, partition, directory, FUTURE_DIRECTORY)
+        try:
+            self.file_system.make_directory(path)
+            if log.topic_id is not None:
+                data = encode_partition_metadata(log.topic_id)
+                self.file_system.replace_file(join(path, PARTITION_METADATA), data, sync=False)
+        except OSError as error:
+            raise self._failed(directory, error) from error
+        future = self.futures[topic, partition] = FutureLog(log, directory, path)
+        return future
+
+    def end_move(self, future: FutureLog, *, keep: bool = False) -> None:
+        """Give a move up; nothing happens if it has ended. `keep`: the copy's directory stays, for a start that goes on
+        with the move."""
+        key = _key(future.log)
+        if self.futures.get(key) is not future:
+            return
+        del self.futures[key]
+        if future.directory.online and not keep:
+            with contextlib.suppress(OSError):  # a start finds it again
+                self.retire(*key, future.directory, future.path)
+
+    def _empty_interrupted_moves(self) -> None:
+        """Half of a segment is nothing that a clean stop may leave: nobody would look at it again."""
+        for topic, partition, directory, path in self.interrupted_moves:
+            try:
+                if (topic, partition) in self._logs and directory.online:
+                    self.end_move(self.begin_move(topic, partition, directory), keep=True)
+                    self.retire(topic, partition, directory, path)
+            except (KafkaError, OSError):
+                directory.online = False  # which is not clean, then
+
+    def retire(self, topic: str, partition: int, directory: LogDirectory, path: str) -> None:
+        """Rename a partition's directory, which then waits to be removed (`take_trash`)."""
+        retired = self._new_name(topic, partition, directory, DELETE_DIRECTORY)
+        self.file_system.rename(path, retired)
+        self._trash.append(retired)
+
+    def move_failed(self, future: FutureLog, failure: CopyError) -> KafkaError:
+        """A step of a move could not be done; a broken device takes its directory offline."""
+        directory = self._directory_of.get(_key(future.log))
+        if failure.of_target or directory is None:
+            directory = future.directory
+        return self._failed(directory, failure.error)
+
+    def swap(self, future: FutureLog, commit: Callable[[LogDirectory], None]) -> str:
+        """Let the copy take the log's place; the path of the old directory, which may be removed when both log
+        directories have been synced. See the module's text.
+
+        `commit` puts into the metadata in which directory the replica is. Raises `KafkaError`; then the log is where it
+        was, and may be offline.
+        """
+        log, target = future.log, future.directory
+        key = _key(log)
+        source = self._directory_of[key]
+        try:
+            trash = future.complete()
+        except CopyError as error:
+            raise self.move_failed(future, error) from error
+        commit(target)
+        retired = self._new_name(*key, source, DELETE_DIRECTORY)
+        try:
+            self.file_system.rename(log.directory, retired)
+        except OSError as error:
+            failure = self._failed(source, error)
+            if source.online:
+                commit(source)
+            raise failure from error
+        path = join(target.path, partition_directory_name(*key))
+        try:
+            self.file_system.rename(future.path, path)
+        except OSError as error:
+            try:
+                self.file_system.rename(retired, log.directory)
+            except OSError as second:
+                self.directory_failed(source, second)
+            else:
+                commit(source)
+            raise self._failed(target, error) from error
+        del self.futures[key]
+        log.go_on_in(path)
+        source.partitions -= 1
+        self._add(log, target)
+        self._trash += [join(path, name) for name in trash]
+        return retired
+
+    def throw_away(self, path: str) -> None:
+        """To be removed (`take_trash`)."""
+        self._trash.append(path)
+
+    def sync_names(self) -> None:
+        """Have on the device which partitions the log directories hold. May be called from a thread. Raises OSError."""
+        for directory in self.online_directories():
+            self.file_system.sync_directory(directory.path)
 
     def take_trash(self) -> list[str]:
         """Files and directories that nothing refers to any more, for `remove_trash`; each is given out once."""
         trash, self._trash[:] = list(self._trash), []
         return trash
+
+    def delete_delay_ms(self, path: str) -> int | None:
+        """How long a file of the trash is to be kept: its topic's `file.delete.delay.ms`; None for what is no topic's
+        any more."""
+        parsed = parse_partition_directory_name(path.rpartition("/")[0].rpartition("/")[2])
+        log = None if parsed is None else self._logs.get(parsed[:2])
+        return None if log is None else log.config.file_delete_delay_ms
 
     def remove_trash(self, paths: Iterable[str]) -> None:
         """Unlink them. May be called from a thread; what cannot be removed is tried again by the next start."""
@@ -404,14 +783,22 @@ class LogManager:
 
     # Checkpoints
 
-    def begin_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> CheckpointFiles:
-        """The checkpoints of all online directories as of now; see the module's text."""
+    def begin_checkpoints(
+        self,
+        high_watermarks: Mapping[TopicPartition, int] | None = None,
+        *,
+        recovery_points: bool = True,
+        log_start_offsets: bool = True,
+    ) -> CheckpointFiles:
+        """The checkpoints of all online directories as of now, or some of them; see the module's text."""
         self._checkpoint_number += 1
         files = CheckpointFiles(self.file_system, self._generation, self._checkpoint_number)
         for directory in self.online_directories():
-            logs = self._logs_in(directory)
-            files.add(directory, RECOVERY_POINT_CHECKPOINT, _recovery_points(logs))
-            files.add(directory, LOG_START_OFFSET_CHECKPOINT, _log_start_offsets(logs))
+            logs = self._logs_in(directory) + self._arriving_in(directory)
+            if recovery_points:
+                files.add(directory, RECOVERY_POINT_CHECKPOINT, _recovery_points(logs))
+            if log_start_offsets:
+                files.add(directory, LOG_START_OFFSET_CHECKPOINT, _log_start_offsets(logs))
             if high_watermarks is not None:
                 known = {key: high_watermarks[key] for key in map(_key, logs) if key in high_watermarks}
                 files.add(directory, HIGH_WATERMARK_CHECKPOINT, encode_offsets(known))
@@ -429,12 +816,36 @@ class LogManager:
         files.run()
         self.end_checkpoints(files)
 
-    def _write_recovery_points(self, directory: LogDirectory) -> None:
-        """Now, because a log is about to be cut: the checkpoint must not be ahead of it."""
+    def begin_cleaner_checkpoints(self) -> CheckpointFiles:
+        """Up to where the logs were compacted. To be ended by `end_checkpoints`, too."""
+        self._checkpoint_number += 1
+        files = CheckpointFiles(self.file_system, self._generation, self._checkpoint_number)
+        for directory in self.online_directories():
+            files.add(directory, CLEANER_OFFSET_CHECKPOINT, self._clean_offsets(directory))
+        return files
+
+    def _clean_offsets(self, directory: LogDirectory) -> bytes:
+        keys = {_key(log) for log in self._arriving_in(directory)}
+        offsets = self.clean_offsets.items()
+        return encode_offsets(
+            {key: offset for key, offset in offsets if key in keys or self._directory_of.get(key) is directory}
+        )
+
+    def _arriving_in(self, directory: LogDirectory) -> list[Log]:
+        """The logs whose copies here are about to take their place: checkpoints must know them before."""
+        return [future.log for future in self.futures.values() if future.is_durable and future.directory is directory]
+
+    def _about_to_cut(self, log: Log, directory: LogDirectory) -> None:
+        """Now, because a log is about to be cut: the checkpoints must not be ahead of it."""
         self._generation += 1
         self.file_system.replace_file(
             join(directory.path, RECOVERY_POINT_CHECKPOINT), _recovery_points(self._logs_in(directory)), sync=True
         )
+        if self.clean_offsets.get(_key(log), 0) > log.flushed_offset:
+            self.clean_offsets[_key(log)] = log.flushed_offset
+            self.file_system.replace_file(
+                join(directory.path, CLEANER_OFFSET_CHECKPOINT), self._clean_offsets(directory), sync=True
+            )
 
     def _logs_in(self, directory: LogDirectory) -> list[Log]:
         return [log for key, log in self._logs.items() if self._directory_of[key] is directory]
@@ -445,10 +856,11 @@ class LogManager:
         from .files import TRANSIENT_ERRNOS
 
         if error.errno not in TRANSIENT_ERRNOS:
-            self._directory_failed(directory, error)
+            self.directory_failed(directory, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error.strerror or error}")
 
-    def _directory_failed(self, directory: LogDirectory, error: OSError) -> None:
+    def directory_failed(self, directory: LogDirectory, error: OSError) -> None:
+        """The directory's device is broken: it is offline, and so are its logs."""
         if not directory.online:
             return
         directory.online = False
@@ -465,14 +877,18 @@ class LogManager:
         now_ms: int,
         broker_epoch: int = -1,
         high_watermarks: Mapping[TopicPartition, int] | None = None,
+        run: RunFlushes = map,
     ) -> None:
-        """A clean stop: all logs closed and on the device, the directories marked so, the locks given back."""
+        """A clean stop: all logs closed and on the device, the directories marked so, the locks given back.
+
+        `run` may use threads: what a stop takes is nearly all waiting for the device.
+        """
+        self._empty_interrupted_moves()
         clean = {id(directory): directory.online for directory in self.directories}
-        for key, log in self._logs.items():
-            try:
-                log.close(now_ms)
-            except KafkaError:
-                clean[id(self._directory_of[key])] = False
+        logs = list(self._logs.values())
+        for first in range(0, len(logs), _CLOSED_TOGETHER):
+            for log in _close_logs(logs[first : first + _CLOSED_TOGETHER], now_ms, run):
+                clean[id(self._directory_of[_key(log)])] = False
         self.flush_checkpoints(high_watermarks)
         for directory in self.directories:
             if clean[id(directory)] and directory.online:
@@ -483,6 +899,33 @@ class LogManager:
         self.files.close()
         for directory in self.directories:
             directory.release()
+
+
+def _close_logs(logs: Iterable[Log], now_ms: int, run: RunFlushes) -> list[Log]:
+    """Those of them that could not be closed."""
+    failed = []
+    closing: list[tuple[Log, Flush]] = []
+    for log in logs:
+        try:
+            flush = log.begin_close()
+        except KafkaError:
+            failed.append(log)
+            continue
+        if flush is None:
+            log.end_close(None, now_ms)
+        else:
+            closing.append((log, flush))
+    for (log, flush), error in zip(closing, run(failure_of, [flush for _, flush in closing]), strict=True):
+        match error:
+            case None:
+                log.end_close(flush, now_ms)
+                continue
+            case OSError():
+                log.flush_failed(flush, error)
+            case _:
+                log.flush_postponed(flush)
+        failed.append(log)
+    return failed
 
 
 def _key(log: Log) -> TopicPartition:

@@ -4,7 +4,8 @@ It models a journalling file system under a page cache:
 
 * Each file has its content and, until its next `sync`, the list of changes that the device has not seen.
 * Names (creating, renaming, removing) are a journal. `sync` of any file or directory commits all of it, as ext4 and XFS
-  do; before that, a crash keeps some prefix of it.
+  do; before that, a crash keeps some prefix of it. With `journalled=False` it does what POSIX promises and no more:
+  only `sync_directory` commits names, those in this directory; before that, a crash may lose them.
 * `crash` gives the file system as the next start finds it. After `kill -9` that is all that was written. After a loss
   of power, unsynced changes of each file are kept in any combination the seed says: some prefix, torn in the middle,
   reordered, or a length without the content (zeros).
@@ -39,24 +40,34 @@ class SimulatedCrash(BaseException):
 
 
 class _Inode:
-    __slots__ = ("cold", "content", "synced", "unsynced")
+    __slots__ = ("cold", "content", "modified_ms", "synced", "unsynced")
 
     def __init__(self, content: bytes = b"") -> None:
         self.content = bytearray(content)
         self.cold: set[int] = set()
         """The numbers of the pages that are not in the page cache."""
+        self.modified_ms = 0  # there is no clock here
         self.synced = bytes(content)
         self.unsynced: list[tuple[int, bytes] | int] = []
         """Changes since the last sync, in order: (position, data) written, or the size it was truncated to."""
+
+    def copy(self) -> _Inode:
+        """The same file in another file system, with the same changes unsynced."""
+        inode = _Inode(bytes(self.content))
+        inode.modified_ms = self.modified_ms
+        inode.synced = self.synced
+        inode.unsynced = list(self.unsynced)
+        return inode
 
 
 class MemoryFile:
     """An open file of a `MemoryFileSystem`."""
 
-    __slots__ = ("_file_system", "_inode", "_path", "fd")
+    __slots__ = ("_file_system", "_inode", "_path", "_read_only", "fd")
 
-    def __init__(self, file_system: MemoryFileSystem, path: str, inode: _Inode) -> None:
+    def __init__(self, file_system: MemoryFileSystem, path: str, inode: _Inode, read_only: bool) -> None:
         self.fd = -1
+        self._read_only = read_only
         self._file_system = file_system
         self._path = path
         self._inode: _Inode | None = inode
@@ -65,6 +76,11 @@ class MemoryFile:
         if self._inode is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return self._inode
+
+    def _inode_to_write(self) -> _Inode:
+        if self._read_only:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+        return self._open_inode()
 
     def read_at(self, position: int, length: int) -> bytes:
         self._file_system.check("read", self._path)
@@ -104,7 +120,7 @@ class MemoryFile:
         data = b"".join(buffers)
         if len(data) != length:
             raise ValueError(f"the buffers hold {len(data)} bytes, not {length}")
-        inode = self._open_inode()
+        inode = self._inode_to_write()
         allowed, error = self._file_system.admit_write(self._path, len(inode.content), position, len(data))
         data = data[:allowed]
         if data:
@@ -117,7 +133,7 @@ class MemoryFile:
 
     def truncate(self, size: int) -> None:
         self._file_system.check("truncate", self._path)
-        inode = self._open_inode()
+        inode = self._inode_to_write()
         _truncate(inode.content, size)
         if self._file_system.recording:
             inode.unsynced.append(size)
@@ -131,7 +147,8 @@ class MemoryFile:
         if self._file_system.recording:
             inode.synced = bytes(inode.content)
             inode.unsynced.clear()
-            self._file_system.commit_names()
+            if self._file_system.journalled:
+                self._file_system.commit_names()
 
     def close(self) -> None:
         self._open_inode()
@@ -153,14 +170,17 @@ class MemoryLock:
 class MemoryFileSystem:
     """See the module's text. All paths are absolute; the root is there from the start.
 
-    `recording=False` keeps no record of what a crash would lose: for a broker that runs on memory.
+    `recording=False` keeps no record of what a crash would lose: for a broker that runs on memory. `journalled`: see
+    the module's text.
     """
 
-    def __init__(self, *, recording: bool = True) -> None:
+    def __init__(self, *, recording: bool = True, journalled: bool = True) -> None:
         self.recording = recording
+        self.journalled = journalled
         self._names: dict[str, _Inode | None] = {"": None}  # None is a directory
         self._durable_names: dict[str, _Inode | None] = {"": None}
         self._journal: list[dict[str, _Inode | None]] = []
+        self._moved: list[tuple[str, str]] = []  # directories that were renamed since their parents were synced
         self._locks: set[str] = set()
         self.open_files = 0
         """Files that are open now: tests of descriptors count them."""
@@ -182,7 +202,7 @@ class MemoryFileSystem:
 
     # File
 
-    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         inode = self._names.get(path)
         if inode is None:
             if path in self._names:
@@ -197,7 +217,7 @@ class MemoryFileSystem:
         else:
             self.check("open", path)
         self.open_files += 1
-        return MemoryFile(self, path, inode)
+        return MemoryFile(self, path, inode, read_only)
 
     def read_file(self, path: str) -> bytes:
         file = self.open(path)
@@ -231,11 +251,14 @@ class MemoryFileSystem:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         files: list[str] = []
         directories: list[str] = []
-        for name, inode in self._names.items():
+        for name, inode in list(self._names.items()):  # a thread may be changing them
             parent, _, last = name.rpartition("/")
             if parent == path and last:
                 (directories if inode is None else files).append(last)
         return files, directories
+
+    def link_target(self, path: str) -> str | None:
+        return None
 
     def exists(self, path: str) -> bool:
         return path in self._names
@@ -248,7 +271,15 @@ class MemoryFileSystem:
 
     def modified_ms(self, path: str) -> int:
         self.size(path)
-        return 0  # there is no clock here
+        inode = self._names[path]
+        assert inode is not None
+        return inode.modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self.size(path)
+        inode = self._names[path]
+        assert inode is not None
+        inode.modified_ms = modified_ms
 
     def make_directory(self, path: str) -> None:
         if path in self._names:
@@ -266,9 +297,12 @@ class MemoryFileSystem:
         self._need_directory(target)
 
         def move(names: dict[str, _Inode | None]) -> None:
-            for name in [name for name in names if name == source or name.startswith(source + "/")]:
+            # A copy, as a thread may be removing files.
+            for name in [name for name in list(names) if name == source or name.startswith(source + "/")]:
                 names[target + name[len(source) :]] = names.pop(name)
 
+        if self.recording and self._names[source] is None and source.rpartition("/")[0] == target.rpartition("/")[0]:
+            self._moved.append((source, target))
         self._change_names(move)
 
     def unlink(self, path: str) -> None:
@@ -278,7 +312,7 @@ class MemoryFileSystem:
         self._change_names(lambda names: names.pop(path))
 
     def remove_tree(self, path: str) -> None:
-        for name in sorted((name for name in self._names if name.startswith(path + "/")), reverse=True):
+        for name in sorted((name for name in list(self._names) if name.startswith(path + "/")), reverse=True):
             self.check("unlink", name)
             self._change_names(lambda names, name=name: names.pop(name))  # type: ignore[misc]
         if path in self._names:
@@ -288,17 +322,20 @@ class MemoryFileSystem:
         self.check("sync", path)
         if self._names.get(path, "missing") is not None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        self.commit_names()
+        if self.journalled:
+            self.commit_names()
+        elif self.recording:
+            self._commit_names_in(path)
 
     def space(self, path: str) -> tuple[int, int]:
         if self.capacity_bytes is None:
             return -1, -1
         return self.capacity_bytes, max(0, self.capacity_bytes - self.used_bytes())
 
-    def lock(self, path: str) -> MemoryLock:
+    def lock(self, path: str, *, shared: bool = False) -> MemoryLock:
         if path in self._locks:
             raise LockHeldError(path)
-        self.open(path, create=True).close()
+        self.open(path, create=not shared).close()
         self._locks.add(path)
         return MemoryLock(self._locks, path)
 
@@ -345,25 +382,37 @@ class MemoryFileSystem:
                 raise SimulatedCrash
             self.operations_left -= 1
 
-    def crash(self, random: Random | None = None) -> MemoryFileSystem:
+    def crash(self, random: Random | None = None, *, lose_unsynced: bool = False) -> MemoryFileSystem:
         """The file system that the next process finds.
 
         Without `random` the process was killed, and all it wrote is there. With it the power was lost, and `random`
-        chooses what survives of what was not synced.
+        chooses what survives of what was not synced. With `lose_unsynced` the power was lost, and nothing of that
+        survives.
+
+        It may be called while a thread is still flushing: whatever that has not brought to its end counts as unsynced.
         """
-        survivor = MemoryFileSystem()
-        if random is None:
-            survivor._names = {n: None if i is None else _Inode(bytes(i.content)) for n, i in self._names.items()}
-        else:
-            states = [self._durable_names, *self._journal]
-            names = random.choice(states)
-            copies: dict[int, _Inode] = {}
-            for name, inode in names.items():
-                if inode is None:
-                    survivor._names[name] = None
-                else:
-                    copies.setdefault(id(inode), _Inode(_after_power_loss(inode, random)))
-                    survivor._names[name] = copies[id(inode)]
+        survivor = MemoryFileSystem(journalled=self.journalled)
+        copies: dict[int, _Inode] = {}
+        if random is None and not lose_unsynced:
+
+            def copy(names: dict[str, _Inode | None]) -> dict[str, _Inode | None]:
+                return {n: None if i is None else copies.setdefault(id(i), i.copy()) for n, i in list(names.items())}
+
+            # Nothing has come to the device by it: the next loss of power may still take what was not synced.
+            survivor._names = copy(self._names)
+            survivor._durable_names = copy(self._durable_names)
+            survivor._journal = [copy(names) for names in self._journal]
+            return survivor
+        names = self._reachable(dict(self._durable_names))
+        if random is not None:
+            names = random.choice([names, *(self._journal if self.journalled else [self._names])])
+        for name, inode in list(names.items()):
+            if inode is None:
+                survivor._names[name] = None
+            else:
+                content = inode.synced if random is None else _after_power_loss(inode, random)
+                copies.setdefault(id(inode), _Inode(content))
+                survivor._names[name] = copies[id(inode)]
         survivor._durable_names = dict(survivor._names)
         return survivor
 
@@ -371,10 +420,39 @@ class MemoryFileSystem:
         """The journal of names is on the device."""
         self._durable_names = dict(self._names)
         self._journal.clear()
+        self._moved.clear()
+
+    def _commit_names_in(self, directory: str) -> None:
+        """The names in one directory are on the device; of a directory that was made or came from elsewhere, not yet
+        what is in it. One that was renamed here keeps what was on the device."""
+
+        def names_in(names: dict[str, _Inode | None]) -> list[str]:
+            # In order, not a set: a crash draws for one name after the other, and a seed has to give the same again.
+            return [name for name in names if name and name.rpartition("/")[0] == directory]
+
+        durable = self._durable_names
+        for source, target in [moved for moved in self._moved if moved[0].rpartition("/")[0] == directory]:
+            self._moved.remove((source, target))
+            for name in [name for name in durable if name == source or name.startswith(source + "/")]:
+                durable[target + name.removeprefix(source)] = durable.pop(name)
+        for gone in [name for name in names_in(durable) if name not in self._names]:
+            for name in [name for name in durable if name == gone or name.startswith(gone + "/")]:
+                del durable[name]
+        for name in names_in(self._names):
+            durable[name] = self._names[name]
+
+    @staticmethod
+    def _reachable(names: dict[str, _Inode | None]) -> dict[str, _Inode | None]:
+        """Without names in directories that have none themselves."""
+        return {
+            name: inode
+            for name, inode in names.items()
+            if all(name[:end] in names for end in range(len(name)) if name[end] == "/")
+        }
 
     def _change_names(self, change: Callable[[dict[str, _Inode | None]], object]) -> None:
         change(self._names)
-        if self.recording:
+        if self.recording and self.journalled:
             self._journal.append(dict(self._names))
 
     def _need_directory(self, path: str) -> None:

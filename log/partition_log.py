@@ -44,19 +44,32 @@ from ..protocol.records import (
     iter_batches,
 )
 from .checkpoints import encode_partition_metadata
+from .compaction.cleanable import Cleanable, find_cleanable
+from .compaction.job import CompactionJob, CompactionResult, Replacement, SegmentFiles
+from .compaction.swap import Compaction, begin_swap, discard, put_in_place
 from .config import LogConfig
 from .descriptors import DescriptorCache, FileRange
 from .files import TRANSIENT_ERRNOS, Buffer, join
-from .flushing import Flush
+from .flushing import Flush, FlushPostponedError
 from .leader_epochs import LeaderEpochs
 from .lookup import TimestampAndOffset, find_max_timestamp, find_timestamp
 from .names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
-from .producer_state import CompletedTransaction, ProducerEntry, ProducerState, RetainedBatch
+from .producer_state import (
+    MARKER_BATCH_SIZE,
+    CompletedTransaction,
+    EndTransactionMarker,
+    ProducerEntry,
+    ProducerState,
+    RetainedBatch,
+    build_end_transaction_marker,
+)
+from .retention import OldSegments, find_old_segments
 from .segment import MAX_GROUP, MAX_RELATIVE_OFFSET, NO_LIMIT, Segment
 from .segments import Segments
 from .snapshots import ProducerSnapshots
-from .transaction_index import AbortedTransaction
+from .transaction_index import AbortedTransaction, TransactionIndex
 from .validation import validate_client_batch, with_timestamps
+from .verification import Verification
 
 _PREFIX = Struct(">qii")
 _PREFIX_SIZE = 16
@@ -101,12 +114,19 @@ _Unwritten = tuple[int, int, int, int, int, int, int, int, bool]
 class FetchData:
     """What a read found. `records` is None when there is nothing to send; otherwise it must be released."""
 
-    __slots__ = ("first_batch_too_large", "records")
+    __slots__ = ("aborted_transactions", "first_batch_too_large", "records")
 
-    def __init__(self, records: FileRange | None, first_batch_too_large: bool = False) -> None:
+    def __init__(
+        self,
+        records: FileRange | None,
+        first_batch_too_large: bool = False,
+        aborted_transactions: Sequence[AbortedTransaction] = (),
+    ) -> None:
         self.records = records
         self.first_batch_too_large = first_batch_too_large
         """There are records, but the first batch has more than `max_bytes`, and `min_one_batch` was not asked for."""
+        self.aborted_transactions = aborted_transactions
+        """What the reader must leave out, if it wants only what was committed."""
 
 
 _NOTHING = FetchData(None)
@@ -117,11 +137,14 @@ class Log:
     """See the module's text. Made by `loader.load_log` or a `LogManager`."""
 
     __slots__ = (
+        "_compaction",
         "_config",
+        "_cuts",
         "_directory_dirty",
         "_last_flush_ms",
         "_loaded_end_offset",
         "_offline",
+        "_parent_dirty",
         "_unsynced_paths",
         "directory",
         "files",
@@ -131,6 +154,7 @@ class Log:
         "log_end_offset",
         "log_start_offset",
         "on_failure",
+        "on_flushed",
         "on_recovery_point_lowered",
         "partition",
         "producers",
@@ -181,12 +205,17 @@ class Log:
         """What loading found broken and repaired, in words; empty after a clean stop."""
         self.on_failure: Callable[[Log, OSError], None] | None = None
         """Told once when the device fails and the log goes offline."""
+        self.on_flushed: Callable[[], None] | None = None
+        """Told whenever more of the log is on the device."""
         self.on_recovery_point_lowered: Callable[[Log], None] | None = None
         """Told before the log is cut below its recovery point: the checkpoint must not be ahead of the files."""
         self._last_flush_ms = now_ms
+        self._cuts = 0  # how often the log was cut: a flush that had begun before promises nothing
         self._directory_dirty = False  # names of files have changed since the directory was synced
+        self._parent_dirty = False  # so has the directory's own name
         self._unsynced_paths: list[str] = []  # small files that were written since
         self._offline: str | None = None
+        self._compaction: Compaction | None = None  # that is under way
         self._config = config
         self.update_config(config)
 
@@ -194,6 +223,16 @@ class Log:
     def log_dir(self) -> str:
         """The log directory that holds the partition's."""
         return self.directory.rpartition("/")[0]
+
+    @property
+    def offline(self) -> str | None:
+        """Why no file is touched any more: its directory failed, or it was closed. None while it is served."""
+        return self._offline
+
+    @property
+    def cuts(self) -> int:
+        """How often the log was cut, or went on in other files: before it grew, and nothing else."""
+        return self._cuts
 
     @property
     def trash(self) -> list[str]:
@@ -228,13 +267,14 @@ class Log:
         leader_epoch: int,
         client: bool = True,
         validated: bool = False,
-        transaction_verified: bool = False,
+        verification: Verification | None = None,
     ) -> AppendInfo:
         """Append as the leader: assign offsets and the leader epoch. The input is never changed.
 
         A client's `records` are one batch, with everything checked that Apache Kafka checks and the header tells.
-        Without `client` they are our own: one or more batches, control batches among them. `validated`: the batch comes
-        from `recompress`, its records were checked there. `transaction_verified`: see `ProducerState.check`.
+        Without `client` they are our own: one or more batches, control batches among them; in the name of a producer
+        they have no sequence numbers. `validated`: the batch comes from `recompress`, its records were checked there.
+        `verification`: what `start_verification` gave for the batch's transaction.
 
         Raises `KafkaError` with CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
         INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE (the log is as before; the last four refuse what was sent),
@@ -244,13 +284,16 @@ class Log:
         if self._offline is not None:
             raise self._offline_error()
         if not client:
-            return self._append_own(records, now_ms, leader_epoch)
-        if not validated:
-            appended = self.append_plain(
-                (records,), now_ms=now_ms, leader_epoch=leader_epoch, transaction_verified=transaction_verified
-            )
-            if appended:
-                return appended[0]
+            return self._append_own(records, now_ms, leader_epoch, verification)
+        appended = self.append_plain(
+            (records,),
+            now_ms=now_ms,
+            leader_epoch=leader_epoch,
+            validated=validated,
+            verification=verification,
+        )
+        if appended:
+            return appended[0]
         # Something is special about the batch, or wrong with it: look again, in Apache Kafka's order.
         config = self._config
         batch = validate_client_batch(records, config, now_ms=now_ms, validated=validated)
@@ -269,7 +312,7 @@ class Log:
                 batch.base_sequence,
                 last_sequence,
                 bool(batch.attributes & TRANSACTIONAL_MASK),
-                transaction_verified,
+                verification,
             )
             if duplicate is not None:
                 return self._duplicate(duplicate)
@@ -307,21 +350,28 @@ class Log:
         return info
 
     def append_plain(
-        self, batches: Sequence[Buffer], *, now_ms: int, leader_epoch: int, transaction_verified: bool = False
+        self,
+        batches: Sequence[Buffer],
+        *,
+        now_ms: int,
+        leader_epoch: int,
+        validated: bool = False,
+        verification: Verification | None = None,
     ) -> list[AppendInfo]:
         """Append the first of these clients' batches, as many as are well in every respect, with one write.
 
         This is the hot path: a batch is judged by its header and its CRC, and several that arrived together cost one
         system call. It stops, without a word, before a batch that is special or wrong; `append` knows what to do with
         that. It also stops where one write cannot do: at the end of a segment, or where the sequence of an idempotent
-        producer does not simply go on. So less than all may be appended, or nothing.
+        producer does not simply go on. So less than all may be appended, or nothing. `validated`, `verification`: see
+        `append`.
 
         Raises `KafkaError` where nothing was appended: what `ProducerState.check` says of the first batch, or
         KAFKA_STORAGE_ERROR.
         """
         if self._offline is not None:
             raise self._offline_error()
-        if not self.header_only:
+        if not self.header_only and not (validated and self._config.message_timestamp_type == "CreateTime"):
             return []
         config = self._config
         largest = min(config.max_message_bytes, config.segment_bytes)
@@ -334,6 +384,7 @@ class Log:
         buffers: list[Buffer] = []
         unwritten: list[_Unwritten] = []
         previous_producer_id, previous_epoch, expected_sequence = -1, -1, -1
+        previous_transactional = False
         for records in batches:
             size = len(records)
             if size < BATCH_OVERHEAD:
@@ -373,7 +424,7 @@ class Log:
             if segment is None:
                 if producer_id >= 0:
                     duplicate = self.producers.check(
-                        producer_id, producer_epoch, first_sequence, last_sequence, transactional, transaction_verified
+                        producer_id, producer_epoch, first_sequence, last_sequence, transactional, verification
                     )
                     if duplicate is not None:
                         return [self._duplicate(duplicate)]
@@ -386,7 +437,7 @@ class Log:
                 or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
                 or producer_id != previous_producer_id
                 or (producer_id >= 0 and (producer_epoch != previous_epoch or first_sequence != expected_sequence))
-                or transactional
+                or transactional is not previous_transactional
                 or len(unwritten) == MAX_GROUP
             ):
                 break
@@ -407,7 +458,7 @@ class Log:
             )
             total += size
             offset = last_offset + 1
-            previous_producer_id, previous_epoch = producer_id, producer_epoch
+            previous_producer_id, previous_epoch, previous_transactional = producer_id, producer_epoch, transactional
             expected_sequence = (last_sequence + 1) & _MAX_SEQUENCE
         if segment is None:
             return []
@@ -467,7 +518,9 @@ class Log:
     def _duplicate(self, batch: RetainedBatch) -> AppendInfo:
         return AppendInfo(batch.first_offset, batch.last_offset, batch.timestamp, self.log_start_offset, True)
 
-    def _append_own(self, records: Buffer, now_ms: int, leader_epoch: int) -> AppendInfo:
+    def _append_own(
+        self, records: Buffer, now_ms: int, leader_epoch: int, verification: Verification | None
+    ) -> AppendInfo:
         batches = self._whole_batches(records)
         if not batches or sum(batch.size for batch in batches) != len(records):
             raise KafkaError(ErrorCode.INVALID_RECORD, "The records are not one or more whole batches")
@@ -479,10 +532,48 @@ class Log:
                     f"The record batch size in the append to {self.topic}-{self.partition} is {batch.size} bytes which "
                     f"exceeds the maximum configured value of {self._config.max_message_bytes}.",
                 )
+            if batch.producer_id >= 0 and not batch.is_control:
+                self.producers.check_own(batch.producer_id, batch.producer_epoch, batch.is_transactional, verification)
             batch.base_offset = next_offset
             batch.partition_leader_epoch = leader_epoch
             next_offset = batch.next_offset
         return self._append_batches(batches, now_ms)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        marker: EndTransactionMarker,
+        *,
+        transaction_version: int,
+        now_ms: int,
+        leader_epoch: int,
+    ) -> AppendInfo:
+        """End the producer's transaction. A marker is never too large: what is open must be brought to an end.
+
+        Raises `KafkaError` with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED (`ProducerState.check_marker`)
+        or KAFKA_STORAGE_ERROR.
+        """
+        self.check_online()
+        self.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch, transaction_version)
+        offset = self.log_end_offset
+        data = build_end_transaction_marker(
+            producer_id,
+            producer_epoch,
+            marker,
+            offset=offset,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+            log_append_time=self._config.message_timestamp_type == "LogAppendTime",
+        )
+        segment = self._segment_for(MARKER_BATCH_SIZE, now_ms, offset, now_ms)
+        # It is no batch of the producer's: no sequence numbers to remember.
+        batch = (offset, offset, now_ms, MARKER_BATCH_SIZE, -1, -1, -1, -1, False)
+        (info,) = self._write(segment, (data,), MARKER_BATCH_SIZE, (batch,), now_ms=now_ms, leader_epoch=leader_epoch)
+        completed = self.producers.end_transaction(producer_id, producer_epoch, marker, offset, now_ms)
+        if completed is not None and completed.aborted:
+            self._note_aborted(segment, completed)
+        return info
 
     def append_as_follower(self, records: Buffer, *, now_ms: int, leader_epoch: int) -> AppendInfo:
         """Append what the leader sent: whole batches with their offsets and epochs; a last one cut off is left out.
@@ -584,9 +675,11 @@ class Log:
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment, unless the active one is empty."""
-        self._check_online()
+        self.check_online()
         if self.segments.active.size:
-            self._roll(now_ms)
+            segment = self._roll(now_ms)
+            # All records may be on the device already: then a flush would not look at the snapshot that was taken.
+            self._unsynced_paths.append(self.snapshots.path(segment.base_offset))
 
     def _roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
         """Seal the active segment and begin one at the log's end (or at a later `base_offset`).
@@ -622,6 +715,7 @@ class Log:
         )
 
     def _first_batch(self, segment: Segment, max_timestamp: int, now_ms: int) -> None:
+        self._directory_dirty = True  # now the files are there; a flush may have run since the roll
         segment.first_timestamp = max_timestamp
         segment.created_ms = now_ms
         self._schedule_roll(segment)
@@ -631,11 +725,12 @@ class Log:
         if not segment.size:
             return
         config = self._config
-        jitter = min(config.segment_jitter_ms, config.segment_ms)
+        segment_ms = config.largest_segment_ms
+        jitter = min(config.segment_jitter_ms, segment_ms)
         if jitter > 0:
             # Spread over the partitions, and the same after a restart; no dice are rolled down here.
             jitter = crc32c(f"{self.topic}-{self.partition}-{segment.base_offset}".encode()) % (jitter + 1)
-        wait_ms = config.segment_ms - jitter
+        wait_ms = segment_ms - jitter
         if segment.first_timestamp >= 0:
             segment.roll_after_timestamp = segment.first_timestamp + wait_ms
             segment.roll_after_ms = NO_LIMIT
@@ -654,7 +749,14 @@ class Log:
     # Reading
 
     def read(
-        self, offset: int, max_bytes: int, *, max_offset: int, min_one_batch: bool, wait: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        max_offset: int,
+        min_one_batch: bool,
+        wait: bool = True,
+        committed: bool = False,
     ) -> FetchData:
         """The batches from the one with `offset` on, up to `max_offset` (not included) and about `max_bytes`.
 
@@ -662,6 +764,7 @@ class Log:
         `min_one_batch` a first batch larger than `max_bytes` comes whole. Raises OFFSET_OUT_OF_RANGE outside of
         [`log_start_offset`, `log_end_offset`], CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. Without `wait` it raises
         `ColdRead` where finding the batches would wait for the device; their own bytes are not looked at either way.
+        With `committed` it finds the aborted transactions, too; `max_offset` is the last stable offset then.
         """
         if self._offline is not None:
             raise self._offline_error()
@@ -686,6 +789,9 @@ class Log:
                 if not min_one_batch:
                     return _TOO_LARGE
                 length = batch_size
+            if committed:
+                aborted = self._aborted_transactions(segment, offset, position + length, max_offset, wait)
+                return FetchData(segment.range(position, length), False, aborted)
             return FetchData(segment.range(position, length))
         except OSError as error:
             raise self._storage_failed(error) from error
@@ -701,15 +807,34 @@ class Log:
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """What a reader of [offset, end_offset) that wants only committed records must leave out."""
-        self._check_online()
-        found: list[AbortedTransaction] = []
+        self.check_online()
         with self._storage():
-            for segment in self.segments.starting_at(offset):
-                aborted, complete = segment.transaction_index.collect(offset, end_offset)
-                found += aborted
-                if complete:
-                    break
-        return found
+            return _collect(self._transaction_indexes(offset), offset, end_offset, wait=True)
+
+    def _aborted_transactions(
+        self, segment: Segment, offset: int, end: int, max_offset: int, wait: bool
+    ) -> Sequence[AbortedTransaction]:
+        """Those that matter from `offset` to the position `end` in this segment, and hardly more."""
+        if segment is self.segments.active:  # most readers are here, and it has none mostly
+            if not segment.transaction_index.count:
+                return ()
+            indexes = [segment.transaction_index]
+        else:
+            indexes = self._transaction_indexes(segment.base_offset)
+            if not indexes:
+                return ()
+        upper_bound = segment.upper_bound(end, wait=wait)
+        if upper_bound is None:
+            upper_bound = self.segments.end_of(self.segments.number_of(segment.base_offset))
+        return _collect(indexes, offset, max_offset if upper_bound is None else min(upper_bound, max_offset), wait=wait)
+
+    def _transaction_indexes(self, offset: int) -> list[TransactionIndex]:
+        """The transaction's marker may be in a later segment than its records."""
+        return [
+            segment.transaction_index
+            for segment in self.segments.starting_at(offset)
+            if segment.transaction_index.count
+        ]
 
     # Looking up
 
@@ -718,7 +843,7 @@ class Log:
 
         Exact: the batch that has it is decoded. `timestamp` is in ms, not one of ListOffsets' special values.
         """
-        self._check_online()
+        self.check_online()
         with self._storage():
             return find_timestamp(self.segments, timestamp, self.log_start_offset)
 
@@ -727,7 +852,7 @@ class Log:
 
         Exact within the batch, as `offset_for_timestamp`.
         """
-        self._check_online()
+        self.check_online()
         with self._storage():
             return find_max_timestamp(self.segments)
 
@@ -765,6 +890,22 @@ class Log:
         """
         self.producers.expire(now_ms, self._config.producer_id_expiration_ms)
 
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer's transaction of this epoch has records here and no marker."""
+        return self.producers.has_open_transaction(producer_id, producer_epoch)
+
+    def start_verification(
+        self, producer_id: int, producer_epoch: int, first_sequence: int, *, epoch_per_transaction: bool, now_ms: int
+    ) -> Verification | None:
+        """What `append` needs for the first batch of a transaction, once the coordinator has confirmed it; None where
+        the transaction is open here already. See the module `verification`.
+
+        Raises INVALID_PRODUCER_EPOCH.
+        """
+        return self.producers.start_verification(
+            producer_id, producer_epoch, first_sequence, epoch_per_transaction=epoch_per_transaction, now_ms=now_ms
+        )
+
     def first_unstable_offset(self) -> int | None:
         """The first offset of the oldest open transaction; None without one."""
         return self.producers.first_open_transaction()
@@ -773,7 +914,7 @@ class Log:
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Drop the batch with `offset` and everything after it, as a follower does that has parted from its leader."""
-        self._check_online()
+        self.check_online()
         if offset >= self.log_end_offset:
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             return
@@ -781,6 +922,7 @@ class Log:
             self.truncate_fully_and_start_at(offset, now_ms)
             return
         with self._storage(fatal=True):
+            self._cuts += 1
             self._lower_flushed_offset(offset)
             while self.segments.active.base_offset > offset:
                 self.segments.remove_last()
@@ -798,10 +940,14 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int, log_start_offset: int | None = None) -> None:
         """Drop everything; the next record gets `offset`."""
-        self._check_online()
+        self.check_online()
         with self._storage(fatal=True):
+            self._cuts += 1
             self._lower_flushed_offset(offset)
-            self.segments.replace_all(self._new_segment(offset, now_ms))
+            segment = self._new_segment(offset, now_ms)
+            self.segments.replace_all(segment)
+            if offset:
+                segment.make_files()  # its name is all that says where the log goes on
             self._sync_cut()
             self.log_end_offset = offset
             self.log_start_offset = offset if log_start_offset is None else log_start_offset
@@ -811,6 +957,8 @@ class Log:
 
     def _lower_flushed_offset(self, offset: int) -> None:
         """Before the files are cut: nobody may think later that what is written anew was on the device."""
+        if self._compaction is not None:
+            self._compaction.stale = True
         if offset < self.flushed_offset:
             self.flushed_offset = offset
             if self.on_recovery_point_lowered is not None:
@@ -830,9 +978,12 @@ class Log:
     def delete_records_before(self, offset: int) -> None:
         """Records before `offset` are gone for readers; segments that lie wholly before it are deleted.
 
+        Not yet where what follows them is not on the device: a loss of power could take the names and the snapshot of
+        producers that say where the log goes on. Retention deletes those later.
+
         Raises OFFSET_OUT_OF_RANGE beyond the log's end. An offset that is passed already changes nothing.
         """
-        self._check_online()
+        self.check_online()
         if offset > self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -842,17 +993,36 @@ class Log:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.leader_epochs.truncate_from_start(offset)
-            self.delete_first_segments(self.segments.number_of(offset))
+            count = self.segments.number_of(offset)
+            while count and self.segments[count].base_offset >= self.flushed_offset:
+                count -= 1
+            self.delete_first_segments(count)
+
+    def find_old_segments(self, high_watermark: int, now_ms: int) -> list[OldSegments]:
+        """What retention would delete now; see the module `retention`. Where that is all, `roll` first."""
+        self.check_online()
+        with self._storage():
+            return find_old_segments(
+                self.segments,
+                log_start_offset=self.log_start_offset,
+                log_end_offset=self.log_end_offset,
+                high_watermark=high_watermark,
+                config=self._config,
+                now_ms=now_ms,
+            )
 
     def delete_first_segments(self, count: int) -> None:
         """Drop the `count` oldest segments, never the active one: what retention decided. Ranges in flight stay whole.
 
         The log start offset moves up to what is left.
         """
-        self._check_online()
+        self.check_online()
         count = min(count, len(self.segments) - 1)
         if count <= 0:
             return
+        with self._storage():
+            # Its name is what says where the log goes on, once the others are gone.
+            self.segments[count].make_files()
         self.log_start_offset = max(self.log_start_offset, self.segments[count].base_offset)
         self.leader_epochs.truncate_from_start(self.log_start_offset)
         with self._storage(fatal=True):
@@ -861,12 +1031,153 @@ class Log:
             self.snapshots.drop(lambda snapshot: snapshot < first)
         self._directory_dirty = True
 
+    # Compaction
+
+    def cleanable(self, clean_offset: int | None, last_stable_offset: int, now_ms: int) -> Cleanable:
+        """What compaction would find now; `clean_offset`: where its last pass ended, None if there was none."""
+        self.check_online()
+        with self._storage():
+            return find_cleanable(
+                self.segments,
+                self._config,
+                clean_offset=clean_offset,
+                log_start_offset=self.log_start_offset,
+                last_stable_offset=last_stable_offset,
+                now_ms=now_ms,
+            )
+
+    def prepare_compaction(self) -> None:
+        """To be called before the flush that a pass begins with: only what is on the device may be rewritten.
+
+        The active segment gets its files if it has none: when the last batches before it are compacted away, its name
+        is all that says where the log ends.
+        """
+        self.check_online()
+        with self._storage():
+            self._directory_dirty |= self.segments.active.make_files()
+
+    def begin_compaction(
+        self, cleanable: Cleanable, *, now_ms: int, dedupe_buffer_bytes: int, io_bytes_per_second: float = 0.0
+    ) -> Compaction | None:
+        """A pass over what is cleanable and flushed: its job is for `compact`, in another process.
+
+        None if there is nothing to do, or another pass has not ended. Each pass is ended by `end_compaction` or
+        `abandon_compaction`.
+        """
+        self.check_online()
+        if self._compaction is not None:
+            return None
+        segments = self.segments
+        count = segments.number_of(cleanable.first_uncleanable_offset)
+        while count and (segments.end_of(count - 1) or 0) > self.flushed_offset:
+            count -= 1
+        sealed = [segments[number] for number in range(count)]
+        if not sealed or segments[count].base_offset <= cleanable.first_dirty_offset:
+            return None
+        config = self._config
+        with self._storage():
+            job = CompactionJob(
+                directory=self.directory,
+                topic=self.topic,
+                partition=self.partition,
+                segments=tuple(
+                    SegmentFiles(
+                        base_offset=segment.base_offset,
+                        size=segment.size,
+                        end_offset=segments[number + 1].base_offset,
+                        modified_ms=self.files.file_system.modified_ms(segment.path),
+                    )
+                    for number, segment in enumerate(sealed)
+                ),
+                later_segments=tuple(
+                    segments[number].base_offset
+                    for number in range(count, len(segments))
+                    if segments[number].transaction_index.count
+                ),
+                first_dirty_offset=cleanable.first_dirty_offset,
+                now_ms=now_ms,
+                delete_retention_ms=config.delete_retention_ms,
+                segment_bytes=config.segment_bytes,
+                segment_index_bytes=config.segment_index_bytes,
+                index_interval_bytes=config.index_interval_bytes,
+                dedupe_buffer_bytes=dedupe_buffer_bytes,
+                io_bytes_per_second=io_bytes_per_second,
+                last_batches={
+                    entry.producer_id: (entry.epoch, entry.batches[-1].last_offset if entry.batches else -1)
+                    for entry in self.producers
+                },
+            )
+        self._compaction = Compaction(job, sealed)
+        return self._compaction
+
+    def put_in_place(self, compaction: Compaction, replacement: Replacement, now_ms: int) -> bool:
+        """Let a compacted segment take the place of those it was made of; they come in the order of their offsets.
+
+        False if the log has changed so that neither this one nor any later one of the pass may be: see the module
+        `compaction.swap`. Nothing has changed then.
+        """
+        self.check_online()
+        number = compaction.locate(replacement, self.segments)
+        if number is None:
+            compaction.placed += not compaction.stale  # retention was faster
+            return not compaction.stale
+        with self._storage():
+            begin_swap(self.files.file_system, self.directory, replacement.base_offset)
+        with self._storage(fatal=True):
+            put_in_place(
+                self.segments,
+                number,
+                replacement,
+                self.files,
+                self.directory,
+                max_index_bytes=self._config.segment_index_bytes,
+                now_ms=now_ms,
+            )
+            self._directory_dirty = True
+            replaced = {offset for offset in replacement.old_base_offsets if offset != replacement.base_offset}
+            self.snapshots.drop(lambda snapshot: snapshot in replaced)
+        compaction.placed += 1
+        return True
+
+    def end_compaction(self, compaction: Compaction, result: CompactionResult, now_ms: int) -> bool:
+        """The pass is over: put in place what is not yet. Whether all of it is.
+
+        The next pass may begin at `result.clean_offset` when the log has been flushed, and not before: the names of
+        the files are not on the device yet.
+        """
+        try:
+            for replacement in result.replacements[compaction.placed :]:
+                if not self.put_in_place(compaction, replacement, now_ms):
+                    break
+        finally:
+            self.abandon_compaction(compaction)
+        return not compaction.stale
+
+    def abandon_compaction(self, compaction: Compaction) -> None:
+        """The pass failed, or its result is of no use: remove what it left. What is in place stays."""
+        if self._compaction is compaction:
+            self._compaction = None
+            if self._offline is None:
+                with self._storage():
+                    discard(self.files.file_system, self.directory)
+
+    def compaction_failed(self, compaction: Compaction, error: OSError) -> None:
+        """A file could not be read or written. A full disk is no harm; after anything else the log is offline."""
+        self.abandon_compaction(compaction)
+        if error.errno not in TRANSIENT_ERRNOS and not isinstance(error, FileNotFoundError):
+            self._go_offline(error)
+
     # Flushing
 
     @property
     def recovery_point(self) -> int:
         """Segments that end before it need no look after an unclean stop."""
         return self.flushed_offset
+
+    @property
+    def flush_messages_reached(self) -> bool:
+        """Have so many records come since the last flush that the next append waits for one (`flush.messages`)?"""
+        return self.log_end_offset - self.flushed_offset >= self._config.flush_messages
 
     def flush_due(self, now_ms: int) -> bool:
         """Do `flush.messages`, `flush.ms`, or a segment that was sealed since, call for a flush?"""
@@ -880,19 +1191,24 @@ class Log:
     def begin_flush(self, up_to: int | None = None) -> Flush | None:
         """What must be synced so that everything before `up_to` (by default the log's end) is on the device.
 
-        None if it is already. Otherwise `run` it, in a thread if you like, then call `end_flush` or `flush_failed`.
+        None if it is already. Otherwise `run` it, in a thread if you like, then call `end_flush`, `flush_failed` or
+        `flush_postponed`.
+        Only one at a time: a second one would not wait for what the first has taken upon itself, new names of files
+        above all.
         """
-        self._check_online()
+        self.check_online()
         up_to = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
-        dirty = self._directory_dirty or self._unsynced_paths or self.leader_epochs.dirty
+        dirty = self._directory_dirty or self._parent_dirty or self._unsynced_paths or self.leader_epochs.dirty
         if up_to <= self.flushed_offset and not dirty:
             return None
-        flush = Flush(self.files.file_system, up_to)
+        flush = Flush(self.files.file_system, up_to, self._cuts)
         try:
             with self._storage():
                 if up_to > self.flushed_offset:
                     flush.add_segments(self.files, self.segments, self.flushed_offset)
-                    flush.add_paths(map(self.snapshots.path, self.snapshots.offsets[-1:]))
+                    # An older one may be all that says where an open transaction began, once its records are deleted.
+                    unflushed = [offset for offset in self.snapshots.offsets if offset >= self.flushed_offset]
+                    flush.add_paths(map(self.snapshots.path, unflushed))
         except BaseException:
             flush.release()
             raise
@@ -904,32 +1220,55 @@ class Log:
         if self._directory_dirty:
             flush.add_directory(self.directory)
             self._directory_dirty = False
+        if self._parent_dirty:
+            flush.add_directory(self.log_dir)
+            self._parent_dirty = False
         return flush
 
     def end_flush(self, flush: Flush, now_ms: int) -> None:
         """The flush has run."""
         flush.release()
-        # The log may have been cut meanwhile; then nothing is promised beyond the cut.
-        if flush.offset <= self.log_end_offset:
+        # The log may have been cut meanwhile, and grown again; then nothing is promised.
+        if flush.cuts == self._cuts:
             self.flushed_offset = max(self.flushed_offset, flush.offset)
         self._last_flush_ms = now_ms
+        if self.on_flushed is not None:
+            self.on_flushed()
 
     def flush_failed(self, flush: Flush, error: OSError) -> KafkaError:
         """The flush raised: what the device has is not known any more, so the log goes offline, whatever the error."""
         flush.release()
+        return self.sync_failed(error)
+
+    def sync_failed(self, error: OSError) -> KafkaError:
+        """The same for a sync that is part of no flush."""
         self._go_offline(error)
         return self._offline_error()
+
+    def flush_postponed(self, flush: Flush) -> None:
+        """The flush raised `FlushPostponedError`: what it took upon itself is left to the next one."""
+        flush.release()
+        self._unsynced_paths += flush.paths
+        self.leader_epochs.dirty |= flush.replaces_files
+        self._directory_dirty |= self.directory in flush.directories
+        self._parent_dirty |= self.log_dir in flush.directories
 
     def flush(self, now_ms: int) -> None:
         """All three steps at once; waits for the device."""
         flush = self.begin_flush()
-        if flush is None:
-            return
+        if flush is not None:
+            self._run(flush)
+            self.end_flush(flush, now_ms)
+
+    def _run(self, flush: Flush) -> None:
         try:
             flush.run()
+        except FlushPostponedError as error:
+            self.flush_postponed(flush)
+            text = f"{self.topic}-{self.partition} in {self.directory} could not be flushed: {error}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text) from error
         except OSError as error:
             raise self.flush_failed(flush, error) from error
-        self.end_flush(flush, now_ms)
 
     # The directory, and the end
 
@@ -942,21 +1281,49 @@ class Log:
         self._unsynced_paths.append(path)
         self._directory_dirty = True
 
-    def close(self, now_ms: int) -> None:
-        """A clean stop: indexes complete, producers and epochs written, all of it on the device. No calls after it."""
-        if self._offline is None:
-            with self._storage():
-                active = self.segments.active
-                # With a flush on every append nothing is unflushed, but the active segment's indexes were never synced.
-                dirty = self.flushed_offset < self.log_end_offset or self.log_end_offset != self._loaded_end_offset
-                if active.size:
-                    active.seal()
-                self.snapshots.take(self.log_end_offset, self.producers, sync=True)
-                if dirty and active.on_disk:
-                    active.offset_index.opened().file.sync()
-                    active.time_index.opened().file.sync()
-            self.flush(now_ms)
+    def note_unsynced_names(self, *, parent: bool) -> None:
+        """Names of files may not be on the device: they were made by a process that died; or, with `parent`, the
+        directory's own name is not, because it was just made. The next flush sees to it."""
+        self._directory_dirty = True
+        self._parent_dirty = self._parent_dirty or parent
+
+    def begin_close(self) -> Flush | None:
+        """A clean stop: indexes complete, producers written. What it returns is to be run, then `end_close`, or
+        `flush_failed`; None if all of it is on the device."""
+        if self._offline is not None:
+            return None
+        with self._storage():
+            active = self.segments.active
+            # With a flush on every append nothing is unflushed, but the active segment's indexes were never synced.
+            dirty = self.flushed_offset < self.log_end_offset or self.log_end_offset != self._loaded_end_offset
+            if active.size:
+                active.seal()
+            # Its name may be there before its content: the directory is not marked clean before both are.
+            if self.snapshots.take(self.log_end_offset, self.producers, sync=False):
+                self._unsynced_paths.append(self.snapshots.path(self.log_end_offset))
+                self._directory_dirty = True
+            flush = self.begin_flush()
+            if dirty and active.on_disk:
+                flush = flush or Flush(self.files.file_system, self.flushed_offset, self._cuts)
+                try:
+                    flush.add_indexes(active)
+                except OSError:
+                    flush.release()
+                    raise
+        return flush
+
+    def end_close(self, flush: Flush | None, now_ms: int) -> None:
+        """It has run. No calls after this."""
+        if flush is not None:
+            self.end_flush(flush, now_ms)
         self.abandon()
+
+    def close(self, now_ms: int) -> None:
+        """Both steps at once; waits for the device."""
+        flush = self.begin_close()
+        if flush is not None:
+            self._run(flush)
+        self.end_close(flush, now_ms)
 
     def abandon(self) -> None:
         """Close the descriptors and write nothing: the partition is being deleted."""
@@ -968,6 +1335,21 @@ class Log:
         self.snapshots.directory = directory
         for segment in self.segments:
             segment.moved_to(directory)
+
+    def go_on_in(self, directory: str) -> None:
+        """Go on with a copy in another log directory, which is the same in every byte (`FutureLog`).
+
+        What was flushed of the log must be on the device in the copy too, and so must the change of names, before the
+        next flush ends.
+        """
+        old = self.directory
+        self._cuts += 1  # a flush that has begun before is of the old files
+        if self._compaction is not None:
+            self._compaction.stale = True
+        self.moved_to(directory)
+        self._directory_dirty = True
+        self.leader_epochs.dirty = True
+        self._unsynced_paths = [join(directory, path.removeprefix(old + "/")) for path in self._unsynced_paths]
 
     # Failure
 
@@ -1001,7 +1383,8 @@ class Log:
             self._offline = reason
         self.segments.forget_files()
 
-    def _check_online(self) -> None:
+    def check_online(self) -> None:
+        """Raise KAFKA_STORAGE_ERROR if the log is offline."""
         if self._offline is not None:
             raise self._offline_error()
 
@@ -1031,3 +1414,14 @@ class Log:
             f"Log({self.topic}-{self.partition}, {self.log_start_offset} to {self.log_end_offset}, "
             f"{len(self.segments)} segments)"
         )
+
+
+def _collect(indexes: list[TransactionIndex], offset: int, upper_bound: int, *, wait: bool) -> list[AbortedTransaction]:
+    """What the indexes of the segment with `offset` and of later ones have for a reader of [offset, upper_bound)."""
+    found: list[AbortedTransaction] = []
+    for index in indexes:
+        aborted, complete = index.collect(offset, upper_bound, wait=wait)
+        found += aborted
+        if complete:
+            break
+    return found

@@ -9,6 +9,12 @@ with a producer id (`check`), in Apache Kafka's order:
   0): anything else is OUT_OF_ORDER_SEQUENCE_NUMBER;
 * a producer that is not known may begin with any sequence number: its records may have been deleted by retention.
 
+A transactional batch needs more: the producer's transaction is open here already, or the transaction coordinator has
+said that it has this partition, and nothing has ended it since (KIP-890). A batch without that could come after the
+marker that was to end its transaction, and would leave one open that nobody ends. See `Verification`.
+
+A marker is checked by epochs (`check_marker`): that of its producer, and that of the coordinator who writes it.
+
 The state is a function of the log: every batch that is appended, or read at recovery, is fed to `update`. Snapshots
 (`.snapshot`, named by the offset they were taken at) save reading the log from its beginning:
 
@@ -31,18 +37,27 @@ from typing import NamedTuple
 from ..protocol.checksum import crc32c
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import (
+    CONTROL_MASK,
+    LOG_OVERHEAD,
+    MAGIC,
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
     BatchHeader,
     InvalidRecordsError,
     RecordBatch,
     increment_sequence,
     iter_records,
 )
+from .verification import SWITCHED_OFF, Verification
 
 BATCHES_TO_RETAIN = 5
 """How many batches may be retried; the Java producer's limit of requests in flight comes from it."""
+
+MARKER_BATCH_SIZE = 78
+"""Bytes of a control batch with a marker: the header, and a record with a key of 4 bytes and a value of 6."""
 
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = Struct(">hIi")
@@ -50,8 +65,18 @@ _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 _CRC_COVERS_FROM = 6
 _CONTROL_KEY = Struct(">hh")
 _END_TRANSACTION_VALUE = Struct(">hi")
+_CONTROL_VERSION = _MARKER_VERSION = 0
+_MARKER_PREFIX = Struct(">qiibI")
+# What the CRC covers: the rest of the header; of the record what comes before its key, the key, the value's length, the
+# value, no headers. Lengths are zigzag varints.
+_MARKER_BATCH = Struct(">hiqqqhii 5s hh b hi x")
+_MARKER_BEFORE_KEY = b"\x20\0\0\0\x08"
+_MARKER_VALUE_LENGTH = 0x0C
 _ABORT, _COMMIT = 0, 1
 _NO_TRANSACTION = -1
+_LARGEST_EPOCH = 0x7FFF
+# From this transaction.version on the coordinator raises a producer's epoch before it writes the marker (KIP-890).
+_EPOCH_PER_TRANSACTION = 2
 
 
 class CorruptSnapshotError(ValueError):
@@ -117,24 +142,31 @@ class ProducerEntry:
 class ProducerState:
     """The producers of one partition; see the module's text."""
 
-    __slots__ = ("_open_transactions", "producers")
+    __slots__ = ("_verifications", "open_transactions", "producers")
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
-        # Open transactions, first offset to producer id. They begin in the order of their offsets, so it is sorted.
-        self._open_transactions: dict[int, int] = {}
+        self.open_transactions: dict[int, int] = {}
+        """First offset to producer id. Transactions begin in the order of their offsets, so it is sorted."""
+        # By producer id. Of transactions of which nothing is here, as far as somebody has asked about them.
+        self._verifications: dict[int, Verification] = {}
 
     def check(
-        self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int, transactional: bool, verified: bool
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        last_sequence: int,
+        transactional: bool,
+        verification: Verification | None = None,
     ) -> RetainedBatch | None:
-        """May a client's batch be appended? None: yes; a batch: it is a duplicate of that one; or `KafkaError`.
-
-        `verified`: the transaction coordinator has confirmed that this transaction has the partition (KIP-890).
-        """
+        """May a client's batch be appended? None: yes; a batch: it is a duplicate of that one; or `KafkaError`."""
         entry = self.producers.get(producer_id)
         if entry is None:
-            if transactional and not verified:
-                raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+            if transactional:
+                self._check_verified(producer_id, verification)
+            if self._verifications:
+                self._check_first_sequence(producer_id, first_sequence, known=False)
             return None
         if epoch == entry.epoch:
             for batch in entry.batches:
@@ -142,12 +174,11 @@ class ProducerState:
                     return batch
         in_transaction = entry.transaction_first_offset != _NO_TRANSACTION
         if epoch < entry.epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {entry.epoch}",
-            )
-        if transactional and not verified and not (in_transaction and epoch == entry.epoch):
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+            raise _stale(producer_id, epoch, entry.epoch)
+        if transactional and not (in_transaction and epoch == entry.epoch):
+            self._check_verified(producer_id, verification)
+        if self._verifications:
+            self._check_first_sequence(producer_id, first_sequence, known=bool(entry.batches))
         if epoch != entry.epoch:
             if first_sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
                 raise KafkaError(
@@ -166,6 +197,103 @@ class ProducerState:
         if in_transaction and not transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"Expected transactional write from producer {producer_id}")
         return None
+
+    def check_own(
+        self, producer_id: int, epoch: int, transactional: bool, verification: Verification | None = None
+    ) -> None:
+        """May a coordinator's batch in the name of a producer be appended? It has no sequence numbers."""
+        entry = self.producers.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise _stale(producer_id, epoch, entry.epoch)
+        if transactional:
+            if not self.has_open_transaction(producer_id, epoch):
+                self._check_verified(producer_id, verification)
+        elif entry is not None and entry.transaction_first_offset != _NO_TRANSACTION:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"Expected transactional write from producer {producer_id}")
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
+        """May this marker be appended? `KafkaError` if not: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+
+        With an epoch for each transaction (KIP-890) a marker has a higher one than the batches that it ends. An equal
+        one is the same marker again, whose writer was not told that it is here: then nothing is open, and it does no
+        harm. There is no higher one than the largest epoch.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return
+        strict = transaction_version >= _EPOCH_PER_TRANSACTION
+        if epoch < entry.epoch or (
+            strict
+            and epoch == entry.epoch
+            and entry.transaction_first_offset != _NO_TRANSACTION
+            and epoch != _LARGEST_EPOCH
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {producer_id} is {epoch} in a marker of transaction.version {transaction_version}, "
+                f"which is {'not larger' if strict else 'smaller'} than the last seen epoch {entry.epoch}",
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Coordinator epoch for producer {producer_id} is {coordinator_epoch}, "
+                f"which is smaller than the last seen coordinator epoch {entry.coordinator_epoch}",
+            )
+
+    # Verification
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer's transaction, of just this epoch, has records here and no marker."""
+        entry = self.producers.get(producer_id)
+        return entry is not None and entry.transaction_first_offset != _NO_TRANSACTION and entry.epoch == epoch
+
+    def start_verification(
+        self, producer_id: int, epoch: int, first_sequence: int, *, epoch_per_transaction: bool, now_ms: int
+    ) -> Verification | None:
+        """Somebody is going to ask the transaction coordinator about this transaction; None: that is not needed.
+
+        Raises INVALID_PRODUCER_EPOCH for an epoch that is past.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise _stale(producer_id, epoch, entry.epoch)
+        if self.has_open_transaction(producer_id, epoch):
+            return None
+        verification = self._verifications.get(producer_id)
+        if verification is None:
+            verification = self._verifications[producer_id] = Verification(
+                epoch, first_sequence, epoch_per_transaction=epoch_per_transaction, started_ms=now_ms
+            )
+        else:
+            verification.note(epoch, first_sequence)
+        return verification
+
+    def _check_verified(self, producer_id: int, verification: Verification | None) -> None:
+        if verification is SWITCHED_OFF:
+            return
+        if verification is None or self._verifications.get(producer_id) is not verification:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+
+    def _check_first_sequence(self, producer_id: int, first_sequence: int, *, known: bool) -> None:
+        """While a transaction is being verified, no batch may overtake those that wait. `known`: the last sequence
+        number of the producer is."""
+        verification = self._verifications.get(producer_id)
+        if verification is None:
+            return
+        if verification.epoch_per_transaction and first_sequence != 0 and not known:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Invalid sequence number for producer {producer_id}: {first_sequence} (incoming seq. number). "
+                "Expected sequence 0 for transactions v2 idempotent producer with no existing state.",
+            )
+        if first_sequence > verification.lowest_sequence:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producer {producer_id}: {first_sequence} (incoming seq. number), "
+                f"{verification.lowest_sequence} (earliest seen sequence)",
+            )
+
+    # Accounting
 
     def update(
         self,
@@ -190,14 +318,20 @@ class ProducerState:
             del batches[0]
         batches.append(RetainedBatch(first_sequence, last_sequence, first_offset, last_offset, timestamp))
         entry.last_timestamp = timestamp
-        if transactional and entry.transaction_first_offset == _NO_TRANSACTION:
-            entry.transaction_first_offset = first_offset
-            self._open_transactions[first_offset] = producer_id
+        if transactional:
+            self._verifications.pop(producer_id, None)
+            if entry.transaction_first_offset == _NO_TRANSACTION:
+                entry.transaction_first_offset = first_offset
+                self.open_transactions[first_offset] = producer_id
 
     def end_transaction(
         self, producer_id: int, epoch: int, marker: EndTransactionMarker, offset: int, timestamp: int
     ) -> CompletedTransaction | None:
         """A marker was appended at `offset`; the transaction that it ended, None if it was empty."""
+        verification = self._verifications.get(producer_id)
+        # A marker has the epoch of the producer's next transaction, if each has its own: that one may have begun.
+        if verification is not None and not (verification.epoch_per_transaction and verification.epoch == epoch):
+            del self._verifications[producer_id]
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(producer_id, epoch)
@@ -210,7 +344,7 @@ class ProducerState:
         if first_offset == _NO_TRANSACTION:
             return None
         entry.transaction_first_offset = _NO_TRANSACTION
-        self._open_transactions.pop(first_offset, None)
+        self.open_transactions.pop(first_offset, None)
         return CompletedTransaction(producer_id, first_offset, offset, not marker.committed)
 
     def replay(self, header: BatchHeader, batch: RecordBatch | None) -> CompletedTransaction | None:
@@ -238,7 +372,7 @@ class ProducerState:
 
     def first_open_transaction(self) -> int | None:
         """The first offset of the oldest open transaction: consumers that read only what was committed stop here."""
-        return next(iter(self._open_transactions), None)
+        return next(iter(self.open_transactions), None)
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
         """What the last stable offset will be once this transaction's marker is replicated."""
@@ -254,10 +388,18 @@ class ProducerState:
         ]
         for producer_id in expired:
             del self.producers[producer_id]
+        lingering = [
+            producer_id
+            for producer_id, verification in self._verifications.items()
+            if now_ms - verification.started_ms >= expiration_ms
+        ]
+        for producer_id in lingering:
+            del self._verifications[producer_id]
 
     def clear(self) -> None:
         self.producers.clear()
-        self._open_transactions.clear()
+        self.open_transactions.clear()
+        self._verifications.clear()
 
     def __iter__(self) -> Iterator[ProducerEntry]:
         return iter(self.producers.values())
@@ -269,19 +411,24 @@ class ProducerState:
 
     def encode_snapshot(self) -> bytes:
         """The content of a `.snapshot` file."""
-        entries = b"".join(
-            _SNAPSHOT_ENTRY.pack(
+        # On the event loop, with every entry of perhaps 100,000 producers: no call but the one that packs.
+        entries = bytearray()
+        pack = _SNAPSHOT_ENTRY.pack
+        for entry in self.producers.values():
+            if entry.batches:
+                _, last_sequence, first_offset, last_offset, _ = entry.batches[-1]
+            else:
+                last_sequence, first_offset, last_offset = NO_SEQUENCE, -1, -1
+            entries += pack(
                 entry.producer_id,
                 entry.epoch,
-                entry.last_sequence,
-                entry.last_offset,
-                entry.batches[-1].last_offset - entry.batches[-1].first_offset if entry.batches else 0,
+                last_sequence,
+                last_offset,
+                last_offset - first_offset,
                 entry.last_timestamp,
                 entry.coordinator_epoch,
                 entry.transaction_first_offset,
             )
-            for entry in self.producers.values()
-        )
         header = _SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, 0, len(self.producers))
         crc = crc32c(entries, crc32c(header[_CRC_COVERS_FROM:]))
         return _SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, crc, len(self.producers)) + entries
@@ -313,7 +460,44 @@ class ProducerState:
             if first >= 0:
                 entry.transaction_first_offset = first
                 transactions.append((first, producer_id))
-        self._open_transactions.update(sorted(transactions))
+        self.open_transactions.update(sorted(transactions))
+
+
+def _stale(producer_id: int, epoch: int, last_seen: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {last_seen}",
+    )
+
+
+def build_end_transaction_marker(
+    producer_id: int,
+    producer_epoch: int,
+    marker: EndTransactionMarker,
+    *,
+    offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    log_append_time: bool = False,
+) -> bytes:
+    """A control batch with this one marker, as Apache Kafka writes it."""
+    covered = _MARKER_BATCH.pack(
+        TRANSACTIONAL_MASK | CONTROL_MASK | (TIMESTAMP_TYPE_MASK if log_append_time else 0),
+        0,  # the last offset, from the first
+        now_ms,
+        now_ms,
+        producer_id,
+        producer_epoch,
+        NO_SEQUENCE,
+        1,  # records
+        _MARKER_BEFORE_KEY,
+        _CONTROL_VERSION,
+        _COMMIT if marker.committed else _ABORT,
+        _MARKER_VALUE_LENGTH,
+        _MARKER_VERSION,
+        marker.coordinator_epoch,
+    )
+    return _MARKER_PREFIX.pack(offset, MARKER_BATCH_SIZE - LOG_OVERHEAD, leader_epoch, MAGIC, crc32c(covered)) + covered
 
 
 def read_end_transaction_marker(batch: RecordBatch) -> EndTransactionMarker | None:

@@ -98,7 +98,7 @@ class Segment:
             files, join(directory, offset_file_name(base_offset, TIME_INDEX)), base_offset, max_index_bytes, new=new
         )
         self.transaction_index = TransactionIndex(
-            files.file_system, join(directory, offset_file_name(base_offset, TRANSACTION_INDEX))
+            files, join(directory, offset_file_name(base_offset, TRANSACTION_INDEX)), new=new
         )
         self.bytes_since_index_entry = 0
         self.full = False
@@ -124,11 +124,11 @@ class Segment:
         """Write at the end, in one system call. On an `OSError` the segment is as before, bar bytes beyond `size`."""
         open_file = self.open_file
         if open_file is None:
-            open_file = self._files.open(self) if self.on_disk else self._create_files()
+            open_file = self._files.open(self) if self.on_disk else self._make_files()
         open_file.used = True
         open_file.file.write_at(buffers, self.size, length)
 
-    def _create_files(self) -> OpenFile:
+    def _make_files(self) -> OpenFile:
         """The `.log` and empty indexes: Apache Kafka recovers segments in the right order only if all have theirs."""
         for index in (self.offset_index, self.time_index):
             index.touch()
@@ -136,6 +136,14 @@ class Segment:
         open_file = self._files.open(self, create=True)
         self.on_disk = True
         return open_file
+
+    def make_files(self) -> bool:
+        """See that the segment has its files, though it has no batch yet: the first append does so otherwise. True if
+        it had none."""
+        if self.on_disk:
+            return False
+        self._make_files()
+        return True
 
     def prepare_to_note(self) -> None:
         """Read what `note_batch` is going to need, so that it cannot fail after the write. Mostly it is there."""
@@ -219,6 +227,11 @@ class Segment:
         self.max_timestamp  # noqa: B018 - reads both
         return self._offset_of_max_timestamp
 
+    @property
+    def knows_max_timestamp(self) -> bool:
+        """Whether `max_timestamp` needs no look at the time index."""
+        return self._max_timestamp is not None
+
     def largest_timestamp(self) -> int:
         """What retention and search by time go by: `max_timestamp`, or when the file was changed if there is none."""
         timestamp = self.max_timestamp
@@ -245,6 +258,19 @@ class Segment:
                 return position, header.size
         return None
 
+    def upper_bound(self, position: int, *, wait: bool = True) -> int | None:
+        """An offset that no batch before `position` reaches, close behind them; None: the end of the segment.
+
+        `wait`: see `locate`.
+        """
+        if position >= self.size:
+            return None
+        positions = self._recent_positions
+        if positions and position > positions[0]:
+            index = bisect_left(positions, position)
+            return self._recent_last_offsets[index - 1] + 1 if index < len(positions) else None
+        return self.offset_index.upper_bound(position, wait=wait)
+
     def find_first_timestamp(self) -> None:
         """Read `first_timestamp`, if there is a first batch."""
         self.first_timestamp = -1
@@ -259,6 +285,10 @@ class Segment:
             open_file = self._files.open(self)
         open_file.used = True
         return FileRange(open_file, position, length)
+
+    def opened(self) -> OpenFile:
+        """The `.log` file, open, for whoever copies it; there must be one."""
+        return self._files.open(self)
 
     def scan(self, position: int, end: int | None = None, *, wait: bool = True) -> Iterator[tuple[BatchHeader, int]]:
         """Headers of the batches from `position` on, each with its position. Nothing but the headers is looked at.
@@ -369,6 +399,7 @@ class Segment:
         self._recent_positions = array("q")
         self._recent_start = NO_LIMIT
         self.bytes_since_index_entry = 0
+        self.transaction_index.forget_recent()
 
     def _find_max_timestamp(self) -> None:
         """After cutting: the last entry of the time index, or a batch after it."""
@@ -383,6 +414,7 @@ class Segment:
         self._files.forget(self)
         self._files.forget(self.offset_index)
         self._files.forget(self.time_index)
+        self._files.forget(self.transaction_index)
 
     def mark_deleted(self) -> list[str]:
         """Rename the segment's files so that no start takes them for part of the log; the paths to unlink."""

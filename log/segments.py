@@ -88,6 +88,11 @@ class Segments:
         self._base_offsets = [segment.base_offset]
         self.active = segment
 
+    def replace(self, number: int, count: int, segment: Segment) -> None:
+        """One segment, whose files are in place, instead of `count` from `number` on, whose files are gone already."""
+        self._segments[number : number + count] = [segment]
+        self._base_offsets[number : number + count] = [segment.base_offset]
+
     def _discard(self, segment: Segment) -> None:
         if segment.on_disk:
             self.trash += segment.mark_deleted()
@@ -131,6 +136,11 @@ class Segments:
         """Whole batches from the one with `offset` on, read one by one."""
         for segment, header, position in self._headers(offset, end_offset):
             yield segment.read_batch(position, header.size)
+
+    def headers(self, offset: int, end_offset: int) -> Iterator[BatchHeader]:
+        """The headers of the batches from the one with `offset` on."""
+        for _segment, header, _position in self._headers(offset, end_offset):
+            yield header
 
     def producer_batches(self, offset: int, end_offset: int) -> Iterator[tuple[BatchHeader, RecordBatch | None]]:
         """What producers left in [offset, end_offset): headers, and of control batches the records too."""

@@ -29,11 +29,13 @@ class ProducerSnapshots:
     def path(self, offset: int) -> str:
         return join(self.directory, offset_file_name(offset, PRODUCER_SNAPSHOT))
 
-    def take(self, offset: int, producers: ProducerState, *, sync: bool) -> None:
-        """Write the state at `offset`, unless there is a snapshot of it, or of a later one."""
-        if offset and (not self.offsets or self.offsets[-1] < offset):
-            self._file_system.replace_file(self.path(offset), producers.encode_snapshot(), sync=sync)
-            self.offsets.append(offset)
+    def take(self, offset: int, producers: ProducerState, *, sync: bool) -> bool:
+        """Write the state at `offset`, unless there is a snapshot of it, or of a later one: then False."""
+        if not offset or (self.offsets and self.offsets[-1] >= offset):
+            return False
+        self._file_system.replace_file(self.path(offset), producers.encode_snapshot(), sync=sync)
+        self.offsets.append(offset)
+        return True
 
     def drop(self, condition: Callable[[int], bool]) -> None:
         """Unlink the snapshots for whose offset `condition` holds."""

@@ -3,20 +3,31 @@
     .txnindex   (version int16 0 | producer_id int64 | first_offset int64 | last_offset int64
                  | last_stable_offset int64)*
 
-One entry for each abort marker in the segment: where the transaction began, where the marker lies, and the last stable
-offset after it, which tells a reader when no later entry can matter to it. Entries are few; the file is made by the
-first and read whole.
+One entry for each abort marker in the segment: where the transaction began, where the marker lies (`last_offset`), and
+the last stable offset after it, which tells a reader when no later entry can matter to it. Both of the latter grow from
+entry to entry. The file is made by the first.
+
+Most segments have none, and are not looked at again once that is known. Of the active segment the latest entries are
+kept in memory, so that consumers at the end of the log cost no reads; those who are further behind have their first
+entry found by bisection in the file, and read on from there.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
-from .files import FileSystem
+from .descriptors import ColdRead, DescriptorCache, FileRange, OpenFile
 
 _ENTRY = Struct(">hqqqq")
+_LAST_OFFSET = Struct(">18x q 8x")  # of an entry
 _VERSION = 0
+_RECENT = 256
+_BLOCK_ENTRIES = 512  # 17 kB: reading and searching them costs less than two more reads of an entry
+_READ_ENTRIES = 64
 
 
 class AbortedTransaction(NamedTuple):
@@ -28,57 +39,167 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+_last_offset = attrgetter("last_offset")
+
+
+def encode_entries(entries: Iterable[AbortedTransaction]) -> bytes:
+    """The content of a file with these entries."""
+    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+
+
+def decode_entries(data: bytes) -> list[AbortedTransaction]:
+    """The entries of a file with this content."""
+    whole = len(data) - len(data) % _ENTRY.size
+    return [AbortedTransaction(*fields) for _version, *fields in _ENTRY.iter_unpack(memoryview(data)[:whole])]
+
+
 class TransactionIndex:
-    """The `.txnindex` of one segment."""
+    """The `.txnindex` of one segment. What a crash left incomplete at the end of the file is no entry."""
 
-    __slots__ = ("_file_system", "path")
+    __slots__ = ("_count", "_files", "_recent", "open_file", "path")
 
-    def __init__(self, file_system: FileSystem, path: str) -> None:
-        self._file_system = file_system
+    def __init__(self, files: DescriptorCache, path: str, *, new: bool) -> None:
+        """`new`: there is no file, and none is looked for before an entry is written."""
+        self._files = files
         self.path = path
+        self.open_file: OpenFile | None = None
+        self._count = 0 if new else -1  # -1: not looked yet
+        self._recent: list[AbortedTransaction] = []  # the latest, if any were appended lately
+
+    def is_missing(self) -> None:
+        """There is no file: whoever lists the directory saves a look for each segment."""
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """How many entries there are."""
+        if self._count < 0:
+            try:
+                self._count = self._files.file_system.size(self.path) // _ENTRY.size
+            except FileNotFoundError:
+                self._count = 0
+        return self._count
+
+    @property
+    def stored_bytes(self) -> int:
+        """How long the file is, but for what a crash may have left incomplete."""
+        return self.count * _ENTRY.size
+
+    def opened(self) -> OpenFile:
+        """The file, open, for whoever copies it; there must be one."""
+        return self._open()
 
     def append(self, aborted: AbortedTransaction) -> None:
+        count = self.count
         data = _ENTRY.pack(_VERSION, *aborted)
-        file = self._file_system.open(self.path, create=True)
-        try:
-            file.write_at((data,), file.size() // _ENTRY.size * _ENTRY.size, len(data))
-        finally:
-            file.close()
+        self._open(create=True).file.write_at((data,), count * _ENTRY.size, len(data))
+        self._count = count + 1
+        self._recent.append(aborted)
+        if len(self._recent) > _RECENT:
+            del self._recent[: _RECENT // 2]
 
-    def entries(self) -> list[AbortedTransaction]:
-        """All of them in order; what a crash left incomplete at the end is left out."""
+    def rebuild(self, entries: Sequence[AbortedTransaction]) -> bool:
+        """Make these the entries. Nothing is written if they are already; else true: the directory must be synced."""
+        data = encode_entries(entries)
+        file_system = self._files.file_system
         try:
-            data = self._file_system.read_file(self.path)
+            known = file_system.read_file(self.path)
         except FileNotFoundError:
-            return []
-        whole = len(data) // _ENTRY.size * _ENTRY.size
-        return [AbortedTransaction(*fields) for _version, *fields in _ENTRY.iter_unpack(data[:whole])]
+            known = b""
+        if data == known:
+            return False
+        self._files.forget(self)
+        if data:
+            file_system.replace_file(self.path, data, sync=True)
+        else:
+            file_system.unlink(self.path)
+        self._count = len(entries)
+        self.forget_recent()
+        return True
+
+    def forget_recent(self) -> None:
+        """The segment is not appended to any more: read the file from now on."""
+        self._recent = []
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries of markers at `offset` and beyond."""
-        entries = self.entries()
-        kept = sum(entry.last_offset < offset for entry in entries)
-        if kept < len(entries):
-            file = self._file_system.open(self.path)
-            try:
-                file.truncate(kept * _ENTRY.size)
-            finally:
-                file.close()
+        count = self.count
+        if not count:
+            return
+        kept = self._number_of(offset, wait=True)
+        if kept < count:
+            self._open().file.truncate(kept * _ENTRY.size)
+            self._count = kept
+        self.forget_recent()
 
-    def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those that a reader of [fetch_offset, upper_bound) must know, and whether later segments cannot add any."""
-        found = []
-        for entry in self.entries():
-            if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
+    def entries(self) -> list[AbortedTransaction]:
+        """All of them, in order."""
+        return list(self._read(0, wait=True)) if self.count else []
+
+    def collect(
+        self, fetch_offset: int, upper_bound: int, *, wait: bool = True
+    ) -> tuple[list[AbortedTransaction], bool]:
+        """Those that a reader of [fetch_offset, upper_bound) must know, and whether later segments cannot add any.
+
+        Without `wait` it raises `ColdRead` instead of waiting for the device.
+        """
+        found: list[AbortedTransaction] = []
+        for entry in self._from(fetch_offset, wait):
+            if entry.first_offset < upper_bound:
                 found.append(entry)
             if entry.last_stable_offset >= upper_bound:
                 return found, True
         return found, False
 
     def sync(self) -> None:
-        if self._file_system.exists(self.path):
-            file = self._file_system.open(self.path)
-            try:
-                file.sync()
-            finally:
-                file.close()
+        """Return when the entries are on the device."""
+        if self.count:
+            self._open().file.sync()
+
+    def _from(self, offset: int, wait: bool) -> Iterator[AbortedTransaction]:
+        """The entries of markers at `offset` and beyond."""
+        recent = self._recent
+        if recent and (offset >= recent[0].last_offset or len(recent) == self.count):
+            return iter(recent[bisect_left(recent, offset, key=_last_offset) :])
+        return self._read(self._number_of(offset, wait), wait)
+
+    def _number_of(self, offset: int, wait: bool) -> int:
+        """Of the first entry in the file whose marker is at `offset` or beyond; their count if there is none."""
+        low, high = 0, self.count
+        # Down to one block by single reads, then that block at once.
+        while high - low > _BLOCK_ENTRIES:
+            middle = (low + high) // 2
+            if _LAST_OFFSET.unpack_from(self._bytes(middle, 1, wait))[0] < offset:
+                low = middle + 1
+            else:
+                high = middle
+        if low == high:
+            return low
+        block = self._bytes(low, high - low, wait)
+        return low + bisect_left(
+            range(high - low), offset, key=lambda number: _LAST_OFFSET.unpack_from(block, number * _ENTRY.size)[0]
+        )
+
+    def _read(self, number: int, wait: bool) -> Iterator[AbortedTransaction]:
+        """The entries of the file from this one on."""
+        count = self.count
+        while number < count:
+            length = min(_READ_ENTRIES, count - number)
+            for _version, *fields in _ENTRY.iter_unpack(self._bytes(number, length, wait)):
+                yield AbortedTransaction(*fields)
+            number += length
+
+    def _bytes(self, number: int, count: int, wait: bool) -> bytes | bytearray:
+        """So many entries of the file, which must be there."""
+        open_file = self._open()
+        position, length = number * _ENTRY.size, count * _ENTRY.size
+        if wait:
+            return open_file.file.read_at(position, length)
+        data = bytearray(length)
+        if open_file.file.read_cached(position, data) < length:
+            raise ColdRead(FileRange(open_file, 0, self.count * _ENTRY.size))
+        return data
+
+    def _open(self, *, create: bool = False) -> OpenFile:
+        open_file = self.open_file
+        return open_file if open_file is not None else self._files.open(self, create=create)

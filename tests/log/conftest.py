@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from moldau.compat_tests.requirements import require_kafka_jars, require_program
 from moldau.log.config import LogConfig
 from moldau.log.descriptors import DescriptorCache
 from moldau.log.files import FileSystem, RealFileSystem
@@ -19,6 +22,7 @@ from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.records import Record, build_batch, iter_batches, iter_records
 
 NOW = 1_700_000_000_000
+_KAFKA_LOG = Path(__file__).parent / "java" / "KafkaLog.java"
 
 
 def make_batch(*values: bytes | Record | None, timestamp: int = NOW, **fields: Any) -> bytes:
@@ -47,7 +51,14 @@ class Partition:
         file_system.make_directory(directory)
         self.open()
 
-    def open(self, *, clean: bool = True, recovery_point: int = 0, log_start_offset: int = 0) -> Log:
+    def open(
+        self,
+        *,
+        clean: bool = True,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        compacted_until: int | None = None,
+    ) -> Log:
         self.files = DescriptorCache(self.file_system, self.max_open_files)
         self.log = load_log(
             self.files,
@@ -59,6 +70,7 @@ class Partition:
             now_ms=self.now_ms,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            compacted_until=compacted_until,
         )
         return self.log
 
@@ -196,3 +208,118 @@ def segments_of() -> Callable[[Log], list[int]]:
         return [segment.base_offset for segment in segments]
 
     return base_offsets
+
+
+@pytest.fixture(scope="module")
+def class_path() -> str:
+    return f"{require_kafka_jars()}/*"
+
+
+@pytest.fixture(scope="module")
+def java() -> list[str]:
+    return [require_program("java"), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+
+
+class KafkaLog:
+    """Apache Kafka's log of one partition in a process of its own: see KafkaLog.java for the commands."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def ask(self, *words: object) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().rstrip("\n")
+        assert not answer.startswith("failed"), answer
+        return answer
+
+    def ask_lines(self, *words: object) -> list[str]:
+        assert self._process.stdout is not None
+        lines = [self.ask(*words)]
+        while lines[-1] != ".":
+            lines.append(self._process.stdout.readline().rstrip("\n"))
+        return lines[:-1]
+
+    def open(
+        self,
+        directory: str,
+        config: LogConfig,
+        *,
+        clean: bool = True,
+        recovery_point: int = 0,
+        start: int = 0,
+        **more_settings: object,
+    ) -> None:
+        settings = {
+            "internal.segment.bytes": config.segment_bytes,
+            "segment.ms": config.segment_ms,
+            "index.interval.bytes": config.index_interval_bytes,
+            "max.message.bytes": config.max_message_bytes,
+            "message.timestamp.type": config.message_timestamp_type,
+            "message.timestamp.before.max.ms": config.message_timestamp_before_max_ms,
+            "message.timestamp.after.max.ms": config.message_timestamp_after_max_ms,
+            "compression.type": config.compression_type,
+            "cleanup.policy": ",".join(config.cleanup_policy),
+            "retention.ms": config.retention_ms,
+            "retention.bytes": config.retention_bytes,
+            **more_settings,
+        }
+        words = [f"{key}={value}" for key, value in settings.items()]
+        assert self.ask("open", directory, str(clean).lower(), recovery_point, start, NOW, *words) == "ok"
+
+    def close(self, *, clean: bool = True) -> None:
+        assert self.ask("close", str(clean).lower()) == "ok"
+
+    def end(self) -> None:
+        self._process.communicate(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def apache_log(class_path: str, java: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaLog]:
+    classes = tmp_path_factory.mktemp("classes")
+    subprocess.run([require_program("javac"), "-cp", class_path, "-d", str(classes), str(_KAFKA_LOG)], check=True)
+    kafka = KafkaLog([*java, "-cp", f"{classes}{os.pathsep}{class_path}", "KafkaLog"])
+    yield kafka
+    kafka.end()
+
+
+_COMPLAINTS = (
+    "Mismatches in",
+    "Found timestamp mismatch",
+    "Found out of order timestamp",
+    "were not found in the log",
+    "invalid bytes at the end",
+    "isvalid: false",
+    "Exception",
+    "corrupt",
+    "Ignoring unknown file",
+)
+
+
+@pytest.fixture
+def dump_segments(java: list[str], class_path: str) -> Callable[..., str]:
+    """What Apache Kafka's DumpLogSegments says of these files; it must not complain."""
+
+    def dump(paths: list[str], *options: str, compacted: bool = False) -> str:
+        done = subprocess.run(
+            [*java, "-cp", class_path, "org.apache.kafka.tools.DumpLogSegments", *options, "--files", ",".join(paths)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, output[-2_000:]
+        assert [complaint for complaint in _COMPLAINTS if complaint in output] == []
+        if not compacted:
+            # It counts from -1 in every file, so the first offset of each but the first is "non-consecutive".
+            jumps = [line.split() for line in output.splitlines() if " is followed by " in line]
+            assert {jump[0] for jump in jumps} <= {"-1"}
+            assert all(any(path.endswith(f"{int(jump[4]):020d}.log") for path in paths) for jump in jumps)
+        return done.stdout
+
+    return dump

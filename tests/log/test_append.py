@@ -11,11 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moldau.log.config import LogConfig
+from moldau.log.producer_state import MARKER_BATCH_SIZE, EndTransactionMarker
 from moldau.log.validation import InvalidRecordBatchError, needs_recompression, recompress
+from moldau.log.verification import SWITCHED_OFF
 from moldau.protocol.checksum import crc32c
 from moldau.protocol.compression import Codec
 from moldau.protocol.errors import ErrorCode, KafkaError
-from moldau.protocol.records import LOG_APPEND_TIME, Record, build_batch, iter_batches, iter_records
+from moldau.protocol.records import CRC_POSITION, LOG_APPEND_TIME, Record, build_batch, iter_batches, iter_records
 
 NOW = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -278,6 +280,18 @@ def test_recompressing_apart_gives_what_appending_would_store(partition: Any, ba
     assert partition.values() == [b"a" * 500, b"b" * 500]
 
 
+def test_what_was_validated_is_stored_as_it_is_though_the_topic_asks_for_a_look(partition: Any, batch: Batch) -> None:
+    partition.configure(cleanup_policy=("compact",))
+    data = batch(Record(0, NOW, b"key", b"value"))
+    partition.append(data, validated=True)
+    partition.append(data)
+    first, second = iter_batches(partition.fetch(0))
+    assert (first.base_offset, second.base_offset) == (0, 1)
+    assert first.data[CRC_POSITION:] == second.data[CRC_POSITION:] == data[CRC_POSITION:]
+    partition.configure(message_timestamp_type="LogAppendTime")
+    assert partition.append(data, validated=True, now_ms=NOW + 5).log_append_time_ms == NOW + 5
+
+
 def test_recompressing_apart_refuses_what_appending_would(partition: Any, batch: Batch) -> None:
     config = LogConfig(compression_type="zstd", cleanup_policy=("compact",))
     for data, code in (
@@ -331,7 +345,7 @@ def test_gaps_and_old_epochs_of_producers_are_refused(partition: Any, producer_b
 def test_transactional_batches_need_verification(partition: Any, producer_batch: Batch) -> None:
     data = producer_batch(0, transactional=True)
     assert partition.refused(data).code == ErrorCode.INVALID_TXN_STATE
-    partition.append(data, transaction_verified=True)
+    partition.append(data, verification=SWITCHED_OFF)
     assert partition.log.first_unstable_offset() == 0
     (entry,) = partition.log.active_producers()
     assert (entry.producer_id, entry.last_sequence, entry.transaction_first_offset) == (7, 0, 0)
@@ -374,8 +388,8 @@ def abort_marker(producer_id: int, *, commit: bool = False) -> bytes:
 
 
 def test_markers_end_transactions_and_aborted_ones_are_indexed(partition: Any, producer_batch: Batch) -> None:
-    partition.append(producer_batch(0, 2, producer_id=1, transactional=True), transaction_verified=True)
-    partition.append(producer_batch(0, 3, producer_id=2, transactional=True), transaction_verified=True)
+    partition.append(producer_batch(0, 2, producer_id=1, transactional=True), verification=SWITCHED_OFF)
+    partition.append(producer_batch(0, 3, producer_id=2, transactional=True), verification=SWITCHED_OFF)
     partition.append(abort_marker(1), client=False)
     assert partition.log.first_unstable_offset() == 2
     partition.append(abort_marker(2, commit=True), client=False)
@@ -386,6 +400,104 @@ def test_markers_end_transactions_and_aborted_ones_are_indexed(partition: Any, p
     assert partition.file_system.read_file(partition.path("00000000000000000000.txnindex")) == struct.pack(
         ">hqqqq", 0, 1, 0, 5, 2
     )
+
+
+def end_transaction(partition: Any, producer_id: int = 7, epoch: int = 0, *, committed: bool, version: int = 0) -> Any:
+    return partition.log.append_marker(
+        producer_id,
+        epoch,
+        EndTransactionMarker(committed, 4),
+        transaction_version=version,
+        now_ms=partition.now_ms,
+        leader_epoch=partition.leader_epoch,
+    )
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_marker_is_a_control_batch_of_apache_kafkas_bytes(
+    partition: Any, producer_batch: Batch, committed: bool
+) -> None:
+    partition.append(producer_batch(0, 2, transactional=True), verification=SWITCHED_OFF)
+    info = end_transaction(partition, committed=committed)
+    assert (info.first_offset, info.last_offset, info.duplicate) == (2, 2, False)
+    data = partition.fetch(2)
+    assert len(data) == MARKER_BATCH_SIZE
+    # Offset, length, leader epoch, magic; CRC; transactional and control; no delta; the time twice; producer id and
+    # epoch; no sequence; one record of 16 bytes without attributes and deltas: key, value, no headers.
+    kind = b"\0\1" if committed else b"\0\0"
+    record = b"\x20\0\0\0\x08\0\0" + kind + b"\x0c\0\0\0\0\0\4\0"
+    covered = struct.pack(">hiqqqhii", 0x30, 0, NOW, NOW, 7, 0, -1, 1) + record
+    assert data == struct.pack(">qiib", 2, MARKER_BATCH_SIZE - 12, 1, 2) + struct.pack(">I", crc32c(covered)) + covered
+
+
+def test_a_marker_is_never_too_large_nor_recompressed(partition: Any, producer_batch: Batch) -> None:
+    partition.append(producer_batch(0, transactional=True), verification=SWITCHED_OFF)
+    partition.configure(max_message_bytes=10, compression_type="gzip", cleanup_policy=("compact",))
+    end_transaction(partition, committed=True)
+    (stored,) = iter_batches(partition.fetch(1))
+    assert (stored.codec, stored.size) == (Codec.NONE, MARKER_BATCH_SIZE)
+    assert partition.log.first_unstable_offset() is None
+
+
+def test_a_marker_has_the_topics_timestamp_type(partition: Any, producer_batch: Batch) -> None:
+    partition.configure(message_timestamp_type="LogAppendTime")
+    partition.append(producer_batch(0, transactional=True), verification=SWITCHED_OFF)
+    partition.now_ms = NOW + 5
+    end_transaction(partition, committed=True)
+    (stored,) = iter_batches(partition.fetch(1))
+    assert (stored.timestamp_type, stored.max_timestamp) == (LOG_APPEND_TIME, NOW + 5)
+
+
+def test_a_marker_that_is_refused_changes_nothing(partition: Any, producer_batch: Batch) -> None:
+    partition.append(producer_batch(0, epoch=3, transactional=True), verification=SWITCHED_OFF)
+    for epoch, version in ((2, 0), (3, 2)):
+        with pytest.raises(KafkaError) as caught:
+            end_transaction(partition, epoch=epoch, committed=True, version=version)
+        assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert (partition.log.log_end_offset, partition.log.first_unstable_offset()) == (1, 0)
+    end_transaction(partition, epoch=4, committed=False, version=2)
+    assert partition.log.aborted_transactions(0, 2) == [(7, 0, 1, 2)]
+    end_transaction(partition, epoch=4, committed=False, version=2)
+    assert partition.log.aborted_transactions(0, 3) == [(7, 0, 1, 2)], "the second ended nothing"
+
+
+def test_a_marker_may_begin_a_segment(partition: Any, producer_batch: Batch) -> None:
+    partition.append(producer_batch(0, transactional=True), verification=SWITCHED_OFF)
+    partition.configure(segment_bytes=partition.log.size)
+    end_transaction(partition, committed=False)
+    assert [segment.base_offset for segment in partition.log.segments] == [0, 1]
+    assert partition.log.aborted_transactions(0, 1) == [(7, 0, 1, 2)], "which is in the second segment's index"
+
+
+def test_the_first_batch_of_a_transaction_shows_its_verification(partition: Any, producer_batch: Batch) -> None:
+    data = producer_batch(0, transactional=True)
+    verification = partition.log.start_verification(7, 0, 0, epoch_per_transaction=True, now_ms=NOW)
+    assert partition.refused(data).code == ErrorCode.INVALID_TXN_STATE
+    partition.append(data, verification=verification)
+    assert partition.log.has_open_transaction(7, 0)
+    assert partition.log.start_verification(7, 0, 1, epoch_per_transaction=True, now_ms=NOW) is None
+    partition.append(producer_batch(1, transactional=True))
+
+
+def test_a_coordinators_batch_in_a_producers_name_has_no_sequence_numbers(partition: Any, batch: Batch) -> None:
+    data = batch(b"a", b"b", producer_id=7, producer_epoch=1, transactional=True)
+    assert partition.refused(data, client=False).code == ErrorCode.INVALID_TXN_STATE
+    verification = partition.log.start_verification(7, 1, -1, epoch_per_transaction=True, now_ms=NOW)
+    assert partition.append(data, client=False, verification=verification).last_offset == 1
+    assert partition.append(data, client=False).last_offset == 3, "the same again is no duplicate"
+    stale = batch(b"c", producer_id=7, producer_epoch=0, transactional=True)
+    assert partition.refused(stale, client=False).code == ErrorCode.INVALID_PRODUCER_EPOCH
+    end_transaction(partition, epoch=2, committed=False, version=2)
+    assert partition.log.aborted_transactions(0, 5) == [(7, 0, 4, 5)]
+    assert partition.refused(data, client=False).code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_transactional_batches_that_come_together_are_written_together(partition: Any, producer_batch: Batch) -> None:
+    partition.append(producer_batch(0, transactional=True), verification=SWITCHED_OFF)
+    batches = [producer_batch(number, transactional=True) for number in (1, 2, 3)]
+    infos = partition.log.append_plain([*batches, producer_batch(4)], now_ms=NOW, leader_epoch=1)
+    assert [info.first_offset for info in infos] == [1, 2, 3], "a plain one is not written in a transaction"
+    assert partition.refused(producer_batch(4)).code == ErrorCode.INVALID_TXN_STATE
 
 
 def test_a_follower_keeps_offsets_and_epochs(partition: Any, batch: Batch) -> None:
@@ -497,7 +609,7 @@ def test_any_bytes_are_accepted_or_refused_with_a_documented_error(
             if way == "follower":
                 log.append_as_follower(data, now_ms=NOW, leader_epoch=2)
             else:
-                log.append(data, now_ms=NOW, leader_epoch=1, client=way == "client", transaction_verified=True)
+                log.append(data, now_ms=NOW, leader_epoch=1, client=way == "client", verification=SWITCHED_OFF)
         except KafkaError as error:
             refused = error.code
         assert refused is None or (refused in DOCUMENTED and log.log_end_offset == before)

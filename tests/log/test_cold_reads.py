@@ -18,6 +18,8 @@ from moldau.log import descriptors, files
 from moldau.log.descriptors import ColdRead, DescriptorCache, FileRange
 from moldau.log.files import File, FileSystem, RealFileSystem
 from moldau.log.memory_files import MemoryFileSystem
+from moldau.log.producer_state import EndTransactionMarker
+from moldau.log.verification import SWITCHED_OFF
 
 Disk = tuple[FileSystem, str]
 PAGE = 4096
@@ -236,6 +238,31 @@ def test_finding_batches_does_not_wait(cold) -> None:  # type: ignore[no-untyped
         assert int.from_bytes(records.read(0, 8), "big") == 700
     if isinstance(cold.file_system, MemoryFileSystem):
         assert not cold.file_system.waits
+
+
+def test_finding_aborted_transactions_does_not_wait(memory_partition, producer_batch: Callable[..., bytes]) -> None:  # type: ignore[no-untyped-def]
+    """One more round than finding the batches: they are in an index of their own."""
+    partition = memory_partition
+    for sequence in range(200):
+        partition.append(producer_batch(sequence, transactional=True), verification=SWITCHED_OFF)
+        marker = EndTransactionMarker(False, 0)
+        partition.log.append_marker(7, 0, marker, transaction_version=1, now_ms=partition.now_ms, leader_epoch=1)
+    partition.reopen()
+    for name in partition.names():
+        partition.file_system.evict(partition.path(name))
+    names = []
+    while True:
+        try:
+            found = partition.log.read(90, 500, max_offset=400, min_one_batch=True, wait=False, committed=True)
+            break
+        except ColdRead as read:
+            names.append(read.range._open_file.owner.path.rpartition(".")[2])
+            read.range.read_ahead()
+            read.range.release()
+    assert names == ["index", "log", "txnindex"]
+    assert not partition.file_system.waits
+    assert found.aborted_transactions[:3] == [(7, 90, 91, 92), (7, 92, 93, 94), (7, 94, 95, 96)]
+    found.records.release()
 
 
 def test_finding_batches_waits_where_it_may(cold) -> None:  # type: ignore[no-untyped-def]

@@ -96,6 +96,33 @@ def test_a_full_disk_at_the_indexes_does_not_fail_appends(partition: Any, batch:
     assert size_on_disk(partition, "00000000000000000000.index") == 1_100 * 8
 
 
+@pytest.mark.parametrize("operation", ["create", "write"])
+def test_a_flush_that_finds_no_room_is_made_when_there_is_some(partition: Any, batch: Batch, operation: str) -> None:
+    """It writes leader-epoch-checkpoint. No sync has failed: what the device has is known, and nobody is offline."""
+    partition.log.assign_leader_epoch(3)
+    partition.append(batch(b"a"))
+    syncs: list[str] = []
+
+    def full(called: str, path: str) -> int | None:
+        syncs.extend([path] if called == "sync" else [])
+        return errno.ENOSPC if called == operation and "leader-epoch" in path else None
+
+    partition.file_system.fail_with = full
+    for _ in range(2):
+        storage_error(lambda: partition.log.flush(NOW))
+        assert partition.log.recovery_point == 0
+        assert partition.log.offline is None
+    assert syncs == []
+    assert not any(name.endswith(".tmp") for name in partition.names())
+    partition.append(batch(b"b"))
+    partition.file_system.fail_with = None
+    partition.log.flush(NOW)
+    assert partition.log.recovery_point == 2
+    partition.reopen(clean=False, recovery_point=2)
+    assert partition.values() == [b"a", b"b"]
+    assert "leader-epoch-checkpoint" in partition.names()
+
+
 def test_descriptors_that_run_out_are_no_broken_disk(partition: Any, batch: Batch) -> None:
     partition.append(batch(b"a"))
     partition.files.close()

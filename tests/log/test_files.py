@@ -126,6 +126,7 @@ def test_directories_are_made_listed_renamed_and_removed(disk: Disk) -> None:
         lambda fs, path: fs.read_file(path),
         lambda fs, path: fs.size(path),
         lambda fs, path: fs.modified_ms(path),
+        lambda fs, path: fs.set_modified_ms(path, 1),
         lambda fs, path: fs.unlink(path),
         lambda fs, path: fs.rename(path, path + "2"),
         lambda fs, path: fs.list_directory(path),
@@ -165,6 +166,58 @@ def test_large_files_are_read_whole(disk: Disk) -> None:
 
 
 # The real one
+
+
+def test_a_shared_lock_keeps_writers_out_and_makes_no_file(disk: Disk) -> None:
+    file_system, root = disk
+    with pytest.raises(FileNotFoundError):
+        file_system.lock(f"{root}/.lock", shared=True)
+    file_system.lock(f"{root}/.lock").release()
+    lock = file_system.lock(f"{root}/.lock", shared=True)
+    with pytest.raises(LockHeldError):
+        file_system.lock(f"{root}/.lock")
+    lock.release()
+    lock = file_system.lock(f"{root}/.lock")
+    with pytest.raises(LockHeldError):
+        file_system.lock(f"{root}/.lock", shared=True)
+    lock.release()
+
+
+def test_what_is_opened_to_read_cannot_be_written(disk: Disk) -> None:
+    file_system, root = disk
+    file_system.open(f"{root}/file", create=True).write_at((b"abc",), 0, 3)
+    file = file_system.open(f"{root}/file", read_only=True)
+    assert file.read_at(0, 10) == b"abc"
+    with pytest.raises(OSError):
+        file.write_at((b"x",), 0, 1)
+    with pytest.raises(OSError):
+        file.truncate(0)
+    file.close()
+    assert file_system.read_file(f"{root}/file") == b"abc"
+
+
+def test_links_are_told(tmp_path: Path) -> None:
+    file_system = RealFileSystem()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    (tmp_path / "broken").symlink_to("gone")
+    targets = [file_system.link_target(f"{tmp_path}/{name}") for name in ("folder", "link", "broken", "missing")]
+    assert targets == [None, "folder", "gone", None]
+    files, directories = file_system.list_directory(str(tmp_path))
+    assert (files, sorted(directories)) == (["broken"], ["folder", "link"])
+
+
+def test_what_a_link_leads_to_is_not_removed(tmp_path: Path) -> None:
+    file_system = RealFileSystem()
+    for name in ("theirs", "ours"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("theirs")
+    (tmp_path / "ours" / "link").symlink_to("../theirs")
+    file_system.remove_tree(str(tmp_path / "link"))
+    file_system.remove_tree(str(tmp_path / "ours"))
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+    assert (tmp_path / "theirs" / "file").read_bytes() == b"abc"
 
 
 def test_a_real_lock_keeps_another_process_out(tmp_path: Path) -> None:
@@ -266,6 +319,29 @@ def test_names_that_were_not_synced_may_be_lost_in_order() -> None:
         file_system.sync_directory("/d")
         assert file_system.crash(random.Random(seed)).list_directory("/d")[0] == ["second"]
     assert outcomes == {("file",), ("first",), ("second",)}
+
+
+def test_without_a_journal_names_are_kept_by_the_sync_of_their_directory_and_by_nothing_else() -> None:
+    file_system = MemoryFileSystem(journalled=False)
+    file_system.make_directory("/d/e")
+
+    def survivors() -> set[bool]:
+        return {file_system.crash(random.Random(seed)).exists("/d/e/file") for seed in range(20)}
+
+    file = file_system.open("/d/e/file", create=True)
+    file.write_at((b"x",), 0, 1)
+    file.sync()
+    assert survivors() == {False, True}
+    file_system.sync_directory("/d/e")
+    assert survivors() == {False, True}, "the directories' own names are not kept"
+    file_system.sync_directory("/d")
+    file_system.sync_directory("")
+    assert survivors() == {True}
+    file_system.unlink("/d/e/file")
+    file.sync()
+    assert survivors() == {False, True}
+    file_system.sync_directory("/d/e")
+    assert survivors() == {False}
 
 
 def test_a_full_disk_takes_a_part_of_the_write() -> None:

@@ -36,6 +36,23 @@ def test_offset_entries_are_relative_offsets_and_positions(disk: Disk) -> None:
     assert disk[0].read_file(index.path) == struct.pack(">iiii", 5, 0, 12, 4_200)
 
 
+@pytest.mark.parametrize("count", [0, 1, 7, 5_000])
+@pytest.mark.parametrize("stored", [0.0, 0.6, 1.0], ids=["buffered", "some in the file", "in the file"])
+def test_the_first_batch_that_begins_at_a_position_or_later_is_found(disk: Disk, count: int, stored: float) -> None:
+    index = offset_index(disk)
+    for number in range(count):
+        if number == int(count * stored):
+            index.persist()
+        index.append(102 + number * 3, number * 50)
+    if stored == 1.0:
+        index.persist()
+        index = offset_index(disk, new=False)
+    for number in {0, 1, count // 3, count // 2, count - 2, count - 1} & set(range(count)):
+        assert index.upper_bound(number * 50) == 102 + number * 3
+        assert index.upper_bound(number * 50 - 1) == 102 + number * 3
+    assert index.upper_bound(count * 50) is None
+
+
 def test_time_entries_are_timestamps_and_relative_offsets_that_grow(disk: Disk) -> None:
     index = time_index(disk)
     index.maybe_append(1_000, 105)

@@ -7,16 +7,17 @@ import json
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from moldau.log import manager
 from moldau.log.config import LogConfig
 from moldau.log.directory import LogDirectoryError
-from moldau.log.files import FileSystem, RealFileSystem
+from moldau.log.files import FileSystem, RealFile, RealFileSystem
 from moldau.log.manager import LoadReport, LogManager
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.errors import ErrorCode, KafkaError
@@ -294,6 +295,7 @@ def test_segments_that_retention_takes_wait_in_the_trash(single: Broker, batch: 
     log = single.create("t")
     for _ in range(5):
         single.append("t", batch(b"x" * 600))
+    log.flush(NOW)
     log.delete_records_before(3)
     trash = single.manager.take_trash()
     assert len(trash) == 9
@@ -388,6 +390,7 @@ def test_a_clean_stop_leaves_what_apache_kafka_leaves(single: Broker, batch: Bat
     single.create("t", 1)
     for _ in range(3):
         single.append("t", batch(b"x" * 600))
+    single.manager.get("t", 0).flush(NOW)  # type: ignore[union-attr]
     single.manager.get("t", 0).delete_records_before(1)  # type: ignore[union-attr]
     single.append("t", batch(b"x", b"y"), 1)
     single.manager.get("t", 1).delete_records_before(1)  # type: ignore[union-attr]
@@ -402,6 +405,47 @@ def test_a_clean_stop_leaves_what_apache_kafka_leaves(single: Broker, batch: Bat
     assert single.manager.get("t", 1).log_start_offset == 1  # type: ignore[union-attr]
     assert single.manager.high_watermarks == {("t", 0): 3}
     assert not single.file_system.exists(f"{single.paths[0]}/.kafka_cleanshutdown")
+
+
+def test_a_clean_stop_by_several_threads_is_on_the_device(
+    memory_broker: Broker, producer_batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "_CLOSED_TOGETHER", 7)
+    memory_broker.start()
+    for partition in range(30):
+        memory_broker.create("t", partition)
+        for sequence in range(partition % 3 + 1):
+            memory_broker.append("t", producer_batch(sequence), partition)
+    with ThreadPoolExecutor(4) as executor:
+        memory_broker.manager.close(now_ms=NOW, run=executor.map)
+    memory_broker.file_system = memory_broker.file_system.crash(random.Random(1))
+    report = memory_broker.start()
+    assert (report.loaded, report.recovered_directories, report.repairs) == (30, [], [])
+    for partition in range(30):
+        log = memory_broker.manager.get("t", partition)
+        assert log is not None
+        assert (log.log_end_offset, log.recovery_point) == (partition % 3 + 1,) * 2
+        assert memory_broker.append("t", producer_batch(partition % 3), partition).duplicate
+
+
+def test_a_clean_stop_syncs_what_has_changed_and_that_once(memory_broker: Broker, producer_batch: Batch) -> None:
+    synced: list[str] = []
+    memory_broker.start()
+    for partition in (0, 2):
+        memory_broker.create("t", partition)
+        memory_broker.append("t", producer_batch(0), partition)
+    memory_broker.stop()
+    memory_broker.start()
+    memory_broker.append("t", producer_batch(1), 2)
+
+    def note(operation: str, path: str) -> None:
+        if "sync" in operation and "/t-" in path:
+            synced.append(path.partition("/t-")[2].removesuffix(".tmp"))
+
+    memory_broker.file_system.fail_with = note
+    memory_broker.stop()
+    files = ("0.index", "0.log", "0.timeindex", "1.snapshot", "2.snapshot")
+    assert sorted(synced) == ["2", *(f"2/{int(name[0]):020}{name[1:]}" for name in files)]
 
 
 def test_after_a_kill_everything_is_there_and_one_line_says_so(single: Broker, producer_batch: Batch) -> None:
@@ -490,7 +534,7 @@ def test_a_checkpoint_that_was_overtaken_by_a_cut_is_thrown_away(single: Broker,
     assert single.text("recovery-point-offset-checkpoint") == "0\n1\nt 0 2\n"
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 30, b"0\n5\nt 0 1\n", b"7\n0\n", b"0\n1\nt zero 1\n"])
+@pytest.mark.parametrize("content", [b"\0" * 30, b"0\n5\nt 0 1\n", b"7\n0\n", b"0\n1\nt zero 1\n"])
 def test_damaged_checkpoints_cost_a_look_at_everything(single: Broker, batch: Batch, content: bytes) -> None:
     single.start()
     single.create("t")
@@ -500,6 +544,18 @@ def test_damaged_checkpoints_cost_a_look_at_everything(single: Broker, batch: Ba
         single.file_system.replace_file(f"{single.paths[0]}/{name}-offset-checkpoint", content, sync=False)
     report = single.start()
     assert len(report.repairs) == 3
+    assert single.manager.get("t", 0).log_end_offset == 1  # type: ignore[union-attr]
+
+
+def test_an_empty_checkpoint_of_apache_kafka_is_no_damage(single: Broker, batch: Batch) -> None:
+    single.start()
+    single.create("t")
+    single.append("t", batch(b"x"))
+    single.kill()
+    for name in ("recovery-point", "log-start", "replication"):
+        single.file_system.replace_file(f"{single.paths[0]}/{name}-offset-checkpoint", b"", sync=False)
+    report = single.start()
+    assert report.repairs == []
     assert single.manager.get("t", 0).log_end_offset == 1  # type: ignore[union-attr]
 
 
@@ -580,6 +636,24 @@ def test_a_failing_directory_takes_its_partitions_offline_and_no_others(memory_b
     assert memory_broker.manager.get("t", 2).log_end_offset == 1  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_directory_that_fails_at_the_stop_is_not_marked_clean(
+    memory_broker: Broker, batch: Batch, threads: int
+) -> None:
+    memory_broker.start()
+    for partition in range(8):
+        memory_broker.create("t", partition)
+        memory_broker.append("t", batch(b"x"), partition)
+    memory_broker.file_system.fail_with = fails_in("/one/t-4", "sync")
+    with ThreadPoolExecutor(threads) as executor:
+        memory_broker.manager.close(now_ms=NOW, run=executor.map)
+    memory_broker.file_system.fail_with = None
+    assert memory_broker.file_system.exists("/two/.kafka_cleanshutdown")
+    assert not memory_broker.file_system.exists("/one/.kafka_cleanshutdown")
+    report = memory_broker.start()
+    assert (report.loaded, report.recovered_directories) == (8, ["/one"])
+
+
 def test_when_every_directory_is_offline_partitions_cannot_be_made(memory_broker: Broker) -> None:
     memory_broker.start()
     memory_broker.file_system.fail_with = fails_in("/", "directory")
@@ -620,12 +694,14 @@ def test_a_directory_that_cannot_be_read_at_the_start_is_offline(memory_broker: 
 def test_checkpoints_that_cannot_be_written_take_the_directory_offline(memory_broker: Broker) -> None:
     memory_broker.start()
     memory_broker.create("t", 0)
+    memory_broker.create("t", 1)
+    before = memory_broker.file_system.read_file("/one/recovery-point-offset-checkpoint")
     memory_broker.file_system.fail_with = fails_in("/one/", "sync")
     memory_broker.manager.flush_checkpoints()
     memory_broker.file_system.fail_with = None
     assert [directory.path for directory in memory_broker.manager.online_directories()] == ["/two"]
-    assert memory_broker.file_system.exists("/two/recovery-point-offset-checkpoint")
-    assert not memory_broker.file_system.exists("/one/recovery-point-offset-checkpoint")
+    assert memory_broker.file_system.read_file("/two/recovery-point-offset-checkpoint") != before
+    assert memory_broker.file_system.read_file("/one/recovery-point-offset-checkpoint") == before
 
 
 def test_a_full_disk_at_the_checkpoints_keeps_the_old_ones(memory_broker: Broker, batch: Batch) -> None:
@@ -645,8 +721,21 @@ def test_a_full_disk_at_the_checkpoints_keeps_the_old_ones(memory_broker: Broker
 # Scale
 
 
-def test_a_thousand_partitions_load_quickly_and_hold_no_descriptors(tmp_path: Path, batch: Batch) -> None:
-    broker = Broker(RealFileSystem(durable=False), str(tmp_path))
+class Watched(RealFileSystem):
+    """Keeps the paths of the files that are opened."""
+
+    def __init__(self) -> None:
+        super().__init__(durable=False)
+        self.opened: list[str] = []
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        self.opened.append(path)
+        return super().open(path, create=create)
+
+
+def test_a_thousand_partitions_load_with_one_look_each_and_hold_no_descriptors(tmp_path: Path, batch: Batch) -> None:
+    file_system = Watched()
+    broker = Broker(file_system, str(tmp_path))
     broker.start()
     data = batch(b"x" * 100)
     for partition in range(1_000):
@@ -654,12 +743,13 @@ def test_a_thousand_partitions_load_quickly_and_hold_no_descriptors(tmp_path: Pa
         broker.append("t", data, partition)
     assert len(broker.manager.files) <= 512
     broker.stop()
-    began = time.perf_counter()
+    file_system.opened.clear()
     report = broker.start()
-    took = time.perf_counter() - began
     assert report.loaded == 1_000
     assert len(broker.manager.files) == 0
-    assert took < 2, f"{took:.2f} s"
+    assert sorted(file_system.opened) == [
+        f"{tmp_path}/t-{partition}/00000000000000000000.log" for partition in sorted(range(1_000), key=str)
+    ]
     broker.stop()
 
 
@@ -696,3 +786,34 @@ for sequence in range(100_000):
     (producer,) = log.active_producers()
     assert producer.last_sequence == log.log_end_offset - 1
     broker.stop()
+
+
+def test_a_partition_made_again_does_not_find_the_checkpoints_of_the_old_one(single: Broker, batch: Batch) -> None:
+    """Killed before the next checkpoints, a start took the new records for those that DeleteRecords had deleted."""
+    single.start()
+    manager = single.manager
+    log = single.create("t")
+    for number in range(20):
+        single.append("t", batch(b"old %d" % number))
+    log.delete_records_before(15)
+    manager.clean_offsets["t", 0] = 15
+    manager.flush_checkpoints()
+    files = manager.begin_cleaner_checkpoints()
+    files.run()
+    manager.end_checkpoints(files)
+    being_written = manager.begin_checkpoints()
+    being_written.run()
+    manager.delete("t", 0)
+    single.topic_ids.clear()
+    single.create("t")
+    manager.end_checkpoints(being_written)
+    single.append("t", batch(b"new"))
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint"):
+        assert "t 0" not in single.text(name)
+    if not isinstance(single.file_system, MemoryFileSystem):  # that one would lose the record, which is not flushed
+        single.kill()
+        single.start()
+        found = single.manager.get("t", 0)
+        assert found is not None
+        assert (found.log_start_offset, found.log_end_offset) == (0, 1)
+        assert single.manager.clean_offsets == {}

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.log.producer_state import CorruptSnapshotError, EndTransactionMarker, ProducerState
+from moldau.log.verification import SWITCHED_OFF, Verification
 from moldau.protocol.checksum import crc32c
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records import increment_sequence, iter_batches
@@ -30,7 +31,12 @@ class Producer:
     ) -> tuple[int, int] | str:
         """The offsets that the batch is answered with, or "duplicate of ..." or the error's name."""
         try:
-            duplicate = self.state.check(self.producer_id, epoch, first, last, transactional, verified)
+            verification = (
+                self.state.start_verification(self.producer_id, epoch, first, epoch_per_transaction=False, now_ms=0)
+                if verified
+                else None
+            )
+            duplicate = self.state.check(self.producer_id, epoch, first, last, transactional, verification)
         except KafkaError as error:
             return error.code.name
         if duplicate is not None:
@@ -155,6 +161,213 @@ def test_an_empty_transaction_completes_nothing_and_a_marker_may_raise_the_epoch
     assert producer.end(committed=False, epoch=1) is None
     assert producer.send(4, 4) == "INVALID_PRODUCER_EPOCH"
     assert producer.send(0, 0, epoch=1) == (5, 5)
+
+
+# Verification (KIP-890)
+
+
+def verify(producer: Producer, first: int, *, epoch: int = 0, epoch_per_transaction: bool = False) -> Verification:
+    verification = producer.state.start_verification(
+        producer.producer_id, epoch, first, epoch_per_transaction=epoch_per_transaction, now_ms=1_000
+    )
+    assert verification is not None
+    return verification
+
+
+def checked(producer: Producer, first: int, verification: Verification | None, *, epoch: int = 0) -> str:
+    """What a transactional batch with one record is told."""
+    try:
+        duplicate = producer.state.check(producer.producer_id, epoch, first, first, True, verification)
+    except KafkaError as error:
+        return error.code.name
+    return "NONE" if duplicate is None else "duplicate"
+
+
+def test_a_verification_is_good_until_a_marker_comes() -> None:
+    producer = Producer()
+    before = verify(producer, 0)
+    assert verify(producer, 1) is before, "several batches wait for one answer"
+    assert checked(producer, 0, before) == "NONE"
+    producer.end(committed=False)
+    assert checked(producer, 0, before) == "INVALID_TXN_STATE"
+    after = verify(producer, 0)
+    assert checked(producer, 0, before) == "INVALID_TXN_STATE", "an old answer is not taken for a new one"
+    assert checked(producer, 0, after) == "NONE"
+
+
+def test_a_verification_is_another_producers_for_nobody() -> None:
+    producer, other = Producer(1), Producer(2)
+    other.state = producer.state
+    verification = verify(producer, 0)
+    verify(other, 0)
+    assert checked(other, 0, verification) == "INVALID_TXN_STATE"
+
+
+def test_nothing_is_verified_in_an_open_transaction_and_it_is_again_in_the_next() -> None:
+    producer = Producer()
+    producer.send(0, 0, transactional=True, verified=True)
+    assert producer.state.has_open_transaction(7, 0)
+    assert not producer.state.has_open_transaction(7, 1)
+    assert not producer.state.has_open_transaction(8, 0)
+    assert producer.state.start_verification(7, 0, 1, epoch_per_transaction=False, now_ms=0) is None
+    producer.end(committed=True)
+    assert not producer.state.has_open_transaction(7, 0)
+    assert producer.send(1, 1, transactional=True, verified=True) == (2, 2)
+
+
+def test_the_first_batch_of_a_transaction_uses_its_verification_up() -> None:
+    producer = Producer()
+    verification = verify(producer, 0)
+    producer.state.update(7, 0, 0, 0, 0, 0, 1_000, True)
+    producer.offset = 1
+    producer.end(committed=True)
+    assert checked(producer, 1, verification) == "INVALID_TXN_STATE"
+
+
+def test_a_verification_with_an_epoch_that_is_past_does_not_begin() -> None:
+    producer = Producer()
+    producer.send(0, 0, epoch=2)
+    with pytest.raises(KafkaError) as caught:
+        verify(producer, 1, epoch=1)
+    assert caught.value.code.name == "INVALID_PRODUCER_EPOCH"
+
+
+def test_the_marker_of_the_transaction_before_leaves_the_next_ones_verification() -> None:
+    """With an epoch for each transaction the marker has the epoch that the producer goes on with."""
+    producer = Producer()
+    producer.send(0, 0, transactional=True, verified=True)
+    next_transaction = verify(producer, 0, epoch=1, epoch_per_transaction=True)
+    producer.end(committed=True, epoch=1)
+    assert checked(producer, 0, next_transaction, epoch=1) == "NONE"
+    producer.end(committed=True, epoch=2)
+    assert checked(producer, 0, next_transaction, epoch=2) == "INVALID_TXN_STATE"
+
+
+def test_of_an_unknown_producer_the_lowest_sequence_that_was_seen_comes_first() -> None:
+    producer = Producer()
+    verification = verify(producer, 8)
+    verify(producer, 5)
+    verify(producer, 6)
+    assert checked(producer, 8, verification) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert checked(producer, 5, verification) == "NONE"
+    verify(producer, 9, epoch=1)
+    assert checked(producer, 9, verification, epoch=1) == "NONE", "a new epoch counts anew"
+    verify(producer, 3)
+    assert checked(producer, 9, verification, epoch=1) == "NONE", "an old one does not count any more"
+
+
+def test_of_a_known_producer_no_batch_overtakes_one_that_waits_either() -> None:
+    """As in Apache Kafka, even where the one that waits is a duplicate."""
+    producer = Producer()
+    producer.send(0, 0, transactional=True, verified=True)
+    producer.send(1, 1, transactional=True)
+    producer.end(committed=True)
+    verification = verify(producer, 1)
+    assert checked(producer, 2, verification) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert checked(producer, 1, verification) == "duplicate"
+    producer.end(committed=False)
+    assert checked(producer, 2, verify(producer, 2)) == "NONE"
+
+
+def test_with_an_epoch_for_each_transaction_an_unknown_producer_begins_at_zero() -> None:
+    producer = Producer()
+    verification = verify(producer, 4, epoch_per_transaction=True)
+    assert checked(producer, 4, verification) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    verify(producer, 0, epoch_per_transaction=True)
+    assert checked(producer, 0, verification) == "NONE"
+
+
+def test_where_nothing_is_verified_every_transactional_batch_is_good() -> None:
+    producer = Producer()
+    assert checked(producer, 3, SWITCHED_OFF) == "NONE"
+    producer.send(0, 0)
+    assert checked(producer, 1, SWITCHED_OFF) == "NONE"
+    assert checked(producer, 2, SWITCHED_OFF) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+def test_a_verification_that_nobody_ends_expires() -> None:
+    producer = Producer()
+    verification = verify(producer, 0)
+    producer.state.expire(1_499, 500)
+    assert checked(producer, 0, verification) == "NONE"
+    producer.state.expire(1_500, 500)
+    assert checked(producer, 0, verification) == "INVALID_TXN_STATE"
+
+
+def own(producer: Producer, *, epoch: int = 0, transactional: bool = True, verified: bool = False) -> str:
+    """What a coordinator's batch in the producer's name is told."""
+    verification = verify(producer, -1, epoch=epoch) if verified else None
+    try:
+        producer.state.check_own(producer.producer_id, epoch, transactional, verification)
+    except KafkaError as error:
+        return error.code.name
+    return "NONE"
+
+
+def test_a_coordinators_batches_are_checked_by_their_epoch_and_have_no_sequence() -> None:
+    producer = Producer()
+    assert own(producer) == "INVALID_TXN_STATE"
+    assert own(producer, verified=True) == "NONE"
+    for offset in range(3):
+        producer.state.update(7, 1, -1, -1, offset, offset, 1_000, True)
+        assert own(producer, epoch=1) == "NONE", "there are no duplicates among batches without sequence numbers"
+    assert own(producer, epoch=0) == "INVALID_PRODUCER_EPOCH"
+    assert own(producer, epoch=1, transactional=False) == "INVALID_TXN_STATE"
+    assert own(producer, epoch=2) == "INVALID_TXN_STATE", "another transaction"
+    assert own(producer, epoch=2, verified=True) == "NONE"
+
+
+# Markers
+
+
+def marker(producer: Producer, epoch: int, *, version: int = 2, coordinator_epoch: int = 3) -> str:
+    try:
+        producer.state.check_marker(producer.producer_id, epoch, coordinator_epoch, version)
+    except KafkaError as error:
+        return error.code.name
+    return "NONE"
+
+
+@pytest.mark.parametrize(
+    ("version", "epoch", "in_transaction", "answer"),
+    [
+        (0, 4, True, "INVALID_PRODUCER_EPOCH"),
+        (0, 5, True, "NONE"),
+        (0, 6, True, "NONE"),
+        (1, 4, False, "INVALID_PRODUCER_EPOCH"),
+        (1, 5, False, "NONE"),
+        (1, 6, False, "NONE"),
+        (2, 4, True, "INVALID_PRODUCER_EPOCH"),
+        (2, 5, True, "INVALID_PRODUCER_EPOCH"),
+        (2, 6, True, "NONE"),
+        (2, 4, False, "INVALID_PRODUCER_EPOCH"),
+        (2, 5, False, "NONE"),  # the marker once more, whose writer did not hear of it
+        (2, 6, False, "NONE"),
+    ],
+)
+def test_the_epoch_of_a_marker_by_transaction_version(
+    version: int, epoch: int, in_transaction: bool, answer: str
+) -> None:
+    producer = Producer()
+    assert marker(producer, epoch, version=version) == "NONE", "nothing is known of the producer"
+    producer.send(0, 0, epoch=5, transactional=in_transaction, verified=True)
+    assert marker(producer, epoch, version=version) == answer
+
+
+def test_the_largest_epoch_ends_its_own_transaction() -> None:
+    producer = Producer()
+    producer.send(0, 0, epoch=32_767, transactional=True, verified=True)
+    assert marker(producer, 32_767) == "NONE"
+    assert marker(producer, 32_766) == "INVALID_PRODUCER_EPOCH"
+
+
+def test_a_coordinator_of_the_past_ends_nothing() -> None:
+    producer = Producer()
+    producer.send(0, 0, transactional=True, verified=True)
+    producer.end(committed=True)  # coordinator epoch 3
+    assert marker(producer, 1, coordinator_epoch=2) == "TRANSACTION_COORDINATOR_FENCED"
+    assert marker(producer, 1, coordinator_epoch=3) == "NONE"
+    assert marker(producer, 1, coordinator_epoch=4) == "NONE"
 
 
 def test_silent_producers_are_forgotten_but_not_in_a_transaction() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from moldau.log.checkpoints import CorruptCheckpointError, encode_partition_metadata
+from moldau.log.verification import SWITCHED_OFF
 from moldau.protocol.records import Record, UnsupportedMagicError, build_batch
 
 NOW = 1_700_000_000_000
@@ -84,6 +85,7 @@ def test_an_empty_log_is_reopened(partition: Any) -> None:
 def test_a_log_that_began_later_is_reopened(partition: Any, batch: Batch) -> None:
     partition.configure(segment_bytes=200)
     partition.append_values(*[b"x" * 100] * 5)
+    partition.log.flush(NOW)
     partition.log.delete_records_before(4)
     partition.reopen()
     assert (partition.log.log_start_offset, partition.log.log_end_offset) == (4, 5)
@@ -341,12 +343,12 @@ def test_a_log_start_beyond_the_end_starts_the_log_over(partition: Any, producer
 
 
 def test_aborted_transactions_are_indexed_anew(partition: Any, producer_batch: Batch) -> None:
-    partition.append(producer_batch(0, 2, transactional=True), transaction_verified=True)
+    partition.append(producer_batch(0, 2, transactional=True), verification=SWITCHED_OFF)
     marker = Record(0, NOW, struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 4))
     partition.append(
         build_batch([marker], producer_id=7, producer_epoch=0, transactional=True, control=True), client=False
     )
-    partition.append(producer_batch(2, transactional=True), transaction_verified=True)
+    partition.append(producer_batch(2, transactional=True), verification=SWITCHED_OFF)
     before = partition.log.aborted_transactions(0, 10)
     assert len(before) == 1
     name = "00000000000000000000.txnindex"

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from moldau.log.producer_state import EndTransactionMarker
+from moldau.log.verification import SWITCHED_OFF
 from moldau.protocol.errors import ErrorCode, KafkaError
 
 NOW = 1_700_000_000_000
@@ -181,6 +183,7 @@ def test_cutting_removes_segments_epochs_snapshots_and_producers(
 def test_cutting_before_the_first_segment_starts_over(partition: Any, batch: Batch) -> None:
     partition.configure(segment_bytes=300)
     partition.append_values(*[b"x" * 100] * 6)
+    partition.log.flush(NOW)
     partition.log.delete_records_before(5)
     partition.log.truncate_to(2, NOW)
     assert (partition.log.log_start_offset, partition.log.log_end_offset) == (2, 2)
@@ -263,6 +266,7 @@ def test_deleted_records_are_gone_and_whole_segments_with_them(
 ) -> None:
     partition.configure(segment_bytes=len(batch(b"00")) * 2)
     partition.append_values(*[b"%02d" % number for number in range(9)])
+    partition.log.flush(NOW)
     partition.log.delete_records_before(5)
     assert partition.log.log_start_offset == 5
     assert segments_of(partition.log) == [4, 6, 8]
@@ -314,10 +318,50 @@ def test_retention_takes_the_oldest_segments_but_never_the_active_one(
     assert segments_of(partition.log) == [3]
 
 
+def test_a_segment_that_is_deleted_takes_its_aborted_transactions_along(partition: Any, producer_batch: Batch) -> None:
+    partition.configure(segment_bytes=300)
+    for sequence in range(6):
+        partition.append(producer_batch(sequence, transactional=True), verification=SWITCHED_OFF)
+        partition.log.append_marker(
+            7, 0, EndTransactionMarker(False, 0), transaction_version=1, now_ms=NOW, leader_epoch=1
+        )
+    indexes = [name for name in partition.names() if name.endswith(".txnindex")]
+    assert len(indexes) == len(partition.log.segments) == 3
+    assert [first for _, first, _, _ in partition.log.aborted_transactions(0, 12)] == [0, 2, 4, 6, 8, 10]
+    partition.log.delete_first_segments(2)
+    assert [name for name in partition.names() if name.endswith(".txnindex")] == indexes[2:]
+    start = partition.log.log_start_offset
+    assert [first for _, first, _, _ in partition.log.aborted_transactions(start, 12)] == [
+        first for first in (0, 2, 4, 6, 8, 10) if first + 1 >= start
+    ]
+
+
+def test_a_cut_takes_the_aborted_transactions_behind_it_along(partition: Any, producer_batch: Batch) -> None:
+    for sequence in range(4):
+        partition.append(producer_batch(sequence, transactional=True), verification=SWITCHED_OFF)
+        if sequence != 2:
+            partition.log.append_marker(
+                7, 0, EndTransactionMarker(False, 0), transaction_version=1, now_ms=NOW, leader_epoch=1
+            )
+        if sequence == 1:
+            partition.log.roll(NOW)
+    assert partition.log.aborted_transactions(0, 7) == [(7, 0, 1, 2), (7, 2, 3, 4), (7, 4, 6, 7)]
+    partition.log.truncate_to(6, NOW)
+    assert partition.log.aborted_transactions(0, 6) == [(7, 0, 1, 2), (7, 2, 3, 4)]
+    assert partition.log.first_unstable_offset() == 4, "open again"
+    partition.log.truncate_to(3, NOW)
+    assert partition.log.aborted_transactions(0, 3) == [(7, 0, 1, 2)]
+    assert partition.log.first_unstable_offset() == 2
+    partition.reopen(clean=False)
+    assert partition.log.aborted_transactions(0, 3) == [(7, 0, 1, 2)]
+    assert partition.log.first_unstable_offset() == 2
+
+
 def test_a_duplicate_is_known_even_when_its_records_are_deleted(partition: Any, producer_batch: Batch) -> None:
     partition.configure(segment_bytes=150)
     for sequence in range(5):
         partition.append(producer_batch(sequence))
+    partition.log.flush(NOW)
     partition.log.delete_records_before(5)
     assert partition.append(producer_batch(4)).duplicate
     partition.reopen(log_start_offset=5)

@@ -12,6 +12,8 @@ import java.util.TreeMap;
 import java.util.concurrent.ScheduledFuture;
 import java.util.function.Supplier;
 import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.record.internal.ControlRecordType;
+import org.apache.kafka.common.record.internal.EndTransactionMarker;
 import org.apache.kafka.common.record.internal.FileRecords;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.Record;
@@ -23,14 +25,19 @@ import org.apache.kafka.server.storage.log.FetchIsolation;
 import org.apache.kafka.server.util.Scheduler;
 import org.apache.kafka.storage.internals.log.AbortedTxn;
 import org.apache.kafka.storage.internals.log.AppendOrigin;
+import org.apache.kafka.storage.internals.log.Cleaner;
 import org.apache.kafka.storage.internals.log.LogAppendInfo;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.LogSegment;
+import org.apache.kafka.storage.internals.log.LogToClean;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
 import org.apache.kafka.storage.internals.log.RecordValidationException;
+import org.apache.kafka.storage.internals.log.SkimpyOffsetMap;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
+import org.apache.kafka.storage.internals.log.VerificationGuard;
+import org.apache.kafka.storage.internals.utils.Throttler;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
@@ -40,17 +47,28 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
  * open DIR CLEAN RECOVERY_POINT LOG_START_OFFSET NOW [key=value ...]
  * append EPOCH HEX          a client's append: "ok FIRST LAST TIME", or "error CODE RECORD_INDEX,..."
  * own EPOCH HEX             an append of the broker itself (coordinators, markers)
+ *     Both take the number of a verification guard as a last word.
+ * verifying BOOLEAN         whether logs that are opened from now on want transactions verified; guards count from 0
+ * verify PRODUCER SEQUENCE EPOCH EPOCH_PER_TRANSACTION    the number of a verification guard, "open" or "error CODE"
+ * marker EPOCH PRODUCER PRODUCER_EPOCH COMMIT|ABORT COORDINATOR_EPOCH TRANSACTION_VERSION
+ * stable                    the last stable offset
+ * committed OFFSET BYTES    a read: the number of bytes, then "PRODUCER FIRST" of aborted transactions, then "."
  * describe                  many lines, then "."
  * time TIMESTAMP            "TIMESTAMP OFFSET EPOCH" or "none"
  * epoch EPOCH               "EPOCH END"
  * aborted FROM TO           "PRODUCER FIRST LAST" for each, then "."
  * truncate OFFSET / roll / delete OFFSET / flush
+ * now TIME                  what time it is from now on
+ * retain                    delete old segments: their number
+ * clean DIRTY BYTES         the log cleaner's pass from the offset DIRTY on, with a map of so many bytes: the next DIRTY
  * close CLEAN
  */
 public final class KafkaLog {
     private static final HexFormat HEX = HexFormat.of();
     private static long now;
     private static UnifiedLog log;
+    private static boolean verifying;
+    private static final List<VerificationGuard> GUARDS = new ArrayList<>();
 
     private static final Time TIME = new Time() {
         @Override
@@ -126,6 +144,11 @@ public final class KafkaLog {
                 case "open" -> open(words);
                 case "append" -> append(words, AppendOrigin.CLIENT);
                 case "own" -> append(words, AppendOrigin.COORDINATOR);
+                case "verifying" -> verifying(Boolean.parseBoolean(words[1]));
+                case "verify" -> verify(words);
+                case "marker" -> marker(words);
+                case "stable" -> "" + log.lastStableOffset();
+                case "committed" -> committed(Long.parseLong(words[1]), Integer.parseInt(words[2]));
                 case "describe" -> describe();
                 case "time" -> time(Long.parseLong(words[1]));
                 case "epoch" -> epoch(Integer.parseInt(words[1]));
@@ -135,7 +158,10 @@ public final class KafkaLog {
                 case "delete" -> "" + log.maybeIncrementLogStartOffset(Long.parseLong(words[1]),
                     org.apache.kafka.storage.internals.log.LogStartOffsetIncrementReason.ClientRecordDeletion)
                     + log.deleteOldSegments();
+                case "retain" -> "" + log.deleteOldSegments();
                 case "flush" -> flush();
+                case "now" -> "" + (now = Long.parseLong(words[1]));
+                case "clean" -> clean(Long.parseLong(words[1]), Integer.parseInt(words[2]));
                 case "close" -> close(Boolean.parseBoolean(words[1]));
                 default -> throw new IllegalArgumentException(words[0]);
             };
@@ -148,27 +174,74 @@ public final class KafkaLog {
         now = Long.parseLong(words[5]);
         Map<String, String> properties = new HashMap<>();
         for (int i = 6; i < words.length; i++) {
-            String[] pair = words[i].split("=");
+            String[] pair = words[i].split("=", 2);
             properties.put(pair[0], pair[1]);
         }
         log = UnifiedLog.create(new File(words[1]), new LogConfig(properties), Long.parseLong(words[4]),
             Long.parseLong(words[3]), SCHEDULER, new BrokerTopicStats(), TIME, 60_000,
-            new ProducerStateManagerConfig(86_400_000, false), 600_000, new LogDirFailureChannel(1),
+            new ProducerStateManagerConfig(86_400_000, verifying), 600_000, new LogDirFailureChannel(1),
             Boolean.parseBoolean(words[2]), Optional.empty());
         log.updateHighWatermark(log.logEndOffset());
         return "ok";
     }
 
+    private static String verifying(boolean wanted) {
+        verifying = wanted;
+        GUARDS.clear();
+        return "" + wanted;
+    }
+
+    private static String verify(String[] words) {
+        try {
+            VerificationGuard guard = log.maybeStartTransactionVerification(Long.parseLong(words[1]),
+                Integer.parseInt(words[2]), Short.parseShort(words[3]), Boolean.parseBoolean(words[4]));
+            if (guard == VerificationGuard.SENTINEL) {
+                return "open";
+            }
+            if (!GUARDS.contains(guard)) {
+                GUARDS.add(guard);
+            }
+            return "" + GUARDS.indexOf(guard);
+        } catch (Throwable error) {
+            return "error " + Errors.forException(error).name();
+        }
+    }
+
+    private static String marker(String[] words) {
+        EndTransactionMarker marker = new EndTransactionMarker(
+            ControlRecordType.valueOf(words[4]), Integer.parseInt(words[5]));
+        MemoryRecords records = MemoryRecords.withEndTransactionMarker(now,
+            Long.parseLong(words[2]), Short.parseShort(words[3]), marker);
+        return append(records, Integer.parseInt(words[1]), AppendOrigin.COORDINATOR, VerificationGuard.SENTINEL,
+            Short.parseShort(words[6]));
+    }
+
+    private static String committed(long offset, int bytes) throws Exception {
+        var found = log.read(offset, bytes, FetchIsolation.TXN_COMMITTED, true);
+        StringBuilder text = new StringBuilder();
+        text.append(found.records.sizeInBytes()).append('\n');
+        for (var aborted : found.abortedTransactions.orElse(List.of())) {
+            text.append(aborted.producerId()).append(' ').append(aborted.firstOffset()).append('\n');
+        }
+        return text + ".";
+    }
+
     private static String append(String[] words, AppendOrigin origin) {
         MemoryRecords records = MemoryRecords.readableRecords(
             ByteBuffer.wrap(words.length > 2 ? HEX.parseHex(words[2]) : new byte[0]));
+        VerificationGuard guard = words.length > 3
+            ? GUARDS.get(Integer.parseInt(words[3])) : VerificationGuard.SENTINEL;
+        return append(records, Integer.parseInt(words[1]), origin, guard, (short) 1);
+    }
+
+    private static String append(MemoryRecords records, int epoch, AppendOrigin origin, VerificationGuard guard,
+                                 short transactionVersion) {
         try {
             if (origin == AppendOrigin.CLIENT) {
                 ProduceRequest.validateRecords((short) 12, records);
             }
-            LogAppendInfo info = log.appendAsLeader(records, Integer.parseInt(words[1]), origin,
-                org.apache.kafka.server.common.RequestLocal.noCaching(),
-                org.apache.kafka.storage.internals.log.VerificationGuard.SENTINEL, (short) 1);
+            LogAppendInfo info = log.appendAsLeader(records, epoch, origin,
+                org.apache.kafka.server.common.RequestLocal.noCaching(), guard, transactionVersion);
             log.updateHighWatermark(log.logEndOffset());
             return "ok " + info.firstOffset() + " " + info.lastOffset() + " " + info.logAppendTime();
         } catch (RecordValidationException error) {
@@ -243,6 +316,14 @@ public final class KafkaLog {
                 .append(aborted.lastOffset()).append('\n');
         }
         return text + ".";
+    }
+
+    private static String clean(long firstDirtyOffset, int mapBytes) throws Exception {
+        Throttler unthrottled = new Throttler(Double.MAX_VALUE, Long.MAX_VALUE, "cleaner", "bytes", TIME);
+        Cleaner cleaner = new Cleaner(0, new SkimpyOffsetMap(mapBytes), 1 << 20, 1 << 25, 1.0, unthrottled, TIME,
+            partition -> { });
+        long end = Math.min(log.lastStableOffset(), log.activeSegment().baseOffset());
+        return "" + cleaner.doClean(new LogToClean(log, firstDirtyOffset, end, false), now).getKey();
     }
 
     private static String flush() {

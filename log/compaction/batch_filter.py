@@ -1,0 +1,284 @@
+"""What stays of one batch.
+
+In the order in which it is looked at (`Cleaner.java`, `MemoryRecords.filterTo`; KIP-98, KIP-534):
+
+* A batch of an aborted transaction: no record stays.
+* A marker stays as long as a batch of its transaction is left. The pass that finds none gives it a *delete horizon*,
+  `delete.retention.ms` from then; the first pass after that time drops it.
+* A record beyond what the map of keys covers stays.
+* A record without a key goes.
+* A record stays if it is the latest of its key. A tombstone, one without a value, gets a delete horizon by the first
+  pass that finds it to be the latest, and goes with the first one after that time.
+* A batch of which nothing stays goes, unless it is the last that its producer wrote here, which has its sequence
+  numbers and its epoch, or the last of the range, which says where the log goes on: then its header stays, empty.
+
+The delete horizon takes the place of the batch's base timestamp, and bit 6 of the attributes says so; the records'
+timestamp deltas count from it then. Everything else of a batch stays as it was: base offset, last offset, leader epoch,
+producer, sequence number; records keep their bytes, and the codec is the same. A batch of which everything stays is
+copied as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import NamedTuple
+
+from ...protocol.checksum import crc32c
+from ...protocol.compression import compress
+from ...protocol.records import (
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+)
+from .key_map import KeyMap
+from .reading import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    Batch,
+)
+from .records import flag_older, plain_records, record_keys, rewrite
+from .transactions import Transactions
+
+_PREFIX = Struct(">qiibI")
+_CRC_COVERED_HEADER = Struct(">hiqqqhii")
+_CONTROL_TYPE = Struct(">2x h")
+_ABORT, _COMMIT = 0, 1
+
+
+class Changed(NamedTuple):
+    """A batch that was made anew."""
+
+    data: bytes
+    max_timestamp: int
+
+
+class _Kept(NamedTuple):
+    """The records that stay of a batch, not all or with another base timestamp."""
+
+    plain: bytes
+    """Where they lie."""
+    position: int
+    """Where they begin."""
+    flags: bytearray
+    """A byte for each record, 1 for those that stay."""
+    delete_horizon_ms: int | None
+
+
+def may_discard_marker(transactions: Transactions, batch: Batch) -> bool:
+    """Tell `transactions` of this control batch; whether nothing is left of the transaction that it ends."""
+    fields = batch[3]
+    count = fields[RECORD_COUNT]
+    commit: bool | None = None  # emptied by an earlier pass
+    if count:
+        key = record_keys(*plain_records(batch), count)[0].key
+        kind = _CONTROL_TYPE.unpack_from(key)[0] if key is not None and len(key) >= _CONTROL_TYPE.size else None
+        if kind not in (_ABORT, _COMMIT):
+            return False
+        commit = kind == _COMMIT
+    return transactions.may_discard_marker(fields[PRODUCER_ID], fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA], commit)
+
+
+class BatchFilter:
+    """See the module's text. Batches are filtered in the order of their offsets, from the log's first on."""
+
+    __slots__ = (
+        "_delete_horizon_ms",
+        "_end_offset",
+        "_first_dirty_offset",
+        "_keys",
+        "_last_batches",
+        "_now_ms",
+        "records_dropped",
+        "records_kept",
+        "transactions",
+    )
+
+    def __init__(
+        self,
+        keys: KeyMap,
+        *,
+        first_dirty_offset: int,
+        end_offset: int,
+        now_ms: int,
+        delete_retention_ms: int,
+        last_batches: Mapping[int, tuple[int, int]],
+    ) -> None:
+        """`keys` was settled. `end_offset`: of the whole range. `last_batches`: see `CompactionJob`."""
+        self._keys = keys
+        self._first_dirty_offset = first_dirty_offset
+        self._end_offset = end_offset
+        self._now_ms = now_ms
+        self._delete_horizon_ms = now_ms + delete_retention_ms
+        self._last_batches = last_batches
+        self.transactions = Transactions()
+        self.records_kept = 0
+        self.records_dropped = 0
+
+    def filter(self, batch: Batch) -> Changed | bool:
+        """What becomes of a batch: True, it stays as it is; False, it goes; or what it is changed into."""
+        fields = batch[3]
+        count, base_offset, attributes = fields[RECORD_COUNT], fields[BASE_OFFSET], fields[ATTRIBUTES]
+        last_offset = base_offset + fields[LAST_OFFSET_DELTA]
+        kept: _Kept | bool
+        if attributes & CONTROL_MASK:
+            kept = self._filter_marker(batch)
+        elif attributes & TRANSACTIONAL_MASK and self.transactions.is_aborted(fields[PRODUCER_ID], last_offset):
+            kept = False
+        elif base_offset >= self._first_dirty_offset and last_offset < self._keys.next_staying:
+            kept = False  # the fate of most that is dirty: one comparison
+        else:
+            kept = self._filter_records(batch)
+        if kept is True:
+            self.records_kept += count
+            return True
+        if kept is False:
+            self.records_dropped += count
+            if last_offset + 1 != self._end_offset and fields[PRODUCER_ID] not in self._last_batches:
+                return False
+            return _emptied(fields) if self._must_stay(fields) else False
+        number = kept.flags.count(1)
+        self.records_kept += number
+        self.records_dropped += count - number
+        return _rebuilt(fields, kept, number)
+
+    def _filter_marker(self, batch: Batch) -> _Kept | bool:
+        fields = batch[3]
+        discardable = may_discard_marker(self.transactions, batch)
+        if not fields[RECORD_COUNT]:
+            return False
+        if not discardable:
+            return True
+        if fields[ATTRIBUTES] & DELETE_HORIZON_MASK:
+            return fields[BASE_TIMESTAMP] > self._now_ms
+        plain, position, _end = plain_records(batch)
+        return _Kept(plain, position, bytearray(b"\1" * fields[RECORD_COUNT]), self._delete_horizon_ms)
+
+    def _filter_records(self, batch: Batch) -> _Kept | bool:
+        fields = batch[3]
+        count, attributes = fields[RECORD_COUNT], fields[ATTRIBUTES]
+        base_offset = fields[BASE_OFFSET]
+        last_offset = base_offset + fields[LAST_OFFSET_DELTA]
+        if not count:
+            return False
+        has_horizon = bool(attributes & DELETE_HORIZON_MASK)
+        keep_tombstones = not has_horizon or fields[BASE_TIMESTAMP] > self._now_ms
+        keys = self._keys
+        if base_offset >= self._first_dirty_offset and last_offset <= keys.latest_offset:
+            staying = keys.staying(base_offset, last_offset)
+            if not staying:
+                return False
+            tombstones = any(value & 1 for value in staying)
+            if len(staying) == count and not tombstones:
+                return True
+            plain, position, end = plain_records(batch)
+            if keep_tombstones and count == fields[LAST_OFFSET_DELTA] + 1:  # no offset is missing
+                flags = bytearray(count)
+                for value in staying:
+                    flags[(value >> 1) - base_offset] = 1
+            else:
+                flags, tombstones = self._flag(batch, plain, position, end, keep_tombstones)
+        else:
+            plain, position, end = plain_records(batch)
+            if last_offset < self._first_dirty_offset:
+                flags, tombstones = flag_older(
+                    plain, position, end, count, keys.latest, keep_tombstones=keep_tombstones
+                )
+            else:
+                flags, tombstones = self._flag(batch, plain, position, end, keep_tombstones)
+        if 1 not in flags:
+            return False
+        needs_horizon = tombstones and not has_horizon
+        if 0 not in flags and not needs_horizon:
+            return True
+        horizon = fields[BASE_TIMESTAMP] if has_horizon else None
+        return _Kept(plain, position, flags, self._delete_horizon_ms if needs_horizon else horizon)
+
+    def _flag(
+        self, batch: Batch, plain: bytes, position: int, end: int, keep_tombstones: bool
+    ) -> tuple[bytearray, bool]:
+        """Which records stay, wherever they lie: a byte for each; and whether a tombstone does."""
+        fields = batch[3]
+        latest, latest_offset = self._keys.latest, self._keys.latest_offset
+        flags = bytearray(fields[RECORD_COUNT])
+        tombstones = False
+        for number, (offset_delta, key, null_value) in enumerate(
+            record_keys(plain, position, end, fields[RECORD_COUNT])
+        ):
+            offset = fields[BASE_OFFSET] + offset_delta
+            if offset > latest_offset or (
+                key is not None and latest.get(key, -1) >> 1 <= offset and (keep_tombstones or not null_value)
+            ):
+                flags[number] = 1
+                tombstones |= null_value
+        return flags, tombstones
+
+    def _must_stay(self, fields: tuple[int, ...]) -> bool:
+        """Whether a batch without records is still worth its header."""
+        last_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
+        if last_offset + 1 == self._end_offset:
+            return True
+        known = self._last_batches.get(fields[PRODUCER_ID])
+        if known is None or fields[PRODUCER_ID] < 0:
+            return False
+        epoch, last_data_offset = known
+        if last_data_offset >= 0:
+            return last_offset == last_data_offset
+        return bool(fields[ATTRIBUTES] & CONTROL_MASK) and fields[PRODUCER_EPOCH] == epoch
+
+
+def _rebuilt(fields: tuple[int, ...], kept: _Kept, count: int) -> Changed:
+    plain, position, flags, delete_horizon_ms = kept
+    attributes = fields[ATTRIBUTES] & (CODEC_MASK | TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK)
+    old_base_timestamp, max_timestamp = fields[BASE_TIMESTAMP], fields[MAX_TIMESTAMP]
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON_MASK
+    if attributes & TIMESTAMP_TYPE_MASK:  # LogAppendTime: what the records say does not count
+        base_timestamp = max_timestamp if delete_horizon_ms is None else delete_horizon_ms
+        data = rewrite(plain, position, flags, timestamp_delta=max_timestamp - base_timestamp).data
+    else:
+        shift = None if delete_horizon_ms is None else delete_horizon_ms - old_base_timestamp
+        data, shift, max_timestamp_delta = rewrite(plain, position, flags, shift=shift)
+        base_timestamp = old_base_timestamp + shift
+        max_timestamp = max(NO_TIMESTAMP, old_base_timestamp + max_timestamp_delta)
+    if codec := attributes & CODEC_MASK:
+        data = compress(codec, data)
+    return _batch(fields, attributes, base_timestamp, max_timestamp, count, data)
+
+
+def _emptied(fields: tuple[int, ...]) -> Changed:
+    attributes = fields[ATTRIBUTES] & (TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK)
+    return _batch(fields, attributes, NO_TIMESTAMP, fields[MAX_TIMESTAMP], 0, b"")
+
+
+def _batch(
+    fields: tuple[int, ...], attributes: int, base_timestamp: int, max_timestamp: int, count: int, records: bytes
+) -> Changed:
+    covered = _CRC_COVERED_HEADER.pack(
+        attributes,
+        fields[LAST_OFFSET_DELTA],
+        base_timestamp,
+        max_timestamp,
+        fields[PRODUCER_ID],
+        fields[PRODUCER_EPOCH],
+        fields[BASE_SEQUENCE],
+        count,
+    )
+    crc = crc32c(records, crc32c(covered))
+    length = BATCH_OVERHEAD - LOG_OVERHEAD + len(records)
+    prefix = _PREFIX.pack(fields[BASE_OFFSET], length, fields[LEADER_EPOCH], MAGIC, crc)
+    return Changed(b"".join((prefix, covered, records)), max_timestamp)

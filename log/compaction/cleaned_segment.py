@@ -1,0 +1,170 @@
+"""The segment that a group of segments is rewritten into, under the suffix `.cleaned`.
+
+Its indexes are made as an append makes them (`segment.py`), and completed as by sealing: they are those that a log
+of just these batches would have.
+
+Nothing is written while all batches of the first old segment stay as they are: a log is mostly clean, and a segment of
+which everything stays keeps its file. The first change copies what came before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from ..files import File, FileSystem, join
+from ..index import OffsetIndex, TimeIndex
+from ..names import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, offset_file_name
+from ..transaction_index import AbortedTransaction, encode_entries
+
+_BUFFER_BYTES = 1 << 20
+
+
+class CleanedSegment:
+    """See the module's text. `OSError`s pass through; `discard` removes what there is then."""
+
+    __slots__ = (
+        "_buffer",
+        "_bytes_since_index_entry",
+        "_directory",
+        "_file",
+        "_file_system",
+        "_index_interval_bytes",
+        "_max_timestamp",
+        "_offset_index",
+        "_offset_of_max_timestamp",
+        "_on_write",
+        "_source_path",
+        "_time_index",
+        "_time_indexed",
+        "base_offset",
+        "size",
+    )
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        on_write: Callable[[int], None],
+    ) -> None:
+        """It begins as the copy of the `.log` with this base offset. `on_write` is told of bytes written."""
+        self._file_system = file_system
+        self._directory = directory
+        self.base_offset = base_offset
+        self._index_interval_bytes = index_interval_bytes
+        self._on_write = on_write
+        self._source_path = join(directory, offset_file_name(base_offset, LOG))
+        self._file: File | None = None
+        self._buffer = bytearray()  # what is not written yet, at the end
+        self.size = 0
+        """Bytes of all batches so far."""
+        self._offset_index = bytearray()
+        self._time_index = bytearray()
+        self._bytes_since_index_entry = 0
+        self._max_timestamp, self._offset_of_max_timestamp, self._time_indexed = -1, base_offset, -1
+
+    @property
+    def changed(self) -> bool:
+        """Whether it is anything else than its first segment, as far as that was told."""
+        return self._file is not None
+
+    def keep(self, batch: memoryview, last_offset: int, max_timestamp: int) -> None:
+        """The next batch of the old segment stays as it is."""
+        self._note(len(batch), last_offset, max_timestamp)
+        if self._file is not None:
+            self._add(batch)
+
+    def add(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
+        """Another batch comes in the place of one."""
+        self.diverge()
+        self._note(len(batch), last_offset, max_timestamp)
+        self._add(batch)
+
+    def diverge(self) -> None:
+        """What comes now is not what its first segment has there."""
+        if self._file is None:
+            file = self._file = self._file_system.open(self._path(LOG), create=True)
+            file.truncate(0)
+            self._copy_beginning(file)
+
+    def _copy_beginning(self, file: File) -> None:
+        source = self._file_system.open(self._source_path)
+        try:
+            for position in range(0, self.size, _BUFFER_BYTES):
+                data = source.read_at(position, min(_BUFFER_BYTES, self.size - position))
+                file.write_at((data,), position, len(data))
+                self._on_write(len(data))
+        finally:
+            source.close()
+
+    def _note(self, length: int, last_offset: int, max_timestamp: int) -> None:
+        position = self.size
+        self.size = position + length
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, last_offset
+        if self._bytes_since_index_entry > self._index_interval_bytes:
+            self._offset_index += OffsetIndex.ENTRY.pack(last_offset - self.base_offset, position)
+            self._note_time()
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += length
+
+    def _note_time(self) -> None:
+        if self._max_timestamp > self._time_indexed:
+            self._time_indexed = self._max_timestamp
+            relative_offset = self._offset_of_max_timestamp - self.base_offset
+            self._time_index += TimeIndex.ENTRY.pack(self._max_timestamp, relative_offset)
+
+    def _add(self, data: bytes | memoryview) -> None:
+        self._buffer += data
+        if len(self._buffer) >= _BUFFER_BYTES:
+            self._write_buffer()
+
+    def _write_buffer(self) -> None:
+        if self._file is not None and self._buffer:
+            length = len(self._buffer)
+            self._file.write_at((self._buffer,), self.size - length, length)
+            self._buffer = bytearray()
+            self._on_write(length)
+
+    def finish(self, aborted: list[AbortedTransaction], modified_ms: int) -> None:
+        """All its files are complete and on the device, not yet their names.
+
+        `aborted`: for the `.txnindex`. `modified_ms`: when the last of the old segments was changed, by which records
+        without timestamps are retained.
+        """
+        self.diverge()
+        assert self._file is not None
+        self._write_buffer()
+        self._file.sync()
+        self._file.close()
+        self._file = None
+        self._file_system.set_modified_ms(self._path(LOG), modified_ms)
+        self._note_time()
+        self._write_file(OFFSET_INDEX, bytes(self._offset_index))
+        self._write_file(TIME_INDEX, bytes(self._time_index))
+        if aborted:
+            self._write_file(TRANSACTION_INDEX, encode_entries(aborted))
+
+    def _write_file(self, suffix: str, data: bytes) -> None:
+        file = self._file_system.open(self._path(suffix), create=True)
+        try:
+            file.truncate(0)
+            file.write_at((data,), 0, len(data))
+            file.sync()
+        finally:
+            file.close()
+
+    def discard(self) -> None:
+        """Remove its files, as far as that is possible: what stays is removed by the next start."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        for suffix in SEGMENT_SUFFIXES:
+            with contextlib.suppress(OSError):
+                self._file_system.unlink(self._path(suffix))
+
+    def _path(self, suffix: str) -> str:
+        return join(self._directory, offset_file_name(self.base_offset, suffix) + CLEANED)

@@ -1,0 +1,96 @@
+"""The latest offset of each key in the dirty part of a log, and from it the offsets that stay.
+
+While it is filled it is a table from keys to offsets. `settle` turns it round: what stays of the dirty part are the
+offsets in the table and no others, so the rewriting asks for offsets, and decodes no batch of which all or nothing
+stays. Keys are asked for only where records are older than what the map covers: in the part that was cleaned before.
+
+It is bounded in real memory. Once it is full, the pass ends at that record; the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+
+from ...protocol.records import BATCH_OVERHEAD, CODEC_MASK
+from .reading import ATTRIBUTES, BASE_OFFSET, LAST_OFFSET_DELTA, RECORD_COUNT, Batch
+from .records import note_keys, plain_records, record_keys
+
+ENTRY_BYTES = 208
+"""An entry takes 48 to 80 bytes for its key, 32 for its offset, 30 to 60 in the table, up to 30 more while that grows,
+and at last 16 to put the offsets in order. Apache Kafka's has 24, from which 3 passes of ours are one of its."""
+
+
+class KeyMap:
+    """See the module's text. Batches are added, and asked for, in the order of their offsets."""
+
+    __slots__ = ("_cursor", "_first_offset", "_max_entries", "_staying", "latest", "latest_offset", "next_staying")
+
+    def __init__(self, max_bytes: int, first_offset: int) -> None:
+        """Of records from `first_offset` on."""
+        self._max_entries = max(max_bytes // ENTRY_BYTES, 1)
+        self._first_offset = first_offset
+        self.latest: dict[bytes, int] = {}
+        """By key, or the digest of a long one: its latest offset, times two, plus one for a tombstone."""
+        self.latest_offset = first_offset - 1
+        """What the map covers ends here."""
+        self._staying = array("q")
+        self._cursor = 0
+        self.next_staying = -1
+        """The first offset that may stay and was not asked for: what the map does not cover stays."""
+
+    def __len__(self) -> int:
+        return len(self.latest)
+
+    def add(self, batch: Batch) -> bool:
+        """Note the keys of its records. False: the map was full before all were in."""
+        data, position, end, fields = batch
+        count, base_offset = fields[RECORD_COUNT], fields[BASE_OFFSET]
+        last_offset = base_offset + fields[LAST_OFFSET_DELTA]
+        if count and last_offset >= self._first_offset:
+            if base_offset >= self._first_offset and len(self.latest) + count <= self._max_entries:
+                # The usual batch has no codec, and may have one record: then each call counts.
+                if fields[ATTRIBUTES] & CODEC_MASK:
+                    data, position, end = plain_records(batch)
+                else:
+                    position += BATCH_OVERHEAD
+                note_keys(data, position, end, count, base_offset, self.latest)
+            elif not self._add_one_by_one(batch):
+                return False
+        if last_offset > self.latest_offset:
+            self.latest_offset = last_offset
+        return True
+
+    def _add_one_by_one(self, batch: Batch) -> bool:
+        fields = batch[3]
+        for offset_delta, key, null_value in record_keys(*plain_records(batch), fields[RECORD_COUNT]):
+            offset = fields[BASE_OFFSET] + offset_delta
+            if offset < self._first_offset:
+                continue
+            if key is not None:
+                if len(self.latest) >= self._max_entries and key not in self.latest:
+                    return False
+                self.latest[key] = offset << 1 | null_value
+            self.latest_offset = offset
+        return True
+
+    def skip(self, last_offset: int) -> None:
+        """There is nothing more to note up to this offset."""
+        if last_offset > self.latest_offset:
+            self.latest_offset = last_offset
+
+    def settle(self) -> None:
+        """Everything is in: from now on it is asked."""
+        self._staying = array("q", sorted(self.latest.values()))
+        self._note_next()
+
+    def _note_next(self) -> None:
+        known = self._cursor < len(self._staying)
+        self.next_staying = self._staying[self._cursor] >> 1 if known else self.latest_offset + 1
+
+    def staying(self, base_offset: int, last_offset: int) -> array[int]:
+        """The offsets between these two that stay, each times two, plus one for a tombstone."""
+        first = bisect_left(self._staying, base_offset << 1, self._cursor)
+        end = self._cursor = bisect_left(self._staying, (last_offset + 1) << 1, first)
+        self._note_next()
+        return self._staying[first:end]

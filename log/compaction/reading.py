@@ -1,0 +1,103 @@
+"""The batches of a sealed `.log`, one after another, each checked before it is handed out.
+
+The file is read in pieces, and a batch is a place in the piece it lies in: nothing is copied, and memory is bounded by
+the piece, or by a batch that is larger. Its header is the plain tuple of the 13 fields (`protocol/records.py` draws
+them), as millions of them pass.
+
+What is checked: lengths, the magic, the CRC, and that offsets grow and stay below the next segment's. Leader epoch and
+base offset are not under the CRC; a base offset that was damaged shows in the order of the offsets, most of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ...protocol.checksum import crc32c
+from ...protocol.records import ATTRIBUTES_POSITION, BATCH_OVERHEAD, HEADER, LOG_OVERHEAD, MAGIC
+from ..files import FileSystem, join
+from ..names import LOG, offset_file_name
+from .job import CorruptSegmentError, SegmentFiles
+
+Batch = tuple[bytes, int, int, tuple[int, ...]]
+"""A buffer, where in it the batch begins and ends, and its header."""
+
+BASE_OFFSET = 0
+BATCH_LENGTH = 1
+LEADER_EPOCH = 2
+BATCH_MAGIC = 3
+CRC = 4
+ATTRIBUTES = 5
+LAST_OFFSET_DELTA = 6
+BASE_TIMESTAMP = 7
+MAX_TIMESTAMP = 8
+PRODUCER_ID = 9
+PRODUCER_EPOCH = 10
+BASE_SEQUENCE = 11
+RECORD_COUNT = 12
+
+_PIECE_BYTES = 1 << 20
+
+
+class SegmentReader:
+    """Reads one segment."""
+
+    __slots__ = ("_file_system", "_on_read", "_piece_position", "_segment", "path")
+
+    def __init__(
+        self, file_system: FileSystem, directory: str, segment: SegmentFiles, on_read: Callable[[int], None]
+    ) -> None:
+        """`on_read` is told how many bytes have been read, piece by piece."""
+        self._file_system = file_system
+        self._segment = segment
+        self._on_read = on_read
+        self._piece_position = 0
+        self.path = join(directory, offset_file_name(segment.base_offset, LOG))
+
+    def batches(self) -> Iterator[Batch]:
+        """All of them. Raises `CorruptSegmentError` at the first that is not as it should be."""
+        file = self._file_system.open(self.path)
+        try:
+            size, end_offset = self._segment.size, self._segment.end_offset
+            position, needed = 0, BATCH_OVERHEAD
+            next_offset = self._segment.base_offset
+            unpack_from = HEADER.unpack_from
+            while position < size:
+                self._piece_position = position
+                asked = min(max(needed, _PIECE_BYTES), size - position)
+                data = file.read_at(position, asked)
+                self._on_read(len(data))
+                if len(data) < asked:
+                    raise self._corrupt(0, next_offset, "the file is shorter than it was")
+                view = memoryview(data)
+                start, needed = 0, BATCH_OVERHEAD
+                while asked - start >= BATCH_OVERHEAD:
+                    fields = unpack_from(data, start)
+                    length = fields[BATCH_LENGTH] + LOG_OVERHEAD
+                    if fields[BATCH_MAGIC] != MAGIC or length < BATCH_OVERHEAD or fields[RECORD_COUNT] < 0:
+                        raise self._corrupt(start, next_offset, "no batch begins here")
+                    end = start + length
+                    if end > asked:
+                        needed = length
+                        break
+                    if crc32c(view[start + ATTRIBUTES_POSITION : end]) != fields[CRC]:
+                        raise self._corrupt(start, next_offset, "the CRC is wrong")
+                    base_offset = fields[BASE_OFFSET]
+                    last_offset = base_offset + fields[LAST_OFFSET_DELTA]
+                    if not next_offset <= base_offset <= last_offset < end_offset:
+                        problem = f"offsets {base_offset} to {last_offset} do not fit in here"
+                        raise self._corrupt(start, next_offset, problem)
+                    yield data, start, end, fields
+                    next_offset = last_offset + 1
+                    start = end
+                position += start
+                if position + needed > size > position:
+                    raise self._corrupt(start, next_offset, "a batch reaches past the end of the segment")
+        finally:
+            file.close()
+
+    def corrupt(self, batch: Batch, problem: str) -> CorruptSegmentError:
+        """The error for the batch that was handed out last."""
+        return self._corrupt(batch[1], batch[3][BASE_OFFSET], problem)
+
+    def _corrupt(self, start: int, offset: int, problem: str) -> CorruptSegmentError:
+        return CorruptSegmentError(self.path, self._piece_position + start, offset, problem)

@@ -1,0 +1,285 @@
+"""The records of a batch, looked at in place: keys and where a record ends, and no more than that.
+
+The format is drawn in `protocol/records.py`. A pass of compaction asks of millions of records nothing but the key and
+whether the value is null, so the loops here step from key to key and copy nothing else. The one- and two-byte cases of
+the varints are written out: nearly all are, and a call costs more than the rest.
+
+Keys of 32 bytes and more are replaced by their SHA-256, so that what is remembered of a key has a bounded size. Shorter
+ones are never as long as a digest: no two keys are taken for one another.
+
+Bytes that are no records raise `InvalidRecordsError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from hashlib import sha256
+from typing import NamedTuple
+
+from ...protocol.compression import CompressionError, decompress
+from ...protocol.records import BATCH_OVERHEAD, CODEC_MASK, InvalidRecordsError
+from .reading import ATTRIBUTES, Batch
+
+MAX_KEY = 31
+"""Bytes of a key that is remembered as it is."""
+
+_NULL = 1  # the length -1 as a zigzag varint
+
+
+def plain_records(batch: Batch) -> tuple[bytes, int, int]:
+    """The records of a batch, decompressed if need be: bytes, and from where to where in them."""
+    data, start, end, fields = batch
+    codec = fields[ATTRIBUTES] & CODEC_MASK
+    if not codec:
+        return data, start + BATCH_OVERHEAD, end
+    try:
+        plain = bytes(decompress(codec, memoryview(data)[start + BATCH_OVERHEAD : end]))
+    except CompressionError as error:
+        raise InvalidRecordsError(str(error)) from None
+    return plain, 0, len(plain)
+
+
+def note_keys(data: bytes, position: int, end: int, count: int, base_offset: int, latest: dict[bytes, int]) -> None:
+    """Note of each key in these records its offset, times two, plus one where the value is null.
+
+    Records come in the order of their offsets, so what was noted before of the same key is older.
+    """
+    try:
+        for _ in range(count):
+            byte = data[position]
+            if byte < 0x80:
+                record_end = position + 1 + (byte >> 1)
+                position += 2  # and the attributes
+            elif (second := data[position + 1]) < 0x80:
+                record_end = position + 2 + ((byte & 0x7F | second << 7) >> 1)
+                position += 3
+            else:
+                length, position = _varint(data, position)
+                record_end = position + length
+                position += 1
+            while data[position] >= 0x80:
+                position += 1
+            position += 1
+            byte = data[position]
+            if byte < 0x80:
+                offset = byte >> 1
+                position += 1
+            elif (second := data[position + 1]) < 0x80:
+                offset = (byte & 0x7F | second << 7) >> 1
+                position += 2
+            else:
+                offset, position = _varint(data, position)
+            length = data[position]
+            if length < 0x80:
+                position += 1
+            else:
+                length, position = _varint(data, position)
+                length = length << 1 if length >= 0 else _NULL
+            if length != _NULL:
+                key = data[position : (position := position + (length >> 1))]
+                if position >= record_end:
+                    raise InvalidRecordsError("a key reaches past the end of its record")
+                if length > 2 * MAX_KEY:
+                    key = sha256(key).digest()
+                latest[key] = (base_offset + offset) << 1 | (data[position] == _NULL)
+            position = record_end
+    except IndexError:
+        raise InvalidRecordsError("the records end too early") from None
+    if position != end:
+        raise InvalidRecordsError(f"{count} records do not fill the batch")
+
+
+def flag_older(
+    data: bytes, position: int, end: int, count: int, newer: Collection[bytes], *, keep_tombstones: bool
+) -> tuple[bytearray, bool]:
+    """Which records stay, those that are older than all in `newer`: a byte for each, 1 for those that stay.
+
+    And whether a tombstone is among these.
+    """
+    flags = bytearray(count)
+    tombstones = False
+    try:
+        for number in range(count):
+            byte = data[position]
+            if byte < 0x80:
+                record_end = position + 1 + (byte >> 1)
+                position += 2
+            elif (second := data[position + 1]) < 0x80:
+                record_end = position + 2 + ((byte & 0x7F | second << 7) >> 1)
+                position += 3
+            else:
+                length, position = _varint(data, position)
+                record_end = position + length
+                position += 1
+            while data[position] >= 0x80:
+                position += 1
+            position += 1
+            while data[position] >= 0x80:
+                position += 1
+            position += 1
+            length = data[position]
+            if length < 0x80:
+                position += 1
+            else:
+                length, position = _varint(data, position)
+                length = length << 1 if length >= 0 else _NULL
+            if length != _NULL:
+                key = data[position : (position := position + (length >> 1))]
+                if position >= record_end:
+                    raise InvalidRecordsError("a key reaches past the end of its record")
+                if (key if length <= 2 * MAX_KEY else sha256(key).digest()) not in newer:
+                    if data[position] != _NULL:
+                        flags[number] = 1
+                    elif keep_tombstones:
+                        flags[number] = 1
+                        tombstones = True
+            position = record_end
+    except IndexError:
+        raise InvalidRecordsError("the records end too early") from None
+    if position != end:
+        raise InvalidRecordsError(f"{count} records do not fill the batch")
+    return flags, tombstones
+
+
+class RecordKey(NamedTuple):
+    """What decides about one record."""
+
+    offset_delta: int
+    key: bytes | None
+    """A digest, if it is long."""
+    null_value: bool
+
+
+def record_keys(data: bytes, position: int, end: int, count: int) -> list[RecordKey]:
+    """Of all these records, in order. For the few batches that the faster loops are not made for."""
+    found: list[RecordKey] = []
+    try:
+        for _ in range(count):
+            length, position = _varint(data, position)
+            record_end = position + length
+            _timestamp_delta, position = _varint(data, position + 1, 10)
+            offset_delta, position = _varint(data, position)
+            length, position = _varint(data, position)
+            key = None
+            if length >= 0:
+                key = data[position : position + length]
+                position += length
+                if length > MAX_KEY:
+                    key = sha256(key).digest()
+            if position >= record_end:
+                raise InvalidRecordsError("a key reaches past the end of its record")
+            found.append(RecordKey(offset_delta, key, data[position] == _NULL))
+            position = record_end
+    except IndexError:
+        raise InvalidRecordsError("the records end too early") from None
+    if position != end:
+        raise InvalidRecordsError(f"{count} records do not fill the batch")
+    return found
+
+
+class Rewritten(NamedTuple):
+    """Records of a batch, with timestamp deltas that count from another time."""
+
+    data: bytes
+    shift: int
+    """How much later that time is, ms."""
+    max_timestamp_delta: int
+    """The largest that there was, as it was."""
+
+
+def rewrite(
+    data: bytes, position: int, flags: bytearray, *, shift: int | None = None, timestamp_delta: int | None = None
+) -> Rewritten:
+    """The records whose flag is set, one after another. At least one is.
+
+    Their timestamp deltas count from a time that is `shift` ms later: by default that of the first record. With
+    `timestamp_delta` all have this one. What needs no change is copied in long pieces.
+    """
+    parts: list[bytes] = []
+    small, small_end = _SMALL, len(_SMALL)
+    begin = copied = position  # data[begin:copied] is to be copied next
+    largest = -(1 << 63)
+    try:
+        for stays in flags:
+            start = position
+            byte = data[position]
+            if byte < 0x80:
+                position += 1
+                record_end = position + (byte >> 1)
+            elif (second := data[position + 1]) < 0x80:
+                position += 2
+                record_end = position + ((byte & 0x7F | second << 7) >> 1)
+            else:
+                length, position = _varint(data, position)
+                record_end = position + length
+            if stays:
+                attributes = position
+                position += 1
+                byte = data[position]
+                if byte < 0x80:
+                    delta = (byte >> 1) ^ -(byte & 1)
+                    timestamp_end = position + 1
+                elif (second := data[position + 1]) < 0x80:
+                    delta = (value := byte & 0x7F | second << 7) >> 1 ^ -(value & 1)
+                    timestamp_end = position + 2
+                else:
+                    delta, timestamp_end = _varint(data, position, 10)
+                if delta > largest:
+                    largest = delta
+                if shift is None:
+                    shift = delta
+                if start != copied:
+                    if begin != copied:
+                        parts.append(data[begin:copied])
+                    begin = start
+                new_delta = delta - shift if timestamp_delta is None else timestamp_delta
+                if new_delta != delta:
+                    encoded = small[new_delta] if 0 <= new_delta < small_end else encode_varint(new_delta)
+                    if len(encoded) == timestamp_end - position:
+                        parts.append(data[begin:position])
+                        parts.append(encoded)
+                    else:
+                        if begin != start:
+                            parts.append(data[begin:start])
+                        parts.append(encode_varint(1 + len(encoded) + record_end - timestamp_end))
+                        parts.append(data[attributes:position])
+                        parts.append(encoded)
+                    begin = timestamp_end
+                copied = record_end
+            position = record_end
+    except IndexError:
+        raise InvalidRecordsError("the records end too early") from None
+    parts.append(data[begin:copied])
+    assert shift is not None
+    return Rewritten(b"".join(parts), shift, largest)
+
+
+def encode_varint(value: int) -> bytes:
+    """As a zigzag varint, or varlong."""
+    value = value << 1 if value >= 0 else (-value << 1) - 1
+    output = bytearray()
+    while value >= 0x80:
+        output.append(value & 0x7F | 0x80)
+        value >>= 7
+    output.append(value)
+    return bytes(output)
+
+
+_SMALL = tuple(encode_varint(value) for value in range(1024))
+
+
+def _varint(data: bytes, position: int, max_bytes: int = 5) -> tuple[int, int]:
+    """The zigzag varint at `position`, of at most 5 bytes (10 for a varlong), and the position after it."""
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value = shift = 0
+    for _ in range(max_bytes):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            value &= 0xFFFF_FFFF_FFFF_FFFF if max_bytes == 10 else 0xFFFF_FFFF  # as the fixed-size types of Java wrap
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+    raise InvalidRecordsError(f"a varint is longer than {max_bytes} bytes")

@@ -1,0 +1,410 @@
+"""A log on its way to another log directory (KIP-113): a copy that catches up with it while it is written to.
+
+The copy lies in `<topic>-<partition>.<32 hex digits>-future` of the target directory. It is made of bytes, not of
+batches: segments and their indexes only grow, so that a copy of a file is its first so many bytes, and as long as the
+original is not cut it can be continued. What the log knows in memory (producers, positions, buffered index entries)
+fits the copy as well as the original as soon as their files are the same. So in the end it is the same `Log` that goes
+on, with its files in the other directory (`LogManager.swap`).
+
+Copying goes in steps of so many bytes: begin (on the loop) - run (in a thread) - end (on the loop). The last one before
+the swap also syncs names. What it copied is on the device; the rest, appended since, is copied by `complete` on the
+loop, and must be little. So the copy is never behind the log's recovery point, if no flush of the log ends in between.
+
+A cut of the log has the copy begin anew. A segment that retention deletes goes from the copy, too. Compaction must not
+run meanwhile.
+"""
+
+from __future__ import annotations
+
+from posixpath import basename, dirname
+from typing import TYPE_CHECKING
+
+from .checkpoints import encode_partition_metadata
+from .descriptors import OpenFile
+from .files import FileSystem, join
+from .names import DELETED, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, PRODUCER_SNAPSHOT, offset_file_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .directory import LogDirectory
+    from .partition_log import Log
+    from .segment import Segment
+
+_CHUNK_BYTES = 1 << 20
+# Of one step: each segment has up to four files open meanwhile.
+_MAX_SEGMENTS = 32
+_NO_LIMIT = 1 << 63
+
+
+class CopyError(Exception):
+    """A file could not be copied. `error` says why, `of_target` on which side."""
+
+    def __init__(self, error: OSError, *, of_target: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.of_target = of_target
+
+
+class _SegmentCopy:
+    """How much of a segment's files has been copied."""
+
+    __slots__ = ("complete", "segment", "sizes")
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.sizes: dict[str, int] = {}
+        """By name, of those files that are begun."""
+        self.complete = False
+        """It was sealed when it was copied, and all of it was: there is no need to look again."""
+
+
+class Copy:
+    """One step: what is to be copied. Begun and ended by `FutureLog`."""
+
+    __slots__ = (
+        "_directories",
+        "_file_system",
+        "_parts",
+        "_replacements",
+        "_small",
+        "_target",
+        "_unlink",
+        "bytes",
+        "cuts",
+        "end_offset",
+        "sealed",
+        "sizes",
+        "snapshots",
+    )
+
+    def __init__(self, file_system: FileSystem, target: str, cuts: int) -> None:
+        self._file_system = file_system
+        self._target = target
+        self.cuts = cuts
+        """How often the log had been cut when this began."""
+        self._parts: list[tuple[OpenFile, str, int, int]] = []  # (from, name, position, length)
+        self._small: list[tuple[str, str]] = []  # (path, name)
+        self._replacements: list[tuple[str, bytes]] = []
+        self._unlink: list[str] = []
+        self._directories: list[str] = []
+        self.bytes = 0
+        self.end_offset = 0
+        """Everything before this offset is in the copy when it has run."""
+        self.sizes: dict[int, dict[str, int]] = {}
+        """By base offset and name: how long the files are then."""
+        self.sealed: set[int] = set()
+        """The base offsets of segments of which nothing will be missing then."""
+        self.snapshots: list[int] = []
+
+    def add(self, open_file: OpenFile, name: str, position: int, length: int) -> None:
+        open_file.references += 1
+        self._parts.append((open_file, name, position, length))
+        self.bytes += length
+
+    def add_small(self, path: str) -> None:
+        """A whole file that never changes; it may be gone by then."""
+        self._small.append((path, basename(path)))
+
+    def add_replacement(self, name: str, data: bytes) -> None:
+        self._replacements.append((name, data))
+
+    def remove(self, name: str) -> None:
+        self._unlink.append(name)
+
+    def sync_names(self) -> None:
+        self._directories += [self._target, dirname(self._target)]
+
+    def __bool__(self) -> bool:
+        return bool(self._parts or self._small or self._unlink)
+
+    def run(self, *, sync: bool = True) -> None:
+        """Copy, and have it on the device if `sync`. May run in a thread. Raises `CopyError`."""
+        try:
+            for name in self._unlink:
+                self._remove(name)
+            for open_file, name, position, length in self._parts:
+                self._copy(open_file, name, position, length, sync)
+            for path, name in self._small:
+                try:
+                    data = self._file_system.read_file(path)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    raise CopyError(error, of_target=False) from error
+                self._write(name, data, sync)
+            for name, data in self._replacements:
+                self._file_system.replace_file(join(self._target, name), data, sync=sync)
+            for directory in self._directories:
+                self._file_system.sync_directory(directory)
+        except OSError as error:
+            raise CopyError(error, of_target=True) from error
+
+    def _copy(self, open_file: OpenFile, name: str, position: int, length: int, sync: bool) -> None:
+        file = self._file_system.open(join(self._target, name), create=True)
+        try:
+            if not position:
+                file.truncate(0)  # what an earlier step may have left
+            end = position + length
+            while position < end:
+                try:
+                    data = open_file.file.read_at(position, min(_CHUNK_BYTES, end - position))
+                except OSError as error:
+                    raise CopyError(error, of_target=False) from error
+                if not data:
+                    break  # it was cut: whoever ends this step sees that
+                file.write_at((data,), position, len(data))
+                position += len(data)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+
+    def _write(self, name: str, data: bytes, sync: bool) -> None:
+        file = self._file_system.open(join(self._target, name), create=True)
+        try:
+            file.truncate(0)
+            file.write_at((data,), 0, len(data))
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+
+    def _remove(self, name: str) -> None:
+        try:
+            self._file_system.unlink(join(self._target, name))
+        except FileNotFoundError:
+            return
+
+    def release(self) -> None:
+        """Let the files go."""
+        for open_file, _name, _position, _length in self._parts:
+            open_file.release()
+        self._parts = []
+
+
+class FutureLog:
+    """See the module's text. Made by `LogManager.begin_move`; its directory exists."""
+
+    __slots__ = (
+        "_cuts",
+        "_durable_offset",
+        "_file_system",
+        "_segments",
+        "_snapshots",
+        "directory",
+        "end_offset",
+        "log",
+        "path",
+    )
+
+    def __init__(self, log: Log, directory: LogDirectory, path: str) -> None:
+        self.log = log
+        self.directory = directory
+        """Where the log goes."""
+        self.path = path
+        """The copy's directory."""
+        self._file_system = log.files.file_system
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._cuts = self.log.cuts
+        self._segments: dict[int, _SegmentCopy] = {}
+        self._snapshots: set[int] = set()
+        self.end_offset = self.log.segments[0].base_offset
+        """Everything before this offset is in the copy."""
+        self._durable_offset = -1  # up to here the copy is on the device, names too
+
+    @property
+    def is_durable(self) -> bool:
+        """All that the log has on the device, the copy has too: after the last step, until the log is flushed again."""
+        return self._durable_offset >= self.log.flushed_offset and not self._is_useless()
+
+    @property
+    def size(self) -> int:
+        """Bytes of batches that have been copied."""
+        return sum(copied.sizes.get(basename(copied.segment.path), 0) for copied in self._segments.values())
+
+    @property
+    def lag(self) -> int:
+        """How many offsets it is behind."""
+        return max(self.log.log_end_offset - self.end_offset, 0)
+
+    def missing_bytes(self) -> int:
+        """What `complete` would copy now."""
+        if self._is_useless():
+            return _NO_LIMIT
+        missing = 0
+        for segment in self.log.segments:
+            copied = self._segments.get(segment.base_offset)
+            if copied is None or not copied.complete:
+                known = {} if copied is None else copied.sizes
+                missing += sum(size - known.get(name, 0) for name, size, _open in _files(segment))
+        return missing
+
+    def begin_copy(self, max_bytes: int) -> Copy | None:
+        """The next step, of about so many bytes of batches; None if nothing is missing. To be given to `end_copy`.
+
+        Raises `KafkaError` when the log is offline, `CopyError` for a file of the log's that cannot be opened.
+        """
+        copy = self._plan(max_bytes, _MAX_SEGMENTS)
+        if copy:
+            return copy
+        copy.release()
+        return None
+
+    def begin_last_copy(self) -> Copy:
+        """The last step before the swap: everything that is missing, the small files, and names are synced.
+
+        Raises as `begin_copy` does.
+        """
+        copy = self._plan(_NO_LIMIT, _NO_LIMIT)
+        copy.add_replacement(LEADER_EPOCH_CHECKPOINT, self.log.leader_epochs.encode())
+        if self.log.topic_id is not None:
+            copy.add_replacement(PARTITION_METADATA, encode_partition_metadata(self.log.topic_id))
+        copy.sync_names()
+        return copy
+
+    def put_off(self) -> None:
+        """There will be no swap yet: the log may be flushed again."""
+        self._durable_offset = -1
+
+    def end_copy(self, copy: Copy, *, last: bool = False) -> None:
+        """The step has run without an error."""
+        copy.release()
+        # Also if the log was cut meanwhile: the names are needed then, to remove the files.
+        for base_offset, sizes in copy.sizes.items():
+            copied = self._segments.get(base_offset)
+            if copied is not None:
+                copied.sizes.update(sizes)
+                copied.complete = base_offset in copy.sealed
+        self._snapshots.update(copy.snapshots)
+        if not self._is_useless():
+            self.end_offset = max(self.end_offset, copy.end_offset)
+            if last:
+                self._durable_offset = copy.end_offset
+
+    def complete(self) -> list[str]:
+        """Copy what has come since the last step, on the loop, unsynced: now the two are the same.
+
+        Returns the paths of files that are not part of the log any more and were renamed, to be unlinked. Raises
+        `CopyError`; then the copy is as good as before.
+        """
+        assert self.is_durable, "the last step has not ended, or the log was flushed or cut since"
+        copy = self._plan(_NO_LIMIT, _NO_LIMIT, remove=False)
+        try:
+            copy.run(sync=False)
+        except BaseException:
+            copy.release()
+            raise
+        self.end_copy(copy)
+        trash = []
+        for name in self._stale_names():
+            path = join(self.path, name)
+            try:
+                self._file_system.rename(path, path + DELETED)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise CopyError(error, of_target=True) from error
+            trash.append(name + DELETED)
+        return trash
+
+    def _is_useless(self) -> bool:
+        """The log was cut, or its files were replaced."""
+        return self._cuts != self.log.cuts or any(
+            (copied := self._segments.get(segment.base_offset)) is not None and copied.segment is not segment
+            for segment in self.log.segments
+        )
+
+    def _plan(self, max_bytes: int, max_segments: int, *, remove: bool = True) -> Copy:
+        log = self.log
+        log.check_online()
+        copy = Copy(self._file_system, self.path, log.cuts)
+        if self._is_useless():
+            for name in self._names():
+                copy.remove(name)
+            self._begin_anew()
+        elif remove:
+            for name in self._stale_names():
+                copy.remove(name)
+            self._forget_stale()
+        copy.end_offset = self.end_offset
+        try:
+            for number, segment in enumerate(log.segments):
+                copied = self._segments.get(segment.base_offset)
+                if copied is not None and copied.complete:
+                    continue
+                if copy.bytes >= max_bytes or len(copy.sizes) >= max_segments:
+                    break
+                if copied is None:
+                    copied = self._segments[segment.base_offset] = _SegmentCopy(segment)
+                whole = self._plan_segment(copy, copied, max_bytes - copy.bytes)
+                if not whole:
+                    break
+                end = log.segments.end_of(number)
+                copy.end_offset = log.log_end_offset if end is None else end
+                if end is not None:
+                    copy.sealed.add(segment.base_offset)
+            for offset in log.snapshots.offsets:
+                if offset not in self._snapshots:
+                    copy.add_small(log.snapshots.path(offset))
+                    copy.snapshots.append(offset)
+        except BaseException:
+            copy.release()
+            raise
+        return copy
+
+    def _plan_segment(self, copy: Copy, copied: _SegmentCopy, max_bytes: int) -> bool:
+        """Plan what is missing of a segment, indexes when all of its batches are copied; whether that is all."""
+        sizes = copy.sizes[copied.segment.base_offset] = {}
+        for name, size, opened in _files(copied.segment):
+            known = copied.sizes.get(name, -1)
+            length = min(size - max(known, 0), max_bytes)
+            if known < size:
+                try:
+                    copy.add(opened(), name, max(known, 0), length)
+                except OSError as error:
+                    raise CopyError(error, of_target=False) from error
+                sizes[name] = max(known, 0) + length
+            if max(known, 0) + length < size:
+                return False
+        return True
+
+    def _names(self) -> Iterator[str]:
+        """Of all files that were begun."""
+        for copied in self._segments.values():
+            yield from copied.sizes
+        for offset in self._snapshots:
+            yield offset_file_name(offset, PRODUCER_SNAPSHOT)
+
+    def _stale_names(self) -> list[str]:
+        """Of files that were copied and that the log does not have any more."""
+        there = {segment.base_offset for segment in self.log.segments}
+        names = [name for base, copied in self._segments.items() if base not in there for name in copied.sizes]
+        gone = self._snapshots.difference(self.log.snapshots.offsets)
+        return names + [offset_file_name(offset, PRODUCER_SNAPSHOT) for offset in sorted(gone)]
+
+    def _forget_stale(self) -> None:
+        there = {segment.base_offset for segment in self.log.segments}
+        for base_offset in [base_offset for base_offset in self._segments if base_offset not in there]:
+            del self._segments[base_offset]
+        self._snapshots.intersection_update(self.log.snapshots.offsets)
+
+
+def _files(segment: Segment) -> list[tuple[str, int, Callable[[], OpenFile]]]:
+    """A segment's files: their names, how many bytes of each count, and how to open them. The batches come first."""
+    if not segment.on_disk:
+        return []
+    offsets, times, aborted = segment.offset_index, segment.time_index, segment.transaction_index
+    try:
+        files = [
+            (basename(segment.path), segment.size, segment.opened),
+            (basename(offsets.path), offsets.stored_bytes, offsets.opened),
+            (basename(times.path), times.stored_bytes, times.opened),
+        ]
+        if aborted.count:
+            files.append((basename(aborted.path), aborted.stored_bytes, aborted.opened))
+    except OSError as error:
+        raise CopyError(error, of_target=False) from error
+    return files

@@ -1,0 +1,202 @@
+"""A log directory's own files: whose it is, how it was left, its checkpoints."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from ...protocol.uuid import uuid_from_str, uuid_to_str
+from ..checkpoints import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOCK,
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    CorruptCheckpointError,
+    TopicPartition,
+    decode_offsets,
+    decode_properties,
+    encode_clean_shutdown,
+    encode_offsets,
+)
+from ..files import FileSystem, join
+from ..names import (
+    DELETE_DIRECTORY,
+    FUTURE_DIRECTORY,
+    STRAY_DIRECTORY,
+    TEMPORARY,
+    parse_partition_directory_name,
+)
+from .finding import Finding, Kind, Remedy, Severity
+
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+REPORT_PREFIX = "moldau-repair-"
+OFFSET_CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_CHECKPOINT,
+)
+_OWN_FILES = frozenset({*OFFSET_CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, BOOTSTRAP_CHECKPOINT})
+_VERSION = "1"
+
+
+@dataclass(slots=True)
+class DirectoryContents:
+    """What a log directory says of itself."""
+
+    path: str
+    clean: bool = False
+    broker_epoch: int = -1
+    """Of the broker that stopped cleanly; -1: unknown."""
+    node_id: str | None = None
+    cluster_id: str | None = None
+    directory_id: bytes | None = None
+    checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    """By the name of the file. One that is missing or damaged is empty."""
+    partitions: dict[TopicPartition, str] = field(default_factory=dict)
+    """Their directories' names."""
+    findings: list[Finding] = field(default_factory=list)
+
+    def offset(self, checkpoint: str, partition: TopicPartition) -> int | None:
+        """What a checkpoint says of a partition."""
+        return self.checkpoints.get(checkpoint, {}).get(partition)
+
+
+def inspect_log_directory(file_system: FileSystem, path: str) -> DirectoryContents:
+    """Read everything that lies in the directory itself. An `OSError` passes through."""
+    return _DirectoryInspection(file_system, path).run()
+
+
+class _DirectoryInspection:
+    def __init__(self, file_system: FileSystem, path: str) -> None:
+        self._files = file_system
+        self._path = path
+        self._contents = DirectoryContents(path)
+
+    def run(self) -> DirectoryContents:
+        names, directories = self._files.list_directory(self._path)
+        self._inspect_properties(names)
+        self._inspect_clean_mark(names)
+        for name in OFFSET_CHECKPOINTS:
+            if name in names:
+                self._inspect_checkpoint(name)
+            elif self._contents.clean and name != CLEANER_CHECKPOINT:
+                text = "is missing, and a clean stop writes it"
+                self._add(Severity.WARNING, Kind.CHECKPOINT, name, text, Remedy.CHECKPOINT)
+        for name in sorted(directories):
+            self._inspect_folder(name)
+        for name in sorted(names):
+            self._inspect_file(name)
+        if not self._contents.clean and self._contents.partitions:
+            text = (
+                "the last stop was not a clean one: a start reads again what lies past the recovery points, "
+                "and makes its indexes anew, which are not looked at here"
+            )
+            self._add(Severity.NOTE, Kind.UNCLEAN, "", text)
+        return self._contents
+
+    def _add(self, severity: Severity, kind: Kind, name: str, text: str, remedy: Remedy | None = None) -> None:
+        path = join(self._path, name) if name else self._path
+        self._contents.findings.append(Finding(severity, kind, path, text, remedy=remedy))
+
+    def _inspect_properties(self, names: list[str]) -> None:
+        contents = self._contents
+        if META_PROPERTIES not in names:
+            text = "is missing: whose directory this is, is unknown, and a start would take it for a new one"
+            self._add(Severity.ERROR, Kind.PROPERTIES, META_PROPERTIES, text)
+            return
+        properties = decode_properties(self._files.read_file(join(self._path, META_PROPERTIES)))
+        contents.cluster_id = properties.get("cluster.id")
+        contents.node_id = properties.get("node.id")
+        problems = []
+        if properties.get("version") != _VERSION:
+            problems.append(f"its version is {properties.get('version')}, and 1 is the only one known")
+        problems += [f"it has no {key}" for key in ("cluster.id", "node.id", "directory.id") if not properties.get(key)]
+        unknown = sorted(set(properties) - {"version", "cluster.id", "node.id", "directory.id"})
+        if unknown:
+            problems.append(f"it has the unknown {', '.join(map(repr, unknown))}")
+        if contents.node_id and not contents.node_id.isdigit():
+            problems.append(f"node.id {contents.node_id!r} is no number")
+        directory_id = properties.get("directory.id")
+        if directory_id:
+            try:
+                contents.directory_id = uuid_from_str(directory_id)
+                if uuid_to_str(contents.directory_id) != directory_id:
+                    problems.append("directory.id is not written as Kafka writes it")
+            except ValueError as error:
+                problems.append(f"directory.id: {error}")
+        for problem in problems:
+            self._add(Severity.ERROR, Kind.PROPERTIES, META_PROPERTIES, problem)
+
+    def _inspect_clean_mark(self, names: list[str]) -> None:
+        if CLEAN_SHUTDOWN not in names:
+            return
+        self._contents.clean = True
+        data = self._files.read_file(join(self._path, CLEAN_SHUTDOWN))
+        try:
+            epoch = json.loads(data)["brokerEpoch"]
+            known = type(epoch) is int and data == encode_clean_shutdown(epoch)
+        except (ValueError, KeyError, TypeError):
+            epoch, known = None, False
+        if type(epoch) is int:
+            self._contents.broker_epoch = epoch
+        if not known:
+            text = "is not written as Kafka writes it; a start goes only by its being there"
+            self._add(Severity.NOTE, Kind.CHECKPOINT, CLEAN_SHUTDOWN, text)
+
+    def _inspect_checkpoint(self, name: str) -> None:
+        path = join(self._path, name)
+        data = self._files.read_file(path)
+        try:
+            offsets = decode_offsets(data, name)
+        except CorruptCheckpointError as error:
+            self._add(Severity.WARNING, Kind.CHECKPOINT, name, str(error), Remedy.CHECKPOINT)
+            return
+        self._contents.checkpoints[name] = offsets
+        if data and encode_offsets(offsets) != data:
+            text = "is not written as Kafka writes it, or names a partition twice"
+            self._add(Severity.WARNING, Kind.CHECKPOINT, name, text, Remedy.CHECKPOINT)
+        if any(offset < 0 for offset in offsets.values()):
+            self._add(Severity.WARNING, Kind.CHECKPOINT, name, "has a negative offset", Remedy.CHECKPOINT)
+
+    def _inspect_folder(self, name: str) -> None:
+        parsed = parse_partition_directory_name(name)
+        target = self._files.link_target(join(self._path, name))
+        if target is not None:
+            text = f"is a symbolic link to {target}: deleting the topic, or moving the partition, leaves what is there"
+            self._add(Severity.WARNING, Kind.UNKNOWN, name, text)
+        if parsed is None:
+            self._add(Severity.NOTE, Kind.UNKNOWN, name, "no partition's directory; nothing reads it")
+            return
+        topic, partition, state = parsed
+        if state:
+            self._add(Severity.NOTE, Kind.LEFTOVER, name, _STATES[state])
+        else:
+            self._contents.partitions[topic, partition] = name
+
+    def _inspect_file(self, name: str) -> None:
+        if name in _OWN_FILES or name.startswith(REPORT_PREFIX):
+            return
+        target = self._files.link_target(join(self._path, name))
+        if parse_partition_directory_name(name) is not None:
+            if target is not None:
+                text = f"is a symbolic link to {target}, which is not there: is a disk not mounted?"
+            else:
+                text = "has a partition's name, and is a file"
+            self._add(Severity.ERROR, Kind.UNREADABLE, name, text)
+        elif name.endswith(TEMPORARY):
+            self._add(
+                Severity.NOTE, Kind.LEFTOVER, name, "a file that was being written; nothing reads it", Remedy.REMOVE
+            )
+        else:
+            self._add(Severity.NOTE, Kind.UNKNOWN, name, "no file of a log directory; nothing reads it")
+
+
+_STATES = {
+    DELETE_DIRECTORY: "a deleted partition; a start removes it",
+    STRAY_DIRECTORY: "a partition that was not this broker's, set aside: nothing reads it, it may be removed",
+    FUTURE_DIRECTORY: "a partition on its way from another log directory",
+}

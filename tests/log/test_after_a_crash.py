@@ -1,0 +1,148 @@
+"""What the simulation of everything (tests/simulation) has found, each by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moldau.log.config import LogConfig
+from moldau.log.manager import LogManager
+from moldau.log.memory_files import MemoryFileSystem
+from moldau.log.partition_log import Log
+from moldau.protocol.records import Record, build_batch
+
+NOW = 1_700_000_000_000
+TOPIC_ID = b"\1" * 16
+FIRST_LOG = "/data/t-0/00000000000000000000.log"
+SECOND_LOG = "/data/t-0/00000000000000000001.log"
+
+
+def batch(*values: bytes, producer_id: int = -1, sequence: int = -1) -> bytes:
+    return build_batch(
+        [Record(0, NOW, b"k", value) for value in values],
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        base_sequence=sequence,
+    )
+
+
+class Disk:
+    """A log manager with one partition, whose process ends in one way or another and is started again."""
+
+    def __init__(self, **config: Any) -> None:
+        self.config = LogConfig(**config)
+        self.file_system = MemoryFileSystem()
+        self.file_system.make_directory("/data")
+        self.file_system.sync_directory("")
+        self.start()
+
+    def start(self) -> None:
+        self.manager = LogManager(["/data"], node_id=1, cluster_id="c", file_system=self.file_system)
+        self.manager.open()
+        self.report = self.manager.load(now_ms=NOW, config_of=lambda topic: self.config)
+        self.log: Log = self.manager.create("t", TOPIC_ID, 0, self.config, now_ms=NOW)
+
+    def append(self, *values: bytes, epoch: int = 0, **producer: int) -> None:
+        self.log.append(batch(*values, **producer), now_ms=NOW, leader_epoch=epoch)
+
+    def kill(self) -> None:
+        self.file_system = self.file_system.crash()
+        self.start()
+
+    def lose_power(self) -> None:
+        """With everything that was not synced."""
+        self.file_system = self.file_system.crash(lose_unsynced=True)
+        self.start()
+
+    def stop(self) -> None:
+        self.manager.close(now_ms=NOW)
+        self.start()
+
+
+def test_a_log_that_has_lost_all_its_records_goes_on_where_it_began_after_a_clean_stop_too() -> None:
+    disk = Disk()
+    disk.append(b"a", b"b", b"c")
+    disk.log.flush(NOW)
+    disk.log.delete_records_before(2)
+    disk.manager.flush_checkpoints()
+    # The checkpoint of the log start is there, and the records are damaged.
+    file = disk.file_system.open(FIRST_LOG)
+    file.write_at((bytes(61),), 0, 61)
+    file.close()
+    disk.file_system.unlink("/data/recovery-point-offset-checkpoint")
+    disk.kill()
+    assert (disk.log.log_start_offset, disk.log.log_end_offset) == (2, 2)
+    disk.stop()
+    assert (disk.log.log_start_offset, disk.log.log_end_offset) == (2, 2)
+    disk.lose_power()
+    assert (disk.log.log_start_offset, disk.log.log_end_offset) == (2, 2)
+
+
+def test_a_log_that_starts_over_at_an_offset_begins_there_after_a_clean_stop() -> None:
+    disk = Disk()
+    disk.append(b"a")
+    disk.log.truncate_fully_and_start_at(7, NOW)
+    disk.stop()
+    assert (disk.log.log_start_offset, disk.log.log_end_offset) == (7, 7)
+
+
+def test_delete_records_leaves_alone_what_says_where_the_log_goes_on_until_that_is_on_the_device() -> None:
+    disk = Disk(segment_bytes=150)
+    for sequence in range(4):
+        disk.append(b"x" * 60, producer_id=5, sequence=sequence)
+    disk.log.delete_records_before(3)
+    assert disk.log.log_start_offset == 3
+    assert len(disk.log.segments) == 4
+    disk.log.flush(NOW)
+    disk.log.delete_records_before(4)
+    assert len(disk.log.segments) == 1
+    disk.lose_power()
+    assert disk.log.log_end_offset == 4
+    assert disk.log.producers.producers[5].last_sequence == 3
+
+
+def test_records_that_are_back_after_a_crash_have_their_leader_epochs() -> None:
+    disk = Disk()
+    disk.append(b"a", b"b", epoch=1)
+    disk.append(b"c", b"d", epoch=4)
+    disk.log.flush(NOW)
+    disk.manager.flush_checkpoints()
+    disk.append(b"e", epoch=4)
+    disk.log.delete_records_before(3)
+    disk.log.roll(NOW)
+    disk.append(b"f", epoch=4)
+    disk.log.flush(NOW)
+    disk.manager.end_checkpoints(_written(disk, log_start_offsets=False))
+    assert disk.log.leader_epochs.entries == [(4, 3)]
+    disk.kill()
+    assert disk.log.log_start_offset == 0, "the checkpoint of the log start was not written since"
+    assert disk.log.leader_epochs.entries == [(1, 0), (4, 2)]
+
+
+def _written(disk: Disk, **which: bool) -> Any:
+    files = disk.manager.begin_checkpoints(**which)
+    files.run()
+    return files
+
+
+def test_a_gap_is_a_loss_in_a_new_directory_that_has_no_offsets_in_its_checkpoints_yet() -> None:
+    """And no work of compaction: what comes behind the gap must not be taken for what was acknowledged before it."""
+    disk = Disk(segment_bytes=150, cleanup_policy=("compact",))
+    for number in range(3):
+        disk.append(b"%d" % number * 60)
+    file = disk.file_system.open(SECOND_LOG)
+    file.truncate(0)
+    file.close()
+    disk.kill()
+    assert disk.log.log_end_offset == 1
+    assert "no segment begins at offset 1" in disk.report.summary()
+
+
+def test_a_killed_process_has_brought_nothing_to_the_device() -> None:
+    disk = Disk()
+    disk.append(b"a")
+    disk.log.flush(NOW)
+    disk.append(b"b")
+    disk.kill()
+    assert disk.log.log_end_offset == 2
+    disk.lose_power()
+    assert disk.log.log_end_offset == 1
