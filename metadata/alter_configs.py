@@ -1,12 +1,13 @@
-"""AlterConfigs (33) and IncrementalAlterConfigs (44): configs of topics, of a broker, of all brokers.
+"""AlterConfigs (33) and IncrementalAlterConfigs (44): configs of topics, of a broker, of all brokers, of groups.
 
 * Each resource succeeds or fails by itself, whole: one bad key changes nothing of its resource.
 * A broker is named by its id, and only this one can be named; the empty name stands for all brokers (KIP-226).
 * What is checked is the state after the change: every value, and rules between values.
 * AlterConfigs replaces all that is set for the resource. IncrementalAlterConfigs changes single keys (KIP-339): SET,
   DELETE, and for lists APPEND and SUBTRACT, which start from the default where nothing is set.
+* A group need not exist to have configs: they wait for it.
 * `validate_only` answers the same and writes nothing.
-* Not here yet: configs of groups, of client metrics, and log levels; they are refused.
+* Not here yet: configs of client metrics, and log levels; they are refused.
 
 A value that does not change makes no ConfigRecord, except for brokers, where the record makes them load files that a
 value names once more (KAFKA-14136).
@@ -19,13 +20,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..config import broker as broker_settings
+from ..config import group as group_settings
 from ..config import topic as topic_settings
 from ..config.definition import ConfigError, ConfigType, Setting, format_value
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import alter_configs as legacy
 from ..protocol.messages import incremental_alter_configs as incremental
 from .features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from .image import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigResource
+from .image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigResource
 from .outcome import NO_ERROR, ApiError, Outcome, Versioned, check_record_count
 from .records import ClearElrRecord, ConfigRecord
 from .topic_names import validate_topic_name
@@ -147,7 +149,7 @@ def _check_form(resource: ConfigResource, operations: list[_Operation], context:
     if resource.type == BROKER_RESOURCE:
         if resource.name:
             _check_broker_name(resource.name, context.node_id)
-    elif resource.type != TOPIC_RESOURCE:
+    elif resource.type not in (TOPIC_RESOURCE, GROUP_RESOURCE):
         raise _invalid_request(f"Resources of type {resource.type} have no configs here")
 
 
@@ -179,14 +181,14 @@ def _operate(resource: ConfigResource, operation: _Operation, present: str | Non
 def _setting(resource: ConfigResource, name: str) -> Setting | None:
     if resource.type == TOPIC_RESOURCE:
         return topic_settings.SETTINGS.get(name)
+    if resource.type == GROUP_RESOURCE:
+        return group_settings.SETTINGS.get(name)
     return broker_settings.SETTINGS.get(name) or broker_settings.DYNAMIC_ONLY.get(name)
 
 
 def _not_a_list(resource: ConfigResource, operation: _Operation, setting: Setting | None) -> KafkaError:
     kind = _OPERATIONS[operation.operation]
-    if resource.type == TOPIC_RESOURCE:
-        message = f"{kind} needs a list, and {operation.name} is none"
-    elif setting is None:
+    if setting is None and resource.type == BROKER_RESOURCE:
         message = f"{kind} needs a list, and there is no config {operation.name}"
     else:
         message = f"{kind} needs a list, and {operation.name} is none"
@@ -214,6 +216,11 @@ def _check_state(
         except ConfigError as error:
             # Kafka's answer to a bad broker config (KAFKA-13609); for a topic it is INVALID_CONFIG.
             raise _invalid_request(error.message) from None
+        return
+    if resource.type == GROUP_RESOURCE:
+        if not resource.name:
+            raise _invalid_request("Groups have no common configs: a group has to be named")
+        context.check_group_configs(image, configs)
         return
     if not resource.name:
         raise _invalid_request("Topics have no common configs: a topic has to be named")

@@ -60,6 +60,10 @@ class MetadataLogError(Exception):
     """The metadata log or a snapshot cannot be read: damaged, or written by something newer than this."""
 
 
+class DamagedError(MetadataLogError):
+    """What was written has changed or is cut off. An older copy, where there is one, says the same."""
+
+
 class MetadataBatch(NamedTuple):
     """One batch, decoded: `control` or `records`, never both."""
 
@@ -87,7 +91,7 @@ def control_batch(records: Iterable[ControlRecord], *, base_offset: int, epoch: 
 
 
 def metadata_batches(
-    records: Sequence[Versioned], *, base_offset: int, epoch: int, timestamp_ms: int, max_records: int
+    records: Iterable[Versioned], *, base_offset: int, epoch: int, timestamp_ms: int, max_records: int
 ) -> Iterator[tuple[int, bytes]]:
     """Batches of these records, each with the number of its records: as few as `max_records` and the size allow."""
     values: list[Record] = []
@@ -109,10 +113,10 @@ def read_batches(data: bytes | bytearray | memoryview, *, what: str) -> Iterator
     try:
         for batch in iter_batches(data):
             if not batch.has_valid_crc():
-                raise MetadataLogError(f"{what} is damaged: the checksum of the batch at offset {batch.base_offset}")
+                raise DamagedError(f"{what} is damaged: the checksum of the batch at offset {batch.base_offset}")
             yield decode_batch(batch, what=what)
     except InvalidRecordsError as error:
-        raise MetadataLogError(f"{what} is damaged: {error}") from None
+        raise DamagedError(f"{what} is damaged: {error}") from None
 
 
 def decode_batch(batch: RecordBatch, *, what: str) -> MetadataBatch:
@@ -120,7 +124,7 @@ def decode_batch(batch: RecordBatch, *, what: str) -> MetadataBatch:
     try:
         return _decode(batch)
     except (InvalidRecordsError, CompressionError) as error:
-        raise MetadataLogError(f"{what} is damaged: {error}") from None
+        raise DamagedError(f"{what} is damaged: {error}") from None
     except (MalformedMessage, UnsupportedVersion) as error:
         place = f"the batch at offset {batch.base_offset}"
         raise MetadataLogError(f"{what} holds what this version cannot read, in {place}: {error}") from None

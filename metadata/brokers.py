@@ -275,10 +275,27 @@ def _partitions(image: MetadataImage) -> Iterator[Partition]:
 
 def _removed_from_partitions(image: MetadataImage, broker_id: int, context: ControllerContext) -> list[Versioned]:
     """Records that take a broker out of the in-sync sets and of leadership, as far as others are there to go on."""
+    elr_enabled = bool(image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION))
     affected = (
-        partition for partition in _partitions(image) if broker_id in partition[2].isr or broker_id in partition[2].elr
+        partition
+        for partition in _partitions(image)
+        if (broker_id in partition[2].isr or broker_id in partition[2].elr)
+        and (elr_enabled or not _is_alone(partition[2]))
     )
     return _elections(image, affected, context, leaving=broker_id)
+
+
+def _is_alone(partition: PartitionRegistration) -> bool:
+    """One replica, which is in sync, and no leader: without eligible leader replicas there is nothing to elect or to
+    remove. After a clean stop all partitions of a single broker are so: a closer look would be much of its start."""
+    return (
+        partition.leader == NO_LEADER
+        and len(partition.replicas) == 1
+        and partition.isr == partition.replicas
+        and not partition.elr
+        and not partition.last_known_elr
+        and not partition.is_reassigning
+    )
 
 
 def _elections(

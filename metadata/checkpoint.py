@@ -15,7 +15,7 @@ first leader writes into the log (KIP-778) and no voters.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..protocol.messages.control_records import (
@@ -24,7 +24,7 @@ from ..protocol.messages.control_records import (
     SnapshotHeaderRecord,
     VotersRecord,
 )
-from .batches import ControlRecord, MetadataLogError, control_batch, metadata_batches, read_batches
+from .batches import ControlRecord, DamagedError, control_batch, metadata_batches, read_batches
 from .outcome import MAX_RECORDS_PER_REQUEST
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def parse_file_name(name: str) -> SnapshotId | None:
 
 
 def encode_snapshot(
-    records: Sequence[Versioned],
+    records: Iterable[Versioned],
     *,
     epoch: int,
     timestamp_ms: int,
@@ -70,21 +70,42 @@ def encode_snapshot(
     voters: VotersRecord | None,
 ) -> bytes:
     """The content of a snapshot file; with voters also their kraft.version, which is 1."""
+    return b"".join(
+        snapshot_batches(
+            records,
+            epoch=epoch,
+            timestamp_ms=timestamp_ms,
+            last_contained_timestamp_ms=last_contained_timestamp_ms,
+            voters=voters,
+            max_records=MAX_RECORDS_PER_REQUEST,
+        )
+    )
+
+
+def snapshot_batches(
+    records: Iterable[Versioned],
+    *,
+    epoch: int,
+    timestamp_ms: int,
+    last_contained_timestamp_ms: int,
+    voters: VotersRecord | None,
+    max_records: int,
+) -> Iterator[bytes]:
+    """The same piece by piece: the header, batches of at most `max_records`, the footer."""
     header: list[ControlRecord] = [
         SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_contained_timestamp_ms)
     ]
     if voters is not None:
         header += [KRaftVersionRecord(version=0, kraft_version=1), voters]
-    parts = [control_batch(header, base_offset=0, epoch=epoch, timestamp_ms=timestamp_ms)]
+    yield control_batch(header, base_offset=0, epoch=epoch, timestamp_ms=timestamp_ms)
     offset = len(header)
     for count, batch in metadata_batches(
-        records, base_offset=offset, epoch=epoch, timestamp_ms=timestamp_ms, max_records=MAX_RECORDS_PER_REQUEST
+        records, base_offset=offset, epoch=epoch, timestamp_ms=timestamp_ms, max_records=max_records
     ):
-        parts.append(batch)
+        yield batch
         offset += count
     footer = SnapshotFooterRecord(version=0)
-    parts.append(control_batch([footer], base_offset=offset, epoch=epoch, timestamp_ms=timestamp_ms))
-    return b"".join(parts)
+    yield control_batch([footer], base_offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 
 def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
@@ -107,5 +128,5 @@ def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
                 case VotersRecord():
                     voters = record
     if header is None or not is_whole:
-        raise MetadataLogError(f"{name} is not whole: it has no {'footer' if header else 'header'}")
+        raise DamagedError(f"{name} is not whole: it has no {'footer' if header else 'header'}")
     return Snapshot(header.last_contained_log_timestamp, kraft_version, voters, records)

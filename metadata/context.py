@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ..config import group as group_settings
 from ..config import topic as topic_settings
 from ..config.definition import ConfigError, ConfigSource, format_value
 from ..protocol.errors import ErrorCode, KafkaError
@@ -81,6 +82,13 @@ class ControllerContext:
         """Raise INVALID_CONFIG unless a topic may override exactly these."""
         try:
             topic_settings.validate_topic_configs(configs, self.broker_config(image))
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from None
+
+    def check_group_configs(self, image: MetadataImage, configs: Mapping[str, str]) -> None:
+        """Raise INVALID_CONFIG unless a group may override exactly these."""
+        try:
+            group_settings.validate_group_configs(configs, self.broker_config(image))
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from None
 

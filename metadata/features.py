@@ -6,7 +6,15 @@ when it is done here and not before. `metadata.version` is the feature that says
 which versions; `kraft.version` 1 means that voters are known by directory and can be changed (KIP-853), and lives in
 control records of the log.
 
-A directory that Apache Kafka wrote may finalize features that are not supported here (group.version, ...). They are
+`group.version` 1 opens the protocol of consumer groups (KIP-848); it can be taken back, and comes with 4.0-IV0. New
+directories are formatted with it; one that was last started by software which did not support it gets it at its next
+start, and one where it was taken back does not (`missing_features`).
+
+`transaction.version` comes with 4.0-IV2. At 1 the records of transactions may have tagged fields; at 2 producers that
+know it write to partitions without adding them to the transaction first, and get a new epoch with each transaction
+(KIP-890). It can be taken to 1 and to 0 at any time: each request says by its version what its producer goes by.
+
+A directory that Apache Kafka wrote may finalize features that are not supported here (share.version, ...). They are
 kept and not reported to clients (`reported_features`).
 """
 
@@ -19,6 +27,8 @@ from .registrations import VersionRange
 
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
+GROUP_VERSION: Final = "group.version"
+TRANSACTION_VERSION: Final = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 
 LATEST_METADATA_VERSION: Final = 30
@@ -27,8 +37,17 @@ LATEST_METADATA_VERSION: Final = 30
 SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
     METADATA_VERSION: VersionRange(7, LATEST_METADATA_VERSION),
     KRAFT_VERSION: VersionRange(0, 1),
+    GROUP_VERSION: VersionRange(0, 1),
+    TRANSACTION_VERSION: VersionRange(0, 2),
 }
 """The ranges that brokers and controllers of this software register, and that ApiVersions reports."""
+
+BOOTSTRAP_FEATURES: Final[Mapping[str, int]] = {
+    METADATA_VERSION: LATEST_METADATA_VERSION,
+    GROUP_VERSION: 1,
+    TRANSACTION_VERSION: 2,
+}
+"""The levels that new directories are formatted with, in the order of their records."""
 
 _CHANGES_METADATA: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
 """Levels that brought new records or fields: going back below one of them may lose something."""
@@ -37,8 +56,16 @@ _CHANGES_METADATA: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
 TRANSACTIONS_SINCE: Final = 13
 CONTROLLER_REGISTRATION_SINCE: Final = 15
 DIRECTORIES_SINCE: Final = 17
+GROUP_VERSION_SINCE: Final = 22
 ELR_SINCE: Final = 23
+TRANSACTION_VERSION_SINCE: Final = 24
 CORDONED_DIRECTORIES_SINCE: Final = 30
+
+_FEATURES_SINCE: Final[Mapping[str, int]] = {
+    GROUP_VERSION: GROUP_VERSION_SINCE,
+    TRANSACTION_VERSION: TRANSACTION_VERSION_SINCE,
+}
+"""The level of metadata.version that each other feature comes with."""
 
 
 def loses_metadata(current: int, target: int) -> bool:
@@ -49,6 +76,19 @@ def loses_metadata(current: int, target: int) -> bool:
 def reported_features(finalized: Mapping[str, int]) -> dict[str, int]:
     """Of the finalized features, those that clients may rely on here."""
     return {name: level for name, level in finalized.items() if level in SUPPORTED_FEATURES.get(name, ())}
+
+
+def missing_features(finalized: Mapping[str, int], last_supported: Mapping[str, VersionRange]) -> dict[str, int]:
+    """What to finalize in a directory of ours, now that it is supported: its last start knew nothing of it.
+
+    ``last_supported`` is what the controller of the last start registered. What it supported and did not finalize was
+    somebody's decision. Directories of Apache Kafka have the feature since the metadata.version that it comes with.
+    """
+    return {
+        feature: BOOTSTRAP_FEATURES[feature]
+        for feature, since in _FEATURES_SINCE.items()
+        if finalized.get(METADATA_VERSION, 0) >= since and feature not in finalized and feature not in last_supported
+    }
 
 
 def register_broker_version(metadata_version: int) -> int:

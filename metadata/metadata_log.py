@@ -4,13 +4,17 @@
     <data directory>/__cluster_metadata-0/
         00000000000000000000-0000000000.checkpoint                     the first voter, written by formatting
         00000000000000000000.log, .index, .timeindex                   the log, as any partition's
-        <end offset>-<epoch>.checkpoint                                later snapshots
+        <end offset>-<epoch>.checkpoint                                later snapshots (`snapshots.py`)
         quorum-state, leader-epoch-checkpoint, partition.metadata
 
 Every start is a new epoch: the node elects itself, as the only voter may (KIP-595), in an epoch above all that the log
 or `quorum-state` has seen, and begins it with a LeaderChange record. What is appended is committed as soon as it is on
 the device: a majority of one. A tail that a crash tore is cut off by the log's own recovery; it was never committed,
 because nobody was told of it before it was synced.
+
+A snapshot stands for all of the log before it. A start reads the latest one, and of the log only what comes after; the
+log is rolled where a snapshot ends, so that this is a matter of whole segments. What is before an older snapshot goes
+by size and age (`clean`), together with that snapshot: the log always begins at or before one that is there.
 
 Voters are known by directory (kraft.version 1, KIP-853) in all directories that are formatted here. Older ones of
 Apache Kafka without that are read, and go on in their own way.
@@ -20,10 +24,9 @@ This knows batches, files and epochs, and nothing of what the records mean; `quo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..log.config import LogConfig
 from ..log.descriptors import DescriptorCache
 from ..log.files import join
 from ..log.loader import load_log
@@ -41,7 +44,6 @@ from ..protocol.messages.control_records import (
 from ..protocol.records import iter_batches
 from ..protocol.uuid import ONE_UUID, uuid_to_str
 from .batches import (
-    MAX_BATCH_BYTES,
     ControlRecord,
     MetadataBatch,
     MetadataLogError,
@@ -51,14 +53,16 @@ from .batches import (
 )
 from .checkpoint import (
     BOOTSTRAP_FILE,
+    Snapshot,
     SnapshotId,
     decode_snapshot,
     encode_snapshot,
-    parse_file_name,
+    snapshot_batches,
 )
 from .outcome import MAX_RECORDS_PER_REQUEST
 from .quorum_state import FILE_NAME as QUORUM_STATE_FILE
 from .quorum_state import QuorumState, QuorumStateError, decode_quorum_state
+from .snapshots import RECORDS_PER_BATCH, SnapshotFile, Snapshots
 from .topic_names import CLUSTER_METADATA
 
 if TYPE_CHECKING:
@@ -67,18 +71,11 @@ if TYPE_CHECKING:
     from .outcome import Versioned
     from .records import MetadataRecord
     from .registrations import Endpoint
+    from .settings import MetadataLogSettings
 
 DIRECTORY: Final = f"{CLUSTER_METADATA}-0"
 _READ_BYTES: Final = 4 * 1024 * 1024
 _FIRST_SNAPSHOT: Final = SnapshotId(0, 0)
-
-LOG_CONFIG: Final = LogConfig(
-    segment_bytes=1024 * 1024 * 1024,
-    max_message_bytes=MAX_BATCH_BYTES,
-    retention_ms=-1,
-    retention_bytes=-1,
-)
-"""`metadata.log.segment.bytes` and KRaft's largest batch. What is old goes by snapshots, not by age."""
 
 
 class LocalVoter(NamedTuple):
@@ -89,6 +86,14 @@ class LocalVoter(NamedTuple):
     """Of the log directory that holds the metadata log."""
     endpoint: Endpoint
     """Of its controller listener."""
+
+
+def is_formatted(file_system: FileSystem, data_directory: str) -> bool:
+    """Whether a metadata log, or the first snapshot of one, is there."""
+    directory = join(data_directory, DIRECTORY)
+    if not file_system.exists(directory):
+        return False
+    return any(name.endswith((".log", ".checkpoint")) for name in file_system.list_directory(directory)[0])
 
 
 def format_directory(
@@ -102,11 +107,9 @@ def format_directory(
 
     Does nothing where there is a log or a snapshot; a formatting that was cut off is done again.
     """
+    if is_formatted(file_system, data_directory):
+        return
     directory = join(data_directory, DIRECTORY)
-    if file_system.exists(directory):
-        names = file_system.list_directory(directory)[0]
-        if any(name.endswith((".log", ".checkpoint")) for name in names):
-            return
     file_system.make_directory(directory)
     if not file_system.exists(join(data_directory, BOOTSTRAP_FILE)):
         bootstrap = encode_snapshot(
@@ -124,23 +127,45 @@ class MetadataLog:
     """See the module's text. `open`, then `replay` once, then `start_epoch`, then `append` and `flush`."""
 
     def __init__(
-        self, file_system: FileSystem, data_directory: str, voter: LocalVoter, log: Log, state: QuorumState
+        self,
+        file_system: FileSystem,
+        data_directory: str,
+        voter: LocalVoter,
+        settings: MetadataLogSettings,
+        log: Log,
+        state: QuorumState,
+        snapshots: Snapshots,
+        content: Snapshot | None,
     ) -> None:
         self._file_system = file_system
         self._data_directory = data_directory
         self._directory = join(data_directory, DIRECTORY)
         self._voter = voter
+        self.settings = settings
         self._log = log
         self._state = state
         self._kraft_version = 0
         self._voters: VotersRecord | None = None
         self._voters_in_log = False
-        self._snapshot: SnapshotId | None = None
-        self.replayed_after_snapshot = 0
-        """Metadata records that `replay` found in the log, not in the snapshot."""
+        self._election_voters: tuple[int, ...] | None = None
+        self._snapshots = snapshots
+        self._content = content  # of the latest snapshot, until it is replayed
+        self.records_after_snapshot = 0
+        """Metadata records that are in the log, not in the latest snapshot."""
+        self.bytes_after_snapshot = 0
+        """The size of their batches, and of control batches."""
+        self._counted = (0, 0)  # what both were when the snapshot under way was begun
 
     @classmethod
-    def open(cls, file_system: FileSystem, data_directory: str, voter: LocalVoter, *, now_ms: int) -> MetadataLog:
+    def open(
+        cls,
+        file_system: FileSystem,
+        data_directory: str,
+        voter: LocalVoter,
+        settings: MetadataLogSettings,
+        *,
+        now_ms: int,
+    ) -> MetadataLog:
         """Open the log of a formatted directory, cutting off what a crash left of its tail.
 
         Raises MetadataLogError for a directory that cannot be read, or belongs to another quorum; OSError.
@@ -153,13 +178,28 @@ class MetadataLog:
                 state = decode_quorum_state(file_system.read_file(path))
             except QuorumStateError as error:
                 raise MetadataLogError(f"{path}: {error}") from None
-        # As in Kafka, no mark of a clean stop is trusted here: the log is read whole at every start anyway.
+        snapshots = Snapshots(file_system, directory)
+        content = snapshots.open()
+        latest = snapshots.latest
+        # As in Kafka, no mark of a clean stop is trusted here: what comes after the snapshot is read anyway. What comes
+        # before was on the device, with its indexes, when the snapshot got its name.
         log = load_log(
-            DescriptorCache(file_system, 8), directory, CLUSTER_METADATA, 0, LOG_CONFIG, clean=False, now_ms=now_ms
+            DescriptorCache(file_system, 8),
+            directory,
+            CLUSTER_METADATA,
+            0,
+            settings.log_config,
+            clean=False,
+            now_ms=now_ms,
+            recovery_point=latest.end_offset + 1 if latest is not None else 0,
         )
         if log.topic_id is None:
             log.set_topic_id(ONE_UUID)
-        return cls(file_system, data_directory, voter, log, state)
+        return cls(file_system, data_directory, voter, settings, log, state, snapshots, content)
+
+    def tell_failure(self, told: Callable[[OSError], None]) -> None:
+        """Call `told` should its files fail: nothing is appended after that."""
+        self._log.on_failure = lambda _log, error: told(error)
 
     @property
     def epoch(self) -> int:
@@ -183,7 +223,23 @@ class MetadataLog:
     @property
     def repairs(self) -> list[str]:
         """What opening found broken and repaired, in words."""
-        return self._log.repairs
+        return self._snapshots.repairs + self._log.repairs
+
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        return self._snapshots.latest
+
+    @property
+    def start_offset(self) -> int:
+        """What comes before it is in a snapshot only."""
+        return self._log.log_start_offset
+
+    def take_trash(self) -> list[str]:
+        """Files of the directory that are to be unlinked; nothing reads them any more."""
+        paths = self._log.trash + self._snapshots.trash
+        self._log.trash.clear()
+        self._snapshots.trash.clear()
+        return paths
 
     def bootstrap_records(self) -> list[MetadataRecord]:
         """The records with which the directory was formatted, for a log that is still empty; none without the file."""
@@ -198,27 +254,33 @@ class MetadataLog:
         A snapshot comes as one batch that ends at the offset for which it stands. Raises MetadataLogError as `open`.
         """
         start = self._log.log_start_offset
-        snapshot = self._latest_snapshot()
-        if snapshot is not None:
-            yield self._read_snapshot(snapshot)
-            start = snapshot.end_offset
+        latest = self._snapshots.latest
+        if latest is not None:
+            if start > latest.end_offset:
+                raise MetadataLogError(
+                    f"{self._directory}: the log begins at {start}, and the latest snapshot ends before it, "
+                    f"at {latest.end_offset}"
+                )
+            yield self._replay_snapshot(latest)
+            start = latest.end_offset
             if start > self._log.log_end_offset:
                 # A crash came between the end of the old segments and the first append to a new one.
                 self._log.truncate_fully_and_start_at(start, now_ms)
         elif start > 0:
             raise MetadataLogError(f"{self._directory}: the log begins at {start}, and there is no snapshot before it")
-        self._snapshot = snapshot
+        self._snapshots.retire_before(self._log.log_start_offset)
         for batch in self._read_log(start):
             for record in batch.control:
                 self._replay_control(record)
-            self.replayed_after_snapshot += len(batch.records)
+            self.records_after_snapshot += len(batch.records)
             yield batch
         self._check_voters()
 
     def start_epoch(self, now_ms: int) -> None:
         """Become the leader of a new epoch: write it down, and begin it in the log."""
         voter = self._voter
-        epoch = max(self._state.leader_epoch, self._log.latest_epoch, self._snapshot.epoch if self._snapshot else 0) + 1
+        latest = self._snapshots.latest
+        epoch = max(self._state.leader_epoch, self._log.latest_epoch, latest.epoch if latest is not None else 0) + 1
         self._state = QuorumState(leader_id=voter.node_id, leader_epoch=epoch)
         self._file_system.replace_file(
             join(self._directory, QUORUM_STATE_FILE), self._state.encode(self._kraft_version), sync=True
@@ -232,6 +294,7 @@ class MetadataLog:
             records += [KRaftVersionRecord(version=0, kraft_version=self._kraft_version), voters]
             self._voters, self._voters_in_log = voters, True
         batch = control_batch(records, base_offset=self.end_offset, epoch=epoch, timestamp_ms=now_ms)
+        self.bytes_after_snapshot += len(batch)
         self._log.append(batch, now_ms=now_ms, leader_epoch=epoch, client=False)
 
     def append(self, records: Sequence[Versioned], now_ms: int) -> int:
@@ -247,36 +310,75 @@ class MetadataLog:
             max_records=MAX_RECORDS_PER_REQUEST,
         )
         data = b"".join(batch for _, batch in batches)
-        return self._log.append(data, now_ms=now_ms, leader_epoch=self.epoch, client=False).last_offset + 1
+        last_offset = self._log.append(data, now_ms=now_ms, leader_epoch=self.epoch, client=False).last_offset
+        self.records_after_snapshot += len(records)
+        self.bytes_after_snapshot += len(data)
+        return last_offset + 1
 
     def flush(self, now_ms: int) -> None:
         """Return when all that was appended is on the device. Raises KafkaError with KAFKA_STORAGE_ERROR."""
         self._log.flush(now_ms)
 
-    def write_snapshot(self, records: Sequence[Versioned], *, timestamp_ms: int, now_ms: int) -> None:
-        """Let these records stand for everything that is in the log now; the log before them goes.
+    def begin_snapshot(self, records: Iterable[Versioned], *, timestamp_ms: int, now_ms: int) -> SnapshotFile:
+        """A snapshot that is to stand for all that is in the log now: `records` is what that makes.
 
-        `timestamp_ms` is that of the last record for which they stand.
+        `timestamp_ms` is that of the last record for which they stand. Give it to `end_snapshot` when it is finished.
+        Raises KafkaError with KAFKA_STORAGE_ERROR or OSError; then nothing has changed.
         """
         snapshot = SnapshotId(self.end_offset, self._log.latest_epoch)
-        data = encode_snapshot(
+        self._log.roll(now_ms)
+        self._log.segments.active.make_files()  # a start needs its name, also if nothing comes after the snapshot
+        # With the indexes of what was sealed: after this nobody checks them again.
+        self._log.flush(now_ms)
+        self._counted = (self.records_after_snapshot, self.bytes_after_snapshot)
+        batches = snapshot_batches(
             records,
             epoch=snapshot.epoch,
             timestamp_ms=now_ms,
             last_contained_timestamp_ms=timestamp_ms,
             voters=self._voters if self._kraft_version > 0 else None,
+            max_records=RECORDS_PER_BATCH,
         )
-        self._log.flush(now_ms)
-        self._file_system.replace_file(join(self._directory, snapshot.file_name), data, sync=True)
-        self._snapshot = snapshot
-        self._log.roll(now_ms)
-        self._log.delete_records_before(snapshot.end_offset)
-        for path in self._log.trash:
-            self._file_system.unlink(path)
-        self._log.trash.clear()
-        for older in self._snapshots():
-            if older < snapshot:
-                self._file_system.unlink(join(self._directory, older.file_name))
+        return SnapshotFile(self._file_system, self._directory, snapshot, batches, timestamp_ms)
+
+    def end_snapshot(self, snapshot: SnapshotFile) -> None:
+        """It is on the device: from now on it is what a start reads."""
+        self._snapshots.add(snapshot)
+        records, size = self._counted
+        self.records_after_snapshot -= records
+        self.bytes_after_snapshot -= size
+
+    def clean(self, now_ms: int) -> list[str]:
+        """Let go of the oldest snapshots, and of the log before the one that is then the oldest.
+
+        That is what `metadata.max.retention.bytes` and `.ms` say, as in Apache Kafka; the latest snapshot stays
+        whatever they say. Files are renamed and wait in the trash. Returns what was done, in words. Raises KafkaError
+        with KAFKA_STORAGE_ERROR.
+        """
+        done = []
+        while (reason := self._why_old(now_ms)) is not None:
+            oldest, following = self._snapshots.stored[:2]
+            self._log.delete_records_before(following.id.end_offset)
+            # Also where nothing was appended since: the name of what follows was synced before the snapshot was.
+            self._log.delete_first_segments(self._log.segments.number_of(following.id.end_offset))
+            self._snapshots.retire_before(following.id.end_offset)
+            done.append(
+                f"the snapshot {oldest.id.file_name} is not kept, because {reason}; "
+                f"the log begins at offset {self._log.log_start_offset}"
+            )
+        return done
+
+    def _why_old(self, now_ms: int) -> str | None:
+        """Why the oldest snapshot goes; None if it stays."""
+        stored, settings = self._snapshots.stored, self.settings
+        if len(stored) < 2:
+            return None
+        size = self._log.size + self._snapshots.size
+        if 0 <= settings.retention_bytes < size:
+            return f"log and snapshots have {size} bytes (metadata.max.retention.bytes={settings.retention_bytes})"
+        if 0 <= settings.retention_ms < now_ms - stored[0].last_contained_timestamp_ms:
+            return f"it is older than metadata.max.retention.ms={settings.retention_ms}"
+        return None
 
     def close(self, now_ms: int) -> None:
         """Flush and close."""
@@ -286,17 +388,9 @@ class MetadataLog:
         """Close the files, and leave them as they are."""
         self._log.abandon()
 
-    def _snapshots(self) -> list[SnapshotId]:
-        names = self._file_system.list_directory(self._directory)[0]
-        return sorted(found for found in map(parse_file_name, names) if found is not None)
-
-    def _latest_snapshot(self) -> SnapshotId | None:
-        snapshots = self._snapshots()
-        return snapshots[-1] if snapshots else None
-
-    def _read_snapshot(self, snapshot: SnapshotId) -> MetadataBatch:
-        path = join(self._directory, snapshot.file_name)
-        content = decode_snapshot(self._file_system.read_file(path), name=path)
+    def _replay_snapshot(self, snapshot: SnapshotId) -> MetadataBatch:
+        content, self._content = self._content, None
+        assert content is not None, "a log is replayed once"
         self._kraft_version = content.kraft_version
         self._voters = content.voters
         self._voters_in_log = snapshot != _FIRST_SNAPSHOT
@@ -314,6 +408,7 @@ class MetadataLog:
                 data = found.read()
             for batch in iter_batches(data):
                 if batch.base_offset >= offset:
+                    self.bytes_after_snapshot += batch.size
                     yield decode_batch(batch, what=self._directory)
                 offset = max(offset, batch.next_offset)
 
@@ -324,10 +419,18 @@ class MetadataLog:
             case VotersRecord():
                 self._voters = record
                 self._voters_in_log = True
+            case LeaderChangeMessage():
+                self._election_voters = tuple(voter.voter_id for voter in record.voters)
 
     def _check_voters(self) -> None:
         """Refuse a directory whose quorum this node is not, alone."""
         if self._voters is None:
+            # With static voters (kraft.version 0) nothing but the elections tells who they are.
+            if self._election_voters and self._election_voters != (self._voter.node_id,):
+                names = ", ".join(map(str, sorted(self._election_voters)))
+                raise MetadataLogError(
+                    f"{self._directory} belongs to a quorum of the nodes {names}; this is node {self._voter.node_id}"
+                )
             return
         voters = [(voter.voter_id, voter.voter_directory_id) for voter in self._voters.voters]
         if voters != [(self._voter.node_id, self._voter.directory_id)]:

@@ -31,10 +31,10 @@ waits for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ..protocol.errors import ErrorCode
+from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ..protocol.uuid import random_uuid as draw_uuid
 from .batches import MetadataLogError
@@ -48,12 +48,14 @@ from .brokers import (
 )
 from .context import ControllerContext
 from .features import (
+    BOOTSTRAP_FEATURES,
     CONTROLLER_REGISTRATION_SINCE,
     KRAFT_VERSION,
     LATEST_METADATA_VERSION,
     METADATA_VERSION,
     SUPPORTED_FEATURES,
     TRANSACTIONS_SINCE,
+    missing_features,
     reported_features,
 )
 from .image import MetadataDelta, MetadataImage, MetadataUpdate
@@ -65,8 +67,10 @@ from .records import (
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
+    RemoveTopicRecord,
 )
 from .registrations import Endpoint
+from .settings import MetadataLogSettings
 from .topic_names import invalid_reason
 from .transactions import TransactionFilter
 
@@ -94,6 +98,7 @@ if TYPE_CHECKING:
     )
     from ..protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
     from ..protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+    from .snapshots import SnapshotFile
 
 __all__ = ["Endpoint", "Listener", "Metadata", "MetadataLogError"]
 
@@ -103,25 +108,40 @@ T = TypeVar("T")
 
 Listener = Callable[[MetadataDelta, MetadataImage], None]
 
+Check = Callable[[MetadataImage, Collection[bytes]], None]
+"""Given the image and the ids of topics that the log says were deleted, before the first record is written: raises what
+refuses the start."""
+
 DEFAULT_CONTROLLER_ENDPOINT: Final = Endpoint("CONTROLLER", "localhost", 9093)
 """What the records name as the controller's listener. Nothing listens there while the controller is embedded."""
 
 _SNAPSHOT_MIN_RECORDS: Final = 5_000
-_SNAPSHOT_GROWTH: Final = 4
-"""A start that found more records in the log than 5,000 and four times what the image takes writes a snapshot, so that
-restarts, which elect every leader anew, do not make each other slower and slower."""
+"""A start that finds more records in the log than these and what the image takes wants a snapshot, and a stop writes
+one, so that restarts, which elect every leader anew, do not make each other slower and slower."""
 
 
 class Metadata:
     """See the module's text. Made by `open`."""
 
-    def __init__(self, log: MetadataLog, node: NodeDescription, context: ControllerContext) -> None:
+    def __init__(
+        self,
+        log: MetadataLog,
+        node: NodeDescription,
+        context: ControllerContext,
+        voter_directory_id: bytes,
+        now_ms: int,
+    ) -> None:
         self._log = log
         self._node = node
         self._context = context
+        self.settings = log.settings
+        self._last_snapshot_ms = now_ms
+        self._found_much = False  # at the start, in the log
         self._listeners: list[Listener] = []
-        self._voter_directory_id = node.directories[0]
+        self._voter_directory_id = voter_directory_id
         self.image = MetadataImage()
+        self.was_served_by_us = False
+        """The broker that registered last, before this start, was this software."""
         self.supported_features = SUPPORTED_FEATURES
         """Version ranges by feature, for ApiVersions."""
 
@@ -139,25 +159,32 @@ class Metadata:
         now_ms: int,
         controller_endpoint: Endpoint = DEFAULT_CONTROLLER_ENDPOINT,
         rack: str | None = None,
+        voter_directory_id: bytes | None = None,
+        check: Check | None = None,
         random_uuid: Callable[[], bytes] = draw_uuid,
         draw: Callable[[int], int] | None = None,
     ) -> Metadata:
         """Start on a data directory, formatting it if it is new. The broker is registered and active on return.
 
-        `directory_ids` are those of all log directories, that of `data_directory` first. `listeners` are advertised.
-        `random_uuid` and `draw` are the dice, for tests. Raises MetadataLogError for a directory that cannot be read or
-        belongs to another quorum, KafkaError or OSError where the device fails.
+        `directory_ids` are those of all log directories. `voter_directory_id` is that of `data_directory`, if it is not
+        the first of these. `listeners` are advertised. `check` may refuse what was read; what it raises goes on.
+        `random_uuid` and `draw` are the dice, for tests. Raises MetadataLogError for a directory that cannot be read
+        or belongs to another quorum, KafkaError or OSError where the device fails.
         """
         node = NodeDescription(
             node_id, random_uuid(), tuple(listeners), controller_endpoint, tuple(directory_ids), rack
         )
-        voter = LocalVoter(node_id, node.directories[0], controller_endpoint)
-        bootstrap = [Versioned(FeatureLevelRecord(name=METADATA_VERSION, feature_level=LATEST_METADATA_VERSION))]
+        voter = LocalVoter(node_id, voter_directory_id or node.directories[0], controller_endpoint)
+        bootstrap = [
+            Versioned(FeatureLevelRecord(name=name, feature_level=level)) for name, level in BOOTSTRAP_FEATURES.items()
+        ]
         format_directory(file_system, data_directory, voter, bootstrap, now_ms)
-        log = MetadataLog.open(file_system, data_directory, voter, now_ms=now_ms)
+        settings = MetadataLogSettings.of(config)
+        log = MetadataLog.open(file_system, data_directory, voter, settings, now_ms=now_ms)
         try:
-            metadata = cls(log, node, ControllerContext(node_id, config, random_uuid=random_uuid, draw=draw))
-            metadata._start(cluster_id, now_ms)
+            context = ControllerContext(node_id, config, random_uuid=random_uuid, draw=draw)
+            metadata = cls(log, node, context, voter.directory_id, now_ms)
+            metadata._start(cluster_id, now_ms, check)
         except BaseException:
             log.abandon()
             raise
@@ -196,13 +223,18 @@ class Metadata:
         """What opening the log found broken and repaired, in words."""
         return self._log.repairs
 
+    def tell_log_failure(self, told: Callable[[OSError], None]) -> None:
+        """Call `told` should the log fail: nothing of the cluster can be changed after that."""
+        self._log.tell_failure(told)
+
     def subscribe(self, listener: Listener) -> None:
         """Call `listener(delta, image)` after every change from now on, in the order of subscription."""
         self._listeners.append(listener)
 
-    def close(self, now_ms: int) -> None:
+    def close(self, now_ms: int, *, may_write_snapshot: Callable[[], bool] = lambda: True) -> None:
         """A clean stop: leadership is given up, the broker fenced, the log closed. Listeners are not told any more.
 
+        `may_write_snapshot` is asked where a last snapshot is wanted.
         Raises KafkaError where the device fails; the files are closed then, too.
         """
         self._listeners.clear()
@@ -210,6 +242,8 @@ class Metadata:
             if self._node.node_id in self.image.brokers:
                 self._append(shut_down_broker(self.image, self._node.node_id, self._context), now_ms)
                 self._append(fence_broker(self.image, self._node.node_id, self._context), now_ms)
+                if self._log_is_long() and may_write_snapshot():
+                    self._write_last_snapshot(now_ms)
             self._log.close(now_ms)
         except BaseException:
             self._log.abandon()
@@ -251,10 +285,74 @@ class Metadata:
         self.commit(outcome.records, now_ms)
         return outcome.response
 
+    # Snapshots
+
+    def snapshot_reason(self, now_ms: int) -> str | None:
+        """Why it is time to write a snapshot, in words; None while it is not. Costs next to nothing."""
+        latest = self._log.latest_snapshot
+        if latest is not None and latest.end_offset == self._log.end_offset:
+            return None
+        settings = self.settings
+        if self._log.bytes_after_snapshot >= settings.snapshot_bytes:
+            return f"the log has {self._log.bytes_after_snapshot} bytes that are in none"
+        if 0 < settings.snapshot_interval_ms <= now_ms - self._last_snapshot_ms:
+            return f"{now_ms - self._last_snapshot_ms} ms have passed, and there were changes"
+        if self._found_much:
+            return f"the log has {self._log.records_after_snapshot} records that are in none"
+        return None
+
+    def begin_snapshot(self, now_ms: int) -> SnapshotFile:
+        """A snapshot of the image as it is now; changes may go on while it is encoded, written and finished.
+
+        One at a time. Raises KafkaError with KAFKA_STORAGE_ERROR or OSError; then nothing has changed.
+        """
+        from .image_records import image_records
+
+        return self._log.begin_snapshot(image_records(self.image), timestamp_ms=self.image.timestamp_ms, now_ms=now_ms)
+
+    def end_snapshot(self, snapshot: SnapshotFile, now_ms: int) -> None:
+        """It was finished. One that was discarded is simply forgotten."""
+        self._log.end_snapshot(snapshot)
+        self._last_snapshot_ms = now_ms
+        self._found_much = False
+
+    def write_snapshot(self, now_ms: int) -> None:
+        """All of it at once, for those who have nothing else to do. Raises KafkaError, OSError; the old state stays."""
+        snapshot = self.begin_snapshot(now_ms)
+        try:
+            while snapshot.encode():
+                if snapshot.wants_to_write:
+                    snapshot.write()
+            snapshot.finish()
+        except OSError:
+            snapshot.discard()
+            raise
+        self.end_snapshot(snapshot, now_ms)
+
+    def clean(self, now_ms: int) -> list[str]:
+        """Let go of snapshots, and of the log before them, that are older or more than they should be (see
+        `MetadataLog.clean`). Returns what was done, in words."""
+        return self._log.clean(now_ms)
+
+    def take_trash(self) -> list[str]:
+        """Files that are to be unlinked, after `internal.metadata.delete.delay.millis`."""
+        return self._log.take_trash()
+
+    def _log_is_long(self) -> bool:
+        """Would a start be quicker with a new snapshot?"""
+        return self._log.records_after_snapshot > _SNAPSHOT_MIN_RECORDS + self.image.record_count
+
+    def _write_last_snapshot(self, now_ms: int) -> None:
+        try:
+            self.write_snapshot(now_ms)
+        except (OSError, KafkaError) as error:
+            # The log says the same, if slower.
+            logger.warning("No snapshot of the metadata was written: %s", error)
+
     # Starting
 
-    def _start(self, cluster_id: str, now_ms: int) -> None:
-        transaction_open = self._replay(cluster_id, now_ms)
+    def _start(self, cluster_id: str, now_ms: int, check: Check | None) -> None:
+        transaction_open = self._replay(cluster_id, now_ms, check)
         self._log.start_epoch(now_ms)
         if self._log.kraft_version:
             features = {**self.image.features, KRAFT_VERSION: self._log.kraft_version}
@@ -269,37 +367,43 @@ class Metadata:
         self._append(unfence_broker(self.image, self._node.node_id, self._context), now_ms)
         self._log.flush(now_ms)
 
-    def _replay(self, cluster_id: str, now_ms: int) -> bool:
+    def _replay(self, cluster_id: str, now_ms: int, check: Check | None) -> bool:
         """Bring the image to the end of the log. Returns whether a transaction is open there."""
         update = MetadataUpdate(MetadataImage(cluster_id=cluster_id))
         transactions = TransactionFilter()
         offset = epoch = timestamp_ms = -1
+        deleted_topics: set[bytes] = set()
         for batch in self._log.replay(now_ms):
             for record in transactions.feed(batch.records):
                 update.replay(record)
+                if isinstance(record, RemoveTopicRecord):
+                    deleted_topics.add(record.topic_id)
             offset, epoch, timestamp_ms = batch.next_offset - 1, batch.epoch, batch.timestamp_ms
         self.image, _ = update.finish(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
+        last = self.image.brokers.get(self._node.node_id)
+        # Apache Kafka has other features, or another range of metadata.version, in each of its versions.
+        self.was_served_by_us = last is not None and last.features == SUPPORTED_FEATURES
         level = self.image.metadata_version
         if level and level not in SUPPORTED_FEATURES[METADATA_VERSION]:
             supported = SUPPORTED_FEATURES[METADATA_VERSION]
             raise MetadataLogError(f"the cluster's metadata.version is {level}; supported here are {supported}")
-        enough = _SNAPSHOT_MIN_RECORDS + _SNAPSHOT_GROWTH * self.image.record_count
-        if not transactions.is_open and self._log.replayed_after_snapshot > enough:
-            self._write_snapshot(now_ms)
+        if check is not None:
+            check(self.image, deleted_topics)
+        self._found_much = self._log_is_long()
         return transactions.is_open
 
-    def _write_snapshot(self, now_ms: int) -> None:
-        from .image_records import image_records
-
-        records = list(image_records(self.image))
-        self._log.write_snapshot(records, timestamp_ms=self.image.timestamp_ms, now_ms=now_ms)
-
     def _activation_records(self, transaction_open: bool) -> list[Versioned]:
-        """What a new leader writes first: the bootstrap records into an empty log, an end to what is half done."""
+        """What a new leader writes first: the bootstrap records into an empty log, an end to what is half done, and
+        the features that came to us since the log was written."""
         records: list[Versioned] = []
         if transaction_open:
             records.append(Versioned(AbortTransactionRecord(reason="Controller failover")))
         if self.image.metadata_version:
+            last = self.image.controllers.get(self._node.node_id)
+            missing = missing_features(self.image.features, last.features) if last else {}
+            records += [
+                Versioned(FeatureLevelRecord(name=name, feature_level=level)) for name, level in missing.items()
+            ]
             return records
         bootstrap: list[MetadataRecord] = self._log.bootstrap_records()
         levels = [

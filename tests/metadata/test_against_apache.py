@@ -51,7 +51,9 @@ from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFea
 from moldau.protocol.schema import Request, Struct
 from moldau.testing.wire import WireClient
 
-TOPIC, BROKER = 2, 4
+from .config_requests import alter, change
+
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
@@ -132,37 +134,6 @@ def topic(name: str, partitions: int = 1, factor: int = 1, *assignments: tuple[i
         replication_factor=factor,
         assignments=[CreatableReplicaAssignment(partition_index=p, broker_ids=ids) for p, ids in assignments],
         configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
-    )
-
-
-def alter(*resources: tuple[int, str, dict[str, str | None]], validate_only: bool = False):
-    return legacy.AlterConfigsRequest(
-        resources=[
-            legacy.AlterConfigsResource(
-                resource_type=kind,
-                resource_name=name,
-                configs=[legacy.AlterableConfig(name=key, value=value) for key, value in configs.items()],
-            )
-            for kind, name, configs in resources
-        ],
-        validate_only=validate_only,
-    )
-
-
-def change(*resources: tuple[int, str, list[tuple[str, int, str | None]]], validate_only: bool = False):
-    return incremental.IncrementalAlterConfigsRequest(
-        resources=[
-            incremental.AlterConfigsResource(
-                resource_type=kind,
-                resource_name=name,
-                configs=[
-                    incremental.AlterableConfig(name=key, config_operation=operation, value=value)
-                    for key, operation, value in changes
-                ],
-            )
-            for kind, name, changes in resources
-        ],
-        validate_only=validate_only,
     )
 
 
@@ -282,6 +253,33 @@ STORY: list[tuple[str, Request, int]] = [
     ("a long value", change((TOPIC, "beta", [(THROTTLED, SET, replicas(10_000, 14_000))])), 1),
     ("a value too long", change((TOPIC, "beta", [(THROTTLED, APPEND, replicas(20_000, 21_000))])), 1),
     ("unknown kind of resource", change((TOPIC, "beta", []), (64, "x", [])), 1),
+    ("group: set", change((GROUP, "g", [("consumer.session.timeout.ms", SET, "60000")])), 1),
+    ("group: set again", change((GROUP, "g", [("consumer.session.timeout.ms", SET, "60000")])), 1),
+    ("group: below the broker's limit", change((GROUP, "g", [("consumer.session.timeout.ms", SET, "44999")])), 1),
+    ("group: above the broker's limit", change((GROUP, "g", [("consumer.session.timeout.ms", SET, "60001")])), 1),
+    ("group: no number", change((GROUP, "g", [("consumer.heartbeat.interval.ms", SET, "soon")])), 1),
+    ("group: out of range", change((GROUP, "g", [("consumer.heartbeat.interval.ms", SET, "0")])), 1),
+    ("group: assignments at once", change((GROUP, "g", [("consumer.assignment.interval.ms", SET, "0")])), 1),
+    ("group: assignments too rarely", change((GROUP, "g", [("consumer.assignment.interval.ms", SET, "15001")])), 1),
+    ("group: unknown", change((GROUP, "g", [("consumer.nap.ms", SET, "1")])), 1),
+    ("group: of share groups", change((GROUP, "g", [("share.auto.offset.reset", SET, "by_duration:PT1H")])), 1),
+    ("group: of share groups, wrong", change((GROUP, "g", [("share.auto.offset.reset", SET, "none")])), 1),
+    ("group: of share groups, too long", change((GROUP, "g", [("share.record.lock.duration.ms", SET, "60001")])), 1),
+    ("group: of share groups, too often", change((GROUP, "g", [("share.delivery.count.limit", SET, "1")])), 1),
+    ("group: of share groups, isolation", change((GROUP, "g", [("share.isolation.level", SET, "READ_COMMITTED")])), 1),
+    ("group: of streams groups", change((GROUP, "g", [("streams.num.standby.replicas", SET, "2")])), 1),
+    ("group: of streams groups, too many", change((GROUP, "g", [("streams.num.standby.replicas", SET, "3")])), 1),
+    ("group: append", change((GROUP, "g", [("consumer.session.timeout.ms", APPEND, "1")])), 1),
+    ("group: append to nothing known", change((GROUP, "g", [("no.such", APPEND, "1")])), 1),
+    ("group: delete", change((GROUP, "g", [("share.auto.offset.reset", DELETE, None)])), 1),
+    ("group: delete what is not known", change((GROUP, "g", [("no.such", DELETE, None)])), 1),
+    ("group: the empty name", change((GROUP, "", [("consumer.session.timeout.ms", SET, "60000")])), 1),
+    ("group: the empty name, nothing", change((GROUP, "", [])), 1),
+    ("group: nothing", change((GROUP, "g", [])), 1),
+    ("group: null", change((GROUP, "g", [("consumer.session.timeout.ms", SET, None)])), 1),
+    ("group: alter", alter((GROUP, "g", {"consumer.heartbeat.interval.ms": "6000"})), 2),
+    ("group: alter to what cannot be", alter((GROUP, "g", {"consumer.heartbeat.interval.ms": "1"})), 2),
+    ("group: alter to nothing", alter((GROUP, "g", {}), (GROUP, "", {})), 2),
     ("elect the preferred", elect(0, ("alpha", [0, 1, 99]), ("nothing", [0])), 2),
     ("elect anybody", elect(1, ("alpha", [0])), 2),
     ("elect everywhere", ElectLeadersRequest(election_type=1, topic_partitions=None), 2),
@@ -316,6 +314,24 @@ STORY: list[tuple[str, Request, int]] = [
     ("features: unknown", features(("no.such.feature", 1, 1)), 2),
     ("features: unknown kind of update", features(("metadata.version", 30, 9)), 2),
     ("features: none", features(), 2),
+    ("features: group.version up", features(("group.version", 1, 1), validate_only=False), 2),
+    ("features: group.version as it is", features(("group.version", 1, 1), validate_only=False), 2),
+    ("features: group.version beyond", features(("group.version", 2, 1)), 2),
+    ("features: group.version down by an upgrade", features(("group.version", 0, 1)), 2),
+    ("features: group.version down", features(("group.version", 0, 2)), 2),
+    ("features: group.version down, unsafely", features(("group.version", 0, 3), validate_only=False), 2),
+    ("features: group.version down again", features(("group.version", 0, 2), validate_only=False), 2),
+    ("features: group.version to a downgrade upwards", features(("group.version", 1, 2)), 2),
+    ("features: transaction.version up", features(("transaction.version", 2, 1), validate_only=False), 2),
+    ("features: transaction.version beyond", features(("transaction.version", 3, 1)), 2),
+    ("features: transaction.version down one", features(("transaction.version", 1, 2), validate_only=False), 2),
+    ("features: transaction.version down by an upgrade", features(("transaction.version", 0, 1)), 2),
+    ("features: transaction.version down", features(("transaction.version", 0, 2), validate_only=False), 2),
+    (
+        "features: group.version and a level that cannot be",
+        features(("group.version", 1, 1), ("metadata.version", 99, 1), validate_only=False),
+        2,
+    ),
     ("unregister nobody", UnregisterBrokerRequest(broker_id=77), 0),
     ("delete topics", delete("beta", "nothing"), 6),
     ("delete one twice", delete("alpha", "alpha"), 6),

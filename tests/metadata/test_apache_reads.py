@@ -7,14 +7,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from moldau.compat_tests import requirements
 from moldau.compat_tests.apache import ApacheKafka
-from moldau.config.broker_config import BrokerConfig
+from moldau.config.broker_config import BrokerConfig, StaticValue
 from moldau.log.files import RealFileSystem
 from moldau.log.manager import LogManager
-from moldau.metadata import quorum
 from moldau.metadata.quorum import Endpoint, Metadata
 from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -31,8 +28,9 @@ JVM = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.s
 class Node:
     """A node of ours on a data directory: its lock and `meta.properties`, and the metadata."""
 
-    def __init__(self, directory: Path, *, port: int = 9092, controller_port: int = 9093) -> None:
+    def __init__(self, directory: Path, *, port: int = 9092, controller_port: int = 9093, **settings: int) -> None:
         self._directory = str(directory)
+        self._settings = {name.replace("_", "."): StaticValue(str(value), "test") for name, value in settings.items()}
         self._port, self._controller_port = port, controller_port
 
     def __enter__(self) -> Metadata:
@@ -42,7 +40,7 @@ class Node:
         self._metadata = Metadata.open(
             file_system,
             self._directory,
-            BrokerConfig({}),
+            BrokerConfig(self._settings),
             node_id=1,
             cluster_id=self._manager.cluster_id,
             directory_ids=[directory.directory_id for directory in self._manager.directories],
@@ -97,7 +95,7 @@ def dump(*paths: Path) -> list[dict[str, Any]]:
     return records
 
 
-def test_apache_kafkas_tools_print_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apache_kafkas_tools_print_what_is_written(tmp_path: Path) -> None:
     requirements.require_kafka_jars()
     with Node(tmp_path) as metadata:
         create(metadata, "alpha", 3, retention_ms="5000")
@@ -114,7 +112,7 @@ def test_apache_kafkas_tools_print_what_is_written(tmp_path: Path, monkeypatch: 
         "KRaftVersion": 1,
         "KRaftVoters": 1,
         "BEGIN_TRANSACTION_RECORD": 1,
-        "FEATURE_LEVEL_RECORD": 1,
+        "FEATURE_LEVEL_RECORD": 3,
         "END_TRANSACTION_RECORD": 1,
         "REGISTER_CONTROLLER_RECORD": 1,
         "REGISTER_BROKER_RECORD": 1,
@@ -149,13 +147,15 @@ def test_apache_kafkas_tools_print_what_is_written(tmp_path: Path, monkeypatch: 
     assert version["data"]["kRaftVersion"] == 1
     assert voters["data"]["voters"][0]["voterDirectoryId"] == uuid_to_str(directory_id)
     bootstrap = dump(tmp_path / "bootstrap.checkpoint")
-    assert [record["type"] for record in bootstrap] == ["SnapshotHeader", "FEATURE_LEVEL_RECORD", "SnapshotFooter"]
+    assert [record["type"] for record in bootstrap] == [
+        "SnapshotHeader",
+        *["FEATURE_LEVEL_RECORD"] * 3,
+        "SnapshotFooter",
+    ]
 
-    monkeypatch.setattr(quorum, "_SNAPSHOT_MIN_RECORDS", 0)
-    monkeypatch.setattr(quorum, "_SNAPSHOT_GROWTH", 0)
-    with Node(tmp_path):
-        pass
-    (snapshot,) = log.glob("*.checkpoint")
+    with Node(tmp_path) as metadata:
+        metadata.write_snapshot(NOW)
+    _, snapshot = sorted(log.glob("*.checkpoint"))
     kinds = Counter(record["type"] for record in dump(snapshot))
     assert kinds["PARTITION_RECORD"] == 3
     assert kinds["KRaftVoters"] == kinds["REGISTER_BROKER_RECORD"] == kinds["CONFIG_RECORD"] == 1
@@ -178,21 +178,27 @@ def test_apache_kafkas_tools_print_what_is_written(tmp_path: Path, monkeypatch: 
 class ApacheKafkaOnOurDirectory(ApacheKafka):
     """Apache Kafka on a directory that it did not format."""
 
-    def _format(self) -> None:
-        listeners = dict(re.findall(r"(\w+)://127\.0\.0\.1:(\d+)", self._properties.read_text()))
-        self.node = Node(self.data_dir, port=int(listeners["PLAINTEXT"]), controller_port=int(listeners["CONTROLLER"]))
+    def _format(self, controller_port: int) -> None:
+        listeners = dict(re.findall(r"(\w+)://127\.0\.0\.1:(\d+)", self.properties.read_text()))
+        self.node = Node(
+            self.data_dir,
+            port=int(listeners["PLAINTEXT"]),
+            controller_port=int(listeners["CONTROLLER"]),
+            metadata_max_retention_bytes=0,
+        )
         with self.node as metadata:
             create(metadata, "alpha", 3, retention_ms="5000", cleanup_policy="compact")
+            metadata.write_snapshot(NOW)
             create(metadata, "a.b")
             metadata.allocate_producer_ids(now_ms=NOW)
             self.image = metadata.image
         with self.node as metadata:  # a second life, so that it finds partitions that had no leader meanwhile
+            metadata.write_snapshot(NOW)
+            assert len(metadata.clean(NOW)) == 2  # the log begins at the last snapshot
             create(metadata, "gamma")
 
 
-def test_apache_kafka_goes_on_where_we_stopped_and_we_where_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quorum, "_SNAPSHOT_MIN_RECORDS", 0)
-    monkeypatch.setattr(quorum, "_SNAPSHOT_GROWTH", 0)
+def test_apache_kafka_goes_on_where_we_stopped_and_we_where_it_did() -> None:
     with ApacheKafkaOnOurDirectory() as server:
         with WireClient(server.bootstrap_servers) as client:
             found = client.call(MetadataRequest(topics=None), 12)
@@ -238,7 +244,8 @@ def test_directories_that_apache_kafka_formatted_are_read() -> None:
                 assert metadata.image.topics_by_name["by-apache"].topic_id == topic_id
                 assert {p.leader for p in metadata.image.topics_by_name["by-apache"].partitions.values()} == {1}
                 assert metadata.image.features["eligible.leader.replicas.version"] == 1
-                assert metadata.finalized_features == {"metadata.version": 30, "kraft.version": 1}
+                levels = {"metadata.version": 30, "kraft.version": 1, "group.version": 1, "transaction.version": 2}
+                assert metadata.finalized_features == levels
                 properties = (server.data_dir / "meta.properties").read_text()
                 (directory_id,) = re.findall(r"directory.id=(\S+)", properties)
                 assert metadata.image.brokers[1].directories == (uuid_from_str(directory_id),)

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from moldau.metadata.alter_configs import alter_configs, incremental_alter_configs
-from moldau.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from moldau.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from moldau.metadata.outcome import Versioned
 from moldau.metadata.records import ClearElrRecord, ConfigRecord, FeatureLevelRecord
 from moldau.protocol.errors import ErrorCode
-from moldau.protocol.messages import alter_configs as legacy
-from moldau.protocol.messages import incremental_alter_configs as incremental
+
+from . import config_requests
 
 Cluster = Any
 Change = tuple[str, int, str | None]
@@ -20,36 +20,13 @@ THROTTLED = "leader.replication.throttled.replicas"
 
 
 def change(cluster: Cluster, *resources: tuple[int, str, list[Change]], validate_only: bool = False):
-    request = incremental.IncrementalAlterConfigsRequest(
-        resources=[
-            incremental.AlterConfigsResource(
-                resource_type=kind,
-                resource_name=name,
-                configs=[
-                    incremental.AlterableConfig(name=key, config_operation=operation, value=value)
-                    for key, operation, value in changes
-                ],
-            )
-            for kind, name, changes in resources
-        ],
-        validate_only=validate_only,
+    return incremental_alter_configs(
+        cluster.image, config_requests.change(*resources, validate_only=validate_only), cluster.context
     )
-    return incremental_alter_configs(cluster.image, request, cluster.context)
 
 
 def replace(cluster: Cluster, *resources: tuple[int, str, dict[str, str | None]], validate_only: bool = False):
-    request = legacy.AlterConfigsRequest(
-        resources=[
-            legacy.AlterConfigsResource(
-                resource_type=kind,
-                resource_name=name,
-                configs=[legacy.AlterableConfig(name=key, value=value) for key, value in configs.items()],
-            )
-            for kind, name, configs in resources
-        ],
-        validate_only=validate_only,
-    )
-    return alter_configs(cluster.image, request, cluster.context)
+    return alter_configs(cluster.image, config_requests.alter(*resources, validate_only=validate_only), cluster.context)
 
 
 def errors(outcome: Any) -> list[str]:
@@ -140,7 +117,11 @@ def test_the_whole_configuration_is_replaced(cluster: Cluster) -> None:
         ((BROKER_RESOURCE, "", [("log.retention.ms", APPEND, "1")]), "INVALID_CONFIG"),
         ((BROKER_RESOURCE, "", [("no.such", APPEND, "1")]), "INVALID_CONFIG"),
         ((0, "x", []), "INVALID_REQUEST"),
-        ((32, "group", []), "INVALID_REQUEST"),
+        ((16, "metrics", []), "INVALID_REQUEST"),
+        ((GROUP_RESOURCE, "", [("consumer.session.timeout.ms", SET, "60000")]), "INVALID_REQUEST"),
+        ((GROUP_RESOURCE, "g", [("consumer.session.timeout.ms", SET, "60001")]), "INVALID_CONFIG"),
+        ((GROUP_RESOURCE, "g", [("consumer.session.timeout.ms", APPEND, "1")]), "INVALID_CONFIG"),
+        ((GROUP_RESOURCE, "g", [("retention.ms", SET, "1")]), "INVALID_CONFIG"),
     ],
 )  # fmt: skip
 def test_changes_that_cannot_be(cluster: Cluster, resource: tuple[int, str, list[Change]], error: str) -> None:
@@ -213,3 +194,22 @@ def test_another_minimum_of_replicas_clears_who_is_eligible(cluster: Cluster) ->
     outcome = change(cluster, (TOPIC_RESOURCE, "a", [minimum]), (BROKER_RESOURCE, "", [minimum]))
     cleared = [record for record, _ in outcome.records if isinstance(record, ClearElrRecord)]
     assert [record.topic_name for record in cleared] == ["a", ""]
+
+
+def test_groups_have_configs_before_they_are_there(cluster: Cluster) -> None:
+    outcome = change(cluster, (GROUP_RESOURCE, "g", [("consumer.session.timeout.ms", SET, "60000")]))
+    assert outcome.records == [
+        Versioned(ConfigRecord(resource_type=32, resource_name="g", name="consumer.session.timeout.ms", value="60000"))
+    ]
+    cluster.commit(outcome.records)
+    assert cluster.image.config(GROUP_RESOURCE, "g") == {"consumer.session.timeout.ms": "60000"}
+    assert change(cluster, (GROUP_RESOURCE, "g", [("consumer.session.timeout.ms", SET, "60000")])).records == []
+    outcome = replace(cluster, (GROUP_RESOURCE, "g", {"consumer.heartbeat.interval.ms": "6000"}))
+    assert written(outcome) == {"consumer.session.timeout.ms": None, "consumer.heartbeat.interval.ms": "6000"}
+
+
+def test_all_configs_of_a_group_have_to_fit_together(cluster: Cluster) -> None:
+    good, bad = ("consumer.heartbeat.interval.ms", SET, "6000"), ("streams.num.standby.replicas", SET, "9")
+    outcome = change(cluster, (GROUP_RESOURCE, "g", [good, bad]), (GROUP_RESOURCE, "h", [good]))
+    assert errors(outcome) == ["INVALID_CONFIG", "NONE"]
+    assert [record.resource_name for record, _ in outcome.records] == ["h"]

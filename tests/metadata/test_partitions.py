@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moldau.metadata import brokers
 from moldau.metadata.brokers import (
     assign_replicas_to_directories,
     fence_broker,
@@ -283,6 +284,35 @@ def test_a_broker_registers_with_what_the_metadata_version_knows(cluster: Cluste
     assert cluster.image.partition("a", 0).leader == 1
 
 
+def test_partitions_that_are_passed_over_are_those_that_nothing_would_become_of(new_cluster: type[Cluster]) -> None:
+    """A start of a single broker does not look closely at partitions whose one replica is in sync and leads nothing."""
+    cluster = new_cluster(1, 2)
+    cluster.create("a")
+    cluster.create("unclean", unclean_leader_election_enable="true")
+    passed_over = 0
+    for isr, leader, elr, last_known_elr, replicas, adding, name in itertools.product(
+        [(), (1,), (2,)], [NO_LEADER, 1], [(), (1,)], [(), (1,)], [(1,), (1, 2)], [(), (2,)], ["a", "unclean"]
+    ):
+        topic = cluster.image.topics_by_name[name]
+        partition = topic.partitions[0]._replace(
+            isr=isr,
+            leader=leader,
+            elr=elr,
+            last_known_elr=last_known_elr,
+            replicas=replicas,
+            adding_replicas=adding,
+            directories=topic.partitions[0].directories * len(replicas),
+        )
+        image = cluster.image._replace(topics_by_id={topic.topic_id: topic._replace(partitions={0: partition})})
+        affected = [(image.topics_by_id[topic.topic_id], 0, partition)] if 1 in isr or 1 in elr else []
+        looked_at = brokers._elections(image, affected, cluster.context, leaving=1)
+        assert brokers._removed_from_partitions(image, 1, cluster.context) == looked_at
+        if brokers._is_alone(partition):
+            assert looked_at == []
+            passed_over += 1
+    assert passed_over == 2
+
+
 def test_a_broker_that_is_unregistered_leaves_all_partitions(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2)
     cluster.create("a", 2, 2)
@@ -525,7 +555,11 @@ def update(cluster: Cluster, *updates: tuple[str, int, int], version: int = 2, v
         ("metadata.version", 30, 0),
         ("kraft.version", 0, 2),
         ("kraft.version", 2, 1),
-        ("group.version", 1, 1),
+        ("group.version", 2, 1),
+        ("group.version", -1, 2),
+        ("group.version", 1, 2),
+        ("transaction.version", 3, 1),
+        ("share.version", 1, 1),
         ("no.such.feature", 1, 1),
     ],
 )
@@ -543,6 +577,21 @@ def test_a_level_goes_up_and_down_where_nothing_is_lost(cluster: Cluster) -> Non
     cluster.do(update(cluster, ("metadata.version", 24, 2)))
     assert cluster.image.metadata_version == 24
     assert update(cluster, ("metadata.version", 22, 2)).response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_the_protocol_of_consumer_groups_is_opened_and_closed(cluster: Cluster) -> None:
+    cluster.do(update(cluster, ("group.version", 1, 1)))
+    assert cluster.image.features["group.version"] == 1
+    assert update(cluster, ("group.version", 0, 1)).response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    cluster.do(update(cluster, ("group.version", 0, 2)))
+    assert "group.version" not in cluster.image.features
+
+
+def test_the_level_of_transactions_goes_up_and_down_step_by_step(cluster: Cluster) -> None:
+    cluster.do(update(cluster, ("transaction.version", 2, 1)))
+    for level in (1, 0):
+        cluster.do(update(cluster, ("transaction.version", level, 2)))
+        assert cluster.image.features.get("transaction.version", 0) == level
 
 
 def test_all_features_change_or_none(cluster: Cluster) -> None:

@@ -1,8 +1,6 @@
 """The metadata of one node on a directory: formatting, changes, restarts, crashes, failing disks, others' logs."""
 
-import contextlib
 import errno
-import itertools
 import random
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 from moldau.config.broker_config import BrokerConfig
 from moldau.log.files import RealFileSystem
 from moldau.log.memory_files import MemoryFileSystem, SimulatedCrash
-from moldau.metadata import quorum
 from moldau.metadata.batches import control_batch, metadata_batches, read_batches
 from moldau.metadata.checkpoint import SnapshotId, decode_snapshot, encode_snapshot, parse_file_name
 from moldau.metadata.image import MetadataDelta, MetadataImage
@@ -20,9 +17,11 @@ from moldau.metadata.quorum import Metadata, MetadataLogError
 from moldau.metadata.quorum_state import QuorumState, QuorumStateError, decode_quorum_state
 from moldau.metadata.records import (
     BeginTransactionRecord,
+    ControllerFeature,
     FeatureLevelRecord,
     NoOpRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     TopicRecord,
     UserScramCredentialRecord,
 )
@@ -94,7 +93,11 @@ def metadata(disk: MemoryFileSystem) -> Metadata:
 def test_a_new_directory_is_formatted_as_a_standalone_voter(disk: MemoryFileSystem) -> None:
     start(disk).abandon()
     bootstrap = decode_snapshot(disk.read_file(f"{DIRECTORY}/bootstrap.checkpoint"), name="bootstrap")
-    assert bootstrap.records == [FeatureLevelRecord(name="metadata.version", feature_level=30)]
+    assert bootstrap.records == [
+        FeatureLevelRecord(name="metadata.version", feature_level=30),
+        FeatureLevelRecord(name="group.version", feature_level=1),
+        FeatureLevelRecord(name="transaction.version", feature_level=2),
+    ]
     assert (bootstrap.kraft_version, bootstrap.voters, bootstrap.last_contained_timestamp_ms) == (0, None, 0)
     first = decode_snapshot(disk.read_file(f"{LOG}/{0:020d}-{0:010d}.checkpoint"), name="first")
     assert first.records == []
@@ -113,7 +116,7 @@ def test_the_first_start_writes_what_apache_kafka_writes(disk: MemoryFileSystem)
     start(disk).abandon()
     assert [kinds(batch) for batch in batches(disk)] == [
         ["LeaderChangeMessage", "KRaftVersionRecord", "VotersRecord"],
-        ["BeginTransactionRecord", "FeatureLevelRecord", "EndTransactionRecord"],
+        ["BeginTransactionRecord", *["FeatureLevelRecord"] * 3, "EndTransactionRecord"],
         ["RegisterControllerRecord"],
         ["RegisterBrokerRecord"],
         ["BrokerRegistrationChangeRecord", "BrokerRegistrationChangeRecord"],
@@ -126,8 +129,9 @@ def test_a_started_node_is_a_broker_that_can_be_used(metadata: Metadata) -> None
     assert broker.is_active
     assert broker.listeners == {"PLAINTEXT": Endpoint("PLAINTEXT", "localhost", 9092)}
     assert broker.directories == (DIRECTORY_ID,)
-    assert metadata.broker_epoch == broker.epoch == 7
-    assert metadata.image.features == metadata.finalized_features == {"metadata.version": 30, "kraft.version": 1}
+    assert metadata.broker_epoch == broker.epoch == 9
+    levels = {"metadata.version": 30, "kraft.version": 1, "group.version": 1, "transaction.version": 2}
+    assert metadata.image.features == metadata.finalized_features == levels
     assert (metadata.node_id, metadata.controller_id, metadata.cluster_id) == (1, 1, "cluster")
     assert metadata.supported_features["metadata.version"] == (7, 30)
     assert create(metadata, "a", partitions=3) == [0]
@@ -428,67 +432,6 @@ def test_acknowledged_changes_survive_any_loss_of_power(disk: MemoryFileSystem) 
 # Snapshots
 
 
-@pytest.fixture
-def eager_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quorum, "_SNAPSHOT_MIN_RECORDS", 20)
-    monkeypatch.setattr(quorum, "_SNAPSHOT_GROWTH", 0)
-
-
-@pytest.mark.usefixtures("eager_snapshots")
-def test_a_snapshot_takes_the_place_of_the_log_before_it(disk: MemoryFileSystem) -> None:
-    metadata = start(disk)
-    create(metadata, "a", "b", partitions=5)
-    metadata.allocate_producer_ids(now_ms=NOW)
-    metadata.close(NOW)
-    end_offset = batches(disk)[-1].next_offset
-    again = start(disk)
-    snapshot = SnapshotId(end_offset, 1)
-    files = set(disk.list_directory(LOG)[0])
-    assert snapshot.file_name in files
-    assert f"{0:020d}-{0:010d}.checkpoint" not in files
-    assert f"{0:020d}.log" not in files
-    assert f"{end_offset:020d}.log" in files
-    content = decode_snapshot(disk.read_file(f"{LOG}/{snapshot.file_name}"), name="snapshot")
-    assert content.last_contained_timestamp_ms == NOW
-    assert content.voters is not None
-    before = again.image
-    again.close(NOW)
-    third = start(disk)
-    assert third.image.topics_by_id.keys() == before.topics_by_id.keys()
-    assert third.image.producer_ids == before.producer_ids
-    assert third.image.partition("a", 4).leader_epoch == before.partition("a", 4).leader_epoch + 2
-    third.close(NOW)
-    assert disk.open_files == 0
-
-
-@pytest.mark.usefixtures("eager_snapshots")
-@pytest.mark.parametrize("operations", range(1, 30))
-def test_a_snapshot_that_is_cut_off_loses_nothing(disk: MemoryFileSystem, operations: int) -> None:
-    metadata = start(disk)
-    create(metadata, "a", partitions=25)
-    metadata.close(NOW)
-    disk.operations_left = operations
-    with contextlib.suppress(SimulatedCrash):
-        start(disk)
-    disk.operations_left = None
-    for survivor in (disk.crash(), disk.crash(random.Random(operations)), disk.crash(random.Random(-operations))):
-        again = start(survivor)
-        assert len(again.image.topics_by_name["a"].partitions) == 25
-        assert again.image.partition("a", 24).leader == 1
-
-
-def test_restarts_do_not_make_the_log_grow_for_ever(disk: MemoryFileSystem) -> None:
-    metadata = start(disk)
-    create(metadata, "a", partitions=400)
-    metadata.close(NOW)
-    sizes = []
-    for _ in range(30):
-        start(disk).close(NOW)
-        sizes.append(sum(disk.size(f"{LOG}/{name}") for name in disk.list_directory(LOG)[0]))
-    assert max(sizes) < 400_000
-    assert sum(after < before for before, after in itertools.pairwise(sizes)) >= 2
-
-
 def test_snapshots_are_named_by_where_they_end() -> None:
     assert SnapshotId(216, 5).file_name == "00000000000000000216-0000000005.checkpoint"
     assert parse_file_name("00000000000000000216-0000000005.checkpoint") == SnapshotId(216, 5)
@@ -593,7 +536,7 @@ def test_a_bootstrap_that_was_cut_off_is_written_again(disk: MemoryFileSystem) -
     assert kinds(batches(disk)[2]) == [
         "AbortTransactionRecord",
         "BeginTransactionRecord",
-        "FeatureLevelRecord",
+        *["FeatureLevelRecord"] * 3,
         "EndTransactionRecord",
     ]
     assert start(disk.crash()).image.metadata_version == 30
@@ -602,9 +545,10 @@ def test_a_bootstrap_that_was_cut_off_is_written_again(disk: MemoryFileSystem) -
 def test_what_a_directory_was_formatted_with_goes_into_its_log(disk: MemoryFileSystem) -> None:
     credential = UserScramCredentialRecord(name="u", mechanism=1, iterations=4096)
     group_version = FeatureLevelRecord(name="group.version", feature_level=1)
+    share_version = FeatureLevelRecord(name="share.version", feature_level=1)
     level = FeatureLevelRecord(name="metadata.version", feature_level=29)
     content = encode_snapshot(
-        [Versioned(record) for record in (level, group_version, credential)],
+        [Versioned(record) for record in (level, group_version, share_version, credential)],
         epoch=0,
         timestamp_ms=NOW,
         last_contained_timestamp_ms=0,
@@ -614,10 +558,66 @@ def test_what_a_directory_was_formatted_with_goes_into_its_log(disk: MemoryFileS
     disk.replace_file(f"{DIRECTORY}/bootstrap.checkpoint", content, sync=True)
     metadata = start(disk)
     assert metadata.image.scram_credentials["u", 1].iterations == 4096
-    assert metadata.image.features == {"metadata.version": 29, "group.version": 1, "kraft.version": 1}
-    assert metadata.finalized_features == {"metadata.version": 29, "kraft.version": 1}
+    levels = {"metadata.version": 29, "group.version": 1, "kraft.version": 1}
+    assert metadata.image.features == levels | {"share.version": 1}
+    assert metadata.finalized_features == levels
     create(metadata, "a")
     assert metadata.image.partition("a", 0).leader == 1
+
+
+def registered_controller(**features: int) -> RegisterControllerRecord:
+    """As software that supports these features up to these levels registers it."""
+    return RegisterControllerRecord(
+        controller_id=1,
+        features=[
+            ControllerFeature(name=name.replace("_", "."), max_supported_version=level)
+            for name, level in features.items()
+        ],
+    )
+
+
+def test_a_directory_of_older_software_gets_what_is_supported_now(disk: MemoryFileSystem) -> None:
+    disk = foreign(disk, records(LEVEL, registered_controller(metadata_version=30, kraft_version=1)))
+    metadata = start(disk)
+    levels = {"group.version": 1, "transaction.version": 2}
+    assert metadata.finalized_features.items() >= levels.items()
+    written = [record for batch in batches(disk)[1:] for record in batch.records]
+    for name, level in levels.items():
+        assert FeatureLevelRecord(name=name, feature_level=level) in written
+    metadata.abandon()
+    before = len(batches(disk))
+    start(disk).abandon()
+    assert "FeatureLevelRecord" not in [kind for batch in batches(disk)[before:] for kind in kinds(batch)]
+
+
+def test_a_directory_from_before_transactions_gets_their_feature_alone(disk: MemoryFileSystem) -> None:
+    registered = registered_controller(metadata_version=30, kraft_version=1, group_version=1)
+    disk = foreign(disk, records(LEVEL, registered))
+    metadata = start(disk)
+    assert metadata.finalized_features["transaction.version"] == 2
+    assert "group.version" not in metadata.finalized_features  # which somebody took back
+
+
+@pytest.mark.parametrize("feature", ["group.version", "transaction.version"])
+def test_a_feature_that_was_taken_back_stays_away(disk: MemoryFileSystem, feature: str) -> None:
+    metadata = start(disk)
+    keys = [FeatureUpdateKey(feature=feature, max_version_level=0, upgrade_type=2)]
+    metadata.update_features(UpdateFeaturesRequest(feature_updates=keys), version=2, now_ms=NOW)
+    assert feature not in metadata.finalized_features
+    metadata.close(NOW)
+    assert feature not in start(disk).finalized_features
+
+
+@pytest.mark.parametrize(
+    ("metadata_version", "features"),
+    [(21, set()), (22, {"group.version"}), (23, {"group.version"}), (24, {"group.version", "transaction.version"})],
+)
+def test_a_feature_needs_the_metadata_version_that_it_came_with(
+    disk: MemoryFileSystem, metadata_version: int, features: set[str]
+) -> None:
+    level = FeatureLevelRecord(name="metadata.version", feature_level=metadata_version)
+    disk = foreign(disk, records(level, registered_controller(metadata_version=30)))
+    assert start(disk).finalized_features.keys() - {"metadata.version", "kraft.version"} == features
 
 
 def test_older_logs_are_continued_in_their_own_way(disk: MemoryFileSystem) -> None:
@@ -686,18 +686,6 @@ def test_a_directory_of_a_larger_quorum_is_refused(disk: MemoryFileSystem) -> No
     )
     with pytest.raises(MetadataLogError, match="node 3"):
         start(foreign(disk, control))
-
-
-@pytest.mark.usefixtures("eager_snapshots")
-def test_a_log_that_begins_after_what_is_known_of_it_is_refused(disk: MemoryFileSystem) -> None:
-    metadata = start(disk)
-    create(metadata, "a", partitions=25)
-    metadata.close(NOW)
-    start(disk).close(NOW)
-    (snapshot,) = (name for name in disk.list_directory(LOG)[0] if name.endswith(".checkpoint"))
-    disk.unlink(f"{LOG}/{snapshot}")
-    with pytest.raises(MetadataLogError, match="there is no snapshot before it"):
-        start(disk)
 
 
 def test_a_brokers_earlier_registration_elsewhere_stays(disk: MemoryFileSystem) -> None:

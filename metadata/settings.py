@@ -1,0 +1,51 @@
+"""The node's settings of the metadata log. All are static: Apache Kafka reads them at a start, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..log.config import LogConfig
+from .batches import MAX_BATCH_BYTES
+
+if TYPE_CHECKING:
+    from ..config.sources import BrokerConfig
+
+
+class MetadataLogSettings(NamedTuple):
+    """When the log is rolled, when a snapshot is written, and how much of both is kept. Negative limits are none."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * 24 * 3_600_000
+    snapshot_bytes: int = 20 * 1024 * 1024
+    """A snapshot is due when the log has grown by so much."""
+    snapshot_interval_ms: int = 3_600_000
+    """And after this time, if anything has changed; 0 for never."""
+    retention_bytes: int = 100 * 1024 * 1024
+    """Of the log and its snapshots together."""
+    retention_ms: int = 7 * 24 * 3_600_000
+    delete_delay_ms: int = 60_000
+    """Between renaming a file that is not needed any more and unlinking it."""
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> MetadataLogSettings:
+        return cls(
+            segment_bytes=config.optional_int("internal.metadata.log.segment.bytes")
+            or config.int("metadata.log.segment.bytes"),
+            segment_ms=config.int("metadata.log.segment.ms"),
+            snapshot_bytes=config.int("metadata.log.max.record.bytes.between.snapshots"),
+            snapshot_interval_ms=config.int("metadata.log.max.snapshot.interval.ms"),
+            retention_bytes=config.int("metadata.max.retention.bytes"),
+            retention_ms=config.int("metadata.max.retention.ms"),
+            delete_delay_ms=config.int("internal.metadata.delete.delay.millis"),
+        )
+
+    @property
+    def log_config(self) -> LogConfig:
+        """For the log itself. What is old goes by snapshots, never by age or size alone."""
+        return LogConfig(
+            segment_bytes=self.segment_bytes,
+            segment_ms=self.segment_ms,
+            max_message_bytes=MAX_BATCH_BYTES,
+            retention_ms=-1,
+            retention_bytes=-1,
+        )
