@@ -2,6 +2,8 @@
 
 A fetch with ``min_bytes`` waits for so many bytes, and a thousand of them may wait on one partition. An append must not
 pay for those that it does not help: it adds to one number and compares that with the lowest one somebody waits for.
+
+Who reads only what was committed is not helped by bytes while a transaction is open, but by the marker that ends it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ class Waiter(Protocol):
     """Somebody who waits for records of a partition."""
 
     def enough(self) -> None:
-        """What was asked for has come: as many bytes as `Waiters.tell` was given. Told once."""
+        """What was asked for has come: as many bytes as `Waiters.tell` was given, or what `Waiters.tell_when_stable`
+        waits for. Told once."""
 
     def partition_changed(self) -> None:
         """The partition has gone, has a new leader epoch or lost records: ask again, and be told why."""
@@ -27,7 +30,7 @@ class Waiter(Protocol):
 class Waiters:
     """The waiters of one partition."""
 
-    __slots__ = ("_entries", "_heap", "_lowest", "_waiting", "appended_bytes")
+    __slots__ = ("_entries", "_heap", "_held_back", "_lowest", "_waiting", "appended_bytes")
 
     def __init__(self) -> None:
         self.appended_bytes = 0
@@ -37,9 +40,10 @@ class Waiters:
         self._heap: list[tuple[int, int, Waiter]] = []
         self._entries = 0
         self._lowest = _NOBODY
+        self._held_back: dict[Waiter, None] = {}  # those who wait for a transaction to end
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._held_back)
 
     def tell(self, waiter: Waiter, size: int) -> None:
         """Call ``waiter.enough`` when ``size`` (at least 1) more bytes have come, instead of what was said before."""
@@ -51,9 +55,16 @@ class Waiters:
         heappush(self._heap, (self.appended_bytes + size, self._entries, waiter))
         self._lowest = self._heap[0][0]
 
+    def tell_when_stable(self, waiter: Waiter) -> None:
+        """Call ``waiter.enough`` when the last stable offset has moved, and not before, whatever comes."""
+        self.remove(waiter)
+        self._held_back[waiter] = None
+
     def remove(self, waiter: Waiter) -> None:
         """Tell it no more; unknown waiters are fine."""
         self._waiting.pop(waiter, None)
+        if self._held_back:
+            self._held_back.pop(waiter, None)
         if not self._waiting:  # nothing may keep those alive who have left an idle partition
             self._heap.clear()
             self._lowest = _NOBODY
@@ -68,7 +79,14 @@ class Waiters:
                 self._waiting[waiter] = 0
                 waiter.enough()
 
+    def tell_stable(self) -> None:
+        """An open transaction has ended, and the last stable offset has moved."""
+        if self._held_back:
+            told, self._held_back = self._held_back, {}
+            for waiter in told:
+                waiter.enough()
+
     def tell_changed(self) -> None:
         """Call `Waiter.partition_changed` of everybody."""
-        for waiter in list(self._waiting):
+        for waiter in (*self._waiting, *self._held_back):
             waiter.partition_changed()
