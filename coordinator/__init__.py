@@ -1,0 +1,1 @@
+"""What every coordinator has in common: decide, append, replay, reply. See `runtime`."""

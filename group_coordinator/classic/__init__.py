@@ -1,0 +1,1 @@
+"""Classic groups: the clients' leader assigns (JoinGroup, SyncGroup, Heartbeat, LeaveGroup)."""

@@ -1,0 +1,38 @@
+"""Heartbeat of classic groups: a member lives, and hears of a rebalance.
+
+The commonest request of all: it moves one deadline, whatever the size of the group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...coordinator.outcome import Outcome
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.heartbeat import HeartbeatResponse
+from .group import ClassicGroup
+from .rebalance import keep_alive
+from .state import ClassicGroupState
+
+if TYPE_CHECKING:
+    from ...coordinator.outcome import Caller, Now
+    from ...protocol.messages.heartbeat import HeartbeatRequest
+    from ..states import GroupStates
+
+
+def handle_heartbeat(states: GroupStates, caller: Caller, request: HeartbeatRequest, now: Now) -> Outcome:
+    """The caller is answered at once.
+
+    Raises:
+        KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+    """
+    group = states.groups.get(request.group_id)
+    if not isinstance(group, ClassicGroup):
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.check_member(request.member_id, request.group_instance_id)
+    if request.generation_id != group.generation_id:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+    keep_alive(states, group, group.members[request.member_id], now)
+    rebalancing = group.state is ClassicGroupState.PREPARING_REBALANCE
+    error = ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
+    return Outcome(answers=[(caller, HeartbeatResponse(error_code=error))])

@@ -1,0 +1,59 @@
+"""LeaveGroup of classic groups: members leave, or are removed by an administrator.
+
+A member is named by its member id, which must agree with its instance id if that is given too; or by its instance id
+alone (KIP-345), which is how static members are removed from outside: they do not leave when their client stops. Each
+has an error of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...coordinator.outcome import Outcome
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
+from .group import ClassicGroup
+from .member import session_name
+from .rebalance import rebalance, remove_member, with_answers
+from .state import ClassicGroupState
+
+if TYPE_CHECKING:
+    from ...coordinator.outcome import Answer, Caller, Now
+    from ...protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+    from ..states import GroupStates
+
+
+def handle_leave_group(states: GroupStates, caller: Caller, request: LeaveGroupRequest, now: Now) -> Outcome:
+    """The caller is answered with one error for each member."""
+    group = states.groups.get(request.group_id)
+    answers: list[Answer] = []
+    members = []
+    for identity in request.members:
+        error = ErrorCode.NONE
+        try:
+            if not isinstance(group, ClassicGroup):
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            answers += _leave(states, group, identity)
+        except KafkaError as refusal:
+            error = refusal.code
+        members.append(
+            MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error)
+        )
+    answers.append((caller, LeaveGroupResponse(members=members)))
+    left = any(member.error_code == ErrorCode.NONE for member in members)
+    # Pending members may leave an empty group, which changes nothing.
+    if not isinstance(group, ClassicGroup) or group.state is ClassicGroupState.EMPTY or not left:
+        return Outcome(answers=answers)
+    return with_answers(answers, rebalance(states, group, now))
+
+
+def _leave(states: GroupStates, group: ClassicGroup, identity: MemberIdentity) -> list[Answer]:
+    member_id, instance_id = identity.member_id, identity.group_instance_id
+    if member_id in group.pending_members:
+        group.remove(member_id)
+        states.deadlines.cancel(group.group_id, session_name(member_id))
+        return []
+    if not member_id and instance_id is not None:
+        member_id = group.static_members.get(instance_id, "")
+    group.check_member(member_id, instance_id)
+    return remove_member(states, group, group.members[member_id])

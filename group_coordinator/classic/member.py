@@ -1,0 +1,87 @@
+"""A member of a classic group."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...coordinator.outcome import Caller
+    from ...protocol.messages.join_group import JoinGroupRequestProtocol
+
+
+def protocols_of(protocols: Iterable[JoinGroupRequestProtocol]) -> dict[str, bytes]:
+    """A request's protocols, what the member likes best first. Of two of one name the first counts."""
+    by_name: dict[str, bytes] = {}
+    for protocol in protocols:
+        by_name.setdefault(protocol.name, protocol.metadata)
+    return by_name
+
+
+class ClassicMember:
+    """What the group knows of a member, and whether it waits for an answer.
+
+    A caller is kept here or is in an `Outcome`, never both: who answers takes it away.
+    """
+
+    __slots__ = (
+        "assignment",
+        "awaiting_join",
+        "awaiting_sync",
+        "client_host",
+        "client_id",
+        "group_instance_id",
+        "is_new",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session",
+        "session_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        *,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: dict[str, bytes],
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        """The metadata for each protocol that it speaks, in the order of its liking. After loading: of the group's."""
+        self.assignment = assignment
+        self.awaiting_join: Caller | None = None
+        """Changed by `ClassicGroup` alone, which counts those who wait."""
+        self.awaiting_sync: Caller | None = None
+        self.is_new = False
+        """It has no answer to its first JoinGroup yet: it may not live on by waiting alone."""
+        self.session: Hashable = session_name(member_id)
+
+    @property
+    def is_static(self) -> bool:
+        """It has an instance id (KIP-345): it may come back as the same member."""
+        return self.group_instance_id is not None
+
+    @property
+    def lives_by_waiting(self) -> bool:
+        """It cannot send heartbeats while it waits for an answer, so the end of its session says nothing."""
+        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
+
+    def has_protocols(self, protocols: dict[str, bytes]) -> bool:
+        """Whether these are the same, in the same order."""
+        return self.protocols == protocols and list(self.protocols) == list(protocols)
+
+
+def session_name(member_id: str) -> Hashable:
+    """The name of the deadline of a member's session, or of the time that it has to come back with its member id."""
+    return "classic session", member_id

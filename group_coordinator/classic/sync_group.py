@@ -1,0 +1,82 @@
+"""SyncGroup of classic groups.
+
+Every member of a new generation asks for its assignment. The leader brings what it has assigned to all of them; with
+that the generation is written, and whoever has asked is answered. Members that the leader forgot get an empty
+assignment, and what it assigned to strangers is left out. If the generation cannot be written, all begin anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...coordinator.outcome import NOTHING, Outcome
+from ...protocol.errors import ErrorCode, KafkaError
+from .answers import sync_refused, synced
+from .group import ClassicGroup
+from .rebalance import begin, has_synced, keep_alive
+from .record import group_record
+from .state import ClassicGroupState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...coordinator.outcome import Answer, Caller, Now
+    from ...protocol.messages.sync_group import SyncGroupRequest
+    from ..states import GroupStates
+
+
+def handle_sync_group(states: GroupStates, caller: Caller, request: SyncGroupRequest, now: Now) -> Outcome:
+    """The caller is answered now, or kept until the leader has assigned.
+
+    Raises:
+        KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+            REBALANCE_IN_PROGRESS.
+    """
+    group = states.groups.get(request.group_id)
+    if not isinstance(group, ClassicGroup):
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    _check(group, request)
+    member = group.members[request.member_id]
+    has_synced(states, group, member)
+    if group.state is ClassicGroupState.STABLE:
+        return Outcome(answers=[synced(group, member.assignment, caller)])
+    answers: list[Answer] = []
+    if member.awaiting_sync is not None:
+        answers.append(sync_refused(member.awaiting_sync, ErrorCode.REBALANCE_IN_PROGRESS))
+    member.awaiting_sync = caller
+    if group.leader_id != member.member_id:
+        return Outcome(answers=answers) if answers else NOTHING
+    assignments = {assignment.member_id: assignment.assignment for assignment in request.assignments}
+    return _assign(states, group, assignments, answers, now)
+
+
+def _check(group: ClassicGroup, request: SyncGroupRequest) -> None:
+    group.check_member(request.member_id, request.group_instance_id)
+    if request.generation_id != group.generation_id:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+    if request.protocol_type not in (None, group.protocol_type):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if request.protocol_name not in (None, group.protocol_name):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if group.state is ClassicGroupState.PREPARING_REBALANCE:
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def _assign(
+    states: GroupStates, group: ClassicGroup, assignments: dict[str, bytes], answers: list[Answer], now: Now
+) -> Outcome:
+    """The generation with its assignments. The members have them, and the group is stable, when it is replayed."""
+    for member in group.members.values():
+        if member.awaiting_sync is not None:
+            answers.append(synced(group, assignments.get(member.member_id, b""), member.awaiting_sync))
+            member.awaiting_sync = None
+            # While it waited its session may have ended unheeded.
+            keep_alive(states, group, member, now)
+
+    def refused(error: KafkaError) -> Sequence[Answer]:
+        outcome = begin(states, group, now)
+        # It has members, none of whom has joined, so there is nothing to write; and nobody waits.
+        assert not outcome.records
+        return outcome.answers
+
+    return Outcome(records=[group_record(group, assignments)], answers=answers, refused=refused)

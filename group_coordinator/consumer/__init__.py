@@ -1,0 +1,1 @@
+"""Consumer groups: the coordinator assigns (KIP-848)."""

@@ -1,0 +1,1 @@
+"""Groups whose members move between the classic and the consumer protocol, one by one (KIP-848)."""

@@ -1,0 +1,189 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of members that speak the classic protocol in a consumer group.
+
+The coordinator takes the leader's place. A member that joins has its answer at once: there is no barrier, the
+generation is the member's own epoch, nobody leads, and SyncGroup brings what the member may have by now. Whenever that
+changes, the member is told so with its next heartbeat, and joins again; what it owns it says in its subscription, so
+that nothing that it still reads is given to others.
+
+| the member | Heartbeat | SyncGroup |
+| --- | --- | --- |
+| has what it shall have | NONE | the assignment |
+| is behind the target assignment | REBALANCE_IN_PROGRESS | REBALANCE_IN_PROGRESS |
+| has to give up partitions | REBALANCE_IN_PROGRESS | the assignment without them |
+| waits for partitions that others have | NONE | the assignment without them |
+| waits for partitions that are free now | REBALANCE_IN_PROGRESS | the assignment without them |
+| is among classic members only, who need another target | REBALANCE_IN_PROGRESS | the assignment |
+
+Who does not come in time is fenced: see `classic_timeouts`. JoinGroup is in `classic_join`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...coordinator.outcome import Outcome
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.heartbeat import HeartbeatResponse
+from ...protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
+from ...protocol.messages.sync_group import SyncGroupResponse
+from ..consumer.group import ConsumerGroup
+from ..consumer.leaving import remove_members
+from ..consumer.member import MemberState
+from ..consumer.metadata_hash import metadata_hash
+from ..consumer.target_assignment import may_assign
+from ..consumer.timeouts import start_session, times_of
+from . import classic_timeouts
+from .classic_join import handle_join_group as handle_join_group
+from .consumer_protocol import write_assignment
+
+if TYPE_CHECKING:
+    from ...coordinator.outcome import Caller, Now
+    from ...protocol.messages.heartbeat import HeartbeatRequest
+    from ...protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+    from ...protocol.messages.sync_group import SyncGroupRequest
+    from ..consumer.member import ConsumerGroupMember
+    from ..records import ClassicMemberMetadata
+    from ..states import GroupStates
+
+
+def handle_sync_group(states: GroupStates, caller: Caller, request: SyncGroupRequest, now: Now) -> Outcome:
+    """The caller is answered at once. What a leader assigns is not looked at: there is none.
+
+    Raises:
+        KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+            REBALANCE_IN_PROGRESS.
+    """
+    group = _group(states, request.group_id)
+    member = _member(group, request.member_id, request.group_instance_id)
+    classic = _classic_metadata(member)
+    _check_generation(member, request.generation_id)
+    protocol = classic.supported_protocols[0]
+    if request.protocol_type not in (None, group.protocol_type) or request.protocol_name not in (None, protocol.name):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    # Who has partitions to give up has joined for that already. It will join again when it has done so.
+    if _is_behind(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        classic_timeouts.wait_for_join(states, group.group_id, member, now)
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+    classic_timeouts.has_synced(states, group.group_id, member.member_id)
+    start_session(states, group.group_id, member.member_id, classic.session_timeout_ms, now)
+    response = SyncGroupResponse(
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignment=write_assignment(states.topics, member.assigned_partitions, protocol.metadata),
+    )
+    return Outcome(answers=[(caller, response)])
+
+
+def handle_heartbeat(states: GroupStates, caller: Caller, request: HeartbeatRequest, now: Now) -> Outcome:
+    """The caller is answered at once.
+
+    Raises:
+        KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+    """
+    group = _group(states, request.group_id)
+    member = _member(group, request.member_id, request.group_instance_id)
+    classic = _classic_metadata(member)
+    _check_generation(member, request.generation_id)
+    start_session(states, group.group_id, member.member_id, classic.session_timeout_ms, now)
+    error = ErrorCode.NONE
+    if _has_to_join(group, member) or _is_left_alone(states, group, now):
+        error = ErrorCode.REBALANCE_IN_PROGRESS
+        classic_timeouts.wait_for_join(states, group.group_id, member, now)
+    return Outcome(answers=[(caller, HeartbeatResponse(error_code=error))])
+
+
+def handle_leave_group(states: GroupStates, caller: Caller, request: LeaveGroupRequest, now: Now) -> Outcome:
+    """The caller is answered with one error for each member, which may as well speak the consumer protocol."""
+    group = _group(states, request.group_id)
+    leaving: dict[str, ConsumerGroupMember] = {}
+    responses = []
+    for identity in request.members:
+        error = ErrorCode.NONE
+        try:
+            member = _leaving_member(group, identity)
+            leaving[member.member_id] = member
+        except KafkaError as refusal:
+            error = refusal.code
+        responses.append(
+            MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error)
+        )
+    answer = caller, LeaveGroupResponse(members=responses)
+    if not leaving:
+        return Outcome(answers=[answer])
+    for member_id in leaving:
+        classic_timeouts.cancel(states, group.group_id, member_id)
+    return remove_members(states, group, [*leaving.values()], now, [answer])
+
+
+def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerGroupMember:
+    member_id = identity.member_id
+    if not member_id and identity.group_instance_id is not None:
+        # Static members are removed from outside by their instance id alone.
+        member_id = group.static_members.get(identity.group_instance_id, "")
+    return _member(group, member_id, identity.group_instance_id)
+
+
+def _group(states: GroupStates, group_id: str) -> ConsumerGroup:
+    group = states.groups[group_id]
+    assert isinstance(group, ConsumerGroup)
+    return group
+
+
+def _member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
+    if instance_id is None:
+        return group.member(member_id)
+    member = group.static_member(instance_id)
+    if member is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    if member.member_id != member_id:
+        raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+    return member
+
+
+def _classic_metadata(member: ConsumerGroupMember) -> ClassicMemberMetadata:
+    if member.classic_member_metadata is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    return member.classic_member_metadata
+
+
+def _check_generation(member: ConsumerGroupMember, generation_id: int) -> None:
+    if generation_id != member.member_epoch:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+
+def _is_behind(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
+    return member.member_epoch < group.target_assignment_epoch
+
+
+def _has_to_join(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
+    match member.state:
+        case MemberState.UNREVOKED_PARTITIONS:
+            return True
+        case MemberState.UNRELEASED_PARTITIONS:
+            return _is_behind(group, member) or not group.waits_for_others(member)
+        case _:
+            return _is_behind(group, member)
+
+
+def _is_left_alone(states: GroupStates, group: ConsumerGroup, now: Now) -> bool:
+    """Whether a new assignment is due, and no member of the consumer protocol is there whose heartbeats would make it.
+
+    Such a group stays one where the policy allows no downgrade. Apache Kafka leaves it as it is until a member joins
+    for a reason of its own, and the partitions of members that have left are not read until then.
+    """
+    if group.classic_members < len(group.members) or not (
+        group.target_assignment_epoch < group.group_epoch or _topics_have_changed(states, group)
+    ):
+        return False
+    interval_ms = times_of(states, group.group_id).assignment_interval_ms
+    return may_assign(group.target_assignment_timestamp_ms, interval_ms, now.epoch_ms)
+
+
+def _topics_have_changed(states: GroupStates, group: ConsumerGroup) -> bool:
+    version = states.topics.version
+    if group.metadata_version == version:
+        return False
+    if metadata_hash(group.subscriptions.topics(), states.topics) != group.metadata_hash:
+        return True
+    group.metadata_version = version
+    return False

@@ -1,0 +1,1 @@
+"""Committed offsets, and when they are forgotten."""

@@ -1,0 +1,102 @@
+"""OffsetFetch of one group (versions 1-10).
+
+- No topics (None) means every offset of the group. A group that does not exist has none, which is no error.
+- What is not committed is offset -1 with leader epoch -1 and empty metadata. So is an offset that was committed for a
+  topic of the same name and another id: than the request names, or than the topic has that there is now. Apache Kafka
+  answers the latter while nobody has deleted it.
+- `require_stable`: UNSTABLE_OFFSET_COMMIT for a partition that an open transaction has committed an offset of.
+- A member that the group does not know, or whose epoch is not the group's, is an error of the whole group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.offset_fetch import (
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from ...protocol.uuid import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup
+    from ..states import GroupStates
+    from .store import CommittedOffset
+
+
+def fetch_offsets(
+    states: GroupStates, request: OffsetFetchRequestGroup, *, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    """The offsets by topic; topics have the ids that the request gave them."""
+    group_id = request.group_id
+    group = states.groups.get(group_id)
+    if group is not None:
+        try:
+            group.check_offset_fetch(request.member_id, request.member_epoch)
+        except KafkaError as error:
+            return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
+    offsets = states.offsets
+
+    def topic_response(
+        name: str,
+        topic_id: bytes,
+        present_id: bytes | None,
+        partitions: Iterable[tuple[int, CommittedOffset | None]],
+    ) -> OffsetFetchResponseTopics:
+        return OffsetFetchResponseTopics(
+            name=name,
+            topic_id=topic_id,
+            partitions=[
+                _unstable(index)
+                if unstable and offsets.is_pending(group_id, name, index)
+                else _partition(index, committed, topic_id, present_id)
+                for index, committed in partitions
+            ],
+        )
+
+    unstable = require_stable and offsets.has_pending(group_id)
+    if request.topics is None:
+        topics = []
+        for name in offsets.topics(group_id):
+            present_id = states.topics.id_of(name)
+            found = [one for one in offsets.partitions(group_id, name) if not one[1].is_of_another_topic(present_id)]
+            if found:
+                topics.append(topic_response(name, ZERO_UUID, present_id, found))
+    else:
+        topics = [
+            topic_response(
+                topic.name,
+                topic.topic_id,
+                states.topics.id_of(topic.name),
+                ((index, offsets.get(group_id, topic.name, index)) for index in topic.partition_indexes),
+            )
+            for topic in request.topics
+        ]
+    return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+
+
+def _partition(
+    index: int, committed: CommittedOffset | None, topic_id: bytes, present_id: bytes | None
+) -> OffsetFetchResponsePartitions:
+    if (
+        committed is None
+        or committed.is_of_another_topic(present_id)
+        or (topic_id != ZERO_UUID and committed.is_of_another_topic(topic_id))
+    ):
+        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="")
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+    )
+
+
+def _unstable(index: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=-1, metadata="", error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT
+    )

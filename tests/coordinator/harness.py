@@ -1,0 +1,192 @@
+"""A coordinator in a test: its shard in its runtime, on a log in memory and under a clock that the test moves.
+
+`Harness` is what groups' and transactions' have in common; requests are theirs. What is run is one turn of the loop,
+which `settle` ends: decide, append, replay, answer. Nothing sleeps, and nothing is random.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any, Generic
+
+from moldau.coordinator.outcome import Now, Record
+from moldau.coordinator.runtime import CoordinatorRuntime, S
+from moldau.protocol.codec import encode
+from moldau.protocol.errors import ErrorCode, KafkaError
+from moldau.protocol.records import Record as LogRecord
+from moldau.protocol.records import RecordBatch, iter_batches, iter_records
+
+from .markers import build_marker
+
+EPOCH_MS = 1_700_000_000_000
+
+
+def decoded(record: LogRecord, decode: Callable[[bytes, bytes | None], Record | None]) -> Record:
+    """A record of a log, of a type that is known."""
+    assert record.key is not None
+    found = decode(bytes(record.key), None if record.value is None else bytes(record.value))
+    assert found is not None
+    return found
+
+
+class FakeCaller:
+    """One request's caller, who remembers its answer and fails the test when there is a second one."""
+
+    def __init__(self, api_version: int, client_id: str = "client", client_host: str = "/127.0.0.1") -> None:
+        self.api_version = api_version
+        self.client_id = client_id
+        self.client_host = client_host
+        self.listener_name = "PLAINTEXT"
+        self._answers: list[Any] = []
+
+    def reply(self, response: Any) -> None:
+        # What cannot be encoded in the caller's version would never reach a client.
+        if hasattr(response, "VERSIONS"):
+            encode(response, self.api_version)
+        self._answers.append(response)
+        assert len(self._answers) == 1, "answered twice"
+
+    def fail(self, error: KafkaError) -> None:
+        self._answers.append(error)
+        assert len(self._answers) == 1, "answered twice"
+
+    @property
+    def waits(self) -> bool:
+        return not self._answers
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error was raised in place of a response."""
+        return not self.waits and isinstance(self._answers[0], KafkaError)
+
+    @property
+    def response(self) -> Any:
+        """The response; the test fails if there is none, or an error in its place."""
+        assert self._answers, "not answered yet"
+        assert not isinstance(self._answers[0], KafkaError), self._answers[0]
+        return self._answers[0]
+
+    @property
+    def answer(self) -> Any:
+        """The response, or the code of the error that was raised in its place."""
+        return self.error if self.failed else self.response
+
+    @property
+    def error(self) -> ErrorCode:
+        """The error code, be it that of a response or raised in its place."""
+        assert self._answers, "not answered yet"
+        answer = self._answers[0]
+        return answer.code if isinstance(answer, KafkaError) else ErrorCode(answer.error_code)
+
+
+class MemoryLog:
+    """The log of the shard's partition."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.end_offset = 0
+        self.max_batch_bytes = 1 << 20
+        self.replicated = True
+        """While False, the high watermark stays where it is."""
+        self.refuses_with: ErrorCode | None = None
+        self._high_watermark = 0
+
+    @property
+    def high_watermark(self) -> int:
+        if self.replicated:
+            self._high_watermark = self.end_offset
+        return self._high_watermark
+
+    def append(self, batch: bytes, *, verification: object = None) -> int:
+        if self.refuses_with is not None:
+            raise KafkaError(self.refuses_with)
+        assert len(batch) <= self.max_batch_bytes
+        at_offset = bytearray(batch)
+        at_offset[:8] = self.end_offset.to_bytes(8, "big")
+        (appended,) = iter_batches(bytes(at_offset))
+        self.data += at_offset
+        self.end_offset = appended.next_offset
+        return self.end_offset
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        coordinator_epoch: int,
+        committed: bool,
+        transaction_version: int,
+    ) -> int:
+        marker = build_marker(producer_id, producer_epoch, coordinator_epoch=coordinator_epoch, committed=committed)
+        return self.append(marker)
+
+    def batches(self) -> list[RecordBatch]:
+        return list(iter_batches(bytes(self.data)))
+
+
+class Harness(ABC, Generic[S]):
+    """One shard, which serves once `restart` was called."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        self.now_ms = 0
+        self._read_offset = 0
+
+    @abstractmethod
+    def new_shard(self) -> S:
+        """A shard that knows nothing yet."""
+
+    def restart(self) -> None:
+        """The process was killed, and another one loads the log, byte for byte. Who waited never hears anything."""
+        self.shard = self.new_shard()
+        self.runtime = CoordinatorRuntime(
+            "test", self.shard, self.log, self.now, wants_flush=lambda: None, failed=self._failed
+        )
+        for batch in self.log.batches():
+            for _ in self.runtime.load(batch):
+                pass
+        self.runtime.activate()
+        self.settle()
+
+    def _failed(self) -> None:
+        raise AssertionError("a record could not be replayed")
+
+    def now(self) -> Now:
+        return Now(EPOCH_MS + self.now_ms, self.now_ms)
+
+    # -- time, and what was written ------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """End the turn: what was decided is written, and what is due is done."""
+        self.runtime.flush()
+        while (at_ms := self.runtime.next_deadline()) is not None and at_ms <= self.now_ms:
+            self.runtime.tick()
+            self.runtime.flush()
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass, with every deadline at its time."""
+        until_ms = self.now_ms + milliseconds
+        while (at_ms := self.runtime.next_deadline()) is not None and at_ms <= until_ms:
+            self.now_ms = max(self.now_ms, at_ms)
+            self.settle()
+        self.now_ms = until_ms
+
+    def written(self) -> list[Record]:
+        """The records that were written since this was last asked."""
+        records: list[Record] = []
+        for batch in self.log.batches():
+            logged = () if batch.is_control else iter_records(batch)
+            records += (decoded(one, self.shard.decode) for one in logged if one.offset >= self._read_offset)
+        self._read_offset = self.log.end_offset
+        return records
+
+    @contextmanager
+    def log_refuses(self, error: ErrorCode) -> Any:
+        """Appends are refused meanwhile."""
+        self.log.refuses_with = error
+        try:
+            yield
+        finally:
+            self.log.refuses_with = None

@@ -1,0 +1,788 @@
+"""The runtime of a shard, with a shard that counts: decide, append, replay, reply."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from moldau.coordinator.deadlines import Deadlines
+from moldau.coordinator.outcome import Answer, Caller, Now, Outcome, Producer, Record
+from moldau.coordinator.runtime import CoordinatorRuntime, State
+from moldau.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.protocol.records import Record as LogRecord
+from moldau.protocol.records import build_batch, iter_batches, iter_records
+
+
+def added(group_id: str, amount: int) -> Record:
+    """A record that adds to a group's number."""
+    return Record(HeartbeatRequest(group_id=group_id), HeartbeatResponse(error_code=amount))
+
+
+class Counting:
+    """A shard that keeps a number for each group."""
+
+    def __init__(self) -> None:
+        self.deadlines = Deadlines()
+        self.numbers: dict[str, int] = {}
+        self.unstable: dict[int, list[Record]] = {}
+        self.replayed: list[str] = []
+        self.was_loaded = 0
+        self.waiting: list[Caller] = []
+
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
+        assert isinstance(record.key, HeartbeatRequest)
+        assert isinstance(record.value, HeartbeatResponse)
+        return record.key.group_id.encode(), struct.pack(">i", record.value.error_code)
+
+    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+        if key == b"unknown":
+            return None
+        if value is None or len(value) != 4:
+            raise MalformedMessage("no number", 0)
+        return added(key.decode(), struct.unpack(">i", value)[0])
+
+    def replay(self, record: Record, *, producer_id: int) -> None:
+        assert isinstance(record.key, HeartbeatRequest)
+        assert isinstance(record.value, HeartbeatResponse)
+        if producer_id >= 0:
+            self.unstable.setdefault(producer_id, []).append(record)
+            return
+        group_id = record.key.group_id
+        if group_id == "poison":
+            raise RuntimeError("poison")
+        self.replayed.append(group_id)
+        self.numbers[group_id] = self.numbers.get(group_id, 0) + record.value.error_code
+
+    def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        for record in self.unstable.pop(producer_id, []):
+            if committed:
+                self.replay(record, producer_id=-1)
+
+    def loaded(self, now: Now) -> Outcome:
+        self.was_loaded += 1
+        return Outcome()
+
+    def resign(self) -> Sequence[Caller]:
+        waiting, self.waiting = self.waiting, []
+        return waiting
+
+
+class Writer:
+    """A log in memory."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.end_offset = 0
+        self.replicated = True
+        self._high_watermark = 0
+        self.max_batch_bytes = 1000
+        self.error: ErrorCode | None = None
+        self.verifications: list[object] = []
+
+    @property
+    def high_watermark(self) -> int:
+        return self.end_offset if self.replicated else self._high_watermark
+
+    def append(self, batch: bytes, *, verification: object = None) -> int:
+        if self.error is not None:
+            raise KafkaError(self.error)
+        self.verifications.append(verification)
+        self.batches.append(batch)
+        self.end_offset += sum(one.record_count for one in iter_batches(batch))
+        return self.end_offset
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        coordinator_epoch: int,
+        committed: bool,
+        transaction_version: int,
+    ) -> int:
+        return self.append(marker(producer_id, int(committed)))
+
+    def replicate(self, offset: int) -> None:
+        self._high_watermark = offset
+
+    def records(self) -> list[list[str]]:
+        return [
+            [(record.key or b"").decode() for one in iter_batches(batch) for record in iter_records(one)]
+            for batch in self.batches
+        ]
+
+
+class Asking:
+    """A client's request."""
+
+    api_version = 0
+    client_id = ""
+    client_host = "/127.0.0.1"
+    listener_name = "PLAINTEXT"
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+        self.after_answer: Callable[[], None] = lambda: None
+
+    def reply(self, response: Any) -> None:
+        self.answers.append(response.error_code)
+        self.after_answer()
+
+    def fail(self, error: KafkaError) -> None:
+        self.answers.append(error.code)
+
+
+class Bench:
+    """A runtime and what it works with."""
+
+    def __init__(self) -> None:
+        self.shard = Counting()
+        self.writer = Writer()
+        self.clock = Now(1_000_000, 0)
+        self.flushes_wanted = 0
+        self.failures = 0
+        self.runtime = CoordinatorRuntime(
+            "test-0", self.shard, self.writer, lambda: self.clock, wants_flush=self._wants_flush, failed=self._failed
+        )
+
+    def _wants_flush(self) -> None:
+        self.flushes_wanted += 1
+
+    def _failed(self) -> None:
+        self.failures += 1
+
+    def add(
+        self,
+        group_id: str,
+        *amounts: int,
+        refused: Callable[[KafkaError], Sequence[Answer]] | None = None,
+        producer: Producer | None = None,
+        verification: object = None,
+    ) -> Asking:
+        """A request that adds numbers and is answered with the sum that it saw before."""
+        caller = Asking()
+
+        def decide(shard: Counting, now: Now) -> Outcome:
+            seen = HeartbeatResponse(error_code=shard.numbers.get(group_id, 0))
+            records = [added(group_id, amount) for amount in amounts]
+            return Outcome(records, [(caller, seen)], refused, producer=producer)
+
+        self.runtime.run(group_id, caller, decide, verification=verification)
+        return caller
+
+
+@pytest.fixture
+def bench() -> Bench:
+    bench = Bench()
+    bench.runtime.activate()
+    return bench
+
+
+def test_nobody_is_answered_before_the_records_are_written(bench: Bench) -> None:
+    caller = bench.add("a", 1)
+    assert caller.answers == []
+    assert bench.writer.batches == []
+    assert bench.flushes_wanted == 1
+    bench.runtime.flush()
+    assert caller.answers == [0]
+    assert bench.shard.numbers == {"a": 1}
+
+
+def test_requests_of_one_turn_share_a_batch(bench: Bench) -> None:
+    callers = [bench.add(group_id, 1) for group_id in ("a", "b", "c")]
+    assert bench.flushes_wanted == 1
+    bench.runtime.flush()
+    assert bench.writer.records() == [["a", "b", "c"]]
+    assert [caller.answers for caller in callers] == [[0], [0], [0]]
+
+
+def test_a_decision_sees_what_was_decided_before_for_its_group(bench: Bench) -> None:
+    bench.add("a", 5)
+    second = bench.add("a", 1)
+    bench.runtime.flush()
+    assert second.answers == [5]
+    assert bench.writer.records() == [["a"], ["a"]]
+
+
+def test_without_records_the_answer_is_there_at_once(bench: Bench) -> None:
+    caller = bench.add("a")
+    assert caller.answers == [0]
+    assert bench.flushes_wanted == 0
+
+
+def asking_again(bench: Bench, group_id: str) -> list[Asking]:
+    """Adds 1, and as soon as that is answered 10 more; who asks the second time."""
+    again: list[Asking] = []
+    bench.add(group_id, 1).after_answer = lambda: again.append(bench.add(group_id, 10))
+    return again
+
+
+def test_a_decision_also_sees_what_an_answer_has_brought_about(bench: Bench) -> None:
+    again = asking_again(bench, "a")
+    last = bench.add("a", 1)
+    bench.runtime.flush()
+    assert (again[0].answers, last.answers) == ([1], [11])
+    assert bench.writer.records() == [["a"], ["a"], ["a"]]
+
+
+def test_nobody_is_answered_before_all_of_the_turn_is_written(bench: Bench) -> None:
+    """Otherwise who is answered could ask for a group that waits, and would not see what was decided for it."""
+    seen: list[object] = []
+    bench.add("a", 1).after_answer = lambda: seen.append(bench.writer.records())
+    bench.add("b", 1, producer=Producer(7, 3))
+    bench.add("c", 1)
+    bench.runtime.flush()
+    assert seen == [[["a"], ["b"], ["c"]]]
+
+
+def test_nothing_is_written_once_the_state_may_be_wrong(bench: Bench) -> None:
+    bench.add("poison", 1)
+    later = [bench.add("b", 1, producer=Producer(7, 3)), bench.add("c", 1)]
+    bench.runtime.flush()
+    assert bench.writer.records() == [["poison"]]
+    assert [caller.answers for caller in later] == [[ErrorCode.NOT_COORDINATOR]] * 2
+    assert bench.add("a", 1).answers == [ErrorCode.NOT_COORDINATOR]
+    assert bench.failures == 1
+
+
+def test_who_asks_when_answered_at_the_end_is_answered_too(bench: Bench) -> None:
+    again = asking_again(bench, "a")
+    bench.runtime.close()
+    assert again[0].answers == [1]
+
+
+def test_reading_one_group_does_not_write_for_the_others(bench: Bench) -> None:
+    bench.add("a", 1)
+    bench.runtime.read("b")
+    assert bench.writer.batches == []
+    assert bench.runtime.read("a").numbers == {"a": 1}
+
+
+def test_reading_all_groups_sees_everything(bench: Bench) -> None:
+    bench.add("a", 1)
+    assert bench.runtime.read().numbers == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_a_refused_append_changes_nothing_and_is_told(bench: Bench, error: ErrorCode, told: ErrorCode) -> None:
+    bench.writer.error = error
+    callers = [bench.add("a", 1), bench.add("b", 1)]
+    bench.runtime.flush()
+    assert [caller.answers for caller in callers] == [[told], [told]]
+    assert bench.shard.numbers == {}
+    bench.writer.error = None
+    again = bench.add("a", 1)
+    bench.runtime.flush()
+    assert again.answers == [0]
+
+
+def test_who_takes_a_change_back_answers_as_they_like_and_nobody_is_forgotten(bench: Bench) -> None:
+    bench.writer.error = ErrorCode.KAFKA_STORAGE_ERROR
+    other = Asking()
+
+    def refused(error: KafkaError) -> Sequence[Answer]:
+        assert error.code == ErrorCode.NOT_COORDINATOR
+        return [(other, HeartbeatResponse(error_code=42))]
+
+    caller = bench.add("a", 1, refused=refused)
+    bench.runtime.flush()
+    assert other.answers == [42]
+    assert caller.answers == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_what_waits_for_the_replay_comes_before_the_answers_and_only_if_there_was_one(bench: Bench) -> None:
+    came: list[object] = []
+
+    def decide(shard: Counting, now: Now) -> Outcome:
+        answer = caller, HeartbeatResponse()
+        return Outcome([added("a", 1)], [answer], replayed=lambda: came.append((shard.numbers["a"], caller.answers[:])))
+
+    caller = Asking()
+    bench.runtime.run("a", caller, decide)
+    assert came == []
+    bench.runtime.flush()
+    assert came == [(1, [])]
+    assert caller.answers == [0]
+
+    caller = Asking()
+    bench.writer.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    bench.runtime.run("a", caller, decide)
+    bench.runtime.flush()
+    assert len(came) == 1
+
+
+def test_a_change_too_large_for_a_batch_is_refused_alone(bench: Bench) -> None:
+    small = bench.add("a", 1)
+    large = bench.add("b", *[1] * 100)
+    bench.runtime.flush()
+    assert small.answers == [0]
+    assert large.answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert bench.shard.numbers == {"a": 1}
+
+
+def test_what_does_not_fit_into_a_batch_together_goes_into_two(bench: Bench) -> None:
+    bench.add("a", *[1] * 20)
+    bench.add("b", *[1] * 20)
+    bench.runtime.flush()
+    assert bench.writer.records() == [["a"] * 20, ["b"] * 20]
+    assert all(len(batch) <= bench.writer.max_batch_bytes for batch in bench.writer.batches)
+
+
+def test_answers_wait_for_the_high_watermark_in_order(bench: Bench) -> None:
+    bench.writer.replicated = False
+    first, second = bench.add("a", 1), bench.add("b", 1)
+    bench.runtime.flush()
+    third = bench.add("c", 1)
+    bench.runtime.flush()
+    assert [first.answers, second.answers, third.answers] == [[], [], []]
+    bench.writer.replicate(2)
+    bench.runtime.high_watermark_changed()
+    assert [first.answers, second.answers, third.answers] == [[0], [0], []]
+    bench.writer.replicate(3)
+    bench.runtime.high_watermark_changed()
+    assert third.answers == [0]
+
+
+def test_what_was_loaded_and_is_not_safe_is_told_of_when_it_is(bench: Bench) -> None:
+    bench.writer.replicated = False
+    writer = bench.add("a", 1)
+    bench.runtime.flush()
+    other = Bench()
+    other.writer.replicated = False
+    load(other, *bench.writer.batches)
+    other.runtime.activate()
+    reader, asked = other.add("a"), Asking()
+    assert other.runtime.is_unsafe
+    other.runtime.answer_when_safe(asked, SimpleNamespace(error_code=7))
+    assert [writer.answers, reader.answers, asked.answers] == [[], [], []]
+    other.writer.replicate(1)
+    other.runtime.high_watermark_changed()
+    assert [reader.answers, asked.answers] == [[1], [7]]
+    assert not other.runtime.is_unsafe
+    other.runtime.answer_when_safe(asked, SimpleNamespace(error_code=8))
+    assert asked.answers == [7, 8]
+
+
+def test_who_sees_records_that_are_not_safe_waits_for_them_too(bench: Bench) -> None:
+    bench.writer.replicated = False
+    writer = bench.add("a", 1)
+    reader = bench.add("a")
+    assert [writer.answers, reader.answers] == [[], []]
+    bench.writer.replicate(1)
+    bench.runtime.high_watermark_changed()
+    assert [writer.answers, reader.answers] == [[0], [1]]
+
+
+def test_a_mistake_in_a_decision_fails_that_request_alone(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caller, other = Asking(), bench.add("a", 1)
+
+    def broken(shard: Counting, now: Now) -> Outcome:
+        raise RuntimeError("our own fault")
+
+    bench.runtime.run("b", caller, broken)
+    bench.runtime.flush()
+    assert caller.answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert other.answers == [0]
+    assert "our own fault" in caplog.text
+
+
+def test_a_clients_mistake_is_told_by_its_code(bench: Bench) -> None:
+    caller = Asking()
+
+    def refusing(shard: Counting, now: Now) -> Outcome:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    bench.runtime.run("a", caller, refusing)
+    assert caller.answers == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_a_record_that_cannot_be_replayed_asks_for_the_state_to_be_loaded_again(bench: Bench) -> None:
+    caller = bench.add("poison", 1)
+    bench.runtime.flush()
+    assert bench.failures == 1
+    assert caller.answers == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_deadlines_are_decided_when_they_are_due(bench: Bench) -> None:
+    bench.shard.deadlines.set("a", "one", 100, lambda now: Outcome([added("a", now.monotonic_ms)]))
+    assert bench.runtime.next_deadline() == 100
+    bench.clock = Now(0, 99)
+    bench.runtime.tick()
+    bench.runtime.flush()
+    assert bench.shard.numbers == {}
+    bench.clock = Now(0, 100)
+    bench.runtime.tick()
+    bench.runtime.flush()
+    assert bench.shard.numbers == {"a": 100}
+
+
+def test_what_was_decided_before_may_cancel_a_deadline_that_is_due(bench: Bench) -> None:
+    came: list[Now] = []
+
+    def due(now: Now) -> Outcome:
+        came.append(now)
+        return Outcome()
+
+    class Cancelling(Counting):
+        def replay(self, record: Record, *, producer_id: int) -> None:
+            super().replay(record, producer_id=producer_id)
+            self.deadlines.cancel("a", "name")
+
+    bench.shard = Cancelling()
+    bench.runtime.shard = bench.shard
+    bench.shard.deadlines.set("a", "name", 0, due)
+    bench.add("a", 1)
+    bench.runtime.tick()
+    assert bench.shard.replayed == ["a"]
+    assert came == []
+
+
+def test_a_deadline_that_fails_does_not_stop_the_others(bench: Bench) -> None:
+    def broken(now: Now) -> Outcome:
+        raise RuntimeError("our own fault")
+
+    bench.shard.deadlines.set("a", "one", 1, broken)
+    bench.shard.deadlines.set("b", "one", 2, lambda now: Outcome([added("b", 1)]))
+    bench.clock = Now(0, 5)
+    bench.runtime.tick()
+    bench.runtime.flush()
+    assert bench.shard.numbers == {"b": 1}
+
+
+def log_batches(*batches: bytes) -> Iterator[Any]:
+    return iter_batches(b"".join(batches))
+
+
+def number(amount: int) -> bytes:
+    return struct.pack(">i", amount)
+
+
+def load(bench: Bench, *batches: bytes) -> int:
+    return sum(1 for batch in log_batches(*batches) for _ in bench.runtime.load(batch))
+
+
+def test_while_loading_requests_are_told_so() -> None:
+    bench = Bench()
+    assert bench.add("a", 1).answers == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    with pytest.raises(KafkaError) as refused:
+        bench.runtime.read()
+    assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert bench.runtime.next_deadline() is None
+
+
+def test_loading_gives_the_state_that_deciding_gave(bench: Bench) -> None:
+    for amount in (1, 2, 3):
+        bench.add("a", amount)
+        bench.add("b", 10 * amount)
+        bench.runtime.flush()
+    other = Bench()
+    load(other, *bench.writer.batches)
+    other.writer.end_offset = bench.writer.end_offset
+    other.runtime.activate()
+    assert other.shard.numbers == bench.shard.numbers == {"a": 6, "b": 60}
+    assert other.shard.was_loaded == 1
+    assert other.add("a").answers == [6]
+
+
+def test_loading_gives_way_within_a_large_batch() -> None:
+    bench = Bench()
+    batch = build_batch([LogRecord(key=b"a", value=number(1))] * 1000)
+    assert load(bench, batch) >= 1000 / 100
+    assert bench.shard.numbers == {"a": 1000}
+    assert bench.runtime.load_offset == 1000
+
+
+def test_what_cannot_be_read_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    records = [
+        LogRecord(key=b"a", value=number(1)),
+        LogRecord(key=b"a", value=b"broken"),
+        LogRecord(key=None, value=number(1)),
+        LogRecord(key=b"unknown", value=number(1)),
+        LogRecord(key=b"a", value=number(2)),
+    ]
+    load(bench, build_batch(records))
+    assert bench.shard.numbers == {"a": 3}
+    assert "offset 1" in caplog.text
+    assert "offset 2" in caplog.text
+
+
+def marker(producer_id: int, kind: int) -> bytes:
+    key, value = struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0)
+    return build_batch(
+        [LogRecord(key=key, value=value)], producer_id=producer_id, producer_epoch=0, transactional=True, control=True
+    )
+
+
+def in_transaction(producer_id: int, group_id: str, amount: int) -> bytes:
+    return build_batch(
+        [LogRecord(key=group_id.encode(), value=number(amount))],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+
+
+def test_records_of_a_transaction_count_once_it_is_committed() -> None:
+    bench = Bench()
+    load(bench, in_transaction(7, "a", 1), in_transaction(8, "b", 1))
+    assert bench.shard.numbers == {}
+    load(bench, marker(7, 1), marker(8, 0))
+    assert bench.shard.numbers == {"a": 1}
+
+
+def test_closing_answers_everybody(bench: Bench) -> None:
+    bench.writer.replicated = False
+    unsafe = bench.add("a", 1)
+    bench.runtime.flush()
+    unwritten, waiting = bench.add("b", 1), Asking()
+    bench.shard.waiting.append(waiting)
+    bench.runtime.close()
+    assert bench.runtime.state is State.CLOSED
+    assert [unsafe.answers, unwritten.answers, waiting.answers] == [[ErrorCode.NOT_COORDINATOR]] * 3
+    assert bench.writer.records() == [["a"], ["b"]]
+    assert bench.add("a", 1).answers == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_a_change_of_all_groups_is_seen_by_the_next_decision(bench: Bench) -> None:
+    bench.runtime.decide("", lambda now: Outcome([added("a", 5), added("b", 6)]))
+    assert bench.add("a").answers == [5]
+    assert bench.runtime.read("b").numbers["b"] == 6
+
+
+def test_a_record_that_cannot_be_encoded_refuses_its_outcome_and_forgets_nobody(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting, caller = Asking(), Asking()
+
+    def decide(shard: Counting, now: Now) -> Outcome:
+        broken = Record(HeartbeatRequest(group_id="\ud800"), HeartbeatResponse())
+        answers = [(waiting, HeartbeatResponse()), (caller, HeartbeatResponse())]
+        return Outcome([broken], answers, lambda error: [(waiting, HeartbeatResponse(error_code=42))])
+
+    bench.runtime.run("a", caller, decide)
+    assert waiting.answers == [42]
+    assert caller.answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    other = bench.add("b", 1)
+    bench.runtime.flush()
+    assert other.answers == [0]
+    assert "cannot be encoded" in caplog.text
+
+
+def test_an_append_that_fails_by_our_own_fault_is_told_to_all_and_the_state_is_loaded_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append(batch: bytes) -> int:
+        raise ValueError("no such codec")
+
+    monkeypatch.setattr(bench.writer, "append", append)
+    callers = [bench.add("a", 1), bench.add("b", 1)]
+    bench.runtime.flush()
+    assert [caller.answers for caller in callers] == [[ErrorCode.NOT_COORDINATOR]] * 2
+    assert bench.failures == 1
+
+
+def test_an_answer_that_cannot_be_given_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reply(response: Any) -> None:
+        raise RuntimeError("our own fault")
+
+    first, second = bench.add("a", 1), bench.add("b", 1)
+    monkeypatch.setattr(first, "reply", reply)
+    bench.runtime.flush()
+    assert second.answers == [0]
+
+
+def test_a_deadline_that_sets_the_next_one_gives_others_their_turn(bench: Bench) -> None:
+    seen: list[int] = []
+
+    def again(now: Now) -> Outcome:
+        seen.append(now.monotonic_ms)
+        bench.clock = Now(0, bench.clock.monotonic_ms + 1)  # it takes a millisecond
+        bench.shard.deadlines.set("a", "one", now.monotonic_ms + 1, again)
+        return Outcome()
+
+    bench.shard.deadlines.set("a", "one", 0, again)
+    bench.runtime.tick()
+    assert seen == [0]
+
+
+def test_a_tick_gives_way_when_much_is_due(bench: Bench) -> None:
+    def slow(now: Now) -> Outcome:
+        bench.clock = Now(0, bench.clock.monotonic_ms + 1)
+        return Outcome([added("a", 1)])
+
+    for number in range(10):
+        bench.shard.deadlines.set("a", number, 0, slow)
+    ticks = 0
+    while (deadline := bench.runtime.next_deadline()) is not None and deadline <= bench.clock.monotonic_ms:
+        bench.runtime.tick()
+        ticks += 1
+    bench.runtime.flush()
+    assert bench.shard.numbers == {"a": 10}
+    assert ticks == 5
+
+
+def headers(bench: Bench) -> list[tuple[int, int, int, bool]]:
+    """Of every batch: its producer's id and epoch, its first sequence, whether it is part of a transaction."""
+    return [
+        (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.is_transactional)
+        for written in bench.writer.batches
+        for batch in iter_batches(written)
+    ]
+
+
+PLAIN = (-1, -1, -1, False)
+
+
+def end(bench: Bench, producer_id: int, *, committed: bool) -> None:
+    bench.runtime.end_transaction(producer_id, 3, coordinator_epoch=0, committed=committed, transaction_version=2)
+
+
+@pytest.mark.parametrize(("committed", "numbers"), [(True, {"a": 3}), (False, {})])
+def test_what_is_decided_for_a_producer_counts_when_its_transaction_is_committed(
+    bench: Bench, committed: bool, numbers: dict[str, int]
+) -> None:
+    caller = bench.add("a", 1, 2, producer=Producer(7, 3))
+    bench.runtime.flush()
+    assert caller.answers == [0]
+    assert headers(bench) == [(7, 3, -1, True)]
+    assert bench.shard.numbers == {}
+    end(bench, 7, committed=committed)
+    assert bench.shard.numbers == numbers
+
+    loaded = Bench()
+    load(loaded, *bench.writer.batches)
+    assert loaded.shard.numbers == numbers
+
+
+def test_a_transaction_shares_no_batch_with_others_in_one_turn(bench: Bench) -> None:
+    callers = [
+        bench.add("a", 1),
+        bench.add("b", 1, producer=Producer(7, 3)),
+        bench.add("c", 1, producer=Producer(7, 3)),
+        bench.add("d", 1),
+        bench.add("e", 1),
+    ]
+    bench.runtime.flush()
+    assert bench.writer.records() == [["a"], ["b"], ["c"], ["d", "e"]]
+    assert headers(bench) == [PLAIN, (7, 3, -1, True), (7, 3, -1, True), PLAIN]
+    assert [caller.answers for caller in callers] == [[0]] * 5
+    assert bench.shard.numbers == {"a": 1, "d": 1, "e": 1}
+
+
+def test_the_log_gets_the_verification_of_the_transaction_and_of_no_other(bench: Bench) -> None:
+    guard = object()
+    bench.add("a", 1)
+    bench.add("b", 1, producer=Producer(7, 3), verification=guard)
+    bench.add("c", 1, producer=Producer(8, 0))
+    bench.add("d", 1)
+    bench.runtime.flush()
+    assert bench.writer.verifications == [None, guard, None, None]
+
+
+def test_a_refused_append_of_a_transaction_refuses_nobody_else(bench: Bench) -> None:
+    first = bench.add("a", 1)
+    bench.runtime.flush()
+    bench.writer.error = ErrorCode.INVALID_PRODUCER_EPOCH
+    fenced = bench.add("b", 1, producer=Producer(7, 3))
+    bench.runtime.flush()
+    bench.writer.error = None
+    last = bench.add("c", 1)
+    bench.runtime.flush()
+    assert [first.answers, fenced.answers, last.answers] == [[0], [ErrorCode.INVALID_PRODUCER_EPOCH], [0]]
+    assert bench.shard.numbers == {"a": 1, "c": 1}
+    assert bench.shard.unstable == {}
+
+
+def test_a_marker_comes_after_everything_that_was_decided_before(bench: Bench) -> None:
+    other = bench.add("a", 1)
+    late = bench.add("b", 1, producer=Producer(7, 3))
+    end(bench, 7, committed=True)
+    assert [other.answers, late.answers] == [[0], [0]]
+    assert headers(bench) == [PLAIN, (7, 3, -1, True), (7, 0, -1, True)]
+    assert bench.shard.numbers == {"a": 1, "b": 1}
+
+
+def test_a_refused_marker_is_told_as_the_log_refused_it_and_the_transaction_stays_open(bench: Bench) -> None:
+    bench.add("a", 1, producer=Producer(7, 3))
+    bench.runtime.flush()
+    bench.writer.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(KafkaError) as refused:
+        end(bench, 7, committed=True)
+    assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert bench.shard.numbers == {}
+    assert bench.failures == 0
+    bench.writer.error = None
+    end(bench, 7, committed=True)
+    assert bench.shard.numbers == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("closed", "told"),
+    [(False, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), (True, ErrorCode.NOT_COORDINATOR)],
+)
+def test_no_marker_is_written_unless_the_state_is_there(closed: bool, told: ErrorCode) -> None:
+    bench = Bench()
+    if closed:
+        bench.runtime.close()
+    with pytest.raises(KafkaError) as refused:
+        end(bench, 7, committed=True)
+    assert refused.value.code == told
+    assert bench.writer.batches == []
+
+
+def test_no_marker_is_written_when_what_comes_before_it_has_cost_the_state(bench: Bench) -> None:
+    bench.add("poison", 1)
+    with pytest.raises(KafkaError) as refused:
+        end(bench, 7, committed=True)
+    assert refused.value.code == ErrorCode.NOT_COORDINATOR
+    assert bench.writer.records() == [["poison"]]
+
+
+def test_a_marker_that_fails_by_our_own_fault_asks_for_the_state_to_be_loaded_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append_marker(*positional: Any, **named: Any) -> int:
+        raise ValueError("our own fault")
+
+    monkeypatch.setattr(bench.writer, "append_marker", append_marker)
+    with pytest.raises(KafkaError) as refused:
+        end(bench, 7, committed=True)
+    assert refused.value.code == ErrorCode.NOT_COORDINATOR
+    assert bench.failures == 1
+
+
+def test_a_marker_that_cannot_be_replayed_is_written_all_the_same(bench: Bench) -> None:
+    bench.add("poison", 1, producer=Producer(7, 3))
+    bench.runtime.flush()
+    end(bench, 7, committed=True)
+    assert headers(bench) == [(7, 3, -1, True), (7, 0, -1, True)]
+    assert bench.failures == 1
+
+
+def test_who_sees_what_a_marker_made_visible_waits_until_it_is_safe(bench: Bench) -> None:
+    bench.add("a", 5, producer=Producer(7, 3))
+    bench.runtime.flush()
+    bench.writer.replicated = False
+    bench.writer.replicate(1)
+    end(bench, 7, committed=True)
+    reader = bench.add("a")
+    assert reader.answers == []
+    bench.writer.replicate(2)
+    bench.runtime.high_watermark_changed()
+    assert reader.answers == [5]

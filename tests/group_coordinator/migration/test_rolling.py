@@ -1,0 +1,101 @@
+"""Applications that move from one protocol to the other, one consumer after the other (KIP-848).
+
+`World.check` holds after every request: no partition is read by two, and the log gives the state that is there.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.group_coordinator.group import GroupType
+
+from .actors import ModernConsumer, World
+
+
+@pytest.mark.parametrize("cooperative", [False, True])
+def test_three_consumers_move_to_the_consumer_protocol_and_back(*, cooperative: bool) -> None:
+    world = World()
+    for number in range(3):
+        world.classic(f"classic-{number}", cooperative=cooperative)
+    world.settle()
+    assert world.group.type is GroupType.CLASSIC
+
+    for number in range(3):
+        world.stop(world.consumers[0])
+        world.modern(f"modern-{number}")
+        world.settle()
+        assert world.group.type is GroupType.CONSUMER
+        assert world.group.state_name == "Stable"
+        assert world.group.classic_members == 2 - number
+        assert sorted(len(consumer.owned) for consumer in world.consumers) == [2, 2, 2]
+
+    for number in range(3):
+        world.stop(world.consumers[0])
+        world.classic(f"back-{number}", cooperative=cooperative)
+        world.settle()
+        assert sorted(len(consumer.owned) for consumer in world.consumers) == [2, 2, 2]
+        # With the last consumer that speaks the consumer protocol goes the consumer group.
+        assert world.group.type is (GroupType.CLASSIC if number == 2 else GroupType.CONSUMER)
+    assert world.group.state_name == "Stable"
+
+
+@pytest.mark.parametrize("cooperative", [False, True])
+def test_new_consumers_come_before_the_old_ones_go(*, cooperative: bool) -> None:
+    world = World()
+    old = [world.classic(f"classic-{number}", cooperative=cooperative) for number in range(3)]
+    world.settle()
+    for consumer in old:
+        world.modern(f"modern-{consumer.name}")
+        world.settle()
+        world.stop(consumer)
+        world.settle()
+    assert world.group.classic_members == 0
+    for consumer in [*world.consumers]:
+        world.classic(f"back-{consumer.name}", cooperative=cooperative)
+        world.settle()
+        world.stop(consumer)
+        world.settle()
+    assert world.group.type is GroupType.CLASSIC
+
+
+@pytest.mark.parametrize("cooperative", [False, True])
+def test_static_consumers_move_and_keep_their_partitions(*, cooperative: bool) -> None:
+    world = World()
+    for number in range(3):
+        world.classic(f"classic-{number}", instance_id=f"i{number}", cooperative=cooperative)
+    world.settle()
+    had = {consumer.instance_id: consumer.owned for consumer in world.consumers}
+
+    for _ in range(3):
+        gone = world.consumers[0]
+        world.stop(gone)
+        world.modern(f"modern-{gone.instance_id}", instance_id=gone.instance_id)
+        world.settle()
+    assert {consumer.instance_id: consumer.owned for consumer in world.consumers} == had
+    assert world.group.classic_members == 0
+
+    for _ in range(3):
+        gone = world.consumers[0]
+        assert isinstance(gone, ModernConsumer)
+        world.stop(gone)
+        world.classic(f"back-{gone.instance_id}", instance_id=gone.instance_id, cooperative=cooperative)
+        world.settle()
+    assert {consumer.instance_id: consumer.owned for consumer in world.consumers} == had
+    assert world.group.type is GroupType.CLASSIC
+
+
+def test_the_coordinator_restarts_at_every_step_of_a_move() -> None:
+    world = World()
+    for number in range(3):
+        world.classic(f"classic-{number}")
+    world.settle()
+    for number in range(3):
+        world.stop(world.consumers[0])
+        world.coordinator.restart()
+        world.modern(f"modern-{number}")
+        for consumer in world.consumers:
+            consumer.step()
+            world.coordinator.restart()
+            world.check()
+        world.settle()
+    assert world.group.classic_members == 0

@@ -1,0 +1,123 @@
+"""A request on its way and its answer on the way back, both as bytes of the version that the client speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from moldau.protocol.codec import decode, encode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from moldau.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from moldau.protocol.messages.heartbeat import HeartbeatRequest
+from moldau.protocol.messages.join_group import JoinGroupRequest
+from moldau.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from moldau.protocol.messages.offset_commit import OffsetCommitRequest
+from moldau.protocol.messages.offset_delete import OffsetDeleteRequest
+from moldau.protocol.messages.sync_group import SyncGroupRequest
+from moldau.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from moldau.server.handlers import group_admin, group_members, group_offsets
+
+if TYPE_CHECKING:
+    from .client import Client
+
+
+def _failed_txn_offset_commit(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
+    def refused(partition_index: int) -> TxnOffsetCommitResponsePartition:
+        return TxnOffsetCommitResponsePartition(partition_index=partition_index, error_code=error.code)
+
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name, partitions=[refused(partition.partition_index) for partition in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+# What the server answers where the coordinator raises an error.
+_FAILED: dict[type, Callable[[Any, KafkaError], Any]] = {
+    JoinGroupRequest: group_members.failed_join_group,
+    SyncGroupRequest: group_members.failed_sync_group,
+    HeartbeatRequest: group_members.failed_heartbeat,
+    LeaveGroupRequest: group_members.failed_leave_group,
+    ConsumerGroupHeartbeatRequest: group_members.failed_consumer_group_heartbeat,
+    OffsetCommitRequest: group_offsets.failed_offset_commit,
+    TxnOffsetCommitRequest: _failed_txn_offset_commit,
+    OffsetDeleteRequest: group_offsets.failed_offset_delete,
+    DeleteGroupsRequest: group_admin.failed_delete_groups,
+}
+
+
+class Call:
+    """One request of one client; see `coordinator.outcome.Caller`."""
+
+    listener_name = "PLAINTEXT"
+    client_host = "/127.0.0.1"
+
+    def __init__(
+        self,
+        client: Client,
+        slot: str,
+        request: Any,
+        api_version: int,
+        answered: Callable[[Call, Any], None],
+    ) -> None:
+        self.client = client
+        self.slot = slot
+        self.sent = request
+        """As the client made it."""
+        self.request = _received(request, api_version)
+        """As the server has it."""
+        self.api_version = api_version
+        self.delivered_ms = 0
+        self.life = 0
+        """Of its group, when it was delivered; see `log_model.LoggedGroup`."""
+        self.topic_ids: dict[str, bytes] = {}
+        """Of the topics that were there when it was answered: the names in the answer mean these."""
+        self.is_outdated = False
+        """A commit of a generation that was over when it was delivered."""
+        self.answers = 0
+        self._answered = answered
+
+    @property
+    def client_id(self) -> str:
+        return self.client.name
+
+    def again(self) -> Call:
+        """The same request once more, as after a connection that broke before the answer."""
+        return Call(self.client, self.slot, self.sent, self.api_version, self._answered)
+
+    def reply(self, response: Any) -> None:
+        self.answers += 1
+        assert self.answers == 1, f"{self} was answered twice"
+        response = _whole(response, self.api_version)
+        self._answered(self, decode(type(response), encode(response, self.api_version), self.api_version))
+
+    def fail(self, error: KafkaError) -> None:
+        self.reply(_FAILED[type(self.request)](self.request, error))
+
+    def __str__(self) -> str:
+        return f"{type(self.request).__name__} of {self.client.name}"
+
+
+def _received(request: Any, api_version: int) -> Any:
+    received = decode(type(request), encode(request, api_version), api_version)
+    if isinstance(received, LeaveGroupRequest) and api_version < 3:
+        received.members = [MemberIdentity(member_id=received.member_id)]
+    return received
+
+
+def _whole(response: Any, api_version: int) -> Any:
+    if isinstance(response, DeletableGroupResult):
+        return DeleteGroupsResponse(results=[response])
+    if isinstance(response, LeaveGroupResponse) and api_version < 3:
+        error_code = response.error_code or (response.members[0].error_code if response.members else 0)
+        return LeaveGroupResponse(error_code=error_code)
+    return response

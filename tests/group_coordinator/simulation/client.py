@@ -1,0 +1,143 @@
+"""What every simulated client has: requests under way, their timeouts, and a time at which it has something to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+from .calls import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .world import World
+
+REQUEST_TIMEOUT_MS = 4000
+BACKOFF_MS = 100
+
+COME_AGAIN = {
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""After these a client looks for its coordinator and asks again."""
+
+
+class Client:
+    """A process with a connection to the coordinator. Requests of one client arrive in the order in which they left."""
+
+    def __init__(self, world: World, name: str, group_id: str) -> None:
+        self.world = world
+        self.name = name
+        self.group_id = group_id
+        self.is_alive = True
+        self.paused_until_ms = 0
+        self.waiting: dict[str, Call] = {}
+        """What it waits for, by purpose: one of each at a time."""
+        self._timeouts: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def now_ms(self) -> int:
+        return self.world.clock.monotonic_ms
+
+    # -- what a kind of client has of its own --------------------------------------------------------------------------
+
+    def next_act_ms(self) -> int | None:
+        """When it has something to do by itself, whatever it waits for."""
+        raise NotImplementedError
+
+    def act(self) -> None:
+        """Do what there is to do now."""
+        raise NotImplementedError
+
+    def answered(self, slot: str, call: Call, response: Any) -> None:
+        """An answer has come that it still waited for."""
+        raise NotImplementedError
+
+    def lost(self, slot: str, call: Call) -> None:
+        """There will be no answer: it took too long, or the connection broke."""
+        raise NotImplementedError
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def send(self, slot: str, request: Any, api_version: int, timeout_ms: int = REQUEST_TIMEOUT_MS) -> None:
+        call = self.world.send(self, slot, request, api_version)
+        self.waiting[slot] = call
+        self._timeouts[slot] = self.now_ms + timeout_ms
+
+    def forget(self, slot: str) -> None:
+        """Wait no longer."""
+        self.waiting.pop(slot, None)
+        self._timeouts.pop(slot, None)
+
+    def wake_ms(self) -> int | None:
+        """When `wake` has something to do."""
+        times = [at for at in (self.next_act_ms(), *self._timeouts.values()) if at is not None]
+        return max(self.paused_until_ms, min(times)) if times else None
+
+    def wake(self) -> None:
+        """Give up what took too long, and act."""
+        for slot in [slot for slot, at in self._timeouts.items() if at <= self.now_ms]:
+            self.disconnected(self.waiting[slot])
+        self.act()
+
+    def receive(self, call: Call, response: Any) -> None:
+        """An answer; nobody waits for those that come too late."""
+        if self.is_alive and self.waiting.get(call.slot) is call:
+            self.forget(call.slot)
+            self.answered(call.slot, call, response)
+
+    def disconnected(self, call: Call) -> None:
+        """The connection broke while this was under way."""
+        if self.is_alive and self.waiting.get(call.slot) is call:
+            self.forget(call.slot)
+            self.lost(call.slot, call)
+
+    def stop(self) -> None:
+        """The process ends."""
+        self.is_alive = False
+        self.waiting.clear()
+        self._timeouts.clear()
+
+    # -- commits -------------------------------------------------------------------------------------------------------
+
+    def commit_request(
+        self,
+        partitions: Iterable[tuple[str, int]],
+        *,
+        member_id: str = "",
+        generation_or_epoch: int = -1,
+        group_instance_id: str | None = None,
+    ) -> OffsetCommitRequest | None:
+        """A commit of an offset that was never committed before; of topics that are there, None when none is."""
+        topics: dict[str, OffsetCommitRequestTopic] = {}
+        for name, index in partitions:
+            topic_id = self.world.topics.id_of(name)
+            if topic_id is None:
+                continue
+            topic = topics.setdefault(name, OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=[]))
+            topic.partitions.append(
+                OffsetCommitRequestPartition(
+                    partition_index=index,
+                    committed_offset=self.world.next_offset(),
+                    committed_metadata=self.name,
+                )
+            )
+        if not topics:
+            return None
+        return OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=generation_or_epoch,
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+            topics=list(topics.values()),
+        )

@@ -1,0 +1,182 @@
+"""The coordinator's broker: a real runtime with a real shard, that dies and comes back, and the markers it sends.
+
+It may die at any append: before the bytes are in the log, or afterwards, when nothing was replayed and nobody answered.
+When another replica takes over, what it does not have is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from moldau.coordinator.outcome import Now, Outcome
+from moldau.coordinator.runtime import CoordinatorRuntime
+from moldau.protocol.errors import ErrorCode, KafkaError
+from moldau.protocol.records import iter_batches
+from moldau.transaction_coordinator.as_records import record_of
+from moldau.transaction_coordinator.config import TransactionConfig
+from moldau.transaction_coordinator.shard import TransactionShard
+from moldau.transaction_coordinator.states import Markers, TransactionStates
+from moldau.transaction_coordinator.transaction import Transaction
+
+from ...group_coordinator.simulation.coordinator import Clock, MemoryLog
+
+if TYPE_CHECKING:
+    from .calls import CoordinatorCall
+    from .world import World
+
+TIMEOUT_MS = 1000
+EXPIRATION_MS = 30_000
+
+
+class Crash(BaseException):
+    """The process is gone. No handler of ours may see it."""
+
+
+class Coordinator:
+    """One shard."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.clock = Clock()
+        self.log = MemoryLog(self._appended, lambda: None)
+        self.transaction_version = 2
+        self.epoch = 0
+        self.crashes_after_append = False
+        self.crashes = 0
+        self._next_producer_id = 0
+        self._is_half_done = False
+        """Whether something may be in the log that was not replayed."""
+        self._waiting: list[CoordinatorCall] = []
+        self._missing: dict[Markers, set[tuple[str, int]]] = {}
+        self._start()
+
+    def _start(self) -> None:
+        self.epoch += 1
+        self.states = TransactionStates(
+            TransactionConfig(
+                transactional_id_expiration_ms=EXPIRATION_MS,
+                transaction_abort_timed_out_transaction_cleanup_interval_ms=100,
+                transaction_remove_expired_transaction_cleanup_interval_ms=100,
+            ),
+            new_producer_id=self._new_producer_id,
+            transaction_version=lambda: self.transaction_version,
+        )
+        self.shard = TransactionShard(self.states)
+        self.runtime = CoordinatorRuntime(
+            "transactions", self.shard, self.log, self.clock, wants_flush=lambda: None, failed=self._failed
+        )
+        self._missing = {}
+        for batch in self.log.batches:
+            for header in iter_batches(batch):
+                for _ in self.runtime.load(header):
+                    pass
+        self.runtime.activate()
+        self._send_markers()
+
+    def _failed(self) -> None:
+        raise AssertionError("a record could not be replayed")
+
+    def _new_producer_id(self) -> int:
+        if self.world.is_broken and self.world.random.random() < 0.05:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        self._next_producer_id += 1
+        return self._next_producer_id
+
+    def _appended(self, batch: bytes) -> None:
+        if self.crashes_after_append:
+            self.crashes_after_append = False
+            raise Crash
+
+    # -- what the world does with it -----------------------------------------------------------------------------------
+
+    def deliver(self, call: CoordinatorCall) -> None:
+        """A request arrives. Its answer may have to wait for the end of the turn."""
+        self._waiting.append(call)
+        self._run(lambda: call.run(self.runtime))
+
+    def end_turn(self) -> None:
+        """What was decided is written; what is due is decided."""
+        self._run(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self.runtime.flush()
+        while (at_ms := self.runtime.next_deadline()) is not None and at_ms <= self.clock.monotonic_ms:
+            self.runtime.tick()
+            self.runtime.flush()
+
+    def crash(self, *, takes_over: bool) -> None:
+        """Die and come back, or let a replica take over that has nothing above the high watermark."""
+        self.crashes += 1
+        self.crashes_after_append = False
+        before, end_offset = self.transactions(), self.log.end_offset
+        if takes_over:
+            self.log.truncate()
+        else:
+            self.log.release()
+        is_whole = not self._is_half_done and self.log.end_offset == end_offset
+        waiting, self._waiting = self._waiting, []
+        self._start()
+        if is_whole:
+            assert self.transactions() == before, "loading does not give what deciding gave"
+        for call in waiting:
+            call.lost()
+
+    def release(self) -> None:
+        """The other replicas have everything."""
+        self.log.release()
+        self._run(self.runtime.high_watermark_changed)
+
+    def transactions(self) -> dict[str, Transaction]:
+        """All that was replayed, but for what records do not have."""
+        unknown = {"last_epoch": -1, **({} if self.transaction_version else {"previous_producer_id": -1})}
+        return {one: transaction._replace(**unknown) for one, transaction in self.states.transactions.items()}
+
+    def put(self, transaction: Transaction) -> None:
+        """Have it as if it had got there by many requests."""
+        self._next_producer_id = max(self._next_producer_id, transaction.producer_id)
+        self.runtime.decide(transaction.transactional_id, lambda now: Outcome([record_of(transaction, 2)]))
+        self.runtime.flush()
+
+    def now(self) -> Now:
+        return self.clock()
+
+    def _run(self, act: Callable[[], None]) -> None:
+        self._is_half_done = True
+        try:
+            act()
+        except Crash:
+            self.world.note("the coordinator dies after an append")
+            self.crash(takes_over=self.log.is_held_back and self.world.random.random() < 0.5)
+            return
+        self._is_half_done = False
+        self._waiting = [call for call in self._waiting if not call.is_answered]
+        self._send_markers()
+
+    # -- markers -------------------------------------------------------------------------------------------------------
+
+    def _send_markers(self) -> None:
+        for markers in self.shard.take_markers():
+            self._missing[markers] = set(markers.partitions)
+            for partition in sorted(markers.partitions):
+                self.world.send_marker(markers, partition, self.epoch)
+            self._complete(markers)
+
+    def marker_written(self, markers: Markers, partition: tuple[str, int], epoch: int) -> None:
+        """A partition says so."""
+        if epoch == self.epoch:
+            self._missing[markers].discard(partition)
+            self._complete(markers)
+
+    def _complete(self, markers: Markers) -> None:
+        if not self._missing[markers]:
+            del self._missing[markers]
+            transactional_id, producer_id, producer_epoch = markers[:3]
+            epoch = self.epoch
+
+            def complete() -> None:
+                if epoch == self.epoch:
+                    action = self.shard.markers_written(transactional_id, producer_id, producer_epoch)
+                    self._run(lambda: self.runtime.decide(transactional_id, action))
+
+            self.world.later(f"the end of {transactional_id}", complete)

@@ -1,0 +1,62 @@
+"""Transactions under everything that can go wrong: see `world`, and `seeds` for what is run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ...coordinator.seeds import printed_whatever_hashes_are, seeds
+from .world import World
+
+STEPS = 1000
+A_FEW = 40
+MANY = 1000
+
+
+def simulate(seed: int) -> World:
+    world = World(seed)
+    try:
+        world.run(STEPS)
+    except Exception as error:
+        trace = "\n".join(world.trace)
+        what = f"{type(error).__name__}: {error}\nThis alone: MOLDAU_SEED={seed} pytest -k simulation"
+        raise AssertionError(f"{what}\n\n{trace}\n\n{what}") from error
+    return world
+
+
+def test_simulation() -> None:
+    for seed in seeds(0, A_FEW):
+        simulate(seed)
+
+
+@pytest.mark.slow
+def test_simulation_many_times() -> None:
+    for seed in seeds(A_FEW, MANY):
+        simulate(seed)
+
+
+@pytest.mark.skipif("MOLDAU_SEED" in os.environ, reason="looks at many runs")
+def test_the_simulation_breaks_what_it_should() -> None:
+    """Otherwise it would prove nothing."""
+    worlds = [simulate(seed) for seed in range(20)]
+
+    histories = [history for world in worlds for history in world.transactions]
+    assert sum(history.told is True for history in histories) > 100
+    assert sum(history.told is False for history in histories) > 50
+    assert sum(history.told is None for history in histories) > 50
+    assert sum(world.coordinator.crashes for world in worlds) > 60
+    outcomes = [outcome for world in worlds for one in world.partitions for outcome in one.outcomes.values()]
+    assert outcomes.count(True) > 200
+    assert outcomes.count(False) > 100
+
+
+@pytest.mark.slow
+def test_a_seed_is_a_whole_history() -> None:
+    program = """
+import hashlib
+from {package}.test_simulation import simulate
+print([hashlib.md5(b"".join(simulate(seed).coordinator.log.batches)).hexdigest() for seed in range(8)])
+"""
+    assert printed_whatever_hashes_are(program, Path(__file__).parent).count(",") == 7
