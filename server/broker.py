@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from ..metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -26,9 +26,17 @@ from ..protocol.messages.assign_replicas_to_dirs import (
 from ..replication.partition import Partition
 from ..replication.replicas import Replicas
 from .appends import AppendQueues
+from .clock import Clock, wall_clock
 from .fetch_session import FetchSessionCache
+from .group_commit import GroupCommit
 from .housekeeping import Housekeeping
+from .log_cleaner import CleanerSettings, LogCleaner
 from .log_configs import topic_log_config, topic_min_insync_replicas
+from .metadata_snapshots import MetadataSnapshots
+from .replica_mover import ReplicaMover
+from .retention import Retention
+from .trash import Trash
+from .verification import Verifications
 
 if TYPE_CHECKING:
     from ..config.sources import BrokerConfig
@@ -38,10 +46,13 @@ if TYPE_CHECKING:
     from ..log.partition_log import Log
     from ..metadata.image import MetadataDelta, MetadataImage
     from ..metadata.registrations import TopicImage
+    from .coordinators import Coordinators
+    from .groups import GroupCoordinators
     from .read_ahead import ReadAhead
     from .request import RequestContext
     from .storage import Storage
     from .timers import TimerWheel
+    from .transactions import TransactionCoordinators
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +73,11 @@ class Broker:
         read_ahead: ReadAhead,
         *,
         advertised: dict[str, tuple[str, int]],
+        clock: Clock = wall_clock,
     ) -> None:
         self.config = config
+        self.now_ms = clock
+        """Milliseconds since the epoch."""
         self.loop = loop
         self.timers = timers
         self.read_ahead = read_ahead
@@ -80,30 +94,114 @@ class Broker:
         self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="moldau-codec")
         self.appends = AppendQueues(loop, self._executor, self.now_ms)
         self._soon: deque[Callable[[], None]] = deque()
+        self.group_commit = GroupCommit(loop, self.now_ms, self.run_soon)
         self._producer_ids = iter(range(0))
         self._storage_failure_logged = float("-inf")
         self._misplaced: list[tuple[bytes, Partition]] = []  # (the directory it is in, replica)
+        self._groups: GroupCoordinators | None = None
+        self._transactions: TransactionCoordinators | None = None
+        self.verifications = Verifications(self)
         self.housekeeping = Housekeeping(
             loop,
             timers,
             self.log_manager,
             self.now_ms,
+            self.group_commit.flush,
             high_watermarks=self.high_watermarks,
             flush_interval_ms=config.int("log.flush.scheduler.interval.ms"),
             checkpoint_interval_ms=config.int("log.flush.offset.checkpoint.interval.ms"),
+            start_offset_checkpoint_interval_ms=config.int("log.flush.start.offset.checkpoint.interval.ms"),
             producer_expiration_check_ms=config.int("producer.id.expiration.check.interval.ms"),
         )
+        self.trash = Trash(
+            loop,
+            timers,
+            self.log_manager,
+            self.now_ms,
+            directory_delay_ms=lambda: self.config.int("log.segment.delete.delay.ms"),
+        )
+        self.retention = Retention(
+            loop,
+            timers,
+            self.replicas,
+            self.trash,
+            self.log_manager.file_system,
+            self.now_ms,
+            self.group_commit.flush,
+            initial_delay_ms=config.int("log.initial.task.delay.ms"),
+            interval_ms=config.int("log.retention.check.interval.ms"),
+        )
+        self.log_cleaner = LogCleaner(
+            loop,
+            self.log_manager,
+            self.now_ms,
+            CleanerSettings.of(config),
+            last_stable_offset=self._last_stable_offset,
+            flush=self.group_commit.flush,
+            write_checkpoints=self.housekeeping.write_checkpoints,
+            swapped=self.trash.deleted,
+        )
+        threads = config.get("num.replica.alter.log.dirs.threads")
+        self.replica_mover = ReplicaMover(
+            self, threads if isinstance(threads, int) and threads > 0 else len(self.log_manager.directories)
+        )
         self.metadata.subscribe(self.apply)
+        self.metadata_snapshots = MetadataSnapshots(
+            loop,
+            timers,
+            self.metadata,
+            self.log_manager,
+            self.now_ms,
+            interval_ms=config.int("metadata.log.max.snapshot.interval.ms"),
+            delete_delay_ms=config.int("internal.metadata.delete.delay.millis"),
+        )
         self.log_manager.on_directory_failure = self._directory_failed
 
-    @staticmethod
-    def now_ms() -> int:
-        """Milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000
+    @property
+    def groups(self) -> GroupCoordinators:
+        """The group coordinator; made when the first group is asked for, as many servers never have one."""
+        if self._groups is None:
+            from .group_settings import group_config
+            from .groups import GroupCoordinators
+
+            self._groups = GroupCoordinators(
+                self,
+                group_config(self.config),
+                codec=self.config.int("offsets.topic.compression.codec"),
+                load_bytes=self.config.int("offsets.load.buffer.size"),
+            )
+            self._groups.load()
+        return self._groups
+
+    @property
+    def transactions(self) -> TransactionCoordinators:
+        """The transaction coordinator; made when the first transactional id is asked for."""
+        if self._transactions is None:
+            from .transaction_settings import transaction_config
+            from .transactions import TransactionCoordinators
+
+            self._transactions = TransactionCoordinators(
+                self,
+                transaction_config(self.config),
+                load_bytes=self.config.int("transaction.state.log.load.buffer.size"),
+            )
+            self._transactions.load()
+        return self._transactions
+
+    def _coordinators(self) -> Iterator[Coordinators[Any]]:
+        """Those that were made. Groups come first: markers of transactions go to their partitions."""
+        if self._groups is not None:
+            yield self._groups
+        if self._transactions is not None:
+            yield self._transactions
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """Of every partition that is served, for the checkpoint."""
         return {(partition.topic, partition.index): partition.high_watermark for partition in self.replicas}
+
+    def _last_stable_offset(self, topic: str, index: int) -> int | None:
+        partition = self.replicas.partition_by_key(topic, index)
+        return None if partition is None else partition.last_stable_offset
 
     def run_soon(self, callback: Callable[[], None]) -> None:
         """Call at the end of this turn of the loop; many callbacks cost the loop one."""
@@ -149,12 +247,17 @@ class Broker:
         self._take_dynamic_config(image)
         for topic in image.topics_by_id.values():
             self._update_topic(image, topic, topic.partitions)
+        self.run_soon(self.replica_mover.go_on)  # when the controller knows where they are now
+        if CONSUMER_OFFSETS in image.topics_by_name:
+            self.groups  # noqa: B018 - loads them
+        if TRANSACTION_STATE in image.topics_by_name:
+            self.transactions  # noqa: B018 - loads them
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow a committed change."""
         for topic in delta.deleted_topics:
             for index in topic.partitions:
-                self._remove(topic, index)
+                self._remove(topic, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         # One topic that cannot be followed must not keep the others from it: the change is committed.
         changed: dict[bytes, list[int]] = {}
         for change in delta.partitions:
@@ -172,6 +275,8 @@ class Broker:
         for resource in delta.configs:
             if resource.type == TOPIC_RESOURCE:
                 self._update_topic_config(image, resource.name)
+        for coordinators in self._coordinators():
+            coordinators.apply(delta, image)
 
     def _update_topic(self, image: MetadataImage, topic: TopicImage, indexes: Iterable[int]) -> None:
         overrides = image.config(TOPIC_RESOURCE, topic.name)
@@ -182,7 +287,7 @@ class Broker:
             partition = self.replicas.partition_by_key(topic.topic_id, index)
             if self.node_id not in registration.replicas:
                 if partition is not None:
-                    self._remove(topic, index)
+                    self._remove(topic, index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
             if partition is None:
                 if log_config is None:
@@ -201,7 +306,9 @@ class Broker:
                     logger.error("%s-%d is offline: %s", topic.name, index, error)
                     self.replicas.add_offline(topic.name, topic.topic_id, index)
                     continue
-                partition = Partition(topic.name, topic.topic_id, index, self.node_id, log)
+                partition = Partition(
+                    topic.name, topic.topic_id, index, self.node_id, log, self.group_commit.flush_soon
+                )
                 partition.update_config(log_config, min_insync_replicas=min_insync_replicas)
                 self.replicas.add(partition)
                 self._note_directory(partition, registration.directory(self.node_id))
@@ -252,6 +359,12 @@ class Broker:
     def _take_dynamic_config(self, image: MetadataImage) -> None:
         self.config = self.metadata.broker_config
         self.fetch_max_bytes = self.config.int("fetch.max.bytes")
+        self.verifications.update_config(self.config)
+        self.log_cleaner.update_settings(CleanerSettings.of(self.config))
+        if self._groups is not None:
+            from .group_settings import group_config
+
+            self._groups.update_config(group_config(self.config))
 
     def _update_topic_config(self, image: MetadataImage, name: str) -> None:
         topic = image.topics_by_name.get(name)
@@ -265,15 +378,17 @@ class Broker:
             if partition is not None:
                 partition.update_config(log_config, min_insync_replicas=min_insync_replicas)
 
-    def _remove(self, topic: TopicImage, index: int) -> None:
+    def _remove(self, topic: TopicImage, index: int, code: ErrorCode) -> None:
+        """Serve the partition no more; who waits for it is told ``code``."""
         partition = self.replicas.remove(topic.name, topic.topic_id, index)
         if partition is not None:
-            partition.close()
+            partition.close(code)
+            self.log_cleaner.forget(topic.name, index)
             try:
                 self.log_manager.delete(topic.name, index)
             except KafkaError as error:  # its directory has failed; the next start sets it aside
                 logger.error("The files of %s-%d could not be deleted: %s", topic.name, index, error.message)
-            self.housekeeping.remove_trash_soon()
+            self.trash.deleted()
 
     def _directory_failed(self, directory: LogDirectory, error: OSError, logs: list[Log]) -> None:
         """A log directory cannot be used any more: its partitions go offline, the others are served."""
@@ -282,6 +397,9 @@ class Broker:
             partition = self.replicas.partition_by_key(log.topic, log.partition)
             if partition is not None:
                 partition.go_offline()
+                for coordinators in self._coordinators():
+                    if log.topic == coordinators.topic:
+                        coordinators.follow(log.partition)
 
     def storage_failed(self, error: KafkaError) -> None:
         """An append was refused because of the disk: say so in the log, but not for each of thousands of requests."""
@@ -290,7 +408,18 @@ class Broker:
             self._storage_failure_logged = now
             logger.error("An append failed and was refused: %s", error.message)
 
+    async def close_coordinators(self) -> None:
+        """Coordinate no more: those who wait for a rebalance or a transaction are answered."""
+        for coordinators in reversed(list(self._coordinators())):
+            await coordinators.close()
+
     async def close(self) -> None:
         """Stop what runs beside the requests; the logs and the metadata are closed by their owner."""
+        await self.metadata_snapshots.close()
+        await self.replica_mover.close()
+        await self.log_cleaner.close()
+        await self.retention.close()
+        await self.trash.close()
         await self.housekeeping.close()
+        await self.group_commit.close()
         self._executor.shutdown(wait=True, cancel_futures=True)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ..config import broker as broker_settings
+from ..config import group as group_settings
 from ..config import topic as topic_settings
 from ..config.broker_config import BrokerConfig
 from ..config.definition import ConfigSource, Setting, UpdateMode, format_value
@@ -55,6 +56,23 @@ def topic_entries(overrides: Mapping[str, str], config: BrokerConfig, names: Ite
             synonyms.insert(0, Synonym(setting.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
         else:
             value = format_value(defaults[setting.name])
+        entries.append(Entry(setting, value, False, _source(synonyms), synonyms))
+    return entries
+
+
+def group_entries(overrides: Mapping[str, str], config: BrokerConfig, names: Iterable[str] | None) -> list[Entry]:
+    """The settings of a group with these overrides; ``names`` None is all of them."""
+    entries = []
+    for setting in _selected(group_settings.SETTINGS, names):
+        value = format_value(group_settings.default_from_broker(setting, config))
+        broker_names = [name for name, _ in setting.synonyms]
+        if broker_names:
+            synonyms = _synonyms(config, broker_names, sensitive=setting.is_sensitive)
+        else:
+            synonyms = [Synonym(setting.name, value, ConfigSource.DEFAULT_CONFIG)]
+        if setting.name in overrides:
+            value = format_value(setting.parse(overrides[setting.name]))
+            synonyms.insert(0, Synonym(setting.name, value, ConfigSource.DYNAMIC_GROUP_CONFIG))
         entries.append(Entry(setting, value, False, _source(synonyms), synonyms))
     return entries
 

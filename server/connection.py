@@ -29,6 +29,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from ..log.descriptors import FileRange
+from ..protocol.api import ApiKey
 
 if TYPE_CHECKING:
     from .event_loop import Readiness
@@ -70,6 +71,7 @@ AHEAD_BYTES = 4 * 1024 * 1024
 WARM_SECONDS = 1.0
 
 _FRAME_LENGTH = struct.Struct(">i")
+_METADATA = struct.pack(">h", ApiKey.METADATA)
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
@@ -96,7 +98,7 @@ class InFlight(Protocol):
         """The connection is gone: nobody waits for this answer any more."""
 
     def hurry(self) -> None:
-        """The server stops: answer now with what there is, if that makes sense."""
+        """Answer now with what there is, if that makes sense: the server stops, or a later answer is ready."""
 
 
 class Host(Protocol):
@@ -141,6 +143,7 @@ class Connection:
         "_turn_left",
         "_warm_until",
         "_writing",
+        "client_host",
         "client_software",
         "closed",
         "closing",
@@ -160,6 +163,7 @@ class Connection:
         self.listener_name = listener_name
         address = sock.getpeername()
         self.peer_host = str(address[0])
+        self.client_host = f"/{self.peer_host}"  # as Kafka writes it
         self.peer = f"{address[0]}:{address[1]}"
         local = sock.getsockname()
         # A socket for both families shows IPv4 addresses as ::ffff:192.0.2.1, which clients cannot all use.
@@ -374,6 +378,8 @@ class Connection:
             return 0
         self._held_bytes += waiting.held_bytes
         self._in_flight.append(waiting)
+        if waiting.parts is not None and frame[:2] != _METADATA:
+            self._hurry_before(waiting)
         return 0
 
     def _serve_taken(self, express: Express, view: memoryview) -> int:
@@ -414,7 +420,10 @@ class Connection:
         if self.closed:
             return
         in_flight = self._in_flight
-        if not in_flight or in_flight[0] is not context:
+        if not in_flight:
+            return
+        if in_flight[0] is not context:
+            self._hurry_before(context)
             return
         while in_flight and in_flight[0].parts is not None:
             first = in_flight.popleft()
@@ -424,6 +433,21 @@ class Connection:
         if not self._in_event:
             self._flush_unless_waiting()
             self.resume_reading()
+
+    def _hurry_before(self, answered: InFlight) -> None:
+        """An answer is ready: who is in front of it and waits for more than it needs should not hold it up.
+
+        Java consumers ask where partitions end on the connection on which their fetch waits for records. Without this
+        they would learn it when that has waited long enough, as they do from Apache Kafka. Metadata is not worth it:
+        clients refresh it in passing, and a fetch should not come back empty for that.
+        """
+        for waiting in list(self._in_flight):
+            if waiting is answered:
+                return
+            if waiting.parts is None:
+                waiting.hurry()
+                if waiting.parts is None:
+                    return  # for what has to happen first
 
     def _flush_unless_waiting(self) -> None:
         if not self._writing and not self._parked:

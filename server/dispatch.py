@@ -51,7 +51,15 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.FETCH, 4, 18, "fetch"),
     Api(ApiKey.LIST_OFFSETS, 1, 11, "list_offsets"),
     Api(ApiKey.METADATA, 0, 13, "metadata"),
+    Api(ApiKey.OFFSET_COMMIT, 2, 10, "group_offsets"),
+    Api(ApiKey.OFFSET_FETCH, 1, 10, "group_offsets"),
     Api(ApiKey.FIND_COORDINATOR, 0, 6, "find_coordinator"),
+    Api(ApiKey.JOIN_GROUP, 0, 9, "group_members"),
+    Api(ApiKey.HEARTBEAT, 0, 4, "group_members"),
+    Api(ApiKey.LEAVE_GROUP, 0, 5, "group_members"),
+    Api(ApiKey.SYNC_GROUP, 0, 5, "group_members"),
+    Api(ApiKey.DESCRIBE_GROUPS, 0, 6, "group_admin"),
+    Api(ApiKey.LIST_GROUPS, 0, 5, "group_admin"),
     Api(ApiKey.SASL_HANDSHAKE, 0, 1, "security"),
     Api(ApiKey.API_VERSIONS, 0, 4, "api_versions"),
     Api(ApiKey.CREATE_TOPICS, 2, 7, "topics"),
@@ -59,17 +67,25 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.DELETE_RECORDS, 0, 2, "delete_records"),
     Api(ApiKey.INIT_PRODUCER_ID, 0, 5, "init_producer_id"),
     Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, "offset_for_leader_epoch"),
+    Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, "transactions"),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, "transactions"),
+    Api(ApiKey.END_TXN, 0, 5, "transactions"),
+    Api(ApiKey.WRITE_TXN_MARKERS, 1, 2, "transaction_markers"),
+    Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, "transaction_offsets"),
     Api(ApiKey.DESCRIBE_ACLS, 1, 3, "security"),
     Api(ApiKey.CREATE_ACLS, 1, 3, "security"),
     Api(ApiKey.DELETE_ACLS, 1, 3, "security"),
     Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, "configs"),
     Api(ApiKey.ALTER_CONFIGS, 0, 2, "configs"),
+    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, "alter_replica_log_dirs"),
     Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, "log_dirs"),
     Api(ApiKey.CREATE_PARTITIONS, 0, 3, "topics"),
+    Api(ApiKey.DELETE_GROUPS, 0, 2, "group_admin"),
     Api(ApiKey.ELECT_LEADERS, 0, 2, "reassignment"),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "configs"),
     Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, "reassignment"),
     Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, "reassignment"),
+    Api(ApiKey.OFFSET_DELETE, 0, 0, "group_offsets"),
     Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, "security"),
     Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, "security"),
     Api(ApiKey.DESCRIBE_QUORUM, 0, 2, "cluster"),
@@ -77,13 +93,20 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, "cluster"),
     Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, "describe_producers"),
     Api(ApiKey.UNREGISTER_BROKER, 0, 0, "cluster"),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, "transaction_admin"),
+    Api(ApiKey.LIST_TRANSACTIONS, 0, 2, "transaction_admin"),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, "group_members"),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, "group_admin"),
     Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, "configs"),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions"),
 )
 
 _BY_KEY = {api.key: api for api in APIS}
 _HEADER = struct.Struct(">Ii")  # api key and version as one number, correlation id
+_CLIENT_ID_LENGTH = struct.Struct(">h")
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
+_LENGTH_SIZE = 4  # which the length does not count
+_EMPTY_HEADER = bytes(_LENGTH_AND_CORRELATION.size)
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 Handler = Callable[..., Any]
@@ -123,13 +146,17 @@ class Route:
 
     def encode_answer(self, correlation_id: int, response: Message) -> list[Part]:
         """The frame of an answer: buffers, and file ranges where records come from a log."""
-        parts: list[Part] = [b""]
-        if self._flexible_answer:
-            parts.append(b"\0")  # no tagged fields in the header
+        # No tagged fields in a flexible header.
+        parts: list[Part] = [_EMPTY_HEADER, b"\0"] if self._flexible_answer else [_EMPTY_HEADER]
         self._encode(response, parts)
-        parts[0] = _LENGTH_AND_CORRELATION.pack(4 + sum(map(len, parts)), correlation_id)
-        # Few pieces are the cheapest to send.
-        return _joined(parts) if self._has_file_ranges else [b"".join(parts)]  # type: ignore[arg-type]
+        if self._has_file_ranges:
+            size = sum(map(len, parts)) - _LENGTH_SIZE
+            parts[0] = _LENGTH_AND_CORRELATION.pack(size, correlation_id)
+            return _joined(parts)
+        # One piece is the cheapest to send, and to count.
+        frame = bytearray().join(parts)  # type: ignore[arg-type]
+        _LENGTH_AND_CORRELATION.pack_into(frame, 0, len(frame) - _LENGTH_SIZE, correlation_id)
+        return [frame]
 
     def encode_or_fail(self, context: RequestContext, response: Message) -> list[Part] | None:
         """The frame of an answer, or of our own fault if it cannot be encoded; None if the connection had to be
@@ -197,7 +224,7 @@ class Dispatcher:
         if answer is None:
             return None
         if answer is PARKED:
-            return context
+            return context if context.parts is None else context.parts  # it may have been answered by now
         if isinstance(answer, CoroutineType):
             self._run(context, route, answer)
             return context
@@ -272,7 +299,7 @@ def _decode_client_id(frame: bytes | bytearray, header_version: int) -> tuple[st
     """The client id and where the request begins (RequestHeader versions 1 and 2; version 2 adds tagged fields)."""
     if len(frame) < 10:
         raise MalformedMessage("the frame ends in the header", len(frame))
-    length = int.from_bytes(frame[8:10], "big", signed=True)
+    (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, 8)
     if length < 0:
         client_id, offset = None, 10
     else:

@@ -11,10 +11,11 @@ with four blanks. A later request with the same bytes is served by the lane:
 2. `Express.serve`, when the buffer holds no more complete frames, or one that is not taken: neighbours with the same
    lane are appended with one write (`Log.append_plain`), and the forms are filled in.
 
-Anything else goes the long way, each time: the first request, other shapes and versions, ``acks=0``, transactions, a
-partition that is not led here any more, a batch that is special or wrong in any way. The lane never says no: what it
-could not append as it was is handed back, and the long way finds out what to answer. So nothing is decided here that is
-not decided there, and the bytes of both answers are the same.
+Anything else goes the long way, each time: the first request, other shapes and versions, ``acks=0``, the first batch of
+a transaction, a partition that is not led here any more or whose appends wait to be flushed, a batch that is special or
+wrong in any way. The lane never
+says no: what it could not append as it was is handed back, and the long way finds out what to answer. So nothing is
+decided here that is not decided there, and the bytes of both answers are the same.
 
 Whoever makes a decision in the long way that depends on more than the request, the partition and the batch (an access
 control list, a quota) has to end the lanes when it changes.
@@ -51,17 +52,22 @@ _CORRELATION_POSITION = 4  # in an answer: after its length
 _RESULT = struct.Struct(">qqq")  # base offset, log append time, log start offset: neighbours in the answer
 # Numbers that an answer hardly has by itself, by which the blank of the form is found.
 _BLANK = (0x5EED_0FF5_E70F_BA5E, 0x5EED_0A99_E4D7_1BE0, 0x5EED_0FF5_E757_A470)
+_PRODUCER = struct.Struct(">qh")  # of a batch: its producer's id and epoch
+_PRODUCER_POSITION = 43
 _NO_TAGS = b"\0\0\0"  # of the partition, of the topic, of the request
 
 
 class _Lane:
     """Where records go that follow certain bytes, and what is answered."""
 
-    __slots__ = ("acks", "form", "partition", "result_position")
+    __slots__ = ("acks", "form", "partition", "result_position", "transactional")
 
-    def __init__(self, partition: Partition, acks: int, form: bytearray, result_position: int) -> None:
+    def __init__(
+        self, partition: Partition, acks: int, form: bytearray, result_position: int, *, transactional: bool
+    ) -> None:
         self.partition = partition
         self.acks = acks
+        self.transactional = transactional  # the request has a transactional id
         self.form = form
         self.result_position = result_position
 
@@ -93,7 +99,11 @@ class Express:
                 records = _records(buffer, position, end, route_key)
                 if records is None or len(self.taken) == MAX_TAKEN or not lane.partition.log.header_only:
                     return False
-                if len(records) > ATTRIBUTES_POSITION + 1 and records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_MASK:
+                if (
+                    len(records) > ATTRIBUTES_POSITION + 1
+                    and records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_MASK
+                    and not (lane.transactional and _in_transaction(lane.partition, records))
+                ):
                     return False  # not a question for the log alone
                 self.taken.append((lane, correlation_id, records, start, end))
                 return True
@@ -150,7 +160,7 @@ class Express:
         partition = self._broker.replicas.partition_by_key(
             topic.topic_id if route.version >= 13 else topic.name, data.index
         )
-        if partition is None or not partition.log.header_only:
+        if partition is None or not partition.log.header_only or partition.flushes_appends:
             return
         (route_key, _) = _HEADER.unpack_from(frame)
         if route_key != self._route_key:
@@ -176,7 +186,16 @@ class Express:
         if len(lanes) >= MAX_LANES or len(self._lanes) > MAX_LENGTHS:
             self._lanes.clear()
             lanes = self._lanes[len(repeated)] = {}
-        lanes[repeated] = _Lane(partition, request.acks, form, result_position)
+        lanes[repeated] = _Lane(
+            partition, request.acks, form, result_position, transactional=request.transactional_id is not None
+        )
+
+
+def _in_transaction(partition: Partition, records: memoryview) -> bool:
+    """Whether the transaction of this batch is open in the partition. It may have ended before it is appended."""
+    if len(records) < _PRODUCER_POSITION + _PRODUCER.size:
+        return False
+    return partition.has_open_transaction(*_PRODUCER.unpack_from(records, _PRODUCER_POSITION))
 
 
 def _records(buffer: memoryview, position: int, end: int, route_key: int) -> memoryview | None:

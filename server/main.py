@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .clock import MovableClock, wall_clock
 from .event_loop import new_event_loop
 from .server import Server, StartError
+from .steering import Pipe
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
@@ -37,9 +39,10 @@ def run(config: BrokerConfig, *, data_dir: Path | None, ephemeral: bool, exit_wi
         if ephemeral:
             import tempfile
 
+            config = config.without_static("metadata.log.dir")
             log_dirs = [stack.enter_context(tempfile.TemporaryDirectory(prefix="moldau-", ignore_cleanup_errors=True))]
         else:
-            log_dirs = list(config.log_dirs) or [str(data_dir)]
+            log_dirs = [str(Path(path).absolute()) for path in config.log_dirs] or [str(data_dir)]
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_serve(config, log_dirs, durable=not ephemeral, exit_with_stdin=exit_with_stdin))
 
@@ -49,10 +52,18 @@ async def _serve(config: BrokerConfig, log_dirs: list[str], *, durable: bool, ex
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    if exit_with_stdin:
-        _watch_stdin(loop, stopping)
-    server = Server(config, log_dirs, durable=durable)
-    await server.start()
+    pipe = Pipe(loop, stopping.set) if exit_with_stdin else None
+    # Whoever started us with a pipe may move the clock.
+    server = Server(config, log_dirs, durable=durable, clock=MovableClock() if exit_with_stdin else wall_clock)
+    # A start makes very much that stays, and hardly any cycles: with 10,000 partitions, a third of its time would go
+    # into collections that find nothing.
+    gc.disable()
+    try:
+        await server.start()
+    finally:
+        gc.enable()
+    if pipe is not None and server.broker is not None:
+        pipe.serve(server.broker)
     if len(server.addresses) > 1:
         logger.info("Listening on %s", ", ".join(f"{host}:{port}" for host, port in server.addresses))
     # What is there now stays: the collector need not look at it again and again.
@@ -65,15 +76,3 @@ async def _serve(config: BrokerConfig, log_dirs: list[str], *, durable: bool, ex
     logger.info("Stopping")
     await server.stop()
     return 0
-
-
-def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    """Stop when standard input ends: whoever holds its other end is gone, however it ended."""
-    import os
-
-    def readable() -> None:
-        if not os.read(0, 4096):
-            loop.remove_reader(0)
-            stopping.set()
-
-    loop.add_reader(0, readable)

@@ -6,6 +6,8 @@ import asyncio
 import errno
 import logging
 import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from .connection import OUTGOING_BYTES, SCRATCH_BYTES, Connection, FrameHandler
 from .event_loop import readiness_of
@@ -145,8 +147,18 @@ class Network:
         if not self.connections and self._drained is not None:
             self._drained.set()
 
-    async def close(self, grace_seconds: float) -> None:
-        """Accept no more, let answers that are on their way go out, and close every connection."""
+    def disconnect(self) -> None:
+        """Accept no more, and close every connection as it is, with what it was about to say."""
+        for listener in self.listeners:
+            listener.close()
+        for connection in list(self.connections):
+            connection.close(None)
+
+    async def close(self, grace_seconds: float, finish: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Accept no more, let answers that are on their way go out, and close every connection.
+
+        ``finish`` is awaited when the grace is over: it may bring answers that are worth more than that.
+        """
         for listener in self.listeners:
             listener.close()
         if self.connections:
@@ -158,6 +170,8 @@ class Network:
                     await asyncio.wait_for(self._drained.wait(), grace_seconds)
                 except TimeoutError:
                     logger.debug("%d connections did not drain in time", len(self.connections))
+                    if finish is not None:
+                        await finish()
         for connection in list(self.connections):
             connection.close(None)
         await self.read_ahead.close()

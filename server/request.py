@@ -51,12 +51,12 @@ class RequestContext:
         self._route = route
         self.api_version = route.version
         self.correlation_id = correlation_id
-        self.client_id = client_id
+        self.client_id = client_id or ""
         self.request = request
         self.parts: list[Part] | None = None  # the encoded answer, once there is one
         self.abandoned = False  # the connection is gone
         self.on_abandon: Callable[[], None] | None = None
-        self.on_hurry: Callable[[], None] | None = None  # the server stops; for who can answer at once
+        self.on_hurry: Callable[[], None] | None = None  # for who can answer at once
         # What the connection counts while the request waits: see `connection.InFlight`.
         self.held_bytes = 0
         self.keeps_request = False
@@ -77,15 +77,29 @@ class RequestContext:
         """The host and port that the client connected to."""
         return self.connection.local_address
 
+    @property
+    def client_host(self) -> str:
+        """The peer's address as Kafka writes it: ``/127.0.0.1``."""
+        return self.connection.client_host
+
     def reply(self, response: Message) -> None:
-        """Answer a request that was parked, once. Nobody is told when it was abandoned."""
+        """Answer a request that was parked (or is about to be), once. Nobody is told when it was abandoned."""
         assert self.parts is None, "a request is answered once"
-        self._give_back()
+        if self.kept_bytes:
+            self._give_back()
         if self.abandoned:
             return
         parts = self._route.encode_or_fail(self, response)
         if parts is not None:
             self._answered(parts)
+
+    def fail(self, error: KafkaError) -> None:
+        """Answer with what the API has for this error, once."""
+        self.reply(self._route.failed(self.request, error))
+
+    def fault(self) -> None:
+        """Answer that the present exception, a mistake of ours, made it fail, once."""
+        self.reply(self._route.fault(self))
 
     def reply_with(self, make: Callable[[], Message]) -> None:
         """Answer with what ``make`` returns. What it raises becomes the answer that the API has for errors."""
@@ -107,7 +121,7 @@ class RequestContext:
             self._answered([])
 
     def hurry(self) -> None:
-        """The server stops: answer now, if whoever parked the request can."""
+        """Answer now, if whoever parked the request can: the server stops, or a later answer is ready."""
         if self.on_hurry is not None:
             self.on_hurry()
 

@@ -17,6 +17,7 @@ import os
 from ..config.broker_config import BrokerConfig, Listener
 from ..log.files import FileSystem, RealFileSystem
 from .broker import Broker
+from .clock import Clock, wall_clock
 from .dispatch import Dispatcher
 from .network import Network
 from .storage import Storage, StorageError, open_storage
@@ -26,6 +27,10 @@ logger = logging.getLogger(__name__)
 
 # How long a stop waits for answers that peers do not read, and for fetches that wait for records.
 CLOSE_GRACE_SECONDS = 0.5
+
+# That flush the logs at a stop, as many as for group commit: the journal commits together what is waiting. With one a
+# stop with 1,000 new partitions took 9 s, with two 3, with 16 1 s.
+CLOSING_THREADS = 16
 
 
 class StartError(Exception):
@@ -46,8 +51,10 @@ class Server:
         *,
         durable: bool = True,
         file_system: FileSystem | None = None,
+        clock: Clock = wall_clock,
     ) -> None:
         self.config = config
+        self._clock = clock
         self._log_dirs = log_dirs
         self._file_system = file_system or RealFileSystem(durable=durable)
         self._timers: TimerWheel | None = None
@@ -90,10 +97,16 @@ class Server:
         try:
             for listener in config.listeners:
                 self._bind(self._network, listener)
-            now_ms = Broker.now_ms()
+            now_ms = self._clock()
             self._storage = self._open_storage(now_ms)
             self.broker = Broker(
-                config, loop, self._timers, self._storage, self._network.read_ahead, advertised=self._advertised()
+                config,
+                loop,
+                self._timers,
+                self._storage,
+                self._network.read_ahead,
+                advertised=self._advertised(),
+                clock=self._clock,
             )
             self.broker.load()
         except BaseException:
@@ -105,22 +118,31 @@ class Server:
 
     async def stop(self) -> None:
         """Answer what was asked, flush, and close; the next start finds a clean directory."""
+        if self.broker is not None:
+            await self.broker.close_coordinators()
         if self._network is not None:
-            await self._network.close(CLOSE_GRACE_SECONDS)
+            # What is being flushed will be acknowledged, however slow the disk is.
+            flushed = None if self.broker is None else self.broker.group_commit.wait_idle
+            await self._network.close(CLOSE_GRACE_SECONDS, flushed)
         if self.broker is not None:
             await self.broker.close()
-            await self.broker.housekeeping.flush_names()
         if self._storage is not None:
             high_watermarks = None if self.broker is None else self.broker.high_watermarks()
-            self._storage.close(Broker.now_ms(), high_watermarks)
+            self._storage.close(self._clock(), high_watermarks, threads=CLOSING_THREADS)
         if self._timers is not None:
             self._timers.close()
+
+    def disconnect(self) -> None:
+        """Hear and say nothing more, from one moment to the next, as in a crash. `stop` comes after it."""
+        if self._network is not None:
+            self._network.disconnect()
 
     async def _abort(self) -> None:
         assert self._network is not None
         assert self._timers is not None
         await self._network.close(0)
         if self.broker is not None:
+            await self.broker.close_coordinators()
             await self.broker.close()
         if self._storage is not None:
             self._storage.abandon()

@@ -7,19 +7,23 @@ know is set aside, never deleted.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ..config.broker_config import BrokerConfig, Listener
 from ..log.config import LogConfig
-from ..log.directory import LogDirectoryError
+from ..log.directory import LogDirectory, LogDirectoryError
 from ..log.files import FileSystem
 from ..log.manager import LogManager
 from ..metadata.image import TOPIC_RESOURCE
 from ..metadata.quorum import Endpoint, Metadata, MetadataLogError
 from ..protocol.errors import KafkaError
 from .log_configs import topic_log_config
+from .ownership import Ownership, OwnershipError, check_before_changing, with_node_id_of
+from .recovery import Recovery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,18 +42,35 @@ class StorageError(Exception):
 class Storage:
     """The open directories and the metadata."""
 
-    def __init__(self, log_manager: LogManager, metadata: Metadata) -> None:
+    def __init__(
+        self, log_manager: LogManager, metadata: Metadata, metadata_directory: LogDirectory | None = None
+    ) -> None:
+        """`metadata_directory` is the one of the metadata log if that has one for itself."""
         self.log_manager = log_manager
         self.metadata = metadata
+        self._metadata_directory = metadata_directory
 
-    def close(self, now_ms: int, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """A clean stop: everything on the device, the directories marked so."""
+    def close(
+        self, now_ms: int, high_watermarks: Mapping[TopicPartition, int] | None = None, *, threads: int = 1
+    ) -> None:
+        """A clean stop: everything on the device, the directories marked so. By so many threads."""
         epoch = self.metadata.broker_epoch
         try:
-            self.metadata.close(now_ms)
+            self.metadata.close(now_ms, may_write_snapshot=self._names_are_durable)
         except KafkaError as error:
             logger.error("The metadata log could not be closed cleanly: %s", error)
-        self.log_manager.close(now_ms=now_ms, broker_epoch=epoch, high_watermarks=high_watermarks)
+        with ThreadPoolExecutor(threads, thread_name_prefix="moldau-flush") as executor:
+            self.log_manager.close(now_ms=now_ms, broker_epoch=epoch, high_watermarks=high_watermarks, run=executor.map)
+        if self._metadata_directory is not None:
+            self._metadata_directory.release()
+
+    def _names_are_durable(self) -> bool:
+        """What a snapshot needs: see `metadata_snapshots`."""
+        try:
+            self.log_manager.sync_names()
+        except OSError:
+            return False  # closing the logs tells of it
+        return all(directory.online for directory in self.log_manager.directories)
 
     def abandon(self) -> None:
         """Let go of files and locks and write nothing, as if the process had died."""
@@ -58,6 +79,8 @@ class Storage:
             log.abandon()
         for directory in self.log_manager.directories:
             directory.release()
+        if self._metadata_directory is not None:
+            self._metadata_directory.release()
 
 
 def open_storage(
@@ -68,36 +91,56 @@ def open_storage(
     now_ms: int,
     file_system: FileSystem,
 ) -> Storage:
-    """Open or make the directories, the metadata in the first of them.
+    """Open or make the directories; the metadata is in the first of them, or in `metadata.log.dir`.
+
+    Without a `node.id` among the settings it is that of the directories.
 
     Raises:
         StorageError: a directory is in use, belongs to another broker or cluster, or cannot be read.
     """
-    manager = LogManager(log_dirs, node_id=config.node_id, file_system=file_system)
-    try:
-        manager.open()
-    except LogDirectoryError as error:
-        raise StorageError(str(error)) from None
-    try:
-        metadata = Metadata.open(
-            file_system,
-            manager.directories[0].path,
-            config,
-            node_id=config.node_id,
-            cluster_id=manager.cluster_id,
-            directory_ids=[directory.directory_id for directory in manager.directories],
-            listeners=[
-                Endpoint(listener.name, listener.host, listener.port, _SECURITY_PROTOCOLS[listener.security_protocol])
-                for listener in listeners
-            ],
-            now_ms=now_ms,
-            rack=config.optional_str("broker.rack"),
-        )
-    except (MetadataLogError, KafkaError, OSError) as error:
-        for directory in manager.directories:
-            directory.release()
-        raise StorageError(f"The metadata in {manager.directories[0].path} cannot be used: {error}") from error
-    storage = Storage(manager, metadata)
+    metadata_path = (config.optional_str("metadata.log.dir") or log_dirs[0]).rstrip("/")
+    config = with_node_id_of(config, [metadata_path, *log_dirs], file_system)
+    with contextlib.ExitStack() as opened:
+        try:
+            metadata_directory = None
+            if metadata_path not in [path.rstrip("/") for path in log_dirs]:
+                metadata_directory = LogDirectory(file_system, metadata_path)
+                opened.callback(metadata_directory.release)
+                metadata_directory.open(config.node_id)
+            cluster_id = None if metadata_directory is None else metadata_directory.cluster_id
+            manager = LogManager(log_dirs, node_id=config.node_id, cluster_id=cluster_id, file_system=file_system)
+            home = metadata_directory or next(each for each in manager.directories if each.path == metadata_path)
+            manager.open(lambda: _check(file_system, config, manager, home))
+            for directory in manager.directories:
+                opened.callback(directory.release)
+            home.adopt(manager.cluster_id, config.node_id)
+        except (LogDirectoryError, OwnershipError) as error:
+            raise StorageError(str(error)) from None
+        try:
+            metadata = Metadata.open(
+                file_system,
+                home.path,
+                config,
+                node_id=config.node_id,
+                cluster_id=manager.cluster_id,
+                directory_ids=[directory.directory_id for directory in manager.online_directories()],
+                voter_directory_id=home.directory_id,
+                listeners=[
+                    Endpoint(each.name, each.host, each.port, _SECURITY_PROTOCOLS[each.security_protocol])
+                    for each in listeners
+                ],
+                now_ms=now_ms,
+                rack=config.optional_str("broker.rack"),
+                check=Ownership(file_system, manager.directories, config.node_id).check,
+            )
+        except OwnershipError as error:
+            raise StorageError(str(error)) from None
+        except (MetadataLogError, KafkaError, OSError) as error:
+            raise StorageError(f"The metadata in {home.path} cannot be used: {error}") from error
+        opened.pop_all()
+    storage = Storage(manager, metadata, metadata_directory)
+    # What its log says is the directory's failure, like that of any other log in it.
+    metadata.tell_log_failure(lambda error: manager.directory_failed(home, error))
     try:
         for repair in metadata.repairs:
             logger.warning("Metadata log: %s", repair)
@@ -109,6 +152,14 @@ def open_storage(
         storage.abandon()
         raise
     return storage
+
+
+def _check(file_system: FileSystem, config: BrokerConfig, manager: LogManager, home: LogDirectory) -> None:
+    """What has to be so before anything is written; `home` is the directory with the metadata."""
+    if not home.online:
+        where = "in the first log directory" if config.get("metadata.log.dir") is None else f"in {home.path}"
+        raise StorageError(f"The metadata is {where}, and that is offline: {home.failure}")
+    check_before_changing(file_system, manager.directories, home)
 
 
 def _load_logs(storage: Storage, now_ms: int) -> None:
@@ -128,8 +179,27 @@ def _load_logs(storage: Storage, now_ms: int) -> None:
         registration = known.partitions.get(partition)
         return registration is None or node_id not in registration.replicas
 
-    report = storage.log_manager.load(now_ms=now_ms, config_of=config_of, is_stray=is_stray)
-    level = logging.WARNING if report.repairs or report.strays or report.failed else logging.INFO
+    def directory_id_of(topic: str, partition: int) -> bytes | None:
+        known = image.topics_by_name.get(topic)
+        registration = None if known is None else known.partitions.get(partition)
+        return None if registration is None else registration.directory(node_id)
+
+    recovery = Recovery(storage.log_manager.file_system, config.int("num.recovery.threads.per.data.dir"))
+    try:
+        report = storage.log_manager.load(
+            now_ms=now_ms,
+            config_of=config_of,
+            is_stray=is_stray,
+            directory_id_of=directory_id_of,
+            compacted_anywhere=not storage.metadata.was_served_by_us,
+            progress=recovery,
+        )
+    finally:
+        recovery.close()
+    troubles = report.repairs or report.strays or report.failed or report.links
+    level = logging.WARNING if troubles else logging.INFO
     if report.loaded or level > logging.INFO:
         summary = report.summary()
         logger.log(level, "%s", summary[:1].upper() + summary[1:])
+    if report.failed:
+        logger.warning("What failed is offline, and its files are as they were; `moldau log verify` tells more of them")

@@ -10,3 +10,4 @@ from __future__ import annotations
 NOT_ASKED = -0x80000000
 TOPIC = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+GROUP = sum(1 << code for code in (3, 6, 8, 10, 11))

@@ -1,6 +1,6 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources (API keys 32, 33, 44, 74).
 
-- DescribeConfigs 1 to 4 of topics, of this broker and of the default of all brokers, with synonyms and documentation.
+- DescribeConfigs 1 to 4 of topics, groups, this broker and the default of all brokers, with synonyms and documentation.
   No keys mean all; an unknown key is left out, and one that is named twice comes once, as Apache Kafka does.
 - The two ways of changing are the controller's; a change of topic or broker settings is in force when the answer
   leaves.
@@ -101,6 +101,10 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[config_e
                 ErrorCode.INVALID_REQUEST, f"This is broker {broker.node_id}; it cannot describe broker {name!r}."
             )
         return config_entries.broker_entries(broker.config, names)
+    if resource.resource_type == GROUP_RESOURCE:
+        if name == "":
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Groups have no common configs: a group has to be named.")
+        return config_entries.group_entries(image.config(GROUP_RESOURCE, name), broker.config, names)
     raise KafkaError(
         ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} have no configs on this server."
     )

@@ -1,6 +1,8 @@
-"""DescribeProducers (API key 61): the idempotent producers that a partition knows (KIP-664).
+"""DescribeProducers (API key 61): the idempotent producers that a partition knows, and their transactions (KIP-664).
 
 - Version 0.
+- A transaction that began long ago and that its coordinator knows nothing of is found by this. It would hold back all
+  readers of what was committed.
 """
 
 from __future__ import annotations

@@ -6,18 +6,22 @@
 - Answered at once when ``min_bytes`` are there, a partition that exists has an error, or there is nothing to wait for;
   otherwise the request is parked with its partitions, which tell it of appends, and with its deadline.
 - Records go out as they lie in the file. No record is looked at.
+- ``read_committed`` (KIP-98): records up to the last stable offset, and the aborted transactions among them, which the
+  consumer leaves out. One that waits is not woken by what belongs to an open transaction, but by its end.
 - Where finding them (index, headers of batches) would wait for the disk, the request is parked until a thread has read
   that ahead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from ...log.descriptors import ColdRead, FileRange
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -32,6 +36,7 @@ from ..request import PARKED, Parked
 from .topic_state import LEADER_ERRORS
 
 if TYPE_CHECKING:
+    from ...log.transaction_index import AbortedTransaction as KnownAborted
     from ..broker import Broker
     from ..request import RequestContext
     from ..timers import Timer
@@ -56,7 +61,7 @@ def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Fe
     if read.may_be_answered():
         return read.answer()
     read.release()
-    ParkedFetch(broker, context, request, fetch, read)
+    _park(broker, context, request, fetch, read)
     return PARKED
 
 
@@ -126,12 +131,14 @@ class _Read:
 
     def _run(self, wait: bool) -> None:
         isolation_level = self._request.isolation_level
+        committed = isolation_level == ISOLATION_READ_COMMITTED
         is_follower = max(self._request.replica_id, self._request.replica_state.replica_id) >= 0
         remaining = self.max_bytes
         size = 0
         partition_of = self._broker.replicas.partition_by_key
         for wanted in self._fetch.partitions.values():
             diverging: EpochEndOffset | None = None
+            aborted: Sequence[KnownAborted] = ()
             partition = partition_of(wanted.topic, wanted.index)
             try:
                 if partition is None:
@@ -153,6 +160,7 @@ class _Read:
                         wait=wait,
                     )
                     records: FileRange | bytes = fetched.records if fetched.records is not None else b""
+                    aborted = fetched.aborted_transactions
                 else:
                     records = b""
             except ColdRead as found:
@@ -169,7 +177,11 @@ class _Read:
                 high_watermark=partition.high_watermark,
                 last_stable_offset=partition.last_stable_offset,
                 log_start_offset=partition.log.log_start_offset,
-                aborted_transactions=[] if isolation_level == ISOLATION_READ_COMMITTED else None,
+                aborted_transactions=(
+                    [AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in aborted]
+                    if committed
+                    else None
+                ),
                 records=records,
             )
             if diverging is not None:
@@ -254,10 +266,15 @@ class _Read:
         return changed
 
 
+def _park(broker: Broker, context: RequestContext, request: FetchRequest, fetch: FetchContext, read: _Read) -> None:
+    committed = request.isolation_level == ISOLATION_READ_COMMITTED
+    (ParkedCommittedFetch if committed else ParkedFetch)(broker, context, request, fetch, read)
+
+
 class ParkedFetch:
     """A fetch that waits for records; its partitions tell it of appends."""
 
-    __slots__ = ("_broker", "_context", "_fetch", "_partitions", "_request", "_timer", "_until", "_woken")
+    __slots__ = ("_broker", "_context", "_fetch", "_finished", "_partitions", "_request", "_timer", "_until", "_woken")
 
     def __init__(
         self, broker: Broker, context: RequestContext, request: FetchRequest, fetch: FetchContext, read: _Read
@@ -268,6 +285,7 @@ class ParkedFetch:
         self._fetch = fetch
         self._partitions = [partition.waiters for partition in read.waits_for]
         self._until = self._appended_bytes() + read.min_bytes - read.size
+        self._finished = False
         self._woken = False
         self._wait()
         self._timer: Timer = broker.timers.call_after(request.max_wait_ms, self.finish)
@@ -302,20 +320,77 @@ class ParkedFetch:
     def _wake(self) -> None:
         if not self._woken:
             self._woken = True
-            self._broker.run_soon(self.finish)
+            self._broker.run_soon(self._woken_up)
+
+    def _woken_up(self) -> None:
+        self.finish()
 
     def finish(self) -> None:
         """Read again and answer with what is there: the deadline has come, or enough records have."""
-        if self._context.abandoned or self._context.parts is not None:
+        if self._finished:
             return
         self._forget()
         ColdFetch(self._broker, self._context, self._request, self._fetch, last=True).look()
 
     def _forget(self) -> None:
-        self._woken = True
+        self._finished = self._woken = True
         self._timer.cancel()
         for waiters in self._partitions:
             waiters.remove(self)
+
+
+class ParkedCommittedFetch(ParkedFetch):
+    """A fetch that waits for committed records. While a transaction is open in a partition, no bytes of it count: its
+    last stable offset has to move. When one has, the whole fetch is looked at again, which may find too little."""
+
+    __slots__ = ("_stable",)
+
+    def __init__(
+        self, broker: Broker, context: RequestContext, request: FetchRequest, fetch: FetchContext, read: _Read
+    ) -> None:
+        self._note_stable(read)
+        super().__init__(broker, context, request, fetch, read)
+
+    def _note_stable(self, read: _Read) -> None:
+        self._stable = [(partition, partition.last_stable_offset) for partition in read.waits_for]
+
+    def _wait(self) -> None:
+        share = max(1, -(-(self._until - self._appended_bytes()) // max(1, len(self._stable))))
+        for partition, last_stable_offset in self._stable:
+            if partition.last_stable_offset != last_stable_offset:
+                self._wake()
+                return
+            if partition.has_unstable_records:
+                partition.waiters.tell_when_stable(self)
+            else:
+                partition.waiters.tell(self, share)
+
+    def _woken_up(self) -> None:
+        if self._finished:
+            return
+        for waiters in self._partitions:
+            waiters.remove(self)
+        read = _Read(self._broker, self._context, self._request, self._fetch)
+        try:
+            read.run(wait=False)
+        except Exception as error:  # noqa: BLE001 - our own mistakes fail one request alone
+            self._forget()
+            self._context.reply_with(partial(_fail, error))
+            return
+        if read.cold:
+            self._forget()
+            ColdFetch(self._broker, self._context, self._request, self._fetch, last=True).read_ahead(read)
+            return
+        if read.may_be_answered():
+            self._forget()
+            self._context.reply_with(read.answer)
+            return
+        read.release()
+        self._partitions = [partition.waiters for partition in read.waits_for]
+        self._until = self._appended_bytes() + read.min_bytes - read.size
+        self._note_stable(read)
+        self._woken = False
+        self._wait()
 
 
 class ColdFetch:
@@ -361,7 +436,7 @@ class ColdFetch:
             self._context.reply_with(read.answer)
         else:
             read.release()
-            ParkedFetch(self._broker, self._context, self._request, self._fetch, read)
+            _park(self._broker, self._context, self._request, self._fetch, read)
 
     def _was_read_ahead(self, error: OSError | None) -> None:
         if not self._context.abandoned:

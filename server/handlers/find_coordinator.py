@@ -1,12 +1,14 @@
 """FindCoordinator (API key 10): which broker coordinates a group or a transactional id.
 
 - Versions 0 to 6; several keys at once since version 4 (KIP-699).
-- There is no coordinator yet (docs/known_gaps.md): the answer is COORDINATOR_NOT_AVAILABLE, which clients retry.
+- A group's coordinator leads the partition of `__consumer_offsets` that the group's id hashes to, a transactional id's
+  that of `__transaction_state`; the topic is made when the first one is asked for.
+- There is no coordinator of share groups yet (docs/known_gaps.md): COORDINATOR_NOT_AVAILABLE, which clients retry.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -14,28 +16,60 @@ from ...protocol.uuid import uuid_from_str
 
 if TYPE_CHECKING:
     from ..broker import Broker
+    from ..coordinators import Coordinators
     from ..request import RequestContext
 
 _KEY_TYPES = {0: "group", 1: "transaction", 2: "share group"}
+_GROUP = 0
+_TRANSACTION = 1
 _SHARE = 2
 
 
 def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Say for every key that its coordinator is not available."""
-    kind = _KEY_TYPES.get(request.key_type)
+    """Find the coordinator of every key; before version 4 there is one."""
     if context.api_version >= 4 and not request.coordinator_keys:
         return FindCoordinatorResponse()
-    if kind is None or (request.key_type == _SHARE and context.api_version < 6):
+    if request.key_type not in _KEY_TYPES or (request.key_type == _SHARE and context.api_version < 6):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.key_type} is no coordinator type of this version.")
-    response = failed(
-        request, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"This server has no {kind} coordinator yet.")
+    if context.api_version >= 4:
+        return FindCoordinatorResponse(
+            coordinators=[_find(broker, context, request.key_type, key) for key in request.coordinator_keys]
+        )
+    found = _find(broker, context, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
     )
-    if request.key_type == _SHARE:
-        for coordinator in response.coordinators:
-            if not _is_share_key(coordinator.key):
-                coordinator.error_code = ErrorCode.INVALID_REQUEST
-                coordinator.error_message = f"{coordinator.key!r} is not of the form group:topic id:partition."
-    return response
+
+
+def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> Coordinator:
+    try:
+        if key_type in (_GROUP, _TRANSACTION):
+            coordinators = broker.groups if key_type == _GROUP else broker.transactions
+            node_id, host, port = _coordinator(broker, context, coordinators, key)
+            return Coordinator(key=key, node_id=node_id, host=host, port=port)
+        if key_type == _SHARE and not _is_share_key(key):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key!r} is not of the form group:topic id:partition.")
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"This server has no {_KEY_TYPES[key_type]} coordinator yet."
+        )
+    except KafkaError as error:
+        return Coordinator(key=key, node_id=-1, port=-1, error_code=error.code, error_message=error.message)
+
+
+def _coordinator(
+    broker: Broker, context: RequestContext, coordinators: Coordinators[Any], key: str
+) -> tuple[int, str, int]:
+    index = coordinators.partition_of(key)
+    topic = broker.metadata.image.topics_by_name[coordinators.topic]
+    leader = topic.partitions[index].leader
+    for node_id, host, port, _ in broker.node_endpoints(context):
+        if node_id == leader:
+            return node_id, host, port
+    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{coordinators.topic}-{index} has no leader.")
 
 
 def _is_share_key(key: str) -> bool:

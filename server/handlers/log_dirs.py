@@ -1,6 +1,9 @@
 """DescribeLogDirs (API key 35): sizes of partitions and disks, by log directory.
 
 - Versions 1 to 5. Null topics mean all. Sizes of the file system since version 4 (KIP-827).
+- A replica that is being moved is in both directories: in the one that it goes to with ``is_future_key``, and with the
+  number of offsets that its copy is behind as ``offset_lag``.
+- A directory that is offline, or whose file system does not answer, has the error KAFKA_STORAGE_ERROR and no topics.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from ...protocol.messages.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
+    from ...log.directory import LogDirectory
     from ..broker import Broker
     from ..request import RequestContext
 
@@ -28,27 +32,47 @@ def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequ
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     results: dict[str, DescribeLogDirsResult] = {}
     topics: dict[tuple[str, str], DescribeLogDirsTopic] = {}
+
+    def add(directory: LogDirectory | None, name: str, partition: DescribeLogDirsPartition) -> None:
+        if directory is None or results[directory.path].error_code:
+            return
+        topic = topics.get((directory.path, name))
+        if topic is None:
+            topic = topics[directory.path, name] = DescribeLogDirsTopic(name=name)
+            results[directory.path].topics.append(topic)
+        topic.partitions.append(partition)
+
     for directory in broker.log_manager.directories:
         result = DescribeLogDirsResult(log_dir=directory.path)
-        if directory.online:
-            result.total_bytes, result.usable_bytes = broker.log_manager.file_system.space(directory.path)
-        else:
+        try:
+            if directory.online:
+                result.total_bytes, result.usable_bytes = broker.log_manager.file_system.space(directory.path)
+        except OSError:
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        if not directory.online:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         results[directory.path] = result
     for partition in broker.replicas:
         if wanted is not None and (partition.topic, partition.index) not in wanted:
             continue
-        directory_of = broker.log_manager.directory_of(partition.topic, partition.index)
-        if directory_of is None or not directory_of.online:
-            continue
-        log_dir = directory_of.path
-        topic = topics.get((log_dir, partition.topic))
-        if topic is None:
-            topic = topics[(log_dir, partition.topic)] = DescribeLogDirsTopic(name=partition.topic)
-            results[log_dir].topics.append(topic)
-        topic.partitions.append(
-            DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size, offset_lag=0)
+        key = (partition.topic, partition.index)
+        add(
+            broker.log_manager.directory_of(*key),
+            partition.topic,
+            DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size, offset_lag=0),
         )
+        future = broker.log_manager.futures.get(key)
+        if future is not None:
+            add(
+                future.directory,
+                partition.topic,
+                DescribeLogDirsPartition(
+                    partition_index=partition.index,
+                    partition_size=future.size,
+                    offset_lag=future.lag,
+                    is_future_key=True,
+                ),
+            )
     return DescribeLogDirsResponse(results=list(results.values()))
 
 

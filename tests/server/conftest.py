@@ -8,6 +8,7 @@ import pytest
 
 from moldau.config.broker_config import BrokerConfig, StaticValue
 from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from moldau.server.clock import MovableClock
 from moldau.server.event_loop import new_event_loop
 from moldau.server.server import Server
 from moldau.testing.wire import WireClient
@@ -18,7 +19,10 @@ class RunningServer:
 
     def __init__(self, log_dirs, config=None, file_system=None):
         self.log_dirs = [str(directory) for directory in log_dirs]
-        self.config = {"listeners": "PLAINTEXT://127.0.0.1:0"} | (config or {})
+        # Records of any time are deleted when the test says so, and not in the midst of it.
+        defaults = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.initial.task.delay.ms": "604800000"}
+        self.config = defaults | (config or {})
+        self.clock = MovableClock()
         self.file_system = file_system
         self.server = None
 
@@ -30,7 +34,13 @@ class RunningServer:
             self.loop = asyncio.get_running_loop()
             self._stopping = asyncio.Event()
             settings = {name: StaticValue(text, "test") for name, text in self.config.items()}
-            self.server = Server(BrokerConfig(settings), self.log_dirs, durable=False, file_system=self.file_system)
+            self.server = Server(
+                BrokerConfig(settings),
+                self.log_dirs,
+                durable=False,
+                file_system=self.file_system,
+                clock=self.clock,
+            )
             try:
                 await self.server.start()
             except BaseException as failure:
@@ -78,6 +88,10 @@ class RunningServer:
             return function()
 
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
+
+    def await_(self, function):
+        """As `call`, for a coroutine function."""
+        return asyncio.run_coroutine_threadsafe(function(), self.loop).result(30)
 
     def wait_until(self, condition):
         """Give the loop turns until the condition holds there; fails after a bounded number of them."""

@@ -355,15 +355,20 @@ def test_idle_connections_are_closed():
 
 
 def test_a_connection_that_waits_for_its_answer_is_not_idle():
-    with Fixture(max_idle_ms=50) as fixture, fixture.connect() as sock:
+    with Fixture() as fixture, fixture.connect() as sock:
         sock.sendall(frame(b"park"))
         fixture.wait_until(lambda: fixture.dispatcher.parked)
-        sock.settimeout(1.5)
-        with pytest.raises(TimeoutError):
-            sock.recv(1)
+
+        def be_late():
+            fixture.network.max_idle_ms = -1  # any time is too long
+            (connection,) = fixture.network.connections
+            connection._check_idle()
+
+        fixture.call(be_late)
         fixture.call(lambda: fixture.dispatcher.parked[0].reply(b"at last"))
-        sock.settimeout(10)
         assert receive(sock) == b"at last"
+        fixture.call(be_late)
+        assert is_closed(sock)
 
 
 def test_closing_sends_the_answers_that_are_on_their_way():

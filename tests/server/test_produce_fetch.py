@@ -8,6 +8,14 @@ import pytest
 from moldau.protocol.compression import Codec
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.fetch import FetchPartition
+from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from moldau.protocol.messages.produce import PartitionProduceData
 from moldau.protocol.records import iter_batches
 from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
@@ -109,6 +117,51 @@ def test_requests_behind_a_waiting_fetch_are_served_and_answered_in_order(server
         wire.send(produce_request("t", batch(b"a")), 9)
         assert values(wire.receive().responses[0].partitions[0]) == [b"a"]
         assert wire.receive().responses[0].partition_responses[0].base_offset == 0
+
+
+def test_a_waiting_fetch_gives_way_to_the_answer_behind_it(server):
+    server.create_topic("t")
+    end = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    commit = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)  # answered at the end of the turn
+    offsets = [OffsetCommitRequestTopic(name="t", partitions=[commit])]
+    with server.wire() as wire:
+        wire.call(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+        for request, version in (
+            (ListOffsetsRequest(topics=[end]), 7),
+            (OffsetCommitRequest(group_id="g", topics=offsets), 9),
+        ):
+            started = time.monotonic()
+            wire.send(fetch_request("t", max_wait_ms=20_000), 12)
+            wire.send(request, version)
+            assert len(wire.receive().responses[0].partitions[0].records) == 0
+            assert wire.receive().topics[0].partitions[0].error_code == 0
+            assert time.monotonic() - started < 10
+
+
+def test_a_waiting_fetch_does_not_give_way_to_metadata(server):
+    server.create_topic("t")
+    server.create_topic("u")
+    with server.wire() as consumer, server.wire() as producer:
+        consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
+        consumer.send(MetadataRequest(topics=[]), 9)
+        consumer.send(fetch_request("u", max_wait_ms=20_000), 12)
+        server.wait_until(lambda: server.broker.replicas.partition_by_key("u", 0).waiters)  # metadata was served
+        produce(producer, "t", batch(b"a"))
+        assert values(consumer.receive().responses[0].partitions[0]) == [b"a"]
+        assert len(consumer.receive().brokers) == 1
+
+
+def test_fetches_that_wait_behind_one_another_go_on_waiting(server):
+    server.create_topic("t")
+    server.create_topic("u")
+    with server.wire() as consumer, server.wire() as producer:
+        consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
+        consumer.send(fetch_request("u", max_wait_ms=20_000), 12)
+        server.wait_until(lambda: server.broker.replicas.partition_by_key("u", 0).waiters)
+        assert server.call(lambda: len(server.broker.replicas.partition_by_key("t", 0).waiters)) == 1
+        produce(producer, "u", batch(b"a"))
+        assert len(consumer.receive().responses[0].partitions[0].records) == 0
+        assert values(consumer.receive().responses[0].partitions[0]) == [b"a"]
 
 
 def test_acks_0_is_not_answered_and_the_next_request_is(server):

@@ -8,6 +8,7 @@ import pytest
 
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.server.server import StartError
@@ -82,9 +83,34 @@ def test_a_failing_directory_takes_its_partitions_offline_and_no_others(make_ser
         assert offline[1 - broken] == []
 
 
-def test_the_files_of_a_deleted_topic_go_away(server):
+def test_a_failed_sync_of_the_metadata_log_takes_its_directory_offline(make_server, caplog):
+    disk = MemoryFileSystem(recording=False)
+    server = make_server(log_dirs=["/a", "/b"], file_system=disk)
+    server.create_topic("t", partitions=2)
+    where = {
+        server.call(lambda index=index: server.broker.log_manager.directory_of("t", index).path): index
+        for index in range(2)
+    }
+    with server.wire() as wire:
+        for index in range(2):
+            assert produce(wire, "t", batch(b"x"), partition=index).error_code == 0
+        disk.fail_with = lambda operation, path: (
+            errno.EIO if operation == "sync" and path.startswith("/a/__cluster_metadata-0") else None
+        )
+        topic = CreatableTopic(name="u", num_partitions=1, replication_factor=1)
+        answer = wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7).topics[0]
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.fail_with = None
+        assert wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7).topics[0].error_code != 0
+        assert produce(wire, "t", batch(b"y"), partition=where["/a"]).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert produce(wire, "t", batch(b"y"), partition=where["/b"]).error_code == 0
+    assert caplog.text.count("The log directory /a has failed and is offline") == 1
+
+
+def test_the_files_of_a_deleted_topic_go_away(make_server):
     from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
+    server = make_server(config={"log.segment.delete.delay.ms": "0"})
     server.create_topic("t", partitions=3)
     with server.wire() as wire:
         produce(wire, "t", batch(b"x"))
@@ -128,6 +154,25 @@ def test_a_clean_stop_writes_the_checkpoints_of_apache_kafka(server):
         "log-start-offset-checkpoint": "0\n0\n",
         "replication-offset-checkpoint": "0\n2\nt 0 0\nt 1 2\n",
     }
+
+
+@pytest.mark.parametrize("which", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
+def test_each_checkpoint_is_written_at_its_own_interval(make_server, which):
+    offsets, starts = "log.flush.offset.checkpoint.interval.ms", "log.flush.start.offset.checkpoint.interval.ms"
+    often, never = (offsets, starts) if which.startswith("recovery") else (starts, offsets)
+    server = make_server(config={often: "10", never: "0"})
+    (directory,) = map(Path, server.log_dirs)
+    (other,) = set(CHECKPOINTS[:2]) - {which}
+
+    def content():
+        return (directory / other).read_text() if (directory / other).exists() else None
+
+    before = content()  # the empty one of a new directory, or none
+    assert before in (None, "0\n0\n")
+    server.create_topic("t")  # which would be in it
+    (directory / which).unlink(missing_ok=True)
+    server.wait_until((directory / which).exists)
+    assert content() == before
 
 
 def test_a_stop_syncs_many_new_partitions_at_once(make_server, monkeypatch, caplog):

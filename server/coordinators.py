@@ -1,0 +1,481 @@
+"""The hosting of coordinators: a runtime for each partition of a coordinator's topic that this broker leads.
+
+A group or a transactional id belongs to the partition that it hashes to, as in Apache Kafka, so that tools and other
+brokers find it. Loading reads the partition's log in pieces, in a thread, and replays them on the loop in slices of
+`SLICE_MS`; requests for that partition are told to come again meanwhile, everybody else is served.
+
+Here is what the state machines below must not know, and all coordinators have in common: the loop, the clock, the
+metadata, the log. What a kind of coordinator has of its own is in its subclass: `groups`, `transactions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from ..coordinator.outcome import Caller, Now
+from ..coordinator.runtime import CoordinatorRuntime, Decide, Shard, State
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.records import (
+    ATTRIBUTES_POSITION,
+    TRANSACTIONAL_MASK,
+    InvalidRecordsError,
+    RecordBatch,
+    iter_batches,
+)
+from .callers import Safe
+from .request import PARKED, Parked
+
+if TYPE_CHECKING:
+    from ..metadata.image import MetadataDelta, MetadataImage
+    from ..protocol.schema import Message
+    from ..replication.partition import Partition
+    from .broker import Broker
+    from .clock import Clock
+    from .request import RequestContext
+    from .timers import Timer
+
+logger = logging.getLogger(__name__)
+
+SLICE_MS = 1.5
+"""How long loading keeps the loop at a time."""
+
+_RETRY_MS = 1000
+_LONGEST_RETRY_MS = 60_000
+"""Until a partition that could not be read is loaded again: twice as long with each failure."""
+
+S = TypeVar("S", bound=Shard)
+M = TypeVar("M", bound="Message")
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """The partition of a coordinator's topic that a group or transactional id belongs to.
+
+    Java's String.hashCode over UTF-16 code units, without its sign bit, modulo the number of partitions.
+    """
+    # Names may have 32 kB: those are not worth remembering.
+    return (_remembered if len(key) <= _REMEMBERED_LENGTH else _partition_of)(key, partitions)
+
+
+def _partition_of(key: str, partitions: int) -> int:
+    encoded = key.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for position in range(0, len(encoded), 2):
+        value = (31 * value + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFF_FFFF
+    # The smallest integer has no absolute value in Java; Kafka takes 0.
+    signed = value - (1 << 32) if value & 0x8000_0000 else value
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
+_REMEMBERED_LENGTH = 256
+_remembered = lru_cache(maxsize=16384)(_partition_of)
+
+
+class Writer:
+    """The partition of a runtime; see `coordinator.runtime.PartitionWriter`."""
+
+    __slots__ = ("_now_ms", "_partition")
+
+    def __init__(self, partition: Partition, now_ms: Clock) -> None:
+        self._partition = partition
+        self._now_ms = now_ms
+
+    @property
+    def max_batch_bytes(self) -> int:
+        return self._partition.log.config.max_message_bytes
+
+    @property
+    def high_watermark(self) -> int:
+        return self._partition.high_watermark
+
+    def append(self, batch: bytes, *, verification: Any = None) -> int:
+        # acks=all, and nobody has to look at the records: they are ours. What is written in the name of a producer has
+        # no sequence numbers, which no client may do.
+        transactional = bool(batch[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_MASK)
+        info = self._partition.append(
+            batch,
+            acks=-1,
+            now_ms=self._now_ms(),
+            validated=True,
+            client=not transactional,
+            verification=verification,
+        )
+        return info.last_offset + 1
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        coordinator_epoch: int,
+        committed: bool,
+        transaction_version: int,
+    ) -> int:
+        info = self._partition.append_marker(
+            producer_id,
+            producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            committed=committed,
+            transaction_version=transaction_version,
+            now_ms=self._now_ms(),
+        )
+        return info.last_offset + 1
+
+
+class Hosted(Generic[S]):
+    """A runtime with its timer."""
+
+    __slots__ = ("armed_for", "partition", "runtime", "timer")
+
+    def __init__(self, partition: Partition, runtime: CoordinatorRuntime[S]) -> None:
+        self.partition = partition
+        self.runtime = runtime
+        self.timer: Timer | None = None
+        self.armed_for = 0
+
+
+class Coordinators(ABC, Generic[S]):
+    """The runtimes of this broker for one kind of coordinator, by partition of its topic."""
+
+    topic: ClassVar[str]
+    """The coordinator's topic."""
+
+    absent: ClassVar[ErrorCode] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    """What is answered while there is no such topic."""
+
+    def __init__(self, broker: Broker, *, codec: int = 0, load_bytes: int = 5 << 20) -> None:
+        self._broker = broker
+        self._codec = codec
+        self._load_bytes = load_bytes
+        self._hosted: dict[int, Hosted[S]] = {}
+        self._partitions = 0
+        self._closed = False
+        self._to_load: list[Hosted[S]] = []
+        self._load_failures: dict[int, int] = {}  # of a partition, in a row
+        self._loader: asyncio.Task[None] | None = None
+        self.watchers: list[Callable[[], None]] = []
+        """Called whenever something may have changed: tests wait like that (`steering`)."""
+
+    @abstractmethod
+    def make_shard(self, partition: Partition) -> S:
+        """A new state machine for this partition."""
+
+    def acted(self, hosted: Hosted[S]) -> None:
+        """Called whenever a shard may have changed: see what it wants to be done."""
+
+    def deleted(self, names: list[str]) -> None:
+        """Called when topics were deleted that did not come back by the same change."""
+
+    def runtimes(self) -> Iterator[CoordinatorRuntime[S]]:
+        """Those that have not been given up."""
+        return (hosted.runtime for hosted in self._hosted.values() if hosted.runtime.state is not State.CLOSED)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def run(self, key: str, caller: Caller, decide: Decide[S], *, verification: object = None) -> None:
+        """Decide a request for one group or transactional id; the caller is answered now or later.
+
+        ``verification``: see `CoordinatorRuntime.run`.
+        """
+        try:
+            hosted = self.hosted_of(key)
+        except KafkaError as error:
+            caller.fail(error)
+            return
+        hosted.runtime.run(key, caller, decide, verification=verification)
+        self._arm(hosted)
+
+    def read(self, key: str) -> S:
+        """The shard of a group or transactional id, to look at it.
+
+        Raises:
+            KafkaError: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        return self.hosted_of(key).runtime.read(key)
+
+    def read_all(self) -> list[S]:
+        """Every shard of this broker.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS while one of them loads.
+        """
+        return [runtime.read() for runtime in self.runtimes()]
+
+    def when_safe(self, context: RequestContext, response: M, keys: Iterable[str] | None = None) -> M | Parked:
+        """The answer of a handler that has looked at the shards of these groups or transactional ids (by default, at
+        all): what it tells of must not be lost any more, so it may have to wait for the high watermark."""
+        if keys is None:
+            unsafe = [runtime for runtime in self.runtimes() if runtime.is_unsafe]
+        else:
+            hosted = {partition_of(key, self._partitions) for key in keys} if self._partitions else set()
+            found = [self._hosted[index].runtime for index in hosted if index in self._hosted]
+            unsafe = [runtime for runtime in found if runtime.is_unsafe]
+        if not unsafe:
+            return response
+        waiting = Safe(context, len(unsafe))
+        for runtime in unsafe:
+            runtime.answer_when_safe(waiting, response)
+        return PARKED
+
+    def partition_of(self, key: str) -> int:
+        """The partition that a group or transactional id belongs to; the topic is made if it is not there yet.
+
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE: it could not be made.
+        """
+        if not self._partitions:
+            errors = self._broker.missing_topics([self.topic], create=True)
+            if not self._partitions:
+                reason = errors.get(self.topic, ErrorCode.UNKNOWN_SERVER_ERROR)
+                raise KafkaError(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The topic {self.topic} cannot be made: {reason.name}."
+                )
+        return partition_of(key, self._partitions)
+
+    def runtime_of(self, key: str) -> CoordinatorRuntime[S]:
+        """The runtime of a group or transactional id: for tests and tools.
+
+        Raises:
+            KafkaError: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE.
+        """
+        return self.hosted_of(key).runtime
+
+    def hosted_of(self, key: str) -> Hosted[S]:
+        """Where a group or transactional id is at home here.
+
+        Raises:
+            KafkaError: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE.
+        """
+        if not self._partitions:
+            raise KafkaError(self.absent if not self._closed else ErrorCode.NOT_COORDINATOR)
+        hosted = self._hosted.get(partition_of(key, self._partitions))
+        if hosted is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return hosted
+
+    # -- deadlines -----------------------------------------------------------------------------------------------------
+
+    def _arm(self, hosted: Hosted[S]) -> None:
+        self.acted(hosted)
+        if self.watchers:
+            for watcher in list(self.watchers):
+                watcher()
+        if hosted.timer is not None:
+            earliest = hosted.runtime.shard.deadlines.earliest()
+            if earliest is None or hosted.armed_for <= earliest:
+                return  # an earlier call looks what is due by then
+        deadline = hosted.runtime.next_deadline()
+        if deadline is None or (hosted.timer is not None and hosted.armed_for <= deadline):
+            return
+        if hosted.timer is not None:
+            hosted.timer.cancel()
+        hosted.armed_for = deadline
+        delay = max(0, deadline - time.monotonic_ns() // 1_000_000)
+        hosted.timer = self._broker.timers.call_after(delay, lambda: self._tick(hosted))
+
+    def _tick(self, hosted: Hosted[S]) -> None:
+        hosted.timer = None
+        hosted.runtime.tick()
+        self._arm(hosted)
+
+    # -- partitions follow the metadata --------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Load what this broker leads: at the start."""
+        topic = self._broker.metadata.image.topics_by_name.get(self.topic)
+        if topic is not None:
+            self._partitions = len(topic.partitions)
+            for index in topic.partitions:
+                self.follow(index)
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow a committed change of the metadata; the broker's partitions have been brought up to date."""
+        if not (delta.partitions or delta.deleted_topics or delta.created_topics):
+            return
+        topic = image.topics_by_name.get(self.topic)
+        self._partitions = 0 if topic is None else len(topic.partitions)
+        for deleted in delta.deleted_topics:
+            if deleted.name == self.topic:
+                for index in list(self._hosted):
+                    self._give_up(index)
+        if topic is not None:
+            for change in delta.partitions:
+                if change.topic_id == topic.topic_id:
+                    self.follow(change.partition)
+        gone = [deleted.name for deleted in delta.deleted_topics if deleted.name not in image.topics_by_name]
+        if gone:
+            self.deleted(gone)
+
+    def follow(self, index: int) -> None:
+        """Begin or end to coordinate, as the partition is led here or not."""
+        broker = self._broker
+        partition = broker.replicas.partition_by_key(self.topic, index)
+        hosted = self._hosted.get(index)
+        leads = partition is not None and not partition.offline and partition.leader_id == broker.node_id
+        if hosted is not None and (not leads or hosted.partition is not partition):
+            self._give_up(index)
+            hosted = None
+        if leads and hosted is None and not self._closed:
+            assert partition is not None
+            self._host(partition)
+
+    def now(self) -> Now:
+        """Both clocks."""
+        return Now(self._broker.now_ms(), time.monotonic_ns() // 1_000_000)
+
+    def _host(self, partition: Partition) -> None:
+        name = f"{partition.topic}-{partition.index}"
+        runtime = CoordinatorRuntime(
+            name,
+            self.make_shard(partition),
+            Writer(partition, self._broker.now_ms),
+            self.now,
+            wants_flush=lambda: self._broker.run_soon(lambda: self.flush(hosted)),
+            failed=lambda: self._load_again(hosted),
+            codec=self._codec,
+        )
+        hosted = Hosted(partition, runtime)
+        self._hosted[partition.index] = hosted
+        partition.on_high_watermark = lambda: self._committed(hosted)
+        if partition.log.log_start_offset == partition.log.log_end_offset:
+            self._activate(hosted)
+            return
+        self._to_load.append(hosted)
+        if self._loader is None:
+            self._loader = self._broker.loop.create_task(self._load_all())
+
+    def flush(self, hosted: Hosted[S]) -> None:
+        """Write what was decided, and see to what follows from it."""
+        hosted.runtime.flush()
+        self._arm(hosted)
+
+    def _committed(self, hosted: Hosted[S]) -> None:
+        """The high watermark has moved: answers may leave."""
+        hosted.runtime.high_watermark_changed()
+        self._arm(hosted)
+
+    def _activate(self, hosted: Hosted[S]) -> None:
+        hosted.runtime.activate()
+        self._arm(hosted)
+
+    def _load_again(self, hosted: Hosted[S]) -> None:
+        index = hosted.partition.index
+        if self._hosted.get(index) is hosted:
+            self._give_up(index)
+            self.follow(index)
+
+    def _give_up(self, index: int) -> None:
+        hosted = self._hosted.pop(index, None)
+        if hosted is not None:
+            if hosted.timer is not None:
+                hosted.timer.cancel()
+            hosted.partition.on_high_watermark = None
+            hosted.runtime.close()
+
+    async def close(self) -> None:
+        """Serve no more: who waits is told to look for the coordinator again."""
+        self._closed = True
+        for index in list(self._hosted):
+            self._give_up(index)
+        self._to_load.clear()
+        if self._loader is not None:
+            self._loader.cancel()
+            await asyncio.wait([self._loader])
+
+    # -- loading -------------------------------------------------------------------------------------------------------
+
+    async def _load_all(self) -> None:
+        """One partition after the other: their slices would add up. The smallest first, which keep nobody waiting."""
+        try:
+            while self._to_load:
+                hosted = min(self._to_load, key=lambda one: one.partition.log.size)
+                self._to_load.remove(hosted)
+                await self._load(hosted)
+        finally:
+            self._loader = None
+
+    async def _load(self, hosted: Hosted[S]) -> None:
+        """Replay the log of a partition, then serve what belongs to it."""
+        runtime = hosted.runtime
+        started = self._broker.loop.time()
+        try:
+            await self._replay(hosted)
+        except asyncio.CancelledError:
+            raise
+        except (OSError, KafkaError, InvalidRecordsError) as error:
+            if runtime.state is State.LOADING:
+                failures = self._load_failures[hosted.partition.index] = (
+                    self._load_failures.get(hosted.partition.index, 0) + 1
+                )
+                delay_ms = min(_RETRY_MS << min(failures - 1, 10), _LONGEST_RETRY_MS)
+                logger.error(
+                    "%s could not be loaded and is tried again in %d s: %s", runtime.name, delay_ms // 1000, error
+                )
+                self._broker.timers.call_after(delay_ms, lambda: self._load_again(hosted))
+            return
+        except Exception:
+            logger.exception(
+                "%s could not be loaded by our own fault; nothing that belongs to it is served", runtime.name
+            )
+            runtime.close()
+            return
+        self._load_failures.pop(hosted.partition.index, None)
+        if runtime.state is State.LOADING:
+            seconds = self._broker.loop.time() - started
+            logger.info("%s: loaded %d records in %.1f s", runtime.name, runtime.loaded_records, seconds)
+            self._activate(hosted)
+
+    async def _replay(self, hosted: Hosted[S]) -> None:
+        runtime, log = hosted.runtime, hosted.partition.log
+        end_offset = log.log_end_offset
+        runtime.load_offset = log.log_start_offset
+        while runtime.load_offset < end_offset and runtime.state is State.LOADING:
+            data = await self._read(hosted, end_offset)
+            if not data:
+                return
+            steps = _steps(runtime, data, end_offset)
+            while not _run_slice(steps) and runtime.state is State.LOADING:  # noqa: ASYNC110 - it is the others' turn
+                await asyncio.sleep(0)
+
+    async def _read(self, hosted: Hosted[S], end_offset: int) -> bytes:
+        """Whole batches from where loading stands, read in a thread: they may have to come from the disk.
+
+        Nothing where the rest of the log was compacted away.
+        """
+        offset = hosted.runtime.load_offset
+        found = hosted.partition.log.read(offset, self._load_bytes, max_offset=end_offset, min_one_batch=True)
+        if found.records is None:
+            return b""
+        try:
+            return await self._broker.loop.run_in_executor(None, found.records.read)
+        finally:
+            found.records.release()
+
+
+def _steps(runtime: CoordinatorRuntime[Any], data: bytes, end_offset: int) -> Iterator[Any]:
+    """Replay these batches, yielding every now and then."""
+    before = runtime.load_offset
+    for batch in iter_batches(data):
+        if batch.next_offset > before:
+            yield from _load(runtime, batch)
+        if batch.next_offset >= end_offset:
+            return
+    if runtime.load_offset == before:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"there is no whole batch at offset {before}")
+
+
+def _load(runtime: CoordinatorRuntime[Any], batch: RecordBatch) -> Iterator[None]:
+    if not batch.has_valid_crc():
+        raise InvalidRecordsError(f"the batch at offset {batch.base_offset} has a wrong CRC")
+    yield from runtime.load(batch)
+
+
+def _run_slice(steps: Iterator[Any]) -> bool:
+    """Go on for `SLICE_MS`; whether everything was done."""
+    until = time.monotonic() + SLICE_MS / 1000
+    return all(time.monotonic() < until for _ in steps)

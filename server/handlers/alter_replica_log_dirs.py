@@ -1,0 +1,90 @@
+"""AlterReplicaLogDirs (API key 34): move replicas between this broker's log directories (KIP-113).
+
+- Versions 1 and 2. A directory is named by its absolute path, as DescribeLogDirs tells it.
+- The answer says that a move has begun, not that it is done: DescribeLogDirs shows its progress.
+- A second request for a partition takes the place of the first. One for the directory that the replica is in ends the
+  move.
+- LOG_DIR_NOT_FOUND for a path that is none of ours, KAFKA_STORAGE_ERROR for one that is offline, or a replica that is.
+- A partition that is named under several directories goes to the last.
+- Not done: the directory for a replica that this broker does not have yet is not remembered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...log.names import FUTURE_DIRECTORY, retired_directory_name
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+if TYPE_CHECKING:
+    from ...log.directory import LogDirectory
+    from ..broker import Broker
+    from ..request import RequestContext
+
+_UNIQUE = "0" * 32
+
+
+def handle(broker: Broker, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    """Begin the moves."""
+    wanted = _wanted(request)
+    codes: dict[tuple[str, int], int] = {}
+    for (topic, index), path in wanted.items():
+        try:
+            _move(broker, topic, index, path)
+        except KafkaError as error:
+            codes[topic, index] = error.code
+    return _response(wanted, codes)
+
+
+def _move(broker: Broker, topic: str, index: int, path: str) -> None:
+    if not retired_directory_name(topic, index, _UNIQUE, FUTURE_DIRECTORY).startswith(f"{topic}-"):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+    directory = _directory(broker, path)
+    partition = broker.replicas.partition_by_key(topic, index)
+    if partition is None:
+        code = broker.replicas.why_absent(topic, index)
+        known = broker.metadata.image.topics_by_name.get(topic)
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and known is not None and index in known.partitions:
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
+        raise KafkaError(code)
+    broker.replica_mover.move(partition, directory)
+
+
+def _directory(broker: Broker, path: str) -> LogDirectory:
+    for directory in broker.log_manager.directories:
+        if directory.path == path:
+            if not directory.online:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {path} is offline")
+            return directory
+    raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir '{path}' is not found in the config.")
+
+
+def _wanted(request: AlterReplicaLogDirsRequest) -> dict[tuple[str, int], str]:
+    return {
+        (topic.name, index): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for index in topic.partitions
+    }
+
+
+def _response(
+    wanted: dict[tuple[str, int], str], codes: dict[tuple[str, int], int], default: int = ErrorCode.NONE
+) -> AlterReplicaLogDirsResponse:
+    topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for topic, index in wanted:
+        result = topics.setdefault(topic, AlterReplicaLogDirTopicResult(topic_name=topic))
+        code = codes.get((topic, index), default)
+        result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+    return AlterReplicaLogDirsResponse(results=list(topics.values()))
+
+
+def failed(request: AlterReplicaLogDirsRequest, error: KafkaError) -> AlterReplicaLogDirsResponse:
+    """The same error for every partition."""
+    return _response(_wanted(request), {}, error.code)

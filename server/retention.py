@@ -1,0 +1,178 @@
+"""Retention in the running server: every `log.retention.check.interval.ms` all partitions are looked at, and their old
+segments deleted (`log.retention` says which are old).
+
+The look goes in slices, as there may be thousands of partitions; it costs some microseconds for each that has nothing
+to delete. After a start the largest timestamp of a first segment is in its time index only: threads read those ahead, a
+group of partitions at a time.
+
+Before segments are deleted, what they leave behind must be on the device: the names of the files that follow and the
+snapshot of producers. Otherwise a loss of power could leave less than was promised. Mostly it is there already, because
+sealed segments are flushed; if not, it is flushed by way of `group_commit`, and then it is decided again, as the log
+has gone on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..log.retention import OldSegments, count_segments, explain
+from ..protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ..log.files import FileSystem
+    from ..log.partition_log import Log
+    from ..replication.partition import Partition
+    from ..replication.replicas import Replicas
+    from .clock import Clock
+    from .timers import Timer, TimerWheel
+    from .trash import Trash
+
+logger = logging.getLogger(__name__)
+
+SLICE_SECONDS = 0.001
+"""How long a look keeps the loop at a time, but for one partition's deletion."""
+
+_GROUP = 256
+# Of a time index: its last entry.
+_ENTRY_BYTES = 12
+
+
+class Retention:
+    """Looks now and then, from the server's start to its stop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        timers: TimerWheel,
+        replicas: Replicas,
+        trash: Trash,
+        file_system: FileSystem,
+        now_ms: Clock,
+        flush: Callable[[Log], Awaitable[None]],
+        *,
+        initial_delay_ms: int,
+        interval_ms: int,
+    ) -> None:
+        """`flush` brings a log to the device, by the same way as everybody else: a log has one flush at a time."""
+        self._loop = loop
+        self._timers = timers
+        self._replicas = replicas
+        self._trash = trash
+        self._file_system = file_system
+        self._now_ms = now_ms
+        self._flush = flush
+        self._interval_ms = interval_ms
+        self._checking = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+        self._timer: Timer = timers.call_after(initial_delay_ms, self._due)
+
+    async def close(self) -> None:
+        """Begin nothing more, and wait for what runs: at most for one partition's deletion."""
+        self._closed = True
+        self._timer.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _due(self) -> None:
+        self._task = self._loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self.check()
+        except Exception:
+            logger.exception("Looking for old segments failed; it is tried again later")
+        finally:
+            self._task = None
+            if not self._closed:
+                self._timer = self._timers.call_after(self._interval_ms, self._due)
+
+    async def check(self) -> None:
+        """Look at every partition, and delete what is old."""
+        async with self._checking:
+            until = self._loop.time() + SLICE_SECONDS
+            partitions = list(self._replicas)
+            for start in range(0, len(partitions), _GROUP):
+                group = partitions[start : start + _GROUP]
+                await self._read_ahead(group)
+                for partition in group:
+                    if self._loop.time() >= until:
+                        await asyncio.sleep(0)  # requests go first
+                        until = self._loop.time() + SLICE_SECONDS
+                    if self._closed:
+                        return
+                    try:
+                        found = partition.log.find_old_segments(partition.high_watermark, self._now_ms())
+                        if found:
+                            await self._delete(partition, found)
+                    except KafkaError as error:
+                        if self._is_served(partition):
+                            logger.error("Old segments could not be deleted: %s", error.message)
+
+    def _is_served(self, partition: Partition) -> bool:
+        """It may have been deleted, or its directory have failed, since the look began."""
+        return (
+            self._replicas.partition_by_key(partition.topic_id, partition.index) is partition and not partition.offline
+        )
+
+    async def _delete(self, partition: Partition, found: list[OldSegments]) -> None:
+        log = partition.log
+        count = count_segments(found)
+        all_of_them = count == len(log.segments)
+        if all_of_them:
+            log.roll(self._now_ms())
+        end = log.segments[count].base_offset
+        if all_of_them or log.recovery_point < end:
+            await self._flush(log)
+        # The log may have changed meanwhile. What was appended since stays, however old it is, until the next look.
+        limit = min(partition.high_watermark, log.recovery_point, log.segments.active.base_offset)
+        log_start_offset = log.log_start_offset
+        found = log.find_old_segments(limit, self._now_ms())
+        if not found:
+            return
+        log.delete_first_segments(count_segments(found))
+        logger.info(
+            "Deleted %d segments of %s-%d (%d bytes; %s): it begins at offset %d now",
+            count_segments(found),
+            partition.topic,
+            partition.index,
+            sum(old.size for old in found),
+            explain(found, log_start_offset=log_start_offset, config=log.config),
+            log.log_start_offset,
+        )
+        partition.waiters.tell_changed()
+        self._trash.deleted()
+
+    async def _read_ahead(self, partitions: Sequence[Partition]) -> None:
+        """Have in memory what the look is going to read of the time indexes, if it has not been read before."""
+        from aiofiles.base import wrap
+
+        paths = []
+        for partition in partitions:
+            log = partition.log
+            segment = log.segments[0]
+            if (
+                log.config.deletes
+                and log.config.retention_ms >= 0
+                and segment.size
+                and not segment.knows_max_timestamp
+                and not partition.offline
+            ):
+                paths.append(segment.time_index.path)
+        if paths:
+            await wrap(_read_last_entries)(self._file_system, paths)
+
+
+def _read_last_entries(file_system: FileSystem, paths: Sequence[str]) -> None:
+    """In a thread. Whatever is wrong with a file shows when it is looked at."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            file = file_system.open(path)
+            try:
+                file.read_ahead(max(file.size() - _ENTRY_BYTES, 0), _ENTRY_BYTES)
+            finally:
+                file.close()

@@ -1,0 +1,250 @@
+"""What a test asks of a running server that no client can ask: to wait for a group, to end a session, to let time pass.
+
+`moldau.testing` steers its server like this: over the pipe that is the standard input of a server process, or from
+another thread of its own. A request is a JSON object; over the pipe it is a line, and so is its answer on standard
+output, after `ANSWER_PREFIX`. Requests are answered when they are done, in any order, and name each other by ``id``.
+
+    do                  arguments                       answered
+    wait_group_stable   group, members (or null)        when the group is stable, with so many members
+    wait_lag_zero       group, topic                    when the group has committed all that the topic has
+    expire_member       group, member                   when the member is out of the group
+    expire_transaction  transactional_id                when the transaction is aborted in all of its partitions
+    roll                topic, partition                when the partition has a new active segment
+    delete_old_segments                                 when retention has looked at all partitions, and what has waited
+                                                        long enough is unlinked
+    set_clock           ahead_ms                        when the server's clock is so much ahead of the machine's
+    compact             topic                           when all of its partitions were compacted
+
+Every request to wait has a ``timeout_ms``; the error after it says what was seen last. Nothing here polls: the
+coordinators tell of every change (`Coordinators.watchers`), and what is waited for is looked at then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..coordinator.runtime import State
+from ..log.compaction.job import CorruptSegmentError
+from ..protocol.errors import ErrorCode, KafkaError
+from .clock import MovableClock
+from .compaction_process import WorkerError
+from .log_cleaner import LogChangedError
+
+if TYPE_CHECKING:
+    from ..group_coordinator.shard import GroupShard
+    from .broker import Broker
+    from .coordinators import Coordinators
+
+logger = logging.getLogger(__name__)
+
+ANSWER_PREFIX = "moldau answers: "
+
+
+class SteeringError(Exception):
+    """What was asked for did not come to pass; the text says what is instead."""
+
+
+class Steering:
+    """Does what a test asks of one broker. Belongs to the broker's event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def perform(self, request: Mapping[str, Any]) -> None:
+        """Return when it is done.
+
+        Raises:
+            SteeringError: it cannot be done, or not in time.
+        """
+        try:
+            match request["do"]:
+                case "wait_group_stable":
+                    group_id, members = request["group"], request["members"]
+                    await self._wait(
+                        lambda: self._is_stable(group_id, members),
+                        lambda: f"the group {group_id} is {self._state_of(group_id)}",
+                        request["timeout_ms"],
+                    )
+                case "wait_lag_zero":
+                    group_id, topic = request["group"], request["topic"]
+                    await self._wait(
+                        lambda: not self._lag(group_id, topic),
+                        lambda: f"the group {group_id} lags behind: {_readable(topic, self._lag(group_id, topic))}",
+                        request["timeout_ms"],
+                    )
+                case "expire_member":
+                    self._broker.groups.end_session(request["group"], request["member"])
+                case "expire_transaction":
+                    await self._expire_transaction(request["transactional_id"], request["timeout_ms"])
+                case "roll":
+                    self._roll(request["topic"], request["partition"])
+                case "delete_old_segments":
+                    await self._broker.retention.check()
+                    await self._broker.trash.remove_due()
+                case "set_clock":
+                    self._set_clock(request["ahead_ms"])
+                case "compact":
+                    await self._compact(request["topic"], request["timeout_ms"])
+                case unknown:
+                    raise SteeringError(f"{unknown!r} is nothing that a server can be asked for")
+        except KafkaError as error:
+            raise SteeringError(str(error)) from error
+
+    async def _expire_transaction(self, transactional_id: str, timeout_ms: int) -> None:
+        transactions = self._broker.transactions
+        transactions.time_out(transactional_id)
+        await self._wait(
+            lambda: transactions.has_ended(transactional_id),
+            lambda: f"the transaction of {transactional_id} has not ended in all of its partitions",
+            timeout_ms,
+            transactions,
+        )
+
+    def _roll(self, topic: str, index: int) -> None:
+        partition = self._broker.replicas.partition_by_key(topic, index)
+        if partition is None:
+            raise KafkaError(self._broker.replicas.why_absent(topic, index), f"{topic}-{index} is not served.")
+        partition.log.roll(self._broker.now_ms())
+
+    def _set_clock(self, ahead_ms: int) -> None:
+        clock = self._broker.now_ms
+        if not isinstance(clock, MovableClock):
+            raise SteeringError("this server goes by the machine's clock")
+        clock.ahead_ms = ahead_ms
+
+    async def _compact(self, topic: str, timeout_ms: int) -> None:
+        broker = self._broker
+        found = broker.metadata.image.topics_by_name.get(topic)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic}.")
+        logs = [log for log in (broker.log_manager.get(topic, index) for index in found.partitions) if log is not None]
+        if not all(log.config.compacted for log in logs):
+            raise SteeringError(f"{topic} is not compacted: its cleanup.policy does not say so")
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await broker.log_cleaner.compact_now(logs)
+        except TimeoutError:
+            raise SteeringError(f"after {timeout_ms / 1000:g} s {topic} is not compacted yet") from None
+        except (CorruptSegmentError, LogChangedError, WorkerError, OSError) as error:
+            raise SteeringError(f"{topic} was not compacted: {error}") from error
+
+    async def _wait(
+        self,
+        condition: Callable[[], bool],
+        what_is: Callable[[], str],
+        timeout_ms: int,
+        coordinators: Coordinators[Any] | None = None,
+    ) -> None:
+        done: asyncio.Future[None] = self._broker.loop.create_future()
+
+        def look() -> None:
+            if done.done():
+                return
+            try:
+                if condition():
+                    done.set_result(None)
+            except KafkaError as error:
+                done.set_exception(error)
+
+        watchers = (coordinators or self._broker.groups).watchers
+        watchers.append(look)
+        try:
+            look()
+            async with asyncio.timeout(timeout_ms / 1000):
+                await done
+        except TimeoutError:
+            raise SteeringError(f"after {timeout_ms / 1000:g} s {what_is()}") from None
+        finally:
+            watchers.remove(look)
+
+    def _shard(self, group_id: str) -> GroupShard | None:
+        """The group's shard; None while there is none that serves. What waits to be written is not in it yet."""
+        try:
+            runtime = self._broker.groups.runtime_of(group_id)
+        except KafkaError:
+            return None
+        return runtime.shard if runtime.state is State.ACTIVE else None
+
+    def _is_stable(self, group_id: str, members: int | None) -> bool:
+        shard = self._shard(group_id)
+        return shard is not None and shard.is_stable(group_id, members)
+
+    def _state_of(self, group_id: str) -> str:
+        shard = self._shard(group_id)
+        group = None if shard is None else shard.states.groups.get(group_id)
+        if group is None:
+            return "not there"
+        members = ", ".join(sorted(group.members))
+        return f"{group.state_name} and has {len(group.members)} members{': ' if members else ''}{members}"
+
+    def _lag(self, group_id: str, topic: str) -> dict[int, int]:
+        """By partition, how many records of the topic the group has not committed; without those that have none."""
+        found = self._broker.metadata.image.topics_by_name.get(topic)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic}.")
+        shard = self._shard(group_id)
+        lag = {}
+        for index in found.partitions:
+            partition = self._broker.replicas.partition_by_key(topic, index)
+            if partition is None:
+                continue
+            committed = None if shard is None else shard.states.offsets.get(group_id, topic, index)
+            position = partition.log.log_start_offset if committed is None else committed.offset
+            if position < partition.high_watermark:
+                lag[index] = partition.high_watermark - position
+        return lag
+
+
+def _readable(topic: str, lag: Mapping[int, int]) -> str:
+    return ", ".join(f"{topic}-{index} by {records} records" for index, records in lag.items()) or "not any more"
+
+
+class Pipe:
+    """Requests that come in as lines of standard input. Its end is told too: whoever holds the other end has gone."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
+        self._loop = loop
+        self._ended = ended
+        self._steering: Steering | None = None
+        self._unfinished = b""
+        self._tasks: set[asyncio.Task[None]] = set()
+        loop.add_reader(0, self._readable)
+
+    def serve(self, broker: Broker) -> None:
+        """Take requests from now on; what came before is not looked at."""
+        self._steering = Steering(broker)
+
+    def _readable(self) -> None:
+        data = os.read(0, 65536)
+        if not data:
+            self._loop.remove_reader(0)
+            self._ended()
+            return
+        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        for line in lines:
+            if self._steering is not None:
+                task = self._loop.create_task(_answer(self._steering, line))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+
+async def _answer(steering: Steering, line: bytes) -> None:
+    try:
+        request = json.loads(line)
+    except ValueError:
+        logger.warning("A line on standard input is no request: %r", line[:100])
+        return
+    answer = {"id": request["id"]}
+    try:
+        await steering.perform(request)
+    except SteeringError as error:
+        answer["error"] = str(error)
+    except Exception as error:
+        logger.exception("What a test asked for failed by our own fault")
+        answer["error"] = repr(error)
+    print(ANSWER_PREFIX + json.dumps(answer), flush=True)

@@ -1,0 +1,538 @@
+"""The broker's side of groups: where they are, loading, stops, failures, and what is put together of several parts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from moldau.coordinator.outcome import Record
+from moldau.coordinator.runtime import State
+from moldau.group_coordinator.records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue, encode_record
+from moldau.log.memory_files import MemoryFileSystem
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.delete_groups import DeleteGroupsRequest
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.heartbeat import HeartbeatRequest
+from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from moldau.protocol.messages.leave_group import LeaveGroupRequest
+from moldau.protocol.messages.list_groups import ListGroupsRequest
+from moldau.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from moldau.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from moldau.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from moldau.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.protocol.messages.sync_group import SyncGroupRequest
+from moldau.protocol.records import Record as LogRecord
+from moldau.protocol.records import build_batch
+from moldau.server import coordinators as hosting
+from moldau.server.coordinators import partition_of
+from moldau.server.handlers.group_offsets import handle_offset_delete
+from moldau.testing.wire import WireClient
+
+QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
+
+
+@pytest.fixture
+def server(make_server):
+    return make_server(config=QUICK)
+
+
+@pytest.fixture
+def wire(server):
+    with server.wire() as wire:
+        yield wire
+
+
+def find(wire, group_id):
+    """Wait until the group's coordinator answers."""
+    (found,) = wire.call(FindCoordinatorRequest(coordinator_keys=[group_id]), 4).coordinators
+    assert found.error_code == 0, found
+    return found
+
+
+def commit(wire, group_id, topic, offset, *, partitions=1, version=9):
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+                    for index in range(partitions)
+                ],
+            )
+        ],
+    )
+    (answer,) = wire.call(request, version).topics
+    return [partition.error_code for partition in answer.partitions]
+
+
+def committed(wire, group_id):
+    """Every committed offset of a group."""
+    (group,) = wire.call(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)]), 8).groups
+    assert group.error_code == 0, ErrorCode(group.error_code)
+    return {
+        (topic.name, partition.partition_index): partition.committed_offset
+        for topic in group.topics
+        for partition in topic.partitions
+    }
+
+
+def join(wire, group_id, member_id=""):
+    protocols = [JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0\0\0\0\0")]
+    return wire.call(
+        JoinGroupRequest(
+            group_id=group_id,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=protocols,
+        ),
+        3,
+    )
+
+
+# Java: Math.abs(text.hashCode()) % 50, with 0 for the smallest integer, of which "polygenelubricants" is one.
+@pytest.mark.parametrize(
+    ("group_id", "partition"),
+    [
+        ("", 0),
+        ("a", 47),
+        ("my-group", 12),
+        ("polygenelubricants", 0),
+        ("grüße", 23),
+        ("😀 group", 6),
+        ("console-consumer-12345", 6),
+    ],
+)
+def test_a_group_belongs_to_the_partition_that_apache_kafka_gives_it(group_id, partition):
+    assert partition_of(group_id, 50) == partition
+
+
+def test_the_offsets_topic_is_made_when_the_first_group_is_looked_for(server, wire):
+    assert "__consumer_offsets" not in server.broker.metadata.image.topics_by_name
+    found = find(wire, "g")
+    assert (found.node_id, f"{found.host}:{found.port}") == (server.broker.node_id, server.bootstrap_servers)
+    topic = server.broker.metadata.image.topics_by_name["__consumer_offsets"]
+    assert len(topic.partitions) == 5
+    assert server.broker.metadata.image.config(2, "__consumer_offsets")["cleanup.policy"] == "compact"
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_every_version_finds_the_coordinator(server, wire, version):
+    if version < 4:
+        found = wire.call(FindCoordinatorRequest(key="g"), version)
+        assert (found.error_code, found.node_id, found.port) == (
+            0,
+            server.broker.node_id,
+            server.server.addresses[0][1],
+        )
+    else:
+        answer = wire.call(FindCoordinatorRequest(coordinator_keys=["g", "h"]), version)
+        assert [(c.key, c.error_code, c.node_id) for c in answer.coordinators] == [("g", 0, 1), ("h", 0, 1)]
+
+
+def test_before_anybody_looked_for_a_coordinator_there_is_none(wire):
+    answer = wire.call(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4)
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert wire.call(ListGroupsRequest(), 5).groups == []
+
+
+def test_committed_offsets_outlive_a_restart(server, wire):
+    server.create_topic("t", partitions=3)
+    for number in range(20):
+        find(wire, f"g{number}")
+        assert commit(wire, f"g{number}", "t", number, partitions=3) == [0, 0, 0]
+    server.restart()
+    with server.wire() as wire:
+        server.wait_until(lambda: all_active(server))
+        for number in range(20):
+            assert committed(wire, f"g{number}") == {("t", index): number for index in range(3)}
+
+
+def all_active(server):
+    hosted = server.broker.groups._hosted.values()
+    return bool(hosted) and all(one.runtime.state is State.ACTIVE for one in hosted)
+
+
+def test_commits_of_one_turn_share_batches(server, wire):
+    server.create_topic("t")
+    find(wire, "g")
+    # Groups of one partition of the offsets topic, in one packet.
+    index = partition_of("g", 5)
+    group_ids = [f"g{number}" for number in range(200) if partition_of(f"g{number}", 5) == index][:20]
+    for group_id in group_ids:
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            topics=[OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(committed_offset=7)])],
+        )
+        wire.send(request, 9)
+    for _ in group_ids:
+        (topic,) = wire.receive().topics
+        assert topic.partitions[0].error_code == 0
+    log = server.broker.replicas.partition_by_key("__consumer_offsets", index).log
+    batches = server.call(lambda: [batch.record_count for batch in log.batches(0)])
+    assert sum(batches) == len(group_ids)
+    assert len(batches) < len(group_ids) / 2
+
+
+def offset_record(group_id, partition, offset):
+    key, value = encode_record(
+        Record(
+            OffsetCommitKey(group=group_id, topic="t", partition=partition),
+            OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1_700_000_000_000),
+            3,
+        )
+    )
+    return LogRecord(key=key, value=value, timestamp=1_700_000_000_000)
+
+
+def produce(server, index, batch, client_id="__admin_client"):
+    partition = PartitionProduceData(index=index, records=batch)
+    request = ProduceRequest(
+        acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="__consumer_offsets", partition_data=[partition])]
+    )
+    with WireClient(server.bootstrap_servers, client_id=client_id) as wire:
+        return wire.call(request, 9).responses[0].partition_responses[0].error_code
+
+
+def test_only_a_tool_that_says_so_writes_into_the_offsets_topic(server, wire):
+    find(wire, "g")
+    batch = build_batch([offset_record("g", 0, 1)])
+    assert produce(server, 0, batch, "anybody") == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert produce(server, 0, batch) == 0
+
+
+def test_while_a_partition_loads_its_groups_are_told_so_and_others_are_served(server, wire, monkeypatch):
+    find(wire, "g")
+    index = partition_of("g", 5)
+    for number in range(10):
+        records = [offset_record("g", partition, number) for partition in range(2000)]
+        assert produce(server, index, build_batch(records)) == 0
+    monkeypatch.setattr(hosting, "SLICE_MS", 0.0)
+    was_refused = threading.Event()
+    run_slice = hosting._run_slice
+
+    def a_slice_once_somebody_was_refused(steps):
+        return was_refused.is_set() and run_slice(steps)
+
+    monkeypatch.setattr(hosting, "_run_slice", a_slice_once_somebody_was_refused)
+    seen = set()
+    activate = hosting.Coordinators._activate
+
+    def activated(self, hosted):
+        if hosted.partition.index == index:
+            states = {one.runtime.state for one in self._hosted.values() if one is not hosted}
+            seen.add(frozenset(states))
+        activate(self, hosted)
+
+    monkeypatch.setattr(hosting.Coordinators, "_activate", activated)
+    server.restart()
+    codes = []
+    with server.wire() as wire:
+        other = next(f"o{n}" for n in range(100) if partition_of(f"o{n}", 5) != index)
+        while True:
+            heartbeat = wire.call(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4).error_code
+            code = wire.call(SyncGroupRequest(group_id="g", generation_id=1, member_id="m"), 4).error_code
+            codes.append(code)
+            answer = wire.call(HeartbeatRequest(group_id=other, generation_id=1, member_id="m"), 4).error_code
+            assert answer == ErrorCode.UNKNOWN_MEMBER_ID
+            if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                break
+            # Clients give up at an error of a heartbeat that they do not expect; it is taken at its word.
+            assert heartbeat == ErrorCode.NONE
+            listed = wire.call(ListGroupsRequest(), 5)
+            assert listed.error_code in (0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            find(wire, "g")  # it is known where the group is
+            was_refused.set()
+        assert codes[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert codes[-1] == ErrorCode.UNKNOWN_MEMBER_ID
+        assert committed(wire, "g") == {("t", partition): 9 for partition in range(2000)}
+    assert seen == {frozenset({State.ACTIVE})}
+
+
+def test_a_broken_record_does_not_keep_the_others_from_loading(server, wire, caplog):
+    find(wire, "g")
+    index = partition_of("g", 5)
+    broken = LogRecord(key=b"\0\1\0", value=b"\0\3", timestamp=1)
+    unknown = LogRecord(key=b"\x7f\1abc", value=b"\0\3", timestamp=1)
+    batch = build_batch([offset_record("g", 0, 5), broken, unknown, offset_record("g", 1, 6)])
+    assert produce(server, index, batch) == 0
+    server.restart()
+    with server.wire() as wire:
+        server.wait_until(lambda: all_active(server))
+        assert committed(wire, "g") == {("t", 0): 5, ("t", 1): 6}
+    assert "offset 1 cannot be read" in caplog.text
+
+
+def test_a_stop_answers_those_who_wait_for_a_rebalance(make_server):
+    server = make_server(config=QUICK | {"group.initial.rebalance.delay.ms": "60000"})
+    with server.wire() as wire:
+        find(wire, "g")
+        protocols = [JoinGroupRequestProtocol(name="range")]
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=protocols,
+        )
+        wire.send(request, 3)
+        server.wait_until(lambda: "g" in server.broker.groups.runtime_of("g").shard.states.groups)
+        server.stop()
+        assert wire.receive().error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_generation_outlives_a_restart(server, wire):
+    find(wire, "g")
+    joined = join(wire, "g")
+    assert joined.error_code == 0
+    synced = wire.call(
+        SyncGroupRequest(
+            group_id="g",
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=[],
+        ),
+        3,
+    )
+    assert synced.error_code == 0
+    server.restart()
+    with server.wire() as wire:
+        server.wait_until(lambda: all_active(server))
+        beat = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
+        assert wire.call(beat, 4).error_code == 0
+
+
+def test_a_full_disk_refuses_commits_and_passes(make_server):
+    file_system = MemoryFileSystem()
+    server = make_server(log_dirs=["/data"], config=QUICK, file_system=file_system)
+    with server.wire() as wire:
+        server.create_topic("t")
+        find(wire, "g")
+        assert commit(wire, "g", "t", 1) == [0]
+        server.call(lambda: setattr(file_system, "capacity_bytes", 0))
+        assert commit(wire, "g", "t", 2) == [ErrorCode.NOT_COORDINATOR]
+        assert committed(wire, "g") == {("t", 0): 1}
+        server.call(lambda: setattr(file_system, "capacity_bytes", None))
+        assert commit(wire, "g", "t", 3) == [0]
+        assert committed(wire, "g") == {("t", 0): 3}
+
+
+def test_offsets_of_a_deleted_topic_are_forgotten(server, wire):
+    server.create_topic("t")
+    server.create_topic("kept")
+    find(wire, "g")
+    assert commit(wire, "g", "t", 1) == [0]
+    assert commit(wire, "g", "kept", 2) == [0]
+    assert wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
+    offsets = server.broker.groups.runtime_of("g").shard.states.offsets
+    server.wait_until(lambda: not list(offsets.partitions("g", "t")))
+    assert committed(wire, "g") == {("kept", 0): 2}
+
+
+def test_committing_to_unknown_topics_fails_for_them_alone(server, wire):
+    topic_id = server.create_topic("t")
+    find(wire, "g")
+    partitions = [OffsetCommitRequestPartition(committed_offset=4)]
+    by_name = OffsetCommitRequest(
+        group_id="g",
+        topics=[
+            OffsetCommitRequestTopic(name="nope", partitions=partitions),
+            OffsetCommitRequestTopic(name="t", partitions=partitions),
+        ],
+    )
+    answer = wire.call(by_name, 9)
+    assert {topic.name: topic.partitions[0].error_code for topic in answer.topics} == {
+        "nope": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "t": 0,
+    }
+    by_id = OffsetCommitRequest(
+        group_id="g",
+        topics=[
+            OffsetCommitRequestTopic(topic_id=b"x" * 16, partitions=partitions),
+            OffsetCommitRequestTopic(topic_id=topic_id, partitions=partitions),
+        ],
+    )
+    answer = wire.call(by_id, 10)
+    assert {topic.topic_id: topic.partitions[0].error_code for topic in answer.topics} == {
+        b"x" * 16: ErrorCode.UNKNOWN_TOPIC_ID,
+        topic_id: 0,
+    }
+
+
+def test_committing_to_unknown_partitions_fails_for_them_alone(server, wire):
+    server.create_topic("t", partitions=2)
+    find(wire, "g")
+    partitions = [OffsetCommitRequestPartition(partition_index=index, committed_offset=4) for index in (0, 7, 1)]
+    topics = [OffsetCommitRequestTopic(name="t", partitions=partitions)]
+    (topic,) = wire.call(OffsetCommitRequest(group_id="g", topics=topics), 9).topics
+    assert [(partition.partition_index, partition.error_code) for partition in topic.partitions] == [
+        (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (0, 0),
+        (1, 0),
+    ]
+    assert committed(wire, "g") == {("t", 0): 4, ("t", 1): 4}
+    stranger = OffsetCommitRequest(group_id="g", member_id="x", generation_id_or_member_epoch=5, topics=topics)
+    (topic,) = wire.call(stranger, 9).topics
+    assert [(partition.partition_index, partition.error_code) for partition in topic.partitions] == [
+        (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (0, ErrorCode.UNKNOWN_MEMBER_ID),
+        (1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ]
+    topics = [OffsetCommitRequestTopic(name="t", partitions=partitions[1:2])]
+    (topic,) = wire.call(OffsetCommitRequest(group_id="new", topics=topics), 9).topics
+    assert [partition.error_code for partition in topic.partitions] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert committed(wire, "new") == {}
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_every_version_reads_committed_offsets(server, wire, version):
+    topic_id = server.create_topic("t")
+    find(wire, "g")
+    assert commit(wire, "g", "t", 11) == [0]
+    if version < 8:
+        topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
+        (topic,) = wire.call(OffsetFetchRequest(group_id="g", topics=topics), version).topics
+    else:
+        named = {"topic_id": topic_id} if version >= 10 else {"name": "t"}
+        topics = [OffsetFetchRequestTopics(partition_indexes=[0, 1], **named)]
+        (group,) = wire.call(
+            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)]), version
+        ).groups
+        (topic,) = group.topics
+        if version >= 10:
+            assert topic.topic_id == topic_id
+    assert [(p.partition_index, p.committed_offset, p.error_code) for p in topic.partitions] == [(0, 11, 0), (1, -1, 0)]
+
+
+def test_each_group_of_a_request_is_deleted_by_itself(server, wire):
+    server.create_topic("t")
+    for group_id in ("a", "b"):
+        find(wire, group_id)
+        assert commit(wire, group_id, "t", 1) == [0]
+    joined = join(wire, "busy")
+    assert joined.error_code == 0
+    answer = wire.call(DeleteGroupsRequest(groups_names=["a", "missing", "b", "busy"]), 2)
+    assert [(result.group_id, result.error_code) for result in answer.results] == [
+        ("a", 0),
+        ("missing", ErrorCode.GROUP_ID_NOT_FOUND),
+        ("b", 0),
+        ("busy", ErrorCode.NON_EMPTY_GROUP),
+    ]
+    assert {group.group_id for group in wire.call(ListGroupsRequest(), 5).groups} == {"busy"}
+    left = wire.call(LeaveGroupRequest(group_id="busy", member_id=joined.member_id), 0)
+    assert left.error_code == 0
+    left = wire.call(LeaveGroupRequest(group_id="busy", member_id=joined.member_id), 0)
+    assert left.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_offsets_of_unknown_partitions_are_not_deleted(server, wire):
+    server.create_topic("t")
+    find(wire, "g")
+    assert commit(wire, "g", "t", 1) == [0]
+    topics = [
+        OffsetDeleteRequestTopic(
+            name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+        )
+        for name, indexes in (("t", [0, 5]), ("nope", [0]))
+    ]
+    answer = wire.call(OffsetDeleteRequest(group_id="g", topics=topics), 0)
+    assert answer.error_code == 0
+    codes = {
+        (topic.name, partition.partition_index): partition.error_code
+        for topic in answer.topics
+        for partition in topic.partitions
+    }
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == {("t", 0): 0, ("t", 5): unknown, ("nope", 0): unknown}
+    assert committed(wire, "g") == {}
+
+
+class Caller:
+    """Who asks a handler, without a connection: keeps the answers."""
+
+    api_version = 0
+
+    def __init__(self):
+        self.answers = []
+
+    def reply(self, response):
+        self.answers.append(response)
+
+
+def offset_delete_in_halves(server, partitions):
+    """OffsetDelete of two topics that have every second of these partitions: the CPU seconds of the server's thread,
+    the best of five, and the answer."""
+    there = SimpleNamespace(partitions=dict.fromkeys(range(0, partitions, 2)))
+    image = SimpleNamespace(topics_by_name={"a": there, "b": there})
+    broker = SimpleNamespace(metadata=SimpleNamespace(image=image), groups=server.broker.groups)
+
+    def ask():
+        topics = [
+            OffsetDeleteRequestTopic(
+                name=name, partitions=[OffsetDeleteRequestPartition(partition_index=i) for i in range(partitions)]
+            )
+            for name in ("a", "b")
+        ]
+        request, caller = OffsetDeleteRequest(group_id="g", topics=topics), Caller()
+        before = time.thread_time()
+        handle_offset_delete(broker, caller, request)
+        took = time.thread_time() - before
+        (answer,) = caller.answers
+        return took, answer
+
+    runs = [server.call(ask) for _ in range(5)]
+    return min(took for took, _ in runs), runs[0][1]
+
+
+def test_deleting_many_offsets_takes_time_in_proportion_though_half_of_the_partitions_are_not_there(server, wire):
+    server.create_topic("t")
+    find(wire, "g")
+    assert commit(wire, "g", "t", 1) == [0]
+    few, _ = offset_delete_in_halves(server, 1_250)
+    many, answer = offset_delete_in_halves(server, 5_000)
+    codes = {
+        (topic.name, partition.partition_index): partition.error_code
+        for topic in answer.topics
+        for partition in topic.partitions
+    }
+    assert codes == {
+        (name, index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if index % 2 else 0
+        for name in ("a", "b")
+        for index in range(5_000)
+    }
+    # Four times as much: four times as long, or 16 times if each partition is looked for among all others.
+    assert many < 9 * few
+
+
+def test_deleting_the_offsets_topic_ends_its_groups_and_a_new_one_begins_without_them(server, wire):
+    server.create_topic("t")
+    find(wire, "g")
+    assert commit(wire, "g", "t", 1) == [0]
+    answer = wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="__consumer_offsets")], timeout_ms=1000), 6)
+    assert answer.responses[0].error_code == 0
+    assert commit(wire, "g", "t", 1) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    find(wire, "g")
+    assert committed(wire, "g") == {}
+
+
+def test_keys_of_groups_are_what_apache_kafka_writes():
+    assert encode_record(Record(GroupMetadataKey(group="g"), None)) == (b"\0\2\0\1g", None)

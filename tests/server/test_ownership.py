@@ -1,0 +1,353 @@
+"""Directories that do not belong together, or not to this node: refused in clear words, with no file changed."""
+
+import errno
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from moldau.config.broker_config import BrokerConfig, Listener
+from moldau.log.files import RealFileSystem
+from moldau.log.memory_files import MemoryFileSystem
+from moldau.metadata.batches import control_batch
+from moldau.metadata.metadata_log import LocalVoter, MetadataLog
+from moldau.metadata.outcome import Versioned
+from moldau.metadata.records import BrokerFeature, NoOpRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
+from moldau.metadata.registrations import Endpoint
+from moldau.metadata.settings import MetadataLogSettings
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.control_records import LeaderChangeMessage, Voter
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
+from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
+from moldau.protocol.uuid import random_uuid, uuid_from_str
+from moldau.server.server import StartError
+from moldau.server.storage import StorageError, open_storage
+from moldau.testing.builders import batch, fetch, produce, values
+
+from .directories import Storage
+
+NOW = 1_700_000_000_000
+METADATA = "__cluster_metadata-0"
+
+
+def files(*directories):
+    """Everything that is in the directories, but the files that are there to be locked, and the snapshot of producers
+    beside the metadata log, which has none: opening the log removes it."""
+    return {
+        str(path): path.read_bytes() if path.is_file() else None
+        for directory in directories
+        for path in sorted(Path(directory).rglob("*"))
+        if path.name != ".lock" and not path.match(f"{METADATA}/*.snapshot")
+    }
+
+
+def fill(server, *topics, partitions=1):
+    for topic in topics:
+        server.create_topic(topic, partitions=partitions)
+        with server.wire() as wire:
+            for index in range(partitions):
+                assert produce(wire, topic, batch(b"%d" % index), partition=index).error_code == 0
+    return server
+
+
+@pytest.fixture
+def stopped(make_server, tmp_path):
+    """A server of two directories, with topics in both."""
+    server = fill(make_server(log_dirs=[tmp_path / "a", tmp_path / "b"]), "s", "t", partitions=4)
+    server.stop()
+    return server
+
+
+def delete(wire, *topics):
+    answers = wire.call(DeleteTopicsRequest(topic_names=list(topics)), 5).responses
+    assert [answer.error_code for answer in answers] == [0] * len(topics)
+
+
+def refused(server, directories, words, **config):
+    """A start on these directories is, and changes nothing in them."""
+    server.log_dirs, kept = [str(directory) for directory in directories], server.log_dirs
+    everything = {*directories, *kept, *config.values()}
+    before = files(*everything)
+    server.config, without = {**server.config, **config}, server.config
+    try:
+        with pytest.raises(StartError, match=words):
+            server.start()
+    finally:
+        server.log_dirs, server.config = kept, without
+    assert files(*everything) == before
+
+
+def served(server, partitions=4):
+    with server.wire() as wire:
+        for topic in ("s", "t"):
+            for index in range(partitions):
+                assert values(fetch(wire, topic, partition=index)) == [b"%d" % index]
+
+
+def test_the_metadata_log_is_in_another_of_the_directories(stopped):
+    a, b = stopped.log_dirs
+    refused(
+        stopped, [b, a], f"The metadata log is in {a}, and not in {b}: let log.dirs begin with {a}, or set metadata"
+    )
+    stopped.log_dirs = [b, a]
+    stopped.config["metadata.log.dir"] = a
+    stopped.start()
+    served(stopped)
+
+
+def test_partitions_without_a_metadata_log(stopped):
+    a, b = stopped.log_dirs
+    refused(stopped, [b], r"partitions without the metadata log that knows of them: .*/b/s-\d, .* and \d+ more|b/t-")
+    shutil.rmtree(Path(a) / METADATA)
+    refused(stopped, [a, b], "on a disk that is not mounted\\? Nothing was changed")
+
+
+def test_a_directory_that_lost_its_properties(stopped):
+    for path in stopped.log_dirs:
+        properties = Path(path) / "meta.properties"
+        kept = properties.read_bytes()
+        properties.unlink()
+        refused(stopped, stopped.log_dirs, f"{path} has been used, and has lost its meta.properties")
+        properties.write_bytes(kept)
+    stopped.start()
+    served(stopped)
+
+
+def test_a_directory_of_another_cluster_beside_ours(stopped, make_server, tmp_path):
+    other = make_server(log_dirs=[tmp_path / "other"])
+    other.stop()
+    (tmp_path / "new").mkdir()
+    refused(stopped, [stopped.log_dirs[0], tmp_path / "new", tmp_path / "other"], "Each cluster needs directories")
+
+
+def test_the_metadata_log_of_another_cluster(stopped, make_server, tmp_path):
+    other = fill(make_server(log_dirs=[tmp_path / "other"]), "s", "t")
+    other.stop()
+    shutil.rmtree(Path(stopped.log_dirs[0]) / METADATA)
+    shutil.copytree(tmp_path / "other" / METADATA, Path(stopped.log_dirs[0]) / METADATA)
+    refused(stopped, stopped.log_dirs, "belongs to the quorum of node 1 with directory")
+
+
+def test_a_partition_of_another_topic_of_the_same_name(stopped, make_server, tmp_path):
+    other = fill(make_server(log_dirs=[tmp_path / "other"]), "t")
+    other.stop()
+    (ours,) = (Path(path) / "t-0" for path in stopped.log_dirs if (Path(path) / "t-0").exists())
+    ours.rename(tmp_path / "ours")
+    shutil.copytree(tmp_path / "other" / "t-0", ours)
+    refused(stopped, stopped.log_dirs, f"{ours} is of a topic with the id .*; t has the id .* never knew the other")
+    shutil.rmtree(ours)
+    (tmp_path / "ours").rename(ours)
+    stopped.start()
+    served(stopped)
+
+
+def test_nothing_but_partitions_that_are_not_known(make_server, tmp_path):
+    other = fill(make_server(log_dirs=[tmp_path / "other"]), "x", "y")
+    other.stop()
+    server = make_server(log_dirs=[tmp_path / "data"])
+    server.stop()
+    for topic in ("x-0", "y-0"):
+        shutil.copytree(tmp_path / "other" / topic, tmp_path / "data" / topic)
+    refused(server, server.log_dirs, "knows none of the partitions that are here: .*/x-0, .*/y-0")
+
+
+def test_what_a_deletion_left_half_done_is_set_aside(make_server, tmp_path):
+    """All topics were deleted, and made again, and the process died before their directories were renamed."""
+    server = fill(make_server(log_dirs=[tmp_path / "data"]), "s", "t")
+    server.stop()
+    for topic in ("s-0", "t-0"):
+        shutil.copytree(tmp_path / "data" / topic, tmp_path / topic)
+    server.start()
+    with server.wire() as wire:
+        delete(wire, "s", "t")
+    server.create_topic("t")
+    server.stop()
+    for topic in ("s-0", "t-0"):
+        shutil.rmtree(tmp_path / "data" / topic, ignore_errors=True)
+        (tmp_path / topic).rename(tmp_path / "data" / topic)
+    server.start()
+    assert len(list((tmp_path / "data").glob("*-stray"))) == 2
+    with server.wire() as wire:
+        assert values(fetch(wire, "t")) == []
+
+
+def test_one_of_several_directories_is_not_there(stopped, caplog, tmp_path):
+    """Left out of log.dirs, or a mount point without its disk: its partitions are offline, and come back with it."""
+    a, b = stopped.log_dirs
+    there = sorted(path.name for path in Path(b).glob("[st]-*"))
+    assert len(there) == 4
+    before = files(b)
+    for directories in ([a], [a, str(tmp_path / "empty")]):
+        stopped.log_dirs = directories
+        stopped.start()
+        with stopped.wire() as wire:
+            for topic in ("s", "t"):
+                for index in range(4):
+                    found = fetch(wire, topic, partition=index)
+                    if f"{topic}-{index}" in there:
+                        assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                        refusal = produce(wire, topic, batch(b"-"), partition=index).error_code
+                        assert refusal == ErrorCode.KAFKA_STORAGE_ERROR
+                    else:
+                        assert values(found) == [b"%d" % index]
+        stopped.stop()
+        assert (
+            f"{there[0]} is offline: KAFKA_STORAGE_ERROR: it is in the log directory with directory.id=" in caplog.text
+        )
+        assert "which log.dirs does not name, or which is on a disk that is not mounted" in caplog.text
+        assert files(b) == before
+    stopped.log_dirs = [a, b]
+    stopped.start()
+    served(stopped)
+
+
+def test_the_metadata_log_has_a_directory_of_its_own(make_server, tmp_path):
+    server = make_server(log_dirs=[tmp_path / "a", tmp_path / "b"], config={"metadata.log.dir": str(tmp_path / "m")})
+    fill(server, "s", "t", partitions=4)
+    with pytest.raises(StartError, match="another broker holds its"):
+        make_server(log_dirs=[tmp_path / "m"])
+    server.restart()
+    served(server)
+    server.stop()
+    assert sorted(path.name for path in (tmp_path / "m").iterdir()) == [
+        ".lock",
+        METADATA,
+        "bootstrap.checkpoint",
+        "meta.properties",
+        "recovery-point-offset-checkpoint",
+    ]
+    assert not (tmp_path / "a" / METADATA).exists()
+    properties = [(tmp_path / name / "meta.properties").read_text().splitlines() for name in "abm"]
+    assert len({line for lines in properties for line in lines if line.startswith("cluster.id")}) == 1
+    assert len({line for lines in properties for line in lines if line.startswith("directory.id")}) == 3
+    del server.config["metadata.log.dir"]
+    refused(server, server.log_dirs, "partitions without the metadata log")
+    other = make_server(log_dirs=[tmp_path / "other"])
+    other.stop()
+    refused(server, server.log_dirs, "Each cluster needs directories", **{"metadata.log.dir": str(tmp_path / "other")})
+
+
+def test_the_node_id_is_that_of_the_directory(make_server, tmp_path):
+    server = fill(make_server(log_dirs=[tmp_path / "a", tmp_path / "b"], config={"node.id": "7"}), "s", "t")
+    server.stop()
+    del server.config["node.id"]
+    server.start()
+    served(server, partitions=1)
+    with server.wire() as wire:
+        assert [broker.broker_id for broker in wire.call(DescribeClusterRequest(), 0).brokers] == [7]
+    assert server.broker.config.origin("node.id") == f"{tmp_path}/a/meta.properties"
+    server.stop()
+    with pytest.raises(StartError, match=r"node\.id=7, not to node\.id=1"):
+        make_server(log_dirs=server.log_dirs, config={"broker.id": "1"})
+
+
+# What others wrote into the metadata log
+
+
+def open_directory(directory):
+    listeners = [Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")]
+    return open_storage(BrokerConfig({}), [str(directory)], listeners, now_ms=NOW, file_system=RealFileSystem())
+
+
+def append(directory, *records, leader_change=None):
+    """To the metadata log of a directory that is not in use."""
+    (line,) = (x for x in (directory / "meta.properties").read_text().splitlines() if x.startswith("directory.id="))
+    voter = LocalVoter(1, uuid_from_str(line.partition("=")[2]), Endpoint("CONTROLLER", "localhost", 9093))
+    settings = MetadataLogSettings.of(BrokerConfig({}))
+    log = MetadataLog.open(RealFileSystem(), str(directory), voter, settings, now_ms=NOW)
+    list(log.replay(NOW))
+    log.start_epoch(NOW)
+    log.append([Versioned(*record) for record in records], NOW)
+    log.close(NOW)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    open_directory(tmp_path / "data").close(NOW)
+    return tmp_path / "data"
+
+
+def refused_directory(directory, words):
+    before = files(directory)
+    with pytest.raises(StorageError, match=words):
+        open_directory(directory)
+    assert files(directory) == before
+
+
+def test_replicas_on_other_brokers(directory):
+    topic_id = random_uuid()
+    partition = PartitionRecord(
+        topic_id=topic_id, partition_id=0, replicas=[1, 2, 3], isr=[1, 2], leader=2, directories=[bytes(16)] * 3
+    )
+    append(directory, (TopicRecord(name="t", topic_id=topic_id), 0), (partition, 1))
+    words = "one node of a cluster of several: each of the brokers 2, 3 has replicas, of t-0 for one"
+    refused_directory(directory, words)
+
+
+def test_another_broker_that_is_active(directory):
+    append(directory, (RegisterBrokerRecord(broker_id=2, broker_epoch=1, fenced=False), 3))
+    refused_directory(directory, "broker 2 was active when its metadata was last written")
+
+
+def test_another_broker_that_left_nothing_behind(directory):
+    append(directory, (RegisterBrokerRecord(broker_id=2, broker_epoch=1, fenced=True), 3))
+    open_directory(directory).close(NOW)
+
+
+def test_a_quorum_of_static_voters(directory, monkeypatch):
+    """Nothing but the last election says who they are."""
+    for snapshot in (directory / METADATA).glob("*.checkpoint"):
+        snapshot.unlink()
+    shutil.rmtree(directory / METADATA)
+    (directory / METADATA).mkdir()
+    (directory / METADATA / f"{0:020}.log").touch()  # as the first start of Apache Kafka would leave it
+    open_directory(directory).close(NOW)
+    change = LeaderChangeMessage(leader_id=2, voters=[Voter(voter_id=number) for number in (3, 1, 2)])
+    monkeypatch.setattr("moldau.metadata.metadata_log.control_batch", lambda _, **more: control_batch([change], **more))
+    append(directory, (NoOpRecord(), 0))
+    monkeypatch.undo()
+    refused_directory(directory, "belongs to a quorum of the nodes 1, 2, 3; this is node 1")
+
+
+def test_compaction_by_others_may_leave_holes_that_no_checkpoint_tells_of(directory):
+    """Killed between the swap of a segment and its checkpoint, Apache Kafka leaves a gap that looks like a loss."""
+    storage = Storage(RealFileSystem(), str(directory))
+    storage.create("compacted", {"cleanup.policy": "compact"})
+    for number in range(5):
+        storage.append("compacted", b"%d" % number)
+        storage.log("compacted").roll(storage.now_ms)
+    storage.append("compacted", b"last")
+    storage.kill()
+    for path in (directory / "compacted-0").glob(f"{2:020}.*"):
+        path.unlink()
+    shutil.copytree(directory, directory.parent / "ours")
+
+    features = [BrokerFeature(name="share.version", min_supported_version=0, max_supported_version=1)]
+    (identity,) = re.findall(r"directory\.id=(\S+)", (directory / "meta.properties").read_text())
+    registered = RegisterBrokerRecord(
+        broker_id=1, broker_epoch=1, features=features, log_dirs=[uuid_from_str(identity)], fenced=False
+    )
+    append(directory, (registered, 3))
+    for _ in range(2):  # the second time we were the last to register, and know
+        storage = Storage(RealFileSystem(), str(directory))
+        assert storage.log("compacted").log_end_offset == 6
+        assert not storage.log("compacted").repairs
+        storage.storage.abandon()
+
+    ours = Storage(RealFileSystem(), str(directory.parent / "ours"))
+    assert ours.log("compacted").log_end_offset == 2  # we would have written down that we were there
+    ours.stop()
+
+
+def test_a_directory_that_is_read_only(make_server):
+    disk = MemoryFileSystem()
+    server = fill(make_server(log_dirs=["/data"], file_system=disk), "t")
+    server.stop()
+    disk.fail_with = lambda operation, path: errno.EROFS if operation != "read" else None
+    with pytest.raises(StartError, match="/data cannot be used: Read-only file system"):
+        server.start()
+    disk.fail_with = None
+    server.start()
+    with server.wire() as wire:
+        assert values(fetch(wire, "t")) == [b"0"]

@@ -1,0 +1,299 @@
+"""Fetch and ListOffsets with transactions: what readers of committed records get, and when they are woken."""
+
+import time
+
+import pytest
+
+from moldau.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from moldau.protocol.messages.fetch import FetchPartition
+from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from moldau.protocol.records import Record, build_batch
+from moldau.testing.builders import batch, fetch, fetch_request, produce, values
+
+READ_COMMITTED = 1
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+
+
+def partition_of(server, topic="t", index=0):
+    return server.broker.replicas.partition_by_key(topic, index)
+
+
+class Producer:
+    """Writes in transactions straight into a partition of the server; each has an epoch of its own."""
+
+    def __init__(self, server, producer_id=1, topic="t", index=0):
+        self.server = server
+        self.partition = partition_of(server, topic, index)
+        self.producer_id = producer_id
+        self.epoch = self.sequence = 0
+
+    def write(self, *values, timestamp=None):
+        return self.server.call(lambda: self._write(values, timestamp or self.server.broker.now_ms()))
+
+    def _write(self, values, timestamp):
+        data = build_batch(
+            [Record(0, timestamp, None, value) for value in values],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=self.sequence,
+            transactional=True,
+        )
+        now_ms = self.server.broker.now_ms()
+        verification = self.partition.start_verification(
+            self.producer_id, self.epoch, self.sequence, epoch_per_transaction=True, now_ms=now_ms
+        )
+        info = self.partition.append(data, acks=-1, now_ms=now_ms, verification=verification)
+        self.sequence += len(values)
+        return info.first_offset
+
+    def end(self, *, committed=True, coordinator_epoch=2):
+        self.epoch += 1
+        self.sequence = 0
+
+        def append():
+            return self.partition.append_marker(
+                self.producer_id,
+                self.epoch,
+                coordinator_epoch=coordinator_epoch,
+                committed=committed,
+                transaction_version=2,
+                now_ms=self.server.broker.now_ms(),
+            )
+
+        return self.server.call(append).first_offset
+
+
+def committed_request(topic="t", offset=0, **options):
+    request = fetch_request(topic, offset, **options)
+    request.isolation_level = READ_COMMITTED
+    return request
+
+
+def fetch_committed(wire, topic="t", offset=0, **options):
+    answer = wire.call(committed_request(topic, offset, **options), 12)
+    return answer.responses[0].partitions[0]
+
+
+def aborted(partition):
+    return [(entry.producer_id, entry.first_offset) for entry in partition.aborted_transactions]
+
+
+def wait_until_parked(server, topic="t", index=0):
+    server.wait_until(lambda: partition_of(server, topic, index).waiters)
+
+
+def is_parked(server, topic="t", index=0):
+    """After everything that the loop has to do by now."""
+    for _ in range(3):
+        server.call(lambda: None)
+    return server.call(lambda: len(partition_of(server, topic, index).waiters)) > 0
+
+
+def test_open_transactions_are_invisible_and_aborted_ones_are_named(server):
+    server.create_topic("t")
+    first, second = Producer(server, 1), Producer(server, 2)
+    with server.wire() as wire:
+        produce(wire, "t", batch(b"plain"))
+        first.write(b"aborted")
+        second.write(b"committed")
+        first.end(committed=False)
+        second.end()
+        first.write(b"open")
+        found = fetch_committed(wire)
+        assert values(found)[:3] == [b"plain", b"aborted", b"committed"]
+        assert len(values(found)) == 5, "with two markers"
+        assert aborted(found) == [(1, 1)]
+        assert (found.high_watermark, found.last_stable_offset) == (6, 5)
+        assert aborted(fetch_committed(wire, offset=4)) == []
+
+        found = fetch(wire, "t")
+        assert values(found)[-1] == b"open"
+        assert found.aborted_transactions is None
+        assert (found.high_watermark, found.last_stable_offset) == (6, 5)
+
+
+def test_a_reader_at_the_last_stable_offset_gets_nothing(server):
+    server.create_topic("t")
+    Producer(server).write(b"open")
+    with server.wire() as wire:
+        for offset in (0, 1):
+            found = fetch_committed(wire, offset=offset)
+            assert (found.error_code, len(found.records), aborted(found)) == (0, 0, [])
+
+
+def test_a_waiting_reader_is_woken_by_the_marker(server):
+    server.create_topic("t")
+    producer = Producer(server)
+    with server.wire() as consumer:
+        consumer.send(committed_request(max_wait_ms=60_000), 12)
+        wait_until_parked(server)
+        producer.write(b"a")
+        assert is_parked(server)
+        producer.write(b"b" * 10_000)
+        assert is_parked(server)
+        producer.end()
+        found = consumer.receive().responses[0].partitions[0]
+        assert values(found)[:2] == [b"a", b"b" * 10_000]
+        assert not is_parked(server)
+
+
+def test_a_reader_that_comes_while_a_transaction_is_open_is_woken_by_its_marker(server):
+    server.create_topic("t")
+    first, second = Producer(server, 1), Producer(server, 2)
+    first.write(b"a")
+    second.write(b"b")
+    with server.wire() as consumer, server.wire() as producer:
+        consumer.send(committed_request(max_wait_ms=60_000), 12)
+        wait_until_parked(server)
+        produce(producer, "t", batch(b"plain"))
+        second.end()
+        assert is_parked(server), "the oldest is still open"
+        first.end(committed=False)
+        found = consumer.receive().responses[0].partitions[0]
+        assert values(found)[:3] == [b"a", b"b", b"plain"]
+        assert aborted(found) == [(1, 0)]
+
+
+def test_a_marker_may_free_less_than_min_bytes(server):
+    server.create_topic("t")
+    first, second = Producer(server, 1), Producer(server, 2)
+    first.write(b"x" * 100)
+    second.write(b"y" * 10_000)
+    with server.wire() as consumer:
+        consumer.send(committed_request(max_wait_ms=60_000, min_bytes=5_000), 12)
+        wait_until_parked(server)
+        first.end()
+        assert is_parked(server), "up to the second there are some hundred bytes"
+        second.end()
+        assert len(values(consumer.receive().responses[0].partitions[0])) == 4
+
+
+def test_min_bytes_without_transactions_are_those_of_all_partitions(server):
+    server.create_topic("t", partitions=2)
+    one = batch(b"x" * 100)
+    request = committed_request(max_wait_ms=60_000, min_bytes=2 * len(one))
+    request.topics[0].partitions.append(FetchPartition(partition=1, partition_max_bytes=1 << 20))
+    with server.wire() as consumer, server.wire() as producer:
+        consumer.send(request, 12)
+        wait_until_parked(server)
+        produce(producer, "t", one)
+        assert is_parked(server)
+        produce(producer, "t", one, partition=1)
+        assert [len(p.records) for p in consumer.receive().responses[0].partitions] == [len(one)] * 2
+
+
+def test_a_transaction_in_one_partition_does_not_hold_back_another(server):
+    server.create_topic("t", partitions=2)
+    held_back = Producer(server, 1, "t", 0)
+    request = committed_request(max_wait_ms=60_000)
+    request.topics[0].partitions.append(FetchPartition(partition=1, partition_max_bytes=1 << 20))
+    with server.wire() as consumer, server.wire() as producer:
+        consumer.send(request, 12)
+        wait_until_parked(server)
+        held_back.write(b"open")
+        assert is_parked(server)
+        produce(producer, "t", batch(b"plain"), partition=1)
+        open_one, plain = consumer.receive().responses[0].partitions
+        assert (len(open_one.records), values(plain)) == (0, [b"plain"])
+    assert not is_parked(server)
+    assert not is_parked(server, index=1)
+
+
+def test_a_held_back_reader_is_answered_when_its_time_is_over(server):
+    server.create_topic("t")
+    Producer(server).write(b"open")
+    with server.wire() as wire:
+        started = time.monotonic()
+        found = fetch_committed(wire, max_wait_ms=150)
+        assert (found.error_code, len(found.records)) == (0, 0)
+        assert time.monotonic() - started >= 0.15
+    assert not is_parked(server)
+
+
+def test_a_held_back_reader_that_goes_away_leaves_nothing_behind(server):
+    server.create_topic("t")
+    producer = Producer(server)
+    producer.write(b"open")
+    with server.wire() as consumer:
+        consumer.send(committed_request(max_wait_ms=60_000), 12)
+        wait_until_parked(server)
+    server.wait_until(lambda: not partition_of(server).waiters)
+    producer.end()
+
+
+def test_a_reader_in_a_session_is_woken_and_told_of_what_was_aborted(server):
+    server.create_topic("t")
+    producer = Producer(server)
+    with server.wire() as consumer:
+        request = committed_request()
+        request.session_epoch = 0
+        session_id = consumer.call(request, 12).session_id
+        assert session_id > 0
+        producer.write(b"a")
+        request = committed_request(max_wait_ms=60_000)
+        request.session_id, request.session_epoch, request.topics = session_id, 1, []
+        consumer.send(request, 12)
+        wait_until_parked(server)
+        producer.end(committed=False)
+        (topic,) = consumer.receive().responses
+        assert aborted(topic.partitions[0]) == [(1, 0)]
+
+
+def test_open_and_aborted_transactions_are_known_after_a_restart(server):
+    server.create_topic("t")
+    first, second = Producer(server, 1), Producer(server, 2)
+    first.write(b"aborted")
+    first.end(committed=False)
+    second.write(b"open")
+    server.restart()
+    with server.wire() as wire:
+        found = fetch_committed(wire)
+        assert aborted(found) == [(1, 0)]
+        assert (found.high_watermark, found.last_stable_offset) == (3, 2)
+
+
+def list_offset(wire, timestamp, *, isolation_level, version=7):
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)])],
+    )
+    (found,) = wire.call(request, version).topics[0].partitions
+    assert found.error_code == 0
+    return found.offset, found.timestamp
+
+
+@pytest.mark.parametrize("version", [2, 7, 11])
+def test_offsets_of_committed_records_end_at_the_last_stable_offset(server, version):
+    server.create_topic("t")
+    producer = Producer(server)
+    now_ms = server.broker.now_ms()
+    with server.wire() as wire:
+        produce(wire, "t", build_batch([Record(0, now_ms, None, b"plain")]))
+        producer.write(b"open", timestamp=now_ms + 10)
+        for isolation_level, latest in ((0, 2), (READ_COMMITTED, 1)):
+            asked = {"isolation_level": isolation_level, "version": version}
+            assert list_offset(wire, LATEST, **asked) == (latest, -1)
+            assert list_offset(wire, EARLIEST, **asked) == (0, -1)
+            assert list_offset(wire, now_ms, **asked) == (0, now_ms)
+            by_time = list_offset(wire, now_ms + 10, **asked)
+            assert by_time == ((1, now_ms + 10) if latest == 2 else (-1, -1))
+            if version >= 7:
+                assert list_offset(wire, MAX_TIMESTAMP, **asked) == by_time
+        producer.end()
+        assert list_offset(wire, LATEST, isolation_level=READ_COMMITTED, version=version) == (3, -1)
+
+
+def test_producers_are_described_with_their_open_transactions(server):
+    server.create_topic("t")
+    first, second = Producer(server, 1), Producer(server, 2)
+    first.write(b"a", b"b")
+    second.write(b"c")
+    second.end()
+    request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
+    with server.wire() as wire:
+        (partition,) = wire.call(request, 0).topics[0].partitions
+    assert [
+        (p.producer_id, p.producer_epoch, p.last_sequence, p.coordinator_epoch, p.current_txn_start_offset)
+        for p in partition.active_producers
+    ] == [(1, 0, 1, -1, 0), (2, 1, -1, 2, -1)]

@@ -1,0 +1,393 @@
+"""Moves of replicas between log directories: requests, what they do while the partition is used, and where they end."""
+
+import errno
+import threading
+import time
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from moldau.log.memory_files import MemoryFileSystem
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from moldau.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from moldau.server import replica_mover
+from moldau.testing import Broker
+from moldau.testing.builders import batch, fetch, produce, produce_request, values
+from moldau.testing.wire import WireClient
+
+from .transactional import Transactional
+from .transactional import values as committed_values
+
+RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+_BROKER = 4
+_SET = 0
+
+
+def move(wire, path, topic="t", partitions=(0,), version=2):
+    moved = AlterReplicaLogDirTopic(name=topic, partitions=list(partitions))
+    request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=str(path), topics=[moved])])
+    (result,) = wire.call(request, version).results
+    return {partition.partition_index: partition.error_code for partition in result.partitions}
+
+
+def described(wire, topic="t"):
+    """(directory, is it a copy on its way) -> partition index -> (size, lag)."""
+    found = {}
+    for result in wire.call(DescribeLogDirsRequest(topics=None), 4).results:
+        for told in result.topics:
+            if told.name == topic:
+                for partition in told.partitions:
+                    known = found.setdefault((result.log_dir, partition.is_future_key), {})
+                    known[partition.partition_index] = (partition.partition_size, partition.offset_lag)
+    return found
+
+
+def throttle(wire, rate):
+    config = AlterableConfig(name=RATE, config_operation=_SET, value=str(rate))
+    resource = AlterConfigsResource(resource_type=_BROKER, resource_name="", configs=[config])
+    (answer,) = wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+    assert answer.error_code == 0, answer
+
+
+def where(server, topic="t", index=0):
+    return Path(server.broker.log_manager.directory_of(topic, index).path)
+
+
+def wait_moved(server, directory, topic="t", index=0):
+    manager = server.broker.log_manager
+    server.wait_until(lambda: manager.directory_of(topic, index).path == str(directory) and not manager.futures)
+
+
+def roll(server, topic="t", index=0):
+    server.call(lambda: server.broker.log_manager.get(topic, index).roll(server.broker.now_ms()))
+
+
+def flush(server, topic="t", index=0):
+    async def run():
+        await server.broker.group_commit.flush(server.broker.log_manager.get(topic, index))
+
+    server.await_(run)
+
+
+def everything(wire, topic="t", partition=0, offset=0):
+    found = []
+    while more := values(fetch(wire, topic, offset=offset + len(found), partition=partition)):
+        found += more
+    return found
+
+
+@pytest.fixture
+def directories(tmp_path):
+    return [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+
+
+@pytest.fixture
+def filled(make_server, directories):
+    """A server with a partition of three segments, and the two directories that it is not in."""
+    server = make_server(log_dirs=directories)
+    server.create_topic("t")
+    with server.wire() as wire:
+        for number in range(90):
+            produce(wire, "t", batch(b"%d" % number))
+            if number % 40 == 39:
+                roll(server)
+    return server, [directory for directory in directories if directory != where(server)]
+
+
+RECORDS = [b"%d" % number for number in range(90)]
+
+
+@pytest.fixture
+def slow(filled, monkeypatch):
+    """The same; a move takes hours."""
+    monkeypatch.setattr(replica_mover, "NEARLY_THERE_BYTES", 0)
+    with filled[0].wire() as wire:
+        throttle(wire, 1)
+    return filled
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_replica_moves_with_all_of_its_records(filled, version):
+    server, (target, _) = filled
+    source = where(server)
+    with server.wire() as wire:
+        assert move(wire, target, version=version) == {0: 0}
+        wait_moved(server, target)
+        assert described(wire).keys() == {(str(target), False)}
+        produce(wire, "t", batch(b"90"))
+        assert everything(wire) == [*RECORDS, b"90"]
+        assert not (source / "t-0").exists()
+        assert list(target.glob("t-0*")) == [target / "t-0"]
+        image = server.call(lambda: server.broker.metadata.image)
+        registered = image.topics_by_name["t"].partitions[0].directory(server.broker.node_id)
+        ids = {d.path: d.directory_id for d in server.broker.log_manager.directories}
+        assert registered == ids[str(target)]
+    server.restart()
+    with server.wire() as wire:
+        assert everything(wire) == [*RECORDS, b"90"]
+        assert described(wire).keys() == {(str(target), False)}
+
+
+@pytest.mark.parametrize("configs", [{}, {"flush_messages": 1}])
+def test_a_replica_moves_to_and_fro_while_an_idempotent_producer_writes(make_server, directories, configs):
+    server = make_server(log_dirs=directories)
+    server.create_topic("t", **configs)
+    written = []
+    stop = threading.Event()
+
+    def write():
+        with server.wire() as wire:
+            for number in count():
+                if stop.is_set() or number == 20_000:
+                    return
+                data = batch(b"%d" % number, producer_id=1000, producer_epoch=0, base_sequence=number)
+                answer = produce(wire, "t", data, acks=-1)
+                assert (answer.error_code, answer.base_offset) == (0, number)
+                written.append(b"%d" % number)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        with server.wire() as wire:
+            for _round in range(3):
+                for directory in directories:
+                    assert move(wire, directory) == {0: 0}
+                    wait_moved(server, directory)
+                    roll(server)
+    finally:
+        stop.set()
+        writer.join(30)
+    assert written
+    with server.wire() as wire:
+        assert everything(wire) == written
+        again = batch(b"again", producer_id=1000, producer_epoch=0, base_sequence=len(written) - 1)
+        assert produce(wire, "t", again, acks=-1).base_offset == len(written) - 1  # known as a duplicate
+    server.restart()
+    with server.wire() as wire:
+        assert everything(wire) == written
+
+
+def test_a_move_is_shown_and_a_later_request_takes_its_place(slow):
+    server, (second, third) = slow
+    first = where(server)
+    with server.wire() as wire:
+        assert move(wire, second) == {0: 0}
+        assert described(wire).keys() == {(str(first), False), (str(second), True)}
+        (size, lag) = described(wire)[str(second), True][0]
+        assert size < described(wire)[str(first), False][0][0]
+        assert lag == 90
+        assert move(wire, second) == {0: 0}
+        assert len(list(second.glob("t-0.*-future"))) == 1
+        assert move(wire, third) == {0: 0}
+        assert described(wire).keys() == {(str(first), False), (str(third), True)}
+        assert not list(second.glob("t-0.*-future"))
+        assert move(wire, first) == {0: 0}
+        assert described(wire).keys() == {(str(first), False)}
+        assert not list(third.glob("t-0.*-future"))
+        throttle(wire, 1 << 40)
+        assert move(wire, third) == {0: 0}
+        wait_moved(server, third)
+        assert everything(wire) == RECORDS
+
+
+def test_what_cannot_be_moved_is_answered_as_apache_kafka_does(filled):
+    server, (target, _) = filled
+    with server.wire() as wire:
+        assert move(wire, "/nowhere") == {0: ErrorCode.LOG_DIR_NOT_FOUND}
+        assert move(wire, target, partitions=[7]) == {7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert move(wire, target, topic="unknown") == {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert move(wire, target, topic="n" * 249) == {0: ErrorCode.INVALID_TOPIC_EXCEPTION}
+        assert move(wire, where(server)) == {0: 0}
+        assert not server.broker.log_manager.futures
+
+
+def test_a_stop_in_the_midst_of_a_move_leaves_nothing_half(slow):
+    server, (target, _) = slow
+    source = where(server)
+    with server.wire() as wire:
+        move(wire, target)
+        server.wait_until(lambda: server.broker.log_manager.futures["t", 0].size > 0)
+    server.stop()
+    (future,) = target.glob("t-0.*-future")
+    assert [path.name for path in future.iterdir()] == ["partition.metadata"]
+    server.start()
+    with server.wire() as wire:
+        assert described(wire).keys() == {(str(source), False), (str(target), True)}
+        throttle(wire, 1 << 40)
+        wait_moved(server, target)
+        assert everything(wire) == RECORDS
+
+
+def test_the_topic_is_deleted_while_its_replica_moves(slow):
+    server, (target, _) = slow
+    with server.wire() as wire:
+        move(wire, target)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        assert wire.call(request, 6).responses[0].error_code == 0
+        assert not server.broker.log_manager.futures
+        assert not list(target.glob("t-0.*-future"))
+        server.create_topic("t")
+        assert everything(wire) == []
+
+
+def test_records_that_are_deleted_meanwhile_do_not_come_back(slow):
+    server, (target, _) = slow
+    with server.wire() as wire:
+        move(wire, target)
+        flush(server)
+        partition = DeleteRecordsPartition(partition_index=0, offset=50)
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[partition])], timeout_ms=1000)
+        assert wire.call(request, 2).topics[0].partitions[0].low_watermark == 50
+        throttle(wire, 1 << 40)
+        wait_moved(server, target)
+        assert everything(wire, offset=50) == RECORDS[50:]
+        assert fetch(wire, "t", offset=49).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    server.restart()
+    with server.wire() as wire:
+        assert everything(wire, offset=50) == RECORDS[50:]
+        assert fetch(wire, "t", offset=49).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert not (target / "t-0" / f"{0:020d}.log").exists()
+
+
+def on_disk_in_memory(make_server):
+    disk = MemoryFileSystem()
+    server = make_server(log_dirs=["/a", "/b"], file_system=disk)
+    server.create_topic("t")
+    with server.wire() as wire:
+        for record in RECORDS:
+            produce(wire, "t", batch(record))
+    source = str(where(server))
+    return server, disk, source, "/a" if source == "/b" else "/b"
+
+
+def test_a_full_disk_ends_the_move_and_nothing_else(make_server):
+    server, disk, source, target = on_disk_in_memory(make_server)
+
+    def fail(operation, path):
+        in_copy = path.startswith(f"{target}/t-0.") and path.endswith(".log")
+        return errno.ENOSPC if in_copy and operation == "write" else None
+
+    with server.wire() as wire:
+        server.call(lambda: setattr(disk, "fail_with", fail))
+        assert move(wire, target) == {0: 0}
+        server.wait_until(lambda: not server.broker.log_manager.futures)
+        assert str(where(server)) == source
+        assert everything(wire) == RECORDS
+        server.call(lambda: setattr(disk, "fail_with", lambda operation, path: None))
+        assert move(wire, target) == {0: 0}
+        wait_moved(server, target)
+        assert everything(wire) == RECORDS
+
+
+@pytest.mark.parametrize("operation", ["write", "sync", "rename"])
+def test_a_target_that_fails_leaves_the_replica_where_it_is(make_server, operation):
+    server, disk, source, target = on_disk_in_memory(make_server)
+
+    def fail(attempted, path):
+        name = path.removeprefix(f"{target}/t-0.")
+        return errno.EIO if name != path and attempted == operation and "partition.metadata" not in path else None
+
+    with server.wire() as wire:
+        server.call(lambda: setattr(disk, "fail_with", fail))
+        assert move(wire, target) == {0: 0}
+        server.wait_until(lambda: not server.broker.log_manager.futures)
+        assert str(where(server)) == source
+        produce(wire, "t", batch(b"90"))
+        assert everything(wire) == [*RECORDS, b"90"]
+        assert move(wire, target) == {0: ErrorCode.KAFKA_STORAGE_ERROR}
+        image = server.call(lambda: server.broker.metadata.image)
+        registered = image.topics_by_name["t"].partitions[0].directory(server.broker.node_id)
+        assert registered == server.broker.log_manager.directory_of("t", 0).directory_id
+
+
+def test_an_open_transaction_goes_on_in_the_other_directory(make_server, directories):
+    server = make_server(log_dirs=directories, config={"transaction.state.log.num.partitions": "1"})
+    server.create_topic("t")
+    with server.wire() as wire, server.wire() as other:
+        producer = Transactional(other, "transfers")
+        assert producer.init() == 0
+        for committed in (False, True):
+            assert producer.produce("t", "open") == 0
+            target = next(directory for directory in directories if directory != where(server))
+            assert move(wire, target) == {0: 0}
+            wait_moved(server, target)
+            assert producer.produce("t", "still open") == 0
+            assert committed_values(wire, "t") == []
+            assert producer.end(committed=committed) == 0
+        assert committed_values(wire, "t") == ["open", "still open"]
+    server.restart()
+    with server.wire() as wire:
+        assert committed_values(wire, "t") == ["open", "still open"]
+
+
+def test_what_is_to_be_flushed_waits_while_the_copy_is_brought_to_the_device(make_server):
+    """Nothing is acknowledged between the last step of the copy and the swap: it would be on the old disk alone."""
+    disk = MemoryFileSystem()
+    server = make_server(log_dirs=["/a", "/b"], file_system=disk)
+    server.create_topic("t", flush_messages=1)
+    with server.wire() as wire, server.wire() as other:
+        assert produce(wire, "t", batch(b"1"), acks=-1).base_offset == 0
+        source = str(where(server))
+        target = "/a" if source == "/b" else "/b"
+        entered, go_on = threading.Event(), threading.Event()
+
+        def hold(operation, path):
+            if operation == "sync" and path.startswith(f"{target}/t-0.") and path.endswith("-future"):
+                entered.set()
+                assert go_on.wait(30)
+
+        server.call(lambda: setattr(disk, "fail_with", hold))
+        assert move(wire, target) == {0: 0}
+        assert entered.wait(30)
+        other.send(produce_request("t", batch(b"2"), acks=-1), 9)
+        server.wait_until(lambda: server.broker.log_manager.get("t", 0).log_end_offset == 2)
+        assert values(fetch(wire, "t")) == [b"1"]
+        assert server.call(lambda: server.broker.log_manager.get("t", 0).flushed_offset) == 1
+        go_on.set()
+        assert other.receive().responses[0].partition_responses[0].base_offset == 1
+        assert values(fetch(wire, "t")) == [b"1", b"2"]
+        wait_moved(server, target)
+
+
+def test_a_server_that_is_killed_while_replicas_move_goes_on_with_them(tmp_path):
+    paths = [str(tmp_path / name) for name in ("a", "b")]
+    value = b"v" * 100_000
+    with Broker(config={"log.dirs": ",".join(paths)}) as broker:
+        with WireClient(broker.bootstrap_servers) as wire:
+            topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+            wire.call(CreateTopicsRequest(topics=[topic]), 7)
+        written = 0
+        for target in (paths * 2)[1:]:
+            with WireClient(broker.bootstrap_servers) as wire:
+                for _ in range(30):
+                    assert produce(wire, "t", batch(value, b"%d" % written), acks=-1).base_offset == 2 * written
+                    written += 1
+                assert move(wire, target) == {0: 0}
+            broker.kill()
+            broker.start()
+            with WireClient(broker.bootstrap_servers) as wire:
+                deadline = time.monotonic() + 30
+                while described(wire).keys() != {(target, False)}:
+                    assert time.monotonic() < deadline, "the move was forgotten"
+                    time.sleep(0.01)
+                found = everything(wire)
+                assert found[1::2] == [b"%d" % number for number in range(written)]
+        assert "Traceback" not in broker.log()

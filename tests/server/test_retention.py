@@ -1,0 +1,383 @@
+"""Old segments in a running server: when they go, who is told, and when their files do."""
+
+import asyncio
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from moldau.log.memory_files import MemoryFileSystem
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from moldau.server import retention
+from moldau.testing.builders import batch, fetch, fetch_request, produce, values
+
+HOUR_MS = 3_600_000
+TOPIC, BROKER = 2, 4
+EARLIEST = -2
+
+
+def log_of(server, topic="t", index=0):
+    return server.broker.replicas.partition_by_key(topic, index).log
+
+
+def append(server, *batches, topic="t", partition=0, roll=True):
+    """One batch for each value, and each in a segment of its own; the last one's is sealed too."""
+    for value in batches:
+        with server.wire() as wire:
+            assert produce(wire, topic, batch(value), partition=partition).error_code == 0
+        if roll:
+            server.call(lambda: log_of(server, topic, partition).roll(server.clock()))
+
+
+def alter(server, kind, name, **settings):
+    configs = [AlterableConfig(name=key.replace("_", "."), value=str(value)) for key, value in settings.items()]
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    with server.wire() as wire:
+        (answer,) = wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+    assert answer.error_code == 0, answer
+
+
+def earliest(server, topic="t", partition=0):
+    wanted = ListOffsetsPartition(partition_index=partition, timestamp=EARLIEST)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+    with server.wire() as wire:
+        return wire.call(request, 7).topics[0].partitions[0].offset
+
+
+def check(server):
+    server.await_(server.broker.retention.check)
+
+
+def empty_trash(server):
+    server.await_(server.broker.trash.remove_due)
+
+
+def files(server, topic="t", partition=0):
+    (directory,) = Path(server.log_dirs[0]).glob(f"{topic}-{partition}")
+    return sorted(path.name for path in directory.iterdir())
+
+
+def deleted(server, topic="t", partition=0):
+    return [name for name in files(server, topic, partition) if name.endswith(".deleted")]
+
+
+def test_what_has_expired_is_gone_for_readers_at_once_and_from_the_disk_after_a_delay(server, caplog):
+    caplog.set_level("INFO")
+    server.create_topic("t", retention_ms=HOUR_MS, file_delete_delay_ms=HOUR_MS)
+    append(server, b"a", b"b")
+    with server.wire() as wire:
+        assert produce(wire, "t", batch(b"c", b"d")).base_offset == 2
+    check(server)
+    assert earliest(server) == 0
+    server.clock.advance(HOUR_MS + 60_000)
+    check(server)
+    assert earliest(server) == 4
+    with server.wire() as wire:
+        assert fetch(wire, "t", 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert fetch(wire, "t", 4).error_code == 0
+        assert produce(wire, "t", batch(b"e")).base_offset == 4
+        assert values(fetch(wire, "t", 4)) == [b"e"]
+    (told,) = [each.getMessage() for each in caplog.records if each.getMessage().startswith("Deleted")]
+    assert told.startswith("Deleted 3 segments of t-0 (")
+    assert told.endswith("bytes; 3 older than retention.ms=3600000): it begins at offset 4 now")
+    empty_trash(server)
+    assert [name for name in deleted(server) if ".log" in name] == [
+        f"{offset:020d}.log.deleted" for offset in (0, 1, 2)
+    ]
+    server.clock.advance(HOUR_MS)
+    empty_trash(server)
+    assert deleted(server) == []
+    assert len([name for name in files(server) if name.endswith(".log")]) == 1
+
+
+def test_it_looks_by_itself_and_settings_count_from_the_next_look(make_server):
+    server = make_server(config={"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "5"})
+    server.create_topic("by-time")
+    server.create_topic("by-size")
+    server.create_topic("neither", cleanup_policy="")
+    for topic in ("by-time", "by-size", "neither"):
+        append(server, b"a", b"b", b"c", topic=topic)
+    server.clock.advance(60_000)
+    alter(server, TOPIC, "by-time", retention_ms=59_000)
+    alter(server, TOPIC, "by-size", retention_bytes=log_of(server, "by-size").segments[2].size)
+    server.wait_until(lambda: log_of(server, "by-time").log_start_offset == 3)
+    server.wait_until(lambda: log_of(server, "by-size").log_start_offset == 2)
+    # The defaults of all brokers, of this one, and a policy that was none.
+    append(server, b"d", b"e", topic="by-size")
+    alter(server, TOPIC, "by-size", retention_bytes=-1)
+    alter(server, BROKER, "", log_retention_ms=59_000)
+    server.wait_until(lambda: log_of(server, "by-size").log_start_offset == 5)
+    assert log_of(server, "neither").log_start_offset == 0
+    alter(server, TOPIC, "neither", cleanup_policy="delete", retention_ms=-1)
+    alter(server, BROKER, str(server.broker.node_id), log_retention_bytes=0)
+    server.wait_until(lambda: log_of(server, "neither").log_start_offset == 3)
+    assert [earliest(server, topic) for topic in ("by-time", "by-size", "neither")] == [3, 5, 3]
+
+
+def test_a_compacted_topic_keeps_what_is_old(server):
+    server.create_topic("t", retention_ms=0, retention_bytes=0)
+    server.create_topic("u", retention_ms=0, retention_bytes=0)
+    for topic in ("t", "u"):
+        append(server, b"a", topic=topic)
+    alter(server, TOPIC, "t", cleanup_policy="compact")
+    alter(server, TOPIC, "u", cleanup_policy="compact,delete")
+    server.clock.advance(1_000)
+    check(server)
+    assert (earliest(server, "t"), earliest(server, "u")) == (0, 1)
+
+
+def test_settings_of_segments_count_from_the_next_record_on(server):
+    server.create_topic("t", message_timestamp_type="LogAppendTime")
+    append(server, b"a", b"b", roll=False)
+    assert len(log_of(server).segments) == 1
+    alter(server, TOPIC, "t", segment_ms=1_000)
+    append(server, b"c", roll=False)
+    server.clock.advance(5_000)
+    append(server, b"d", roll=False)
+    assert [segment.base_offset for segment in log_of(server).segments] == [0, 3]
+    alter(server, TOPIC, "t", segment_ms=HOUR_MS, segment_bytes=1 << 20)
+    with server.wire() as wire:
+        for _ in range(3):
+            assert produce(wire, "t", batch(b"x" * 600_000)).error_code == 0
+    assert [segment.base_offset for segment in log_of(server).segments] == [0, 3, 5, 6]
+    alter(server, BROKER, "", log_segment_bytes=2 << 20, log_roll_ms=HOUR_MS)
+    server.create_topic("u")
+    assert log_of(server, "u").config.segment_bytes == 2 << 20
+    assert log_of(server, "u").config.segment_ms == HOUR_MS
+
+
+def test_a_fetch_that_waits_below_the_new_beginning_is_told(server):
+    server.create_topic("t", retention_ms=HOUR_MS)
+    append(server, b"a", b"b")
+    with server.wire() as consumer, server.wire() as at_the_end:
+        consumer.send(fetch_request("t", 1, max_wait_ms=25_000, min_bytes=10_000), 12)
+        at_the_end.send(fetch_request("t", 2, max_wait_ms=25_000, min_bytes=10_000), 12)
+        partition = server.broker.replicas.partition_by_key("t", 0)
+        server.wait_until(lambda: len(partition.waiters) == 2)
+        server.clock.advance(2 * HOUR_MS)
+        check(server)
+        answer = consumer.receive().responses[0].partitions[0]
+        assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        answer = at_the_end.receive().responses[0].partitions[0]
+        assert (answer.error_code, answer.log_start_offset, answer.high_watermark) == (0, 2, 2)
+
+
+def test_internal_topics_are_left_alone(server):
+    from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
+
+    with server.wire() as wire:
+        wire.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    config = log_of(server, "__consumer_offsets").config
+    assert not config.deletes
+
+
+def test_the_delay_of_files_is_their_topics_and_that_of_partitions_the_brokers(server):
+    server.create_topic("t", retention_ms=0)
+    server.create_topic("gone")
+    append(server, b"a")
+    alter(server, TOPIC, "t", file_delete_delay_ms=HOUR_MS)
+    alter(server, BROKER, "", log_segment_delete_delay_ms=2 * HOUR_MS)
+    server.clock.advance(1_000)
+    check(server)
+    with server.wire() as wire:
+        assert wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")]), 6).responses[0].error_code == 0
+    empty_trash(server)
+    for passed_ms, expected in ((0, (True, True)), (HOUR_MS, (False, True)), (HOUR_MS, (False, False))):
+        server.clock.advance(passed_ms)
+        empty_trash(server)
+        left = bool(deleted(server)), bool(list(Path(server.log_dirs[0]).glob("gone-0.*-delete")))
+        assert left == expected
+
+
+def test_files_are_unlinked_by_themselves_when_their_time_has_come(server):
+    server.create_topic("t", retention_ms=0, file_delete_delay_ms=20)
+    append(server, b"a")
+    server.clock.advance(1_000)
+    check(server)
+    server.wait_until(lambda: not deleted(server) and not len(server.broker.trash))
+    assert earliest(server) == 1
+
+
+def test_a_start_unlinks_what_the_last_run_had_no_time_for(server):
+    server.create_topic("t", retention_ms=0)
+    server.create_topic("gone")
+    append(server, b"a", b"b")
+    server.clock.advance(1_000)
+    check(server)
+    with server.wire() as wire:
+        assert wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")]), 6).responses[0].error_code == 0
+    empty_trash(server)
+    assert deleted(server)
+    server.restart()
+    server.wait_until(lambda: not list(Path(server.log_dirs[0]).glob("gone*")))
+    assert deleted(server) == []
+    assert earliest(server) == 2
+    with server.wire() as wire:
+        assert produce(wire, "t", batch(b"c")).base_offset == 2
+
+
+def test_a_full_disk_has_room_again_when_old_segments_are_gone(make_server):
+    disk = MemoryFileSystem()
+    server = make_server(log_dirs=["/data"], file_system=disk)
+    server.create_topic("t", retention_ms=HOUR_MS, file_delete_delay_ms=1_000)
+    append(server, b"x" * 100_000, b"x" * 100_000)
+    disk.capacity_bytes = disk.used_bytes() + 50_000
+    with server.wire() as wire:
+        assert produce(wire, "t", batch(b"y" * 100_000)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        server.clock.advance(2 * HOUR_MS)
+        check(server)
+        server.clock.advance(1_000)
+        empty_trash(server)
+        assert produce(wire, "t", batch(b"y" * 100_000)).base_offset == 2
+        assert fetch(wire, "t", 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert values(fetch(wire, "t", 2)) == [b"y" * 100_000]
+
+
+class SlowSync:
+    """A disk whose directories are synced when the test says so."""
+
+    def __init__(self, disk, path):
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.failure = None
+        self.at_once = self.most_at_once = 0
+        self._lock = threading.Lock()
+        disk.fail_with = self._at
+        self._path = path
+
+    def _at(self, operation, path):
+        if operation in ("sync", "sync directory") and path.startswith(self._path):
+            with self._lock:
+                self.at_once += 1
+                self.most_at_once = max(self.most_at_once, self.at_once)
+            self.begun.set()
+            assert self.go_on.wait(20)
+            with self._lock:
+                self.at_once -= 1
+            return self.failure
+        return None
+
+
+@pytest.fixture
+def slow(make_server):
+    """A server with an expired segment, whose disk is busy syncing it while retention is at work."""
+    disk = MemoryFileSystem()
+    server = make_server(log_dirs=["/data"], file_system=disk)
+    server.create_topic("t", retention_ms=HOUR_MS)
+    append(server, b"a", b"b", roll=False)
+    server.clock.advance(2 * HOUR_MS)
+    sync = SlowSync(disk, "/data/t-0")
+    checking = asyncio.run_coroutine_threadsafe(server.broker.retention.check(), server.loop)
+    assert sync.begun.wait(20)
+    yield server, sync, checking
+    sync.go_on.set()
+
+
+def test_nothing_is_deleted_before_what_follows_it_is_on_the_device(slow):
+    server, sync, checking = slow
+    assert earliest(server) == 0
+    with server.wire() as wire:
+        # An old record, too: it came while the disk was busy, and stays until the next look.
+        assert produce(wire, "t", batch(b"c")).base_offset == 2
+    sync.go_on.set()
+    checking.result(20)
+    assert earliest(server) == 2
+    check(server)
+    assert earliest(server) == 3
+
+
+def test_a_flush_of_the_log_that_is_under_way_is_waited_for(make_server):
+    """A second one beside it would not wait for what the first has taken upon itself."""
+    disk = MemoryFileSystem()
+    server = make_server(log_dirs=["/data"], file_system=disk)
+    server.create_topic("t", retention_ms=HOUR_MS)
+    append(server, b"a", roll=False)
+    server.clock.advance(2 * HOUR_MS)
+    sync = SlowSync(disk, "/data/t-0")
+    server.call(lambda: server.broker.group_commit.flush_soon(log_of(server)))
+    assert sync.begun.wait(20)
+    checking = asyncio.run_coroutine_threadsafe(server.broker.retention.check(), server.loop)
+    server.wait_until(lambda: len(log_of(server).segments) == 2)  # rolled, and waits
+    sync.go_on.set()
+    checking.result(20)
+    assert earliest(server) == 1
+    assert sync.most_at_once == 1
+
+
+def test_a_topic_may_be_deleted_while_the_disk_is_busy(slow, caplog):
+    server, sync, checking = slow
+    with server.wire() as wire:
+        assert wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
+    sync.go_on.set()
+    checking.result(20)
+    server.create_topic("t")
+    assert earliest(server) == 0
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
+def test_a_sync_that_fails_takes_the_directory_offline_and_deletes_nothing(slow):
+    server, sync, checking = slow
+    sync.failure = errno.EIO
+    sync.go_on.set()
+    checking.result(20)
+    with server.wire() as wire:
+        assert fetch(wire, "t").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "00000000000000000000.log" in server.server._file_system.list_directory("/data/t-0")[0]
+
+
+def test_others_go_first_while_many_partitions_are_looked_at(make_server, monkeypatch):
+    server = make_server(file_system=MemoryFileSystem())
+    server.create_topic("t", partitions=300)
+    monkeypatch.setattr(retention, "SLICE_SECONDS", 0)
+
+    async def turns_of_others():
+        turns = 0
+        look = asyncio.ensure_future(server.broker.retention.check())
+        while not look.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return turns
+
+    assert server.await_(turns_of_others) >= 300
+
+
+def test_one_partition_that_cannot_be_looked_at_does_not_keep_the_others(make_server, caplog):
+    disk = MemoryFileSystem()
+    server = make_server(log_dirs=["/data"], file_system=disk)
+    server.create_topic("t", partitions=3, retention_ms=HOUR_MS)
+    for partition in range(3):
+        append(server, b"a", partition=partition)
+    server.clock.advance(2 * HOUR_MS)
+    full = errno.ENOSPC
+
+    def fail(operation, path):
+        return full if path.startswith("/data/t-1/") and operation != "read" else None
+
+    server.call(lambda: setattr(disk, "fail_with", fail))
+    check(server)
+    assert "t-1 could not be flushed and will be later" in caplog.text
+    assert [earliest(server, partition=partition) for partition in range(3)] == [1, 0, 1]
+    server.call(lambda: setattr(disk, "fail_with", None))
+    check(server)
+    assert earliest(server, partition=1) == 1
+
+
+def test_after_a_start_threads_read_the_times_of_the_first_segments(make_server):
+    disk = MemoryFileSystem()
+    server = make_server(log_dirs=["/data"], file_system=disk)
+    server.create_topic("t", partitions=3)
+    for partition in range(3):
+        append(server, b"a", b"b", partition=partition)
+    server.restart()
+    paths = [f"/data/t-{partition}/00000000000000000000.timeindex" for partition in range(3)]
+    server.call(lambda: [disk.evict(path) for path in paths])
+    check(server)
+    assert set(paths) <= {path for path, _position, _length in disk.read_aheads}
+    assert not set(paths) & set(disk.waits), "the loop would have waited"

@@ -1,0 +1,214 @@
+"""The first write of a transaction to a partition asks the transaction coordinator (KIP-890)."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.protocol.errors import ErrorCode, KafkaError
+from moldau.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from moldau.server import transactions
+
+from .transactional import Transactional, error_of, values
+
+
+@pytest.fixture
+def wire(server):
+    with server.wire() as wire:
+        yield wire
+
+
+@pytest.fixture
+def producer(server, wire):
+    server.create_topic("t", partitions=3)
+    producer = Transactional(wire, "p")
+    assert producer.init() == 0
+    return producer
+
+
+def codes(answer):
+    return [partition.error_code for partition in answer.responses[0].partition_responses]
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [
+        (9, ErrorCode.INVALID_TXN_STATE),
+        (10, ErrorCode.INVALID_TXN_STATE),
+        (11, ErrorCode.TRANSACTION_ABORTABLE),
+        (12, ErrorCode.NONE),
+    ],
+)
+def test_a_partition_that_was_not_added_is_refused_as_the_version_knows_it(producer, version, error):
+    assert producer.produce("t", "a", version=version) == error
+    assert producer.state() == ("Empty" if error else "Ongoing")
+
+
+def test_only_partitions_that_were_not_added_are_refused(producer, wire):
+    producer.add("t", partitions=[1])
+    batches = [producer.batch("t", "a", partition=partition) for partition in range(3)]
+    refused = ErrorCode.INVALID_TXN_STATE
+    assert codes(wire.call(producer.request("t", *batches), 10)) == [refused, 0, refused]
+
+
+def test_all_partitions_of_a_request_are_added_at_once(producer, wire, server):
+    batches = [producer.batch("t", "a", partition=partition) for partition in range(3)]
+    assert codes(wire.call(producer.request("t", *batches), 12)) == [0, 0, 0]
+    assert producer.commit() == 0
+    assert [values(wire, "t", partition=partition) for partition in range(3)] == [["a"]] * 3
+    log = server.broker.replicas.partition_by_key(
+        "__transaction_state", server.broker.transactions.partition_of("p")
+    ).log
+    # Empty, ongoing, prepared, complete.
+    assert server.call(lambda: sum(batch.record_count for batch in log.batches(0))) == 4
+
+
+def test_requests_of_one_producer_keep_their_order_while_the_first_one_waits(producer, wire):
+    for number in range(20):
+        producer.send("t", f"{number}", partition=number % 2)
+    for _ in range(20):
+        assert error_of(wire.receive()) == 0
+    assert producer.commit() == 0
+    assert values(wire, "t") == [f"{number}" for number in range(0, 20, 2)]
+    assert values(wire, "t", partition=1) == [f"{number}" for number in range(1, 20, 2)]
+
+
+def test_who_went_away_while_it_waited_blocks_nobody(producer, server, wire, monkeypatch):
+    refusing = True
+    write = transactions.write_marker
+
+    def write_marker(*arguments, **marker):
+        if refusing:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        write(*arguments, **marker)
+
+    monkeypatch.setattr(transactions, "write_marker", write_marker)
+    assert producer.produce("t", "a") == 0
+    assert producer.commit() == 0
+    with server.wire() as gone:
+        gone.send(producer.request("t", producer.batch("t", "b")), 12)
+        server.wait_until(lambda: bool(server.broker.verifications._waiting))
+    producer.send("t", "c")
+    refusing = False
+    assert error_of(wire.receive()) == 0
+    assert producer.commit() == 0
+    assert values(wire, "t") == ["a", "b", "c"]
+    assert not server.broker.verifications._waiting
+
+
+def test_a_transaction_that_was_refused_may_be_written_once_its_partition_is_added(producer, wire):
+    batch = producer.batch("t", "a")
+    assert error_of(wire.call(producer.request("t", batch), 10)) == ErrorCode.INVALID_TXN_STATE
+    assert set(producer.add("t").values()) == {0}
+    assert error_of(wire.call(producer.request("t", batch), 10)) == 0
+
+
+def test_a_batch_that_comes_after_the_end_opens_no_transaction(producer, wire):
+    producer.v2 = False
+    producer.add("t")
+    assert producer.produce("t", "a") == 0
+    late = producer.request("t", producer.batch("t", "late"))
+    assert producer.commit() == 0
+    assert error_of(wire.call(late, 11)) == ErrorCode.TRANSACTION_ABORTABLE
+    assert error_of(wire.call(late, 10)) == ErrorCode.INVALID_TXN_STATE
+    assert values(wire, "t") == ["a"]
+
+
+def test_a_batch_of_the_epoch_before_opens_no_transaction(producer, wire):
+    assert producer.produce("t", "a") == 0
+    late = producer.request("t", producer.batch("t", "late"))
+    assert producer.commit() == 0
+    assert error_of(wire.call(late, 12)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert values(wire, "t") == ["a"]
+
+
+def test_a_producer_that_nobody_knows_is_refused(producer, wire):
+    stranger = Transactional(wire, "stranger")
+    stranger.producer_id, stranger.epoch = 4711, 0
+    assert stranger.produce("t", "a", version=11) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert stranger.produce("t", "a", version=12) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_without_a_coordinator_the_write_is_to_be_tried_again(server, wire):
+    server.create_topic("t")
+    stranger = Transactional(wire, "stranger")
+    stranger.producer_id, stranger.epoch = 4711, 0
+    for version in (11, 12):
+        assert stranger.produce("t", "a", version=version) == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_who_does_not_say_its_transactional_id_writes_nothing(producer, wire):
+    plain = Transactional(wire, None).batch("t", "plain", partition=1)
+    for version in (9, 12):
+        request = producer.request("t", producer.batch("t", "a"), plain)
+        request.transactional_id = None
+        assert codes(wire.call(request, version)) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+
+
+def test_a_request_is_of_one_producer(producer, wire):
+    other = Transactional(wire, "other")
+    assert other.init() == 0
+    request = producer.request("t", producer.batch("t", "a"), other.batch("t", "b", partition=1))
+    assert codes(wire.call(request, 12)) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+
+
+def test_what_does_not_exist_is_added_to_no_transaction(producer, wire):
+    batches = [producer.batch("t", "a", partition=partition) for partition in (2, 3)]
+    assert codes(wire.call(producer.request("t", *batches, partition=2), 12)) == [
+        0,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert [(topic.topic, topic.partitions) for topic in producer.describe().topics] == [("t", [2])]
+
+
+def test_coordinators_topics_are_no_partitions_of_a_transaction(producer):
+    assert producer.produce("__transaction_state", "a", version=12) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert producer.state() == "Empty"
+
+
+def test_without_acks_nothing_is_answered_and_everything_is_written(producer, wire, server):
+    wire.send(producer.request("t", producer.batch("t", "a"), acks=0), 12, answered=False)
+    wire.send(producer.request("t", producer.batch("t", "b"), acks=0), 12, answered=False)
+    assert producer.commit() == 0
+    assert values(wire, "t") == ["a", "b"]
+
+
+def test_without_acks_a_refusal_closes_the_connection(producer, server):
+    with server.wire() as wire:
+        wire.send(producer.request("t", producer.batch("t", "a"), acks=0), 11, answered=False)
+        assert wire.closed_by_server()
+
+
+def test_records_that_are_recompressed_are_verified_all_the_same(server, wire):
+    server.create_topic("z", compression_type="gzip")
+    producer = Transactional(wire, "p")
+    assert producer.init() == 0
+    for number in range(5):
+        producer.send("z", *[f"{number} {'x' * 2000}"] * 4)
+    for _ in range(5):
+        assert error_of(wire.receive()) == 0
+    assert producer.commit() == 0
+    assert [value[:1] for value in values(wire, "z")] == [f"{number}" for number in range(5) for _ in range(4)]
+
+
+def switch_off(wire):
+    config = AlterableConfig(name="transaction.partition.verification.enable", value="false")
+    request = IncrementalAlterConfigsRequest(
+        resources=[AlterConfigsResource(resource_type=4, resource_name="", configs=[config])]
+    )
+    assert wire.call(request, 1).responses[0].error_code == 0
+
+
+def test_older_clients_are_not_verified_when_that_is_switched_off(producer, wire):
+    switch_off(wire)
+    assert producer.produce("t", "a", version=10) == 0
+    assert producer.state() == "Empty"
+
+
+def test_newer_clients_have_their_partitions_added_all_the_same(producer, wire):
+    switch_off(wire)
+    assert producer.produce("t", "a", version=12) == 0
+    assert producer.state() == "Ongoing"
