@@ -15,12 +15,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
 from moldau.compat_tests.servers import Server, start_server
 
 CONFIG = {"auto.create.topics.enable": "false"}
+
+SPARK_FOLDERS = ("spark_integration/", "examples/")
 
 SKIP_PREFIX = "Skipped: needs "
 
@@ -35,6 +38,28 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("bootstrap_server") and config.getoption("apache"):
         raise pytest.UsageError("--bootstrap-server and --apache name two different servers: give one of them")
     config.addinivalue_line("markers", "slow: takes more than ten seconds; once, on the oldest Python, is enough")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Which process gets which tests (pytest-xdist): a module is not divided, as its tests share servers.
+
+    Neither is Spark: one process has its session, and no other asks Ivy for jars meanwhile, which spoils them for both.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class SparkTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "Spark" if nodeid.startswith(SPARK_FOLDERS) else super()._split_scope(nodeid)
+
+    config.option.loadscopereorder = False  # the order is that of pytest_collection_modifyitems
+    return SparkTogether(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Among several processes the longest begins first."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not item.nodeid.startswith(SPARK_FOLDERS))
 
 
 @pytest.fixture(scope="session")

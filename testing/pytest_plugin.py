@@ -7,6 +7,34 @@ kill or restart it; the next one finds it running again. Under pytest-xdist each
     def test_orders(kafka):
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
 
+What consumers do is waited for without a sleep: the broker tells when a group has its members, and when it has read
+and committed everything; and a member is lost when the test says so, not when its session has timed out.
+
+    def test_billing(kafka):
+        workers = [start_worker(kafka.bootstrap_servers, group="billing") for _ in range(2)]
+        kafka.await_group_stable("billing", members=2)
+        place_orders(kafka.bootstrap_servers, 100)
+        kafka.expire_member("billing", "worker-1")
+        kafka.await_lag_zero("billing", "orders")
+        assert billed() == 100
+
+Time is let pass, too: retention deletes what is old by the server's clock, when the test says so.
+
+    def test_a_consumer_that_was_away_too_long(kafka):
+        place_orders(kafka.bootstrap_servers, 100)
+        kafka.advance(8 * 24 * 3600)
+        kafka.delete_old_segments()
+        place_orders(kafka.bootstrap_servers, 1)
+        assert read_orders(group="away") == 1
+
+And the broker dies in the middle of its work, and comes back:
+
+    def test_orders_survive_a_crash(kafka):
+        producer = start_to_place_orders(kafka.bootstrap_servers, 100)
+        kafka.crash()
+        producer.flush()
+        assert read_orders() == 100
+
 Other settings for the session's broker, in ``conftest.py``:
 
     @pytest.fixture(scope="session")

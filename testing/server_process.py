@@ -3,11 +3,13 @@
 Nothing here polls. The server's first line on standard output says that it is ready and where, and a thread that
 blocks on that pipe hands the lines over. The server's standard input is a pipe that only we hold: when this process
 ends, however it ends, the pipe closes and the server stops (``--exit-with-stdin``; docs/decisions/0004 has what else
-there was).
+there was). Over the same two pipes the server is asked for what no client can ask (`server.steering`).
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import queue
 import signal
@@ -15,12 +17,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from .server_run import BrokerError, ServerRun
 
 READY_PREFIX = "moldau is ready: "
+ANSWER_PREFIX = "moldau answers: "
 
 LOG_TAIL_BYTES = 8192
 
@@ -47,9 +51,12 @@ class ServerProcess(ServerRun):
                 env=server_environment(os.environ),
             )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._asking = threading.Lock()
+        self._numbers = itertools.count()
+        self._asked: dict[int, Future[None]] = {}
         assert self._child.stdout is not None
         self._reader = threading.Thread(
-            target=_hand_over_lines, args=(self._child.stdout, self._lines), name="moldau-broker-output", daemon=True
+            target=self._hand_over_lines, args=(self._child.stdout,), name="moldau-broker-output", daemon=True
         )
         self._reader.start()
 
@@ -76,6 +83,20 @@ class ServerProcess(ServerRun):
                 raise BrokerError(f"the broker ended with exit code {code} before it was ready{self._log_tail()}")
             if line.startswith(READY_PREFIX):
                 return line.removeprefix(READY_PREFIX).split()[0]
+
+    def ask(self, request: Mapping[str, Any]) -> None:
+        answer: Future[None] = Future()
+        assert self._child.stdin is not None
+        with self._asking:
+            number = next(self._numbers)
+            self._asked[number] = answer
+            try:
+                self._child.stdin.write(json.dumps({"id": number, **request}).encode() + b"\n")
+                self._child.stdin.flush()
+            except OSError:
+                del self._asked[number]
+                raise BrokerError(f"the broker has ended{self._log_tail()}") from None
+        answer.result()
 
     def stop(self, timeout_s: float) -> None:
         self._child.send_signal(signal.SIGTERM)
@@ -107,9 +128,25 @@ class ServerProcess(ServerRun):
             tail = log.read().decode(errors="replace").rstrip()
         return f"; its log:\n{tail}" if tail else "; it logged nothing"
 
+    def _hand_over_lines(self, stdout: IO[bytes]) -> None:
+        """Pass each line on, and None at the end. Reading to the end also keeps the server from blocking on a full
+        pipe."""
+        for line in stdout:
+            text = line.decode(errors="replace").rstrip("\n")
+            if text.startswith(ANSWER_PREFIX):
+                self._answered(json.loads(text.removeprefix(ANSWER_PREFIX)))
+            else:
+                self._lines.put(text)
+        self._lines.put(None)
+        with self._asking:
+            asked, self._asked = self._asked, {}
+        for answer in asked.values():
+            answer.set_exception(BrokerError("the broker ended meanwhile"))
 
-def _hand_over_lines(stdout: IO[bytes], lines: queue.SimpleQueue[str | None]) -> None:
-    """Pass each line on, and None at the end. Reading to the end also keeps the server from blocking on a full pipe."""
-    for line in stdout:
-        lines.put(line.decode(errors="replace").rstrip("\n"))
-    lines.put(None)
+    def _answered(self, said: Mapping[str, Any]) -> None:
+        with self._asking:
+            answer = self._asked.pop(said["id"])
+        if "error" in said:
+            answer.set_exception(BrokerError(said["error"]))
+        else:
+            answer.set_result(None)

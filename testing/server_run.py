@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from ..log.memory_files import MemoryFileSystem
 
 
 class BrokerError(Exception):
@@ -27,12 +34,23 @@ class ServerRun(ABC):
         """Return its address, ``HOST:PORT``, when it answers there. :class:`BrokerError` if it ends, or is too late."""
 
     @abstractmethod
+    def ask(self, request: Mapping[str, Any]) -> None:
+        """Ask the server for something that no client can ask (`server.steering`), and return when it is done.
+
+        Any thread may ask, and several at once. :class:`BrokerError` if it is refused, or the server ends meanwhile.
+        """
+
+    @abstractmethod
     def stop(self, timeout_s: float) -> None:
         """End it cleanly. :class:`BrokerError` if that takes too long or fails."""
 
     @abstractmethod
     def kill(self) -> None:
         """End it at once, where that is possible."""
+
+    def crash(self, random: Random | None, timeout_s: float) -> MemoryFileSystem:
+        """Lose its power, and what of its files was not synced; what is left of them. Only where they are in memory."""
+        raise BrokerError("its files are not in memory")
 
     @abstractmethod
     def close(self) -> None:

@@ -2,6 +2,8 @@
 
 For tests that must reach into the server with Python objects. It shares the interpreter with the test: while the test
 computes, the server waits, and there is nothing to kill. Its log goes where this process's logging goes.
+
+Its files may be in memory. Then there is something better than to kill it: the power fails (`ServerThread.crash`).
 """
 
 from __future__ import annotations
@@ -9,27 +11,41 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any
 
+from ..server.clock import MovableClock
 from ..server.event_loop import new_event_loop
 from ..server.server import Server, StartError
+from ..server.steering import Steering, SteeringError
 from .server_run import BrokerError, ServerRun
 
 if TYPE_CHECKING:
+    from random import Random
+
     from ..config.broker_config import BrokerConfig
+    from ..log.memory_files import MemoryFileSystem
 
 
 class ServerThread(ServerRun):
     """A :class:`moldau.server.server.Server` in a daemon thread."""
 
-    def __init__(self, config: BrokerConfig, log_dir: str, *, durable: bool) -> None:
+    def __init__(
+        self, config: BrokerConfig, log_dir: str, *, durable: bool, memory: MemoryFileSystem | None = None
+    ) -> None:
+        """``memory``: where ``log_dir`` is, instead of on the disk."""
         self._config = config
         self._log_dir = log_dir
         self._durable = durable
+        self._memory = memory
+        self._server: Server | None = None
         self._loop = new_event_loop()
         self._stopping = asyncio.Event()
         self._ready: Future[str] = Future()
+        self._steering: Steering | None = None
+        self._asking = threading.Lock()
+        self._asked: set[Future[None]] = set()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="moldau-broker", daemon=True)
         self._thread.start()
@@ -51,6 +67,21 @@ class ServerThread(ServerRun):
         except TimeoutError:
             raise BrokerError(f"the broker was not ready within {timeout_s:g} s") from None
 
+    def ask(self, request: Mapping[str, Any]) -> None:
+        with self._asking:
+            if self._steering is None:
+                raise BrokerError("the broker does not serve any more")
+            answer = asyncio.run_coroutine_threadsafe(self._steering.perform(request), self._loop)
+            self._asked.add(answer)
+        try:
+            answer.result()
+        except SteeringError as error:
+            raise BrokerError(str(error)) from error
+        except CancelledError:
+            raise BrokerError("the broker was stopped meanwhile") from None
+        finally:
+            self._asked.discard(answer)
+
     def stop(self, timeout_s: float) -> None:
         if self.alive:
             self._loop.call_soon_threadsafe(self._stopping.set)
@@ -62,6 +93,21 @@ class ServerThread(ServerRun):
 
     def kill(self) -> None:
         raise BrokerError("a broker in a thread cannot be killed: leave out thread=True")
+
+    def crash(self, random: Random | None, timeout_s: float) -> MemoryFileSystem:
+        """The power fails. What the next start will find: all that was synced, and of the rest what ``random`` says;
+        without it nothing."""
+
+        async def fail() -> MemoryFileSystem:
+            assert self._server is not None
+            assert self._memory is not None
+            # First nobody is told anything more, or they might be told of what is lost.
+            self._server.disconnect()
+            return self._memory.crash(random, lose_unsynced=random is None)
+
+        survivor = asyncio.run_coroutine_threadsafe(fail(), self._loop).result(timeout_s)
+        self.stop(timeout_s)  # on files that nobody will look at any more
+        return survivor
 
     def close(self) -> None:
         self._thread.join()
@@ -78,8 +124,17 @@ class ServerThread(ServerRun):
             self._loop.close()
 
     async def _serve(self) -> None:
-        server = Server(self._config, [self._log_dir], durable=self._durable)
+        server = Server(
+            self._config, [self._log_dir], durable=self._durable, file_system=self._memory, clock=MovableClock()
+        )
         await server.start()
+        self._server = server
+        assert server.broker is not None
+        self._steering = Steering(server.broker)
         self._ready.set_result(server.bootstrap_servers)
         await self._stopping.wait()
+        with self._asking:
+            self._steering = None
+            for answer in list(self._asked):
+                answer.cancel()
         await server.stop()

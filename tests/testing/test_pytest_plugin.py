@@ -69,6 +69,26 @@ def test_a_broker_that_a_test_stopped_or_killed_runs_again_for_the_next(pytester
     result.assert_outcomes(passed=3)
 
 
+def test_a_broker_that_crashes_comes_back_with_what_it_had(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        def test_it(kafka):
+            make(kafka, "t")
+            pid, address = kafka.pid, kafka.bootstrap_servers
+            kafka.crash()
+            assert kafka.pid != pid
+            assert kafka.bootstrap_servers == address
+            assert topics(kafka) == {"t": 1}
+
+        def test_another(kafka):
+            assert topics(kafka) == {}
+        """,
+    )
+
+    result.assert_outcomes(passed=2)
+
+
 def test_settings_come_from_a_fixture(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,

@@ -1,0 +1,45 @@
+"""Offsets without records, as compaction and transactions leave them in a log; in the data of a server that is stopped.
+
+What a log cleaner leaves of batches whose records are all gone, where their last offset still matters, is the bare
+header of a batch: it covers their offsets and holds nothing. Producers cannot send one (a server refuses a batch that
+counts fewer records than offsets), a follower takes it from its leader. So the data is opened as the server opens it,
+the header is appended as a follower would, and the data is closed as the server closes it.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..log.files import RealFileSystem
+from ..protocol.records import build_batch
+from ..server.storage import open_storage
+
+if TYPE_CHECKING:
+    from ..config.broker_config import BrokerConfig
+
+# A batch counts its offsets with 31 bits.
+LARGEST_GAP = 2**31 - 1
+
+
+def insert_offset_gap(config: BrokerConfig, data_dir: Path, topic: str, partition: int, count: int) -> int:
+    """Leave out ``count`` offsets at the end of the partition, and return the next one.
+
+    Raises ValueError if there is no such partition, or the gap is none or too large for a batch.
+    """
+    if not 1 <= count <= LARGEST_GAP:
+        raise ValueError(f"a gap has 1 to {LARGEST_GAP} offsets, not {count}")
+    now_ms = int(time.time() * 1000)
+    storage = open_storage(config, [str(data_dir)], config.listeners, now_ms=now_ms, file_system=RealFileSystem())
+    try:
+        log = storage.log_manager.get(topic, partition)
+        if log is None:
+            raise ValueError(f"there is no partition {topic}-{partition}")
+        gap = build_batch(
+            [], base_offset=log.log_end_offset, last_offset_delta=count - 1, leader_epoch=log.latest_epoch
+        )
+        log.append_as_follower(gap, now_ms=now_ms, leader_epoch=log.latest_epoch)
+        return log.log_end_offset
+    finally:
+        storage.close(now_ms)

@@ -1,0 +1,34 @@
+"""What a test of an application with transactions asks of its broker, with a real producer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from moldau.testing import Broker, BrokerError
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["process", "thread"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    with Broker(thread=request.param) as broker:
+        yield broker
+
+
+def test_an_expired_transaction_is_aborted_and_its_producer_fenced(broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "billing-1"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("orders", b"one")
+    producer.flush(30)
+    broker.expire_transaction("billing-1")
+    with pytest.raises(KafkaException, match=r"fenced|epoch"):
+        producer.commit_transaction(30)
+    with pytest.raises(BrokerError, match="billing-1 has no open transaction"):
+        broker.expire_transaction("billing-1")
+
+
+def test_there_must_be_a_transaction_to_expire(broker: Broker) -> None:
+    with pytest.raises(BrokerError, match=r"TRANSACTIONAL_ID_NOT_FOUND|NOT_COORDINATOR"):
+        broker.expire_transaction("nobody")
