@@ -9,6 +9,7 @@ which suits tests; it is not how to measure Apache Kafka, so the benchmarks name
 """
 
 import base64
+import enum
 import signal
 import socket
 import subprocess
@@ -30,12 +31,25 @@ _START_SECONDS = 90
 _STOP_SECONDS = 60
 
 
+class Quorum(enum.Enum):
+    """How the voters of the quorum are made known: what the storage tool is told when it formats a directory, and the
+    server when it starts."""
+
+    STANDALONE = "standalone"
+    """``format --standalone``: one voter, in the log, found by ``controller.quorum.bootstrap.servers``."""
+    INITIAL_CONTROLLERS = "initial controllers"
+    """``format --initial-controllers``: the same, with the voter and its directory named."""
+    STATIC = "static voters"
+    """``controller.quorum.voters``, and nothing in the log (kraft.version 0): so the official image does it."""
+
+
 class ApacheKafka:
     """Apache Kafka 4.3.1 as a child process with a data directory of its own.
 
-    ``config`` is laid over the settings of a one-node server. ``data_dir`` is a log directory that node 1 has been
-    using, or a new one, which is formatted; without one, it lives as long as the context: ``restart`` and ``kill``
-    followed by ``start`` find what was written before. ``parent`` is where the temporary folder is made that holds it,
+    ``config`` is laid over the settings of a one-node server. ``data_dir`` is the log directory with the metadata, one
+    that the node has been using, or a new one, which is formatted; without one, it lives as long as the context:
+    ``restart`` and ``kill`` followed by ``start`` find what was written before. ``quorum`` has to be the same for all
+    starts on a directory. ``parent`` is where the temporary folder is made that holds it,
     together with the settings and the server's log.
     """
 
@@ -44,11 +58,13 @@ class ApacheKafka:
         config: Mapping[str, str] | None = None,
         *,
         data_dir: Path | None = None,
+        quorum: Quorum = Quorum.STANDALONE,
         parent: Path | None = None,
         jvm_options: Sequence[str] = _JVM_OPTIONS,
     ) -> None:
         self._config = dict(config or {})
         self._data_dir = data_dir
+        self._quorum = quorum
         self._parent = parent
         self._jvm_options = tuple(jvm_options)
         self._resources = ExitStack()
@@ -97,7 +113,7 @@ class ApacheKafka:
         self._port, controller_port = free_ports(2)
         self._write_properties(controller_port)
         if not (self.data_dir / "meta.properties").exists():
-            self._format()
+            self._format(controller_port)
 
     def close(self) -> None:
         """Stop, and remove the folder. The end of ``with``."""
@@ -122,7 +138,7 @@ class ApacheKafka:
         """Start the process and do not wait; the event is set when the server has said that it is ready, and also
         when it has ended."""
         self._process = subprocess.Popen(
-            [*self._jvm(), "kafka.Kafka", str(self._properties)],
+            [*self._jvm(), "kafka.Kafka", str(self.properties)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -178,13 +194,15 @@ class ApacheKafka:
                 log.write(line)
                 if _STARTED in line:
                     started.set()
-        started.set()  # the process has ended: whoever waits looks at its state
+        process.wait()  # its output ends a moment before it does
+        started.set()  # whoever waits looks at its state
 
     def _jvm(self) -> list[str]:
         return [self._java, *self._jvm_options, "-cp", f"{self._libs}/*"]
 
     @property
-    def _properties(self) -> Path:
+    def properties(self) -> Path:
+        """The file with its settings."""
         return self._directory / "server.properties"
 
     def _write_properties(self, controller_port: int) -> None:
@@ -197,7 +215,6 @@ class ApacheKafka:
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
             "log.dirs": str(self.data_dir),
             "offsets.topic.num.partitions": "1",
             "offsets.topic.replication.factor": "1",
@@ -212,11 +229,20 @@ class ApacheKafka:
             "broker.heartbeat.interval.ms": "500",
             **self._config,
         }
-        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        address = f"127.0.0.1:{controller_port}"
+        if self._quorum is Quorum.STATIC:
+            settings["controller.quorum.voters"] = f"{settings['node.id']}@{address}"
+        else:
+            settings["controller.quorum.bootstrap.servers"] = address
+        self.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
-    def _format(self) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ["format", "--standalone", "-t", cluster_id, "-c", str(self._properties)]
+    def _format(self, controller_port: int) -> None:
+        arguments = ["format", "-t", _new_id(), "-c", str(self.properties)]
+        if self._quorum is Quorum.STANDALONE:
+            arguments.append("--standalone")
+        elif self._quorum is Quorum.INITIAL_CONTROLLERS:
+            node_id = self._config.get("node.id", "1")
+            arguments += ["--initial-controllers", f"{node_id}@127.0.0.1:{controller_port}:{_new_id()}"]
         done = subprocess.run(
             [*self._jvm(), "kafka.tools.StorageTool", *arguments],
             stdin=subprocess.DEVNULL,
@@ -228,6 +254,11 @@ class ApacheKafka:
         )
         if done.returncode != 0:
             raise RuntimeError(f"Apache Kafka's storage tool failed:\n{done.stdout}")
+
+
+def _new_id() -> str:
+    # The first byte is cleared: an id that begins with "-" would be read as an option.
+    return base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
 
 
 def guard(pid: int) -> "subprocess.Popen[bytes]":

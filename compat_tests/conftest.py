@@ -15,6 +15,22 @@ import pytest
 from moldau.compat_tests.client import Client, Feature
 from moldau.compat_tests.clients import open_client
 from moldau.compat_tests.clients.program import close_programs
+from moldau.compat_tests.group_server import (  # noqa: F401 - fixtures
+    group_id,
+    group_server,
+    group_servers,
+    mortal_group_server,
+)
+from moldau.compat_tests.requirements import require_kafka_jars
+from moldau.compat_tests.transaction_server import (  # noqa: F401 - fixtures
+    markers_after_death,
+    mortal_transaction_server,
+    name,
+    producer,
+    transaction_server,
+    transaction_servers,
+    transaction_servers_1,
+)
 
 # Clients log what the tests provoke, thousands of lines of it.
 for _client in ("kafka", "aiokafka"):
@@ -42,6 +58,14 @@ def client_of(bootstrap_servers: str) -> Iterator[OpenClient]:
 def _programs() -> Iterator[None]:
     yield
     close_programs()
+
+
+@pytest.fixture(scope="session")
+def both_servers(request: pytest.FixtureRequest) -> None:
+    """For tests that start both servers themselves, whichever is under test."""
+    if request.config.getoption("apache") or request.config.getoption("bootstrap_server"):
+        pytest.skip("starts both servers itself, whichever is under test")
+    require_kafka_jars()
 
 
 _numbers = count(1)

@@ -19,6 +19,10 @@ from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"
 
+OLDER_CLIENTS = ("3.4.1", "2.8.2")
+"""Versions of the Java client alone: one before transactions v2 (KIP-890), and one before KIP-588's error codes were
+everywhere."""
+
 POM = Path(__file__).parent / "java" / "pom.xml"
 
 # One jar of each thing we start: a folder without one of them is not the one that we need.
@@ -55,22 +59,11 @@ def fetch() -> Path:
         raise JarsUnavailableError(
             f"MOLDAU_KAFKA_JARS={os.environ['MOLDAU_KAFKA_JARS']} does not hold {', '.join(_EXPECTED)}"
         )
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise JarsUnavailableError("mvn is not installed (Debian: apt-get install maven)")
     libs = _cached_libs()
     libs.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=libs.parent, prefix="fetching-") as work:
         incoming = Path(work) / "libs"
-        # Offline first: what Maven has in its own repository needs no registry and takes two seconds.
-        output = ""
-        for mode in (["--offline"], []):
-            done = _copy_dependencies(maven, mode, incoming)
-            output = done.stdout
-            if done.returncode == 0:
-                break
-        else:
-            raise JarsUnavailableError(f"Maven failed:\n{output}")
+        _run_maven("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={incoming}")
         try:
             incoming.rename(libs)
         except OSError:
@@ -82,24 +75,61 @@ def fetch() -> Path:
     return found
 
 
+def older_client(version: str) -> Path | None:
+    """The jar of an older Java client, or None when it has not been fetched. Its dependencies come from ``fetch``."""
+    jar = _older_clients() / f"kafka-clients-{version}.jar"
+    return jar if jar.is_file() else None
+
+
+def fetch_older_client(version: str) -> Path:
+    """Fetch the jar of an older Java client unless it is there. Raises JarsUnavailableError."""
+    found = older_client(version)
+    if found is not None:
+        return found
+    artifact = f"-Dartifact=org.apache.kafka:kafka-clients:{version}"
+    folder = _older_clients()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="fetching-") as work:
+        _run_maven("dependency:copy", artifact, f"-DoutputDirectory={work}")
+        jar = f"kafka-clients-{version}.jar"
+        return (Path(work) / jar).rename(folder / jar)
+
+
+def _older_clients() -> Path:
+    return cache_dir() / "kafka-clients"
+
+
 def _cached_libs() -> Path:
     return cache_dir() / f"kafka-{KAFKA_VERSION}" / "libs"
 
 
-def _copy_dependencies(maven: str, mode: list[str], into: Path) -> "subprocess.CompletedProcess[str]":
-    command = [
-        *(maven, "--batch-mode", "--quiet", *mode, "--file", str(POM)),
-        *("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={into}"),
-    ]
-    return subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=900, check=False
-    )
+def _run_maven(*arguments: str) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JarsUnavailableError("mvn is not installed (Debian: apt-get install maven)")
+    output = ""
+    # Offline first: what Maven has in its own repository needs no registry and takes two seconds.
+    for mode in (["--offline"], []):
+        done = subprocess.run(
+            [maven, "--batch-mode", "--quiet", *mode, "--file", str(POM), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+        output = done.stdout
+        if done.returncode == 0:
+            return
+    raise JarsUnavailableError(f"Maven failed:\n{output}")
 
 
 def main() -> int:
-    """Fetch, and print the folder."""
+    """Fetch, and print the folder and the jars beside it."""
     try:
         print(fetch())
+        for version in OLDER_CLIENTS:
+            print(fetch_older_client(version))
     except JarsUnavailableError as error:
         print(f"Apache Kafka {KAFKA_VERSION}: {error}", file=sys.stderr)
         return 1

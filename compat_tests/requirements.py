@@ -49,3 +49,13 @@ def require_kafka_jars() -> Path:
             "run `python -m moldau.compat_tests.kafka_jars`, or name a folder in MOLDAU_KAFKA_JARS",
         )
     return folder
+
+
+def require_older_client(version: str) -> Path:
+    """The jar of an older Java client."""
+    from moldau.compat_tests import kafka_jars
+
+    jar = kafka_jars.older_client(version)
+    if jar is None:
+        missing(f"kafka-clients {version}", "run `python -m moldau.compat_tests.kafka_jars`")
+    return jar

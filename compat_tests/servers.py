@@ -46,4 +46,19 @@ def _moldau(config: Mapping[str, str]) -> Iterator[Server]:
         yield broker
         log = broker.log()
     if "Traceback" in log:
-        raise AssertionError(f"the server has logged a failure of its own:\n{log[-20_000:]}")
+        raise AssertionError(f"the server has logged failures of its own:\n{around_tracebacks(log)}")
+
+
+def around_tracebacks(log: str, before: int = 20, after: int = 60, at_most: int = 5) -> str:
+    """The first tracebacks of a log, each with the lines around it: what led to it, and what came of it."""
+    lines = log.splitlines()
+    shown: list[str] = []
+    end = 0
+    places = [number for number, line in enumerate(lines) if "Traceback" in line]
+    for place in places[:at_most]:
+        start = max(end, place - before)
+        if start > end:
+            shown.append(f"... {start - end} lines ...")
+        end = max(end, place + after)
+        shown += lines[start:end]
+    return "\n".join([*shown, f"({len(places)} tracebacks in {len(lines)} lines)"])

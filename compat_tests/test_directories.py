@@ -5,6 +5,7 @@ answer from the one server may ask the other. And what a dump of the directory b
 """
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -15,7 +16,6 @@ from moldau.compat_tests import wire as w
 from moldau.compat_tests.apache import ApacheKafka
 from moldau.compat_tests.clients import open_client
 from moldau.compat_tests.clients.java import JavaClient
-from moldau.compat_tests.requirements import require_kafka_jars
 from moldau.compat_tests.servers import Server
 from moldau.protocol.records import build_batch, iter_records
 from moldau.testing import Broker
@@ -25,11 +25,7 @@ PRODUCER_ID = 7_000
 DAY_MS = 86_400_000
 
 
-@pytest.fixture(autouse=True)
-def _both_servers(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("apache") or request.config.getoption("bootstrap_server"):
-        pytest.skip("starts both servers itself, whichever is under test")
-    require_kafka_jars()
+pytestmark = pytest.mark.usefixtures("both_servers")
 
 
 def moldau(directory: Path) -> AbstractContextManager[Server]:
@@ -121,6 +117,52 @@ def test_to_and_fro(tmp_path: Path) -> None:
         with start(directory) as server:
             count = go_on(server, topic, count)
     assert count == 90
+
+
+# What makes snapshots of the metadata frequent, and lets go of all but the last.
+SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "2000", "metadata.max.retention.bytes": "1"}
+
+
+def wait_for_snapshot(directory: Path, after: int) -> int:
+    """Until there is a snapshot of the metadata that ends past this offset; where the latest ends."""
+    for _ in range(600):
+        latest = max(int(path.name[:20]) for path in directory.glob("__cluster_metadata-0/*.checkpoint"))
+        if latest > after:
+            return latest
+        time.sleep(0.1)
+    pytest.fail(f"no snapshot after offset {after}")
+
+
+def test_to_and_fro_with_snapshots_of_the_metadata(tmp_path: Path, java: JavaClient) -> None:
+    """Each starts from a snapshot of the other, and of the log there is only what comes after one."""
+    directory = tmp_path / "data"
+    log = directory / "__cluster_metadata-0"
+    end = 0
+    with Broker(data_dir=directory, config=SNAPSHOTS) as server:
+        topic = begin(server)
+        for life in range(2):
+            for number in range(20):
+                w.create_topic(server.bootstrap_servers, f"t-{life}-{number}", 2)
+            end = wait_for_snapshot(directory, end)
+    count = 50
+    for name in ("apache", "moldau"):
+        if name == "moldau":
+            opened: AbstractContextManager[Server] = Broker(data_dir=directory, config=SNAPSHOTS)
+        else:
+            assert min(int(path.name[:20]) for path in log.glob("*.log")) > 0  # the log was cut
+            opened = ApacheKafka(SNAPSHOTS, data_dir=directory)
+        with opened as server:
+            count = go_on(server, topic, count)
+            with open_client("kafka-python", server.bootstrap_servers) as client:
+                assert {f"t-{life}-{number}" for life in range(2) for number in range(20)} <= set(client.topics())
+            for number in range(20):
+                w.create_topic(server.bootstrap_servers, f"{name}-{count}-{number}")
+            end = wait_for_snapshot(directory, end)
+        for snapshot in log.glob("*.checkpoint"):
+            assert '"type":"PARTITION_RECORD"' in dump(
+                java, "--files", str(snapshot), "--cluster-metadata-decoder", "--skip-record-metadata"
+            )
+    assert count == 70
 
 
 # The dump tool

@@ -172,6 +172,29 @@ def test_config_command_for_brokers(tool: Tool, java: JavaClient) -> None:
     tool(*command, "--entity-default", "--describe")
 
 
+def test_config_command_for_groups(tool: Tool, topic_name: Callable[[], str]) -> None:
+    group = topic_name()
+    command = ("kafka.admin.ConfigCommand", "--entity-type", "groups", "--entity-name", group)
+    assert "session" not in tool(*command, "--describe").stdout
+    changed = tool(
+        *command, "--alter", "--add-config", "consumer.session.timeout.ms=50000,share.isolation.level=read_committed"
+    )
+    assert changed.stdout.strip() == f"Completed updating config for group {group}."
+    expected = (
+        "consumer.session.timeout.ms=50000 sensitive=false synonyms={DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms="
+        "50000, DEFAULT_CONFIG:group.consumer.session.timeout.ms=45000}"
+    )
+    wait_until(lambda: expected in tool(*command, "--describe").stdout, "the new configs")
+    assert "share.isolation.level=read_committed" in tool(*command, "--describe").stdout
+    everything = tool(*command, "--describe", "--all").stdout
+    assert "consumer.heartbeat.interval.ms=5000" in everything
+    assert "share.auto.offset.reset=latest" in everything
+    tool(*command, "--alter", "--delete-config", "consumer.session.timeout.ms")
+    wait_until(lambda: "consumer.session" not in tool(*command, "--describe").stdout, "the default again")
+    refused = tool(*command, "--alter", "--add-config", "consumer.session.timeout.ms=44999", code=1)
+    assert "InvalidConfigurationException" in refused.stdout + refused.stderr
+
+
 def test_broker_api_versions_command(tool: Tool, bootstrap_servers: str) -> None:
     """Every API that the server advertises is usable by this client, but those that it has dropped itself."""
     answer = tool("BrokerApiVersionsCommand").stdout
@@ -209,6 +232,47 @@ def test_feature_command(tool: Tool) -> None:
     assert re.search(
         r"Feature: metadata.version\s+SupportedMinVersion: \S+\s+SupportedMaxVersion: \S+\s+Finalized", answer
     )
+
+
+def test_feature_command_changes_the_protocol_of_consumer_groups(tool: Tool) -> None:
+    def level() -> str:
+        shown = tool("FeatureCommand", "describe").stdout
+        found = re.search(
+            r"Feature: group.version\s+SupportedMinVersion: 0\s+SupportedMaxVersion: 1\s+FinalizedVersionLevel: (\d+)",
+            shown,
+        )
+        assert found, shown
+        return found[1]
+
+    assert level() == "1"
+    refused = tool("FeatureCommand", "upgrade", "--feature", "group.version=2", code=1)
+    assert refused.stdout.startswith("Could not upgrade group.version to 2. ")
+    assert refused.stderr.strip() == "1 out of 1 operation(s) failed."
+    possible = tool("FeatureCommand", "disable", "--feature", "group.version", "--dry-run")
+    assert possible.stdout.strip() == "group.version can be disabled."
+    assert level() == "1"
+    down = tool("FeatureCommand", "downgrade", "--feature", "group.version=0")
+    assert down.stdout.strip() == "group.version was downgraded to 0."
+    assert level() == "0"
+    up = tool("FeatureCommand", "upgrade", "--feature", "group.version=1")
+    assert up.stdout.strip() == "group.version was upgraded to 1."
+    assert level() == "1"
+
+
+def test_feature_command_changes_the_level_of_transactions(tool: Tool) -> None:
+    def level() -> str:
+        shown = tool("FeatureCommand", "describe").stdout
+        found = re.search(r"Feature: transaction.version\s+.*MaxVersion: 2\s+FinalizedVersionLevel: (\d+)", shown)
+        assert found, shown
+        return found[1]
+
+    assert level() == "2"
+    down = tool("FeatureCommand", "downgrade", "--feature", "transaction.version=1")
+    assert down.stdout.strip() == "transaction.version was downgraded to 1."
+    assert level() == "1"
+    up = tool("FeatureCommand", "upgrade", "--feature", "transaction.version=2")
+    assert up.stdout.strip() == "transaction.version was upgraded to 2."
+    assert level() == "2"
 
 
 def test_leader_election_command(tool: Tool, make_topic: MakeTopic) -> None:

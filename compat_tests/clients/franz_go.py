@@ -1,4 +1,4 @@
-"""franz-go, the Go client, in a program around it: ``go/main.go``."""
+"""franz-go, the Go client, in a program around it: ``go/main.go``; and the tests of its own module, compiled."""
 
 import hashlib
 import os
@@ -10,6 +10,8 @@ from moldau.compat_tests.clients.program import ProgramClient
 
 SOURCES = Path(__file__).parent.parent / "go"
 
+_KGO = "github.com/twmb/franz-go/pkg/kgo"
+
 
 class FranzGoClient(ProgramClient):
     """kgo and kadm."""
@@ -18,21 +20,32 @@ class FranzGoClient(ProgramClient):
 
     @classmethod
     def command(cls) -> list[str]:
-        return [str(_build())]
+        return [str(_built("driver", "build", "."))]
 
 
-def _build() -> Path:
-    """The program, which is kept as long as its sources do not change."""
+def own_tests() -> Path:
+    """The tests that franz-go has of its package ``kgo``, in the version of ``go.mod``: a module's zip holds them."""
+    return _built("tests", "test", "-c", _KGO)
+
+
+def own_sources() -> Path:
+    """The folder of that package's sources, where its tests expect to be run."""
+    command = [requirements.require_program("go"), "list", "-f", "{{.Dir}}", _KGO]
+    return Path(subprocess.run(command, cwd=SOURCES, stdout=subprocess.PIPE, text=True, check=True).stdout.strip())
+
+
+def _built(kind: str, command: str, *arguments: str) -> Path:
+    """A program that ``go`` has made, which is kept as long as the sources here do not change."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.glob("*")):
         digest.update(source.read_bytes())
-    binary = kafka_jars.cache_dir() / "franz-go" / f"driver-{digest.hexdigest()[:16]}"
+    binary = kafka_jars.cache_dir() / "franz-go" / f"{kind}-{digest.hexdigest()[:16]}"
     if not binary.exists():
         go = requirements.require_program("go")
         binary.parent.mkdir(parents=True, exist_ok=True)
         unfinished = binary.with_suffix(f".{os.getpid()}")
         done = subprocess.run(
-            [go, "build", "-o", str(unfinished), "."],
+            [go, command, "-o", str(unfinished), *arguments],
             cwd=SOURCES,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

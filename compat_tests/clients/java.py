@@ -1,8 +1,9 @@
 """The Java client, kafka-clients 4.3.1, and Kafka's command-line tools, in one JVM around
-``java/CompatDriver.java``."""
+``java/CompatDriver.java``; and what else is in ``java/``, each in a JVM of its own."""
 
 import hashlib
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from moldau.compat_tests import kafka_jars, requirements
 from moldau.compat_tests.clients.program import ProgramClient
 
-SOURCE = Path(__file__).parent.parent / "java" / "CompatDriver.java"
+SOURCES = Path(__file__).parent.parent / "java"
 
 _JVM_OPTIONS = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
@@ -31,10 +32,7 @@ class JavaClient(ProgramClient):
 
     @classmethod
     def command(cls) -> list[str]:
-        libs = requirements.require_kafka_jars()
-        java = requirements.require_program("java")
-        return [java, *_JVM_OPTIONS, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{_build(libs)}:{libs}/*",
-                "CompatDriver"]  # fmt: skip
+        return java_command("CompatDriver")
 
     def tool(self, main_class: str, arguments: Sequence[str], standard_input: str = "") -> ToolResult:
         """Run a command-line tool of Kafka, as its shell script would, but in this JVM."""
@@ -42,15 +40,39 @@ class JavaClient(ProgramClient):
         return ToolResult(answer["exit_code"], answer["stdout"], answer["stderr"])
 
 
+def java_command(main_class: str, client_version: str = kafka_jars.KAFKA_VERSION) -> list[str]:
+    """The command line of a program of ``java/``; compiles it if that has not been done.
+
+    An older client comes before the one that everything is compiled with, and hides it.
+    """
+    libs = requirements.require_kafka_jars()
+    java = requirements.require_program("java")
+    class_path = [str(_build(libs)), f"{libs}/*"]
+    if client_version != kafka_jars.KAFKA_VERSION:
+        class_path.insert(0, str(requirements.require_older_client(client_version)))
+    return [java, *_JVM_OPTIONS, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", ":".join(class_path),
+            main_class]  # fmt: skip
+
+
 def _build(libs: Path) -> Path:
-    """The folder of the compiled driver, which is kept as long as its source does not change."""
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    classes = kafka_jars.cache_dir() / f"kafka-{kafka_jars.KAFKA_VERSION}" / f"driver-{digest}"
-    if not (classes / "built").exists():
+    """The folder of the compiled programs, which is kept as long as their sources do not change."""
+    sources = sorted(SOURCES.glob("*.java"))
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.read_bytes())
+    classes = kafka_jars.cache_dir() / f"kafka-{kafka_jars.KAFKA_VERSION}" / f"programs-{digest.hexdigest()[:16]}"
+    if not classes.is_dir():
         javac = requirements.require_program("javac")
-        classes.mkdir(parents=True, exist_ok=True)
-        command = [javac, "--release", "17", "-cp", f"{libs}/*", "-d", str(classes), str(SOURCE)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        assert done.returncode == 0, done.stdout
-        (classes / "built").touch()
+        classes.parent.mkdir(parents=True, exist_ok=True)
+        # It appears whole, in one rename. Another process may be faster; theirs is as good.
+        with tempfile.TemporaryDirectory(dir=classes.parent, prefix="compiling-") as work:
+            out = Path(work) / "out"
+            command = [javac, "--release", "17", "-cp", f"{libs}/*", "-d", str(out), *map(str, sources)]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            assert done.returncode == 0, done.stdout
+            try:
+                out.rename(classes)
+            except OSError:
+                if not classes.is_dir():
+                    raise
     return classes

@@ -93,6 +93,11 @@ class Program:
         self._reader.join()
         self._stderr.close()
 
+    def kill(self) -> None:
+        """``kill -9``. It still has to be closed."""
+        self._process.kill()
+        self._process.wait()
+
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as stdout:

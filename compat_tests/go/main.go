@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,28 +73,15 @@ func (r *record) UnmarshalJSON(data []byte) error {
 var running *stream
 
 func main() {
-	requests := bufio.NewReaderSize(os.Stdin, 1<<20)
-	answers := json.NewEncoder(os.Stdout)
-	for {
-		line, err := requests.ReadBytes('\n')
-		if err != nil {
-			return
-		}
-		var asked request
-		if err := json.Unmarshal(line, &asked); err != nil {
-			panic(err)
-		}
-		ok, err := perform(&asked)
-		if err != nil {
-			problem := map[string]string{"code": codeOf(err), "message": err.Error()}
-			err = answers.Encode(map[string]any{"error": problem})
-		} else {
-			err = answers.Encode(map[string]any{"ok": ok})
-		}
-		if err != nil {
-			panic(err)
-		}
+	if len(os.Args) == 3 && os.Args[1] == "group-member" {
+		groupMember(os.Args[2])
+		return
 	}
+	if len(os.Args) == 2 && os.Args[1] == "transactor" {
+		transactor()
+		return
+	}
+	serve(perform, codeOf)
 }
 
 func codeOf(err error) string {
@@ -106,9 +92,7 @@ func codeOf(err error) string {
 	return fmt.Sprintf("%T", err)
 }
 
-func perform(asked *request) (any, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
-	defer cancel()
+func perform(ctx context.Context, asked *request) (any, error) {
 	switch asked.Op {
 	case "produce":
 		return produce(ctx, asked)

@@ -1,11 +1,7 @@
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStream;
-import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
@@ -70,41 +66,25 @@ import org.apache.kafka.common.utils.Exit;
  * here with standard input, output and error of their own, and with an exit that only unwinds.
  */
 public final class CompatDriver {
-    private static final ObjectMapper JSON = new ObjectMapper();
-    private static final PrintStream ANSWERS = System.out;
     private static final long DEADLINE_MS = 60_000;
 
     private Stream stream;
 
     public static void main(String[] arguments) throws Exception {
-        System.setOut(System.err);
-        CompatDriver driver = new CompatDriver();
-        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
-            ANSWERS.println(driver.answer(JSON.readTree(line)));
-            ANSWERS.flush();
-        }
-        Runtime.getRuntime().halt(0);
+        Requests.serve(new CompatDriver()::perform, CompatDriver::code);
     }
 
-    private String answer(JsonNode request) throws Exception {
-        ObjectNode answer = JSON.createObjectNode();
-        try {
-            answer.set("ok", JSON.valueToTree(perform(request)));
-        } catch (Throwable failure) {
-            Throwable cause = failure;
-            while ((cause instanceof ExecutionException || cause instanceof CompletionException
-                    || cause.getClass() == org.apache.kafka.common.KafkaException.class) && cause.getCause() != null) {
-                cause = cause.getCause();
-            }
-            // Client-side exceptions with no code of their own are told by their names.
-            Errors error = Errors.forException(cause);
-            String code = cause instanceof org.apache.kafka.clients.consumer.OffsetOutOfRangeException
-                    ? "OFFSET_OUT_OF_RANGE"
-                    : error == Errors.UNKNOWN_SERVER_ERROR ? cause.getClass().getSimpleName() : error.name();
-            answer.putObject("error").put("code", code).put("message", String.valueOf(failure));
+    private static String code(Throwable failure) {
+        Throwable cause = failure;
+        while ((cause instanceof ExecutionException || cause instanceof CompletionException
+                || cause.getClass() == org.apache.kafka.common.KafkaException.class) && cause.getCause() != null) {
+            cause = cause.getCause();
         }
-        return JSON.writeValueAsString(answer);
+        // Client-side exceptions with no code of their own are told by their names.
+        Errors error = Errors.forException(cause);
+        return cause instanceof org.apache.kafka.clients.consumer.OffsetOutOfRangeException
+                ? "OFFSET_OUT_OF_RANGE"
+                : error == Errors.UNKNOWN_SERVER_ERROR ? cause.getClass().getSimpleName() : error.name();
     }
 
     private Object perform(JsonNode request) throws Exception {

@@ -1,0 +1,454 @@
+"""Groups of real clients: processes that are members, and what is judged of the lines that they print.
+
+Each member is a program around one client (`clients.group_member` has what it is told and what it tells); kcat needs no
+program, as it prints enough by itself. The driver starts members, lets them leave, kills them, kills the server, writes
+records, and waits for lines; it never sleeps to let something happen. At the end it judges the whole story:
+
+- every record was consumed at least once, and the committed offsets are the ends of the partitions;
+- no partition had two owners in one generation or member epoch, where the client shows it;
+- nor at the same time: a member had given a partition up, or was dead, before another one was given it. (The time is
+  that of the machine, which all programs read; kcat shows neither the time nor that.)
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import IO, Any, NamedTuple, Self
+
+from moldau.compat_tests import requirements
+from moldau.compat_tests import wire as w
+from moldau.compat_tests.clients.franz_go import FranzGoClient
+from moldau.compat_tests.clients.group_member import Options
+from moldau.compat_tests.clients.java import java_command
+from moldau.compat_tests.group_wire import committed
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from moldau.protocol.records import build_batch
+from moldau.testing.wire import WireClient
+
+DEADLINE_SECONDS = 45.0
+
+PARTITIONS = 6
+
+_GROUP_RESOURCE = 32
+
+
+class Event(NamedTuple):
+    """A line of a member, or its death."""
+
+    member: str
+    kind: str
+    at: int
+    said: Mapping[str, Any]
+
+
+# -- kinds of members --
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A client with one of its protocols: how a member is started, and how its lines become events."""
+
+    client: str
+    protocol: str
+    command: Callable[[Options], list[str]]
+    read: Callable[["Member"], Iterator[Callable[[], None]]]
+    timed: bool = True
+    """Whether it tells when things happen."""
+    without_static: str | None = None
+    """Why its static members cannot come back."""
+    survives_server: bool = True
+    """Whether it lives on while no broker answers."""
+
+    def __str__(self) -> str:
+        return f"{self.client}-{self.protocol}"
+
+    @property
+    def light(self) -> bool:
+        """Five of them start as soon as two of the others."""
+        return self.client != "java"
+
+
+def kinds() -> list[Kind]:
+    """Every client that has groups, with every protocol that it has."""
+
+    def of_json(client: str, protocols: Sequence[str], command: Callable[[Options], list[str]]) -> list[Kind]:
+        return [Kind(client, protocol, command, _json_events) for protocol in protocols]
+
+    def python(module: str) -> Callable[[Options], list[str]]:
+        program = f"moldau.compat_tests.clients.group_member_{module}"
+        return lambda options: [sys.executable, "-m", program, json.dumps(asdict(options))]
+
+    def franz_go(options: Options) -> list[str]:
+        return [*FranzGoClient.command(), "group-member", json.dumps(asdict(options))]
+
+    return [
+        *of_json("kafka-python", ("range",), python("kafka_python")),
+        *of_json("confluent-kafka", ("range", "cooperative", "consumer"), python("confluent")),
+        *of_json("aiokafka", ("range",), python("aiokafka")),
+        *of_json(
+            "java",
+            ("range", "sticky", "cooperative", "consumer"),
+            lambda options: [*java_command("GroupMember"), json.dumps(asdict(options))],
+        ),
+        *of_json("franz-go", ("range", "cooperative"), franz_go),
+        Kind(
+            "franz-go",
+            "consumer",
+            franz_go,
+            _json_events,
+            without_static="franz-go 1.22 leaves with epoch -2 but without its instance id, which Kafka refuses",
+        ),
+        Kind("kcat", "range", _kcat_command, _kcat_events, timed=False, survives_server=False),
+    ]
+
+
+def _json_events(member: "Member") -> Iterator[Callable[[], None]]:
+    def read(stdout: IO[bytes]) -> None:
+        for line in stdout:
+            said = json.loads(line)
+            member.happened(said.pop("event"), said.pop("at"), said)
+
+    yield lambda: read(member.stdout)
+
+
+def _kcat_command(options: Options) -> list[str]:
+    settings = {
+        "partition.assignment.strategy": options.protocol,
+        "session.timeout.ms": options.session_timeout_ms,
+        "heartbeat.interval.ms": options.heartbeat_interval_ms,
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": 100,
+        "fetch.wait.max.ms": 100,
+        "reconnect.backoff.max.ms": 500,
+        "debug": "cgrp",  # which tells the generation
+    }
+    if options.instance_id is not None:
+        settings["group.instance.id"] = options.instance_id
+    command = [requirements.require_program("kcat"), "-b", options.bootstrap_servers, "-u", "-f", r"%p %o\n"]
+    for name, value in settings.items():
+        command += ["-X", f"{name}={value}"]
+    return [*command, "-G", options.group_id, options.topic]
+
+
+_KCAT_GENERATION = re.compile(r"JoinGroup response: GenerationId (-?\d+)")
+_KCAT_REBALANCED = re.compile(r"% Group .* rebalanced \(memberid .*\): (assigned|revoked): ?(.*)$")
+_KCAT_PARTITION = re.compile(r"\[(\d+)\]")
+
+
+def _kcat_events(member: "Member") -> Iterator[Callable[[], None]]:
+    """It prints records on its standard output, and rebalances on its standard error, between other things."""
+
+    def read_records(stdout: IO[bytes]) -> None:
+        for line in stdout:
+            partition, offset = map(int, line.split())
+            said = {"partition": partition, "first": offset, "last": offset}
+            member.happened("consumed", time.time_ns(), said)
+
+    def read_rebalances(stderr: IO[bytes]) -> None:
+        generation = -1
+        for line in stderr:
+            text = line.decode(errors="replace").rstrip()
+            if found := _KCAT_GENERATION.search(text):
+                generation = int(found[1])
+            elif found := _KCAT_REBALANCED.match(text):
+                said = {"partitions": [int(each) for each in _KCAT_PARTITION.findall(found[2])]}
+                more = {"generation": generation} if found[1] == "assigned" else {}
+                member.happened(found[1], time.time_ns(), said | more)
+
+    yield lambda: read_records(member.stdout)
+    yield lambda: read_rebalances(member.stderr)
+
+
+# -- members --
+
+
+class Member:
+    """A process that is a member of the group, from its start to its end, which may come more than once."""
+
+    def __init__(self, group: "Group", name: str, kind: Kind, options: Options) -> None:
+        self.name = name
+        self.options = options
+        self._ended = False
+        self.owned: set[int] = set()
+        """By what it has told so far."""
+        self._group = group
+        self._kind = kind
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
+        self._process = subprocess.Popen(
+            kind.command(options),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors if kind.timed else subprocess.PIPE,
+        )
+        self._readers = [threading.Thread(target=read, daemon=True) for read in kind.read(self)]
+        for reader in self._readers:
+            reader.start()
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    @property
+    def stderr(self) -> IO[bytes]:
+        assert self._process.stderr is not None
+        return self._process.stderr
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    def happened(self, kind: str, at: int, said: Mapping[str, Any]) -> None:
+        """Take a line."""
+        with self._group.changed:
+            if kind == "assigned":
+                self.owned.update(said["partitions"])
+            elif kind in ("revoked", "lost"):
+                self.owned.difference_update(said["partitions"])
+            self._group.events.append(Event(self.name, kind, at, said))
+            self._group.changed.notify_all()
+
+    def leave(self) -> None:
+        """Let it close its consumer, and wait for its end."""
+        # Some clients give up what they have without a word when they are closed.
+        self.happened("leaving", time.time_ns(), {})
+        assert self._process.stdin is not None
+        if self._kind.client == "kcat":
+            self._process.send_signal(signal.SIGTERM)
+        else:
+            self._process.stdin.close()
+        self._process.wait(DEADLINE_SECONDS)
+        self._end()
+
+    def wait_end(self) -> None:
+        """Return when it has ended by itself."""
+        self._process.wait(DEADLINE_SECONDS)
+        self._end()
+
+    def kill(self) -> None:
+        """``kill -9``."""
+        self._process.kill()
+        self._process.wait()
+        self._end()
+
+    def close(self) -> None:
+        """At the end of a test: quickly."""
+        if not self._ended:
+            self.kill()
+
+    def _end(self) -> None:
+        self._ended = True
+        for reader in self._readers:
+            reader.join()
+        self.happened("ended", time.time_ns(), {})
+        self.owned.clear()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        self._errors.close()
+
+    def complaints(self) -> str:
+        """What it has written to its standard error."""
+        if self._errors.closed:
+            return ""
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - 2000))
+        return self._errors.read().decode(errors="replace")
+
+
+# -- the group --
+
+
+@dataclass
+class Group:
+    """A group of members of one kind, its topic, and all that has happened. It ends with its members."""
+
+    kind: Kind
+    bootstrap_servers: str
+    group_id: str
+    topic: str
+    session_timeout_ms: int
+    members: dict[str, Member] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    ends: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(PARTITIONS), 0))
+    """How many records each partition has."""
+
+    def __enter__(self) -> Self:
+        """Make the topic, and tell the server of the session of a group whose members cannot."""
+        w.create_topic(self.bootstrap_servers, self.topic, PARTITIONS)
+        if self.kind.protocol == "consumer":
+            change = AlterableConfig(name="consumer.session.timeout.ms", value=str(self.session_timeout_ms))
+            resource = AlterConfigsResource(
+                resource_type=_GROUP_RESOURCE, resource_name=self.group_id, configs=[change]
+            )
+            with WireClient(self.bootstrap_servers) as wire:
+                (answer,) = wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+            assert answer.error_code == 0, answer
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for member in self.members.values():
+            member.close()
+
+    def start(self, name: str, *, instance_id: str | None = None) -> Member:
+        """Start a member; a name that has ended may be used again."""
+        options = Options(
+            bootstrap_servers=self.bootstrap_servers,
+            group_id=self.group_id,
+            topic=self.topic,
+            protocol=self.kind.protocol,
+            instance_id=instance_id,
+            session_timeout_ms=self.session_timeout_ms,
+        )
+        member = self.members[name] = Member(self, name, self.kind, options)
+        return member
+
+    def produce(self, count: int) -> None:
+        """Write so many more records to each partition; all are acknowledged."""
+        values = [b"%d" % number for number in range(count)]
+        with WireClient(self.bootstrap_servers) as wire:
+            for partition in self.ends:
+                answer = w.produce(wire, self.topic, build_batch(w.records(*values)), partition=partition)
+                assert answer.error_code == 0, ErrorCode(answer.error_code).name
+                assert answer.base_offset == self.ends[partition]
+                self.ends[partition] += count
+
+    # Waiting
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Return when the condition holds, which is looked at whenever a member has told something."""
+        with self.changed:
+            deadline = time.monotonic() + DEADLINE_SECONDS
+            while not condition():
+                left = deadline - time.monotonic()
+                ended = [member.name for member in self.members.values() if member.owned and not member.alive]
+                assert not ended, f"{what}: {ended} ended\n{self.story()}"
+                assert left > 0, f"{what}: not in {DEADLINE_SECONDS} s\n{self.story()}"
+                self.changed.wait(min(left, 1.0))
+
+    def wait_stable(self, *members: Member) -> None:
+        """Return when each partition has one owner, and these members have as many as each other, or one less."""
+        everything = sorted(self.ends)
+
+        def is_stable() -> bool:
+            owned = [partition for member in members for partition in member.owned]
+            shares = [len(member.owned) for member in members]
+            return sorted(owned) == everything and max(shares) - min(shares) <= 1
+
+        self.wait(is_stable, f"owners of {self.topic} among {[member.name for member in members]}")
+
+    def wait_consumed(self) -> None:
+        """Return when every record has been consumed, and every offset committed."""
+        self.wait(lambda: not self.missing(), f"the records of {self.topic}")
+        with WireClient(self.bootstrap_servers) as wire:
+            w.wait_until(
+                lambda: committed(wire, self.group_id, self.topic, self.ends) == self.ends, "the committed offsets"
+            )
+
+    # Judging
+
+    def missing(self) -> dict[int, int]:
+        """By partition, how many records nobody has consumed."""
+        seen: dict[int, set[int]] = defaultdict(set)
+        for event in self.events:
+            if event.kind == "consumed":
+                seen[event.said["partition"]].update(range(event.said["first"], event.said["last"] + 1))
+        left = {partition: end - len(seen[partition] & set(range(end))) for partition, end in self.ends.items()}
+        return {partition: count for partition, count in left.items() if count}
+
+    def judge(self) -> None:
+        """What must be true of any story."""
+        with self.changed:
+            events = list(self.events)
+        beyond = [event for event in events if event.kind == "consumed" and self._is_beyond(event)]
+        assert beyond == [], self.story()
+        assert owners_of_generations(events) == {}, self.story()
+        if self.kind.timed:
+            assert owners_at_once(events) == [], self.story()
+
+    def _is_beyond(self, event: Event) -> bool:
+        return bool(event.said["last"] >= self.ends[event.said["partition"]])
+
+    def changes_since(self, mark: int, *members: Member) -> list[Event]:
+        """What these members have told of partitions that came or went."""
+        names = {member.name for member in members}
+        with self.changed:
+            return [
+                event
+                for event in self.events[mark:]
+                if event.member in names and event.kind in ("assigned", "revoked", "lost")
+            ]
+
+    def mark(self) -> int:
+        """Now, for ``changes_since``."""
+        with self.changed:
+            return len(self.events)
+
+    def story(self) -> str:
+        """What has happened, for the report of a failed test."""
+        lines = [f"{event.at} {event.member} {event.kind} {dict(event.said)}" for event in self.events]
+        complaints = [f"{name}: {member.complaints()}" for name, member in self.members.items()]
+        return "\n".join([*lines[-120:], f"missing: {self.missing()}", *complaints])
+
+
+def owners_of_generations(events: Iterable[Event]) -> dict[tuple[int, int], set[str]]:
+    """The (generation, partition) pairs that more than one member has owned, with the members."""
+    owners: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for event, owned in _with_owned(events):
+        generation = event.said.get("generation")
+        if event.kind == "assigned" and generation is not None:
+            for partition in owned:
+                owners[generation, partition].add(event.member)
+    return {claim: members for claim, members in owners.items() if len(members) > 1}
+
+
+def owners_at_once(events: Iterable[Event]) -> list[str]:
+    """What was given to a member while another one still had it."""
+    found = []
+    owners: dict[int, tuple[str, int]] = {}
+    for event in sorted(events, key=lambda event: event.at):
+        if event.kind == "assigned":
+            for partition in event.said["partitions"]:
+                owner = owners.setdefault(partition, (event.member, event.at))
+                if owner[0] != event.member:
+                    found.append(
+                        f"{partition} came to {event.member} at {event.at}, {owner[0]} has it since {owner[1]}"
+                    )
+        elif event.kind in ("revoked", "lost", "leaving", "ended"):
+            gone = event.said.get("partitions", list(owners))
+            for partition in gone:
+                if owners.get(partition, ("", 0))[0] == event.member:
+                    del owners[partition]
+    return found
+
+
+def _with_owned(events: Iterable[Event]) -> Iterator[tuple[Event, set[int]]]:
+    """Each event with what its member owns after it."""
+    owned: dict[str, set[int]] = defaultdict(set)
+    for event in events:
+        if event.kind == "assigned":
+            owned[event.member].update(event.said["partitions"])
+        elif event.kind in ("revoked", "lost"):
+            owned[event.member].difference_update(event.said["partitions"])
+        elif event.kind == "ended":
+            owned[event.member].clear()
+        yield event, owned[event.member]

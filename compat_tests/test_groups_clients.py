@@ -1,0 +1,159 @@
+"""Groups of real clients, of every client and every protocol that it has: see `group_driver` for what is judged.
+
+One is added, one leaves, one is killed; a static member comes back within its session and nobody else notices; the
+server is killed and comes back while they run.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from moldau.compat_tests.group_driver import Event, Group, Kind, kinds, owners_at_once, owners_of_generations
+from moldau.compat_tests.group_wire import committed, wait_for_coordinator
+from moldau.compat_tests.servers import Server
+from moldau.testing.wire import WireClient
+
+SHORT_SESSION_MS, LONG_SESSION_MS = 2_500, 30_000
+
+NewGroup = Callable[..., Group]
+
+
+@pytest.fixture(params=kinds(), ids=str)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    assert isinstance(request.param, Kind)
+    return request.param
+
+
+@pytest.fixture
+def new_group(kind: Kind, mortal_group_server: Server, topic_name: Callable[[], str]) -> Iterator[NewGroup]:
+    """``new_group(session_timeout_ms)``: a group with a topic of its own, on a server that may be killed."""
+    made: list[Group] = []
+
+    def make(session_timeout_ms: int) -> Group:
+        name = topic_name()
+        group = Group(kind, mortal_group_server.bootstrap_servers, name, name, session_timeout_ms)
+        made.append(group.__enter__())
+        return group
+
+    yield make
+    for group in made:
+        group.__exit__(None, None, None)
+
+
+@pytest.mark.slow
+def test_members_come_go_and_die(kind: Kind, new_group: NewGroup) -> None:
+    group = new_group(SHORT_SESSION_MS)
+    group.produce(50)
+    members = [group.start(f"member-{number}") for number in range(4 if kind.light else 2)]
+    group.wait_stable(*members)
+    group.wait_consumed()
+
+    added = group.start("added")
+    group.wait_stable(*members, added)
+    group.produce(50)
+    group.wait_consumed()
+
+    victim, *rest = members
+    group.produce(50)  # some of which it may be reading now
+    victim.kill()
+    group.wait_stable(*rest, added)
+    group.wait_consumed()
+
+    added.leave()
+    group.wait_stable(*rest)
+    group.produce(50)
+    group.wait_consumed()
+    group.judge()
+
+
+@pytest.mark.slow
+def test_a_static_member_comes_back_and_nobody_notices(kind: Kind, new_group: NewGroup) -> None:
+    if kind.without_static is not None:
+        pytest.skip(kind.without_static)
+    group = new_group(LONG_SESSION_MS)
+    group.produce(20)
+    # Not the first, which leads a classic group: there are clients whose leader asks for a rebalance when it returns.
+    others = [group.start(f"other-{number}", instance_id=f"instance-{number + 1}") for number in range(2)]
+    group.wait_stable(*others)
+    static = group.start("static", instance_id="instance-0")
+    group.wait_stable(static, *others)
+    # Who gives nothing up and gets nothing may tell of that rebalance after the others; before the next records it has.
+    group.produce(20)
+    group.wait_consumed()
+
+    mark, had = group.mark(), set(static.owned)
+    if kind.protocol == "consumer":
+        static.leave()  # says that it will be back: one that dies has its place kept against everybody (KIP-848)
+    else:
+        static.kill()
+    group.produce(20)
+    back = group.start("static", instance_id="instance-0")
+    group.wait_stable(back, *others)
+    group.wait_consumed()
+    assert back.owned == had
+    assert group.changes_since(mark, *others) == [], group.story()
+    group.judge()
+
+
+@pytest.mark.slow
+def test_the_server_is_killed_and_comes_back(kind: Kind, new_group: NewGroup, mortal_group_server: Server) -> None:
+    group = new_group(LONG_SESSION_MS if kind.survives_server else SHORT_SESSION_MS)
+    group.produce(50)
+    names = [f"member-{number}" for number in range(3 if kind.light else 2)]
+    members = [group.start(name) for name in names]
+    group.wait_stable(*members)
+    group.wait_consumed()
+    before = dict(group.ends)
+
+    group.produce(50)  # which they are reading and committing now
+    mortal_group_server.kill()
+    if not kind.survives_server:
+        for member in members:
+            member.wait_end()
+    mortal_group_server.start()
+    wait_for_coordinator(mortal_group_server.bootstrap_servers)
+    with WireClient(mortal_group_server.bootstrap_servers) as wire:
+        kept = committed(wire, group.group_id, group.topic, group.ends)
+    assert all(kept[partition] >= offset for partition, offset in before.items()), kept
+
+    if not kind.survives_server:
+        members = [group.start(name) for name in names]
+        group.wait_stable(*members)
+    group.wait_consumed()
+    group.produce(50)
+    group.wait_consumed()
+    group.wait_stable(*members)
+    group.judge()
+
+
+# -- the judge --
+
+
+def event(member: str, kind: str, at: int, *partitions: int, generation: int | None = None) -> Event:
+    said: dict[str, object] = {"partitions": list(partitions)} if kind != "ended" else {}
+    return Event(member, kind, at, said | ({"generation": generation} if generation is not None else {}))
+
+
+def test_the_judge_sees_two_owners_in_one_generation() -> None:
+    story = [
+        event("a", "assigned", 1, 0, 1, generation=1),
+        event("a", "revoked", 2, 1),
+        event("b", "assigned", 3, 1, generation=2),
+        event("a", "assigned", 4, generation=2),
+    ]
+    assert owners_of_generations(story) == {}
+    story.append(event("c", "assigned", 5, 0, generation=2))
+    assert owners_of_generations(story) == {(2, 0): {"a", "c"}}
+
+
+def test_the_judge_sees_two_owners_at_once() -> None:
+    story = [
+        event("a", "assigned", 1, 0),
+        event("a", "revoked", 2, 0),
+        event("b", "assigned", 3, 0),
+        event("b", "ended", 4),
+        event("a", "assigned", 5, 0),
+    ]
+    assert owners_at_once(story) == []
+    story[1] = event("a", "revoked", 4, 0)
+    assert len(owners_at_once(story)) == 1

@@ -1,0 +1,139 @@
+"""``kill -9`` again and again while clients write; and that the rounds would see it if something were wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from moldau.compat_tests.kill_rounds import (
+    CompactedWriter,
+    OnceWriter,
+    RepeatedWriter,
+    RetainedWriter,
+    TransactionalWriter,
+    WrongError,
+    kill_rounds,
+)
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_or_twice_in_twenty_rounds(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("apache") or request.config.getoption("bootstrap_server"):
+        pytest.skip("starts and kills a server of its own")
+    outcome = kill_rounds(20, seed=8)
+    assert outcome.complaints == []
+    said = {topic: more for topic, _written, more in outcome.table}
+    assert not said["compacted"].startswith("0 "), "nothing was compacted meanwhile"
+    assert not said["retained"].startswith("0 "), "nothing was deleted meanwhile"
+
+
+# Would it be seen?
+
+
+@dataclass
+class Found:
+    """A record as the client gives it."""
+
+    at: int
+    text: str
+    of: bytes = b""
+
+    def offset(self) -> int:
+        return self.at
+
+    def value(self) -> bytes:
+        return self.text.encode()
+
+    def key(self) -> bytes:
+        return self.of
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+
+class FakeReader:
+    """Has read these values, partition by partition."""
+
+    def __init__(self, *partitions: list[str]) -> None:
+        self.found = [[Found(at, text, text.encode()) for at, text in enumerate(values)] for values in partitions]
+
+    def read(self, topic: str, partition: int, offset: int) -> list[Found]:
+        return [found for found in self.found[partition] if found.at >= offset]
+
+
+def numbers(*values: int) -> list[str]:
+    return [str(value) for value in values]
+
+
+Make = Callable[[str, str, int], Any]
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "last"),
+    [
+        (OnceWriter, numbers(0, 1, 2, 3), 3),
+        (OnceWriter, numbers(0, 1, 2, 3), 1),  # more than was acknowledged
+        (RepeatedWriter, numbers(0, 1, 0, 1, 2), 2),
+        (CompactedWriter, numbers(0, 1, 2, 3), 3),
+        (RetainedWriter, numbers(0, 1, 2), 2),
+        (RetainedWriter, [], 2),
+    ],
+)
+def test_what_is_as_it_must_be_is_taken(make: Make, values: list[str], last: int) -> None:
+    make(NOWHERE, "t", 1).check(FakeReader(values), [last])
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "last"),
+    [
+        (OnceWriter, numbers(0, 1, 2), 3),  # the end is lost
+        (OnceWriter, numbers(0, 2, 3), 3),  # a record in the middle
+        (OnceWriter, numbers(0, 1, 1, 2), 2),  # one is there twice
+        (OnceWriter, numbers(0, 2, 1, 3), 3),  # out of order
+        (OnceWriter, [], 0),
+        (RepeatedWriter, numbers(0, 1, 2), 3),
+        (RepeatedWriter, numbers(0, 2, 3), 3),
+        (CompactedWriter, numbers(0, 1, 3), 3),  # the latest of its key
+        (CompactedWriter, numbers(0, 1, 3, 2), 3),
+        (RetainedWriter, numbers(0, 1, 2), 3),
+        (RetainedWriter, numbers(0, 2, 3), 3),
+    ],
+)
+def test_what_is_wrong_is_seen(make: Make, values: list[str], last: int) -> None:
+    with pytest.raises(WrongError):
+        make(NOWHERE, "t", 1).check(FakeReader(values), [last])
+
+
+def transactions(*, committed: list[int], aborted: set[int]) -> TransactionalWriter:
+    writer = TransactionalWriter(NOWHERE, "t", 1)
+    writer.committed = committed
+    writer.aborted = aborted
+    return writer
+
+
+def test_whole_transactions_are_taken() -> None:
+    reader: Any = FakeReader(["0 0", "1 0", "1 1", "3 0", "4 0"])
+    transactions(committed=[0, 1, 3], aborted={2}).check(reader, 3)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["0 0", "1 0", "1 1", "2 0", "3 0"],  # an aborted one can be read
+        ["0 0", "1 0", "3 0"],  # a part
+        ["0 0", "1 0", "1 1", "1 1", "3 0"],  # twice
+        ["1 0", "1 1", "0 0", "3 0"],  # out of order
+    ],
+)
+def test_broken_transactions_are_seen(values: list[str]) -> None:
+    reader: Any = FakeReader(values)
+    with pytest.raises(WrongError):
+        transactions(committed=[0, 1, 3], aborted={2}).check(reader, 3)
