@@ -1,7 +1,7 @@
 """The Spark session and the server of these tests.
 
-One session for all of them, small enough for a laptop: 700 MB of heap, two threads, no web interface. pyspark is not
-installed by the test extra (it is 450 MB): ``tox -e spark`` brings the version that is tested.
+The session is that of the fixtures we ship, one for all tests. pyspark is not installed by the test extra (it is
+450 MB): ``tox -e spark`` brings the version that is tested.
 """
 
 from __future__ import annotations
@@ -16,36 +16,22 @@ import pytest
 from moldau.compat_tests.client import Client
 from moldau.compat_tests.clients import open_client
 from moldau.compat_tests.requirements import missing, require_program
-from moldau.spark_integration import session
+from moldau.compat_tests.transaction_server import markers_after_death  # noqa: F401 - a fixture of these tests
+from moldau.spark_integration.fixtures import run_until, spark  # noqa: F401 - the fixtures of these tests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SPARK_CONF = {
-    "spark.master": "local[2]",
-    "spark.driver.memory": "700m",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
 
 MakeTopic = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session of ``moldau.spark_integration.session``; its files go to a temporary folder."""
+def spark_conf() -> Mapping[str, str]:
+    """The settings of the session are asked for before it starts: the time to say what it needs."""
     if importlib.util.find_spec("pyspark") is None:
         missing("pyspark", "pip install pyspark==4.0.0, or run `tox -e spark`")
     require_program("java")
-    folder = tmp_path_factory.mktemp("spark")
-    with session("moldau tests", {**SPARK_CONF, "spark.sql.warehouse.dir": str(folder)}) as running:
-        # Spark keeps its producers, and they would complain of a stopped server after pytest's last line.
-        running.sparkContext.setLogLevel("ERROR")
-        yield running
+    return {}
 
 
 @pytest.fixture
@@ -65,3 +51,13 @@ def make_topic(client: Client) -> MakeTopic:
         return topic
 
     return make
+
+
+@pytest.fixture
+def old_offset_fetching(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The driver asks for partitions and offsets with a consumer in a group, where it now has an admin client."""
+    setting = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
+    session: SparkSession = request.getfixturevalue("spark")
+    session.conf.set(setting, "true")
+    yield
+    session.conf.unset(setting)

@@ -6,7 +6,8 @@ can be read off the names of the jars that Spark is made of, before a JVM is sta
 
     spark-sql_2.13-4.0.0.jar  ->  org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0
 
-This module looks at folders, environment variables and ``java -version``, and knows nothing of sessions.
+A connector that somebody names (in the settings, in ``PYSPARK_SUBMIT_ARGS``, among Spark's own jars) is held against
+that. This module looks at folders, environment variables and ``java -version``, and knows nothing of sessions.
 """
 
 from __future__ import annotations
@@ -15,13 +16,21 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 CONNECTOR = "spark-sql-kafka-0-10"
+
+# The settings that bring jars, and the words of spark-submit that say the same and come before them.
+PACKAGES, JARS = "spark.jars.packages", "spark.jars"
+SUBMIT_OPTIONS = {"--packages": PACKAGES, "--jars": JARS}
+
+# Its Scala and Spark, both in Maven's notation and in the name of its jar.
+_CONNECTOR_NAME = re.compile(re.escape(CONNECTOR) + r"_(\d+\.\d+)[:-]([^:/]+?)(?:\.jar)?$")
 
 # Spark 4 needs Java 17 (its jars are compiled for it); Spark 3 runs on Java 8.
 MINIMUM_JAVA = {3: 8, 4: 17}
@@ -144,11 +153,65 @@ def java_version(java: Path) -> int:
 
 def offline_jars(spark: SparkInstallation, folder: Path) -> list[Path]:
     """The connector's jars in ``folder``, for machines that cannot fetch; names every one that is missing."""
+    if not folder.is_dir():
+        raise SparkUnavailableError(f"{folder} is to hold the jars of Spark's Kafka connector, and is not a folder")
     found = {pattern: sorted(folder.glob(pattern)) for pattern in spark.connector_jars}
     missing = [pattern for pattern, jars in found.items() if not jars]
     if missing:
+        others = [jar.name for jar in sorted(folder.glob(f"*{CONNECTOR}_*.jar")) if jar not in found[missing[0]]]
         raise SparkUnavailableError(
             f"{folder} is to hold the Kafka connector of Spark {spark.spark_version} for Scala {spark.scala_version}; "
-            f"there is no {', no '.join(missing)}"
+            f"there is no {', no '.join(missing)}" + (f" (but {', '.join(others)})" if others else "")
         )
     return [jars[-1] for jars in found.values()]
+
+
+def names_connector(spark: SparkInstallation, setting: str, items: str) -> bool:
+    """Whether the comma-separated packages or jars name the connector. Raises if they name that of another Spark."""
+    found = [_belongs(spark, item, setting) for item in items.split(",")]
+    return any(found)
+
+
+def check_own_jars(spark: SparkInstallation) -> None:
+    """A connector of another Spark in the folder of Spark's own jars spoils the right one, wherever that comes from."""
+    for jar in spark.jars.glob(f"*{CONNECTOR}_*.jar"):
+        _belongs(spark, jar.name, str(spark.jars))
+
+
+def _belongs(spark: SparkInstallation, item: str, where: str) -> bool:
+    """Whether ``item`` is the connector of ``spark``; False for something else, and raises for another connector."""
+    found = _CONNECTOR_NAME.search(item.strip())
+    if found is None:
+        return False
+    scala_version, spark_version = found.groups()
+    if scala_version != spark.scala_version:
+        raise SparkUnavailableError(
+            f"{where} has {item.strip()}, a Kafka connector for Scala {scala_version}, but the Spark in {spark.home} "
+            f"is built for Scala {spark.scala_version}: leave it out, and session() takes "
+            f"{spark.connector_coordinates}"
+        )
+    if spark_version != spark.spark_version:
+        raise SparkUnavailableError(
+            f"{where} has {item.strip()}, the Kafka connector of Spark {spark_version}, but pyspark is "
+            f"{spark.spark_version}: leave it out, and session() takes {spark.connector_coordinates}"
+        )
+    return True
+
+
+def submit_arguments(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What ``PYSPARK_SUBMIT_ARGS`` says of packages and jars, by setting: Spark takes it instead of the settings."""
+    return dict(_jar_arguments(shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))))
+
+
+def _jar_arguments(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """``--packages X``, ``--packages=X`` and ``--conf spark.jars.packages=X``, and the same of jars."""
+    rest = iter(words)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if option in (*SUBMIT_OPTIONS, "--conf", "-c"):
+            value = value if equals else next(rest, "")
+            if option not in SUBMIT_OPTIONS:
+                option, _, value = value.partition("=")
+            setting = SUBMIT_OPTIONS.get(option, option)
+            if setting in SUBMIT_OPTIONS.values():
+                yield setting, value

@@ -1,93 +1,33 @@
-"""Spark's batch source and sink: what is written is what is read, row for row."""
+"""Spark's batch source: what is in the topic is what is read, row for row and column for column."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from moldau.compat_tests.client import Client, Received, Record
+from moldau.compat_tests.client import CODECS, Client, Record
 from moldau.spark_integration import kafka_options
 
+from .support import (
+    content,
+    frame_of,
+    group_names,
+    load,
+    multiset,
+    numbered,
+    produce_numbered,
+    received_content,
+    row_content,
+    values,
+)
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from .conftest import MakeTopic
-
-SCHEMA = "key binary, value binary, headers array<struct<key: string, value: binary>>, partition int"
-
-# (key, value, headers): what can be null is null somewhere, and a header's key comes twice.
-Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-
-ODD_CONTENT: list[Content] = [
-    (None, None, ()),
-    (b"", b"", ()),
-    (None, b"no key", (("h", b"1"), ("h", b"2"), ("null", None), ("", b""))),
-    (b"a tombstone", None, (("h", b"\x00\xff"),)),
-    (b"\x00\xff\xfe", b"not UTF-8 \xff", (("ключ", "значение".encode()),)),
-    (b"big", b"x" * 900_000, ()),
-]
-
-
-def content(count: int) -> list[Content]:
-    """``count`` rows besides the odd ones: few keys, every fourth row twice, every tenth without a key."""
-    plain: list[Content] = [
-        (None if n % 10 == 0 else b"key-%d" % (n % 7), b"value-%d" % (n - n % 4 // 3), (("n", b"%d" % (n % 3)),))
-        for n in range(count)
-    ]
-    return [*ODD_CONTENT, *plain]
-
-
-def write(spark: SparkSession, options: dict[str, str], rows: Iterable[Content], partitions: int | None = None) -> None:
-    """Write the rows with Spark; row n to partition n modulo ``partitions`` where that is given."""
-    data = [
-        (key, value, list(headers), None if partitions is None else number % partitions)
-        for number, (key, value, headers) in enumerate(rows)
-    ]
-    spark.createDataFrame(data, SCHEMA).write.format("kafka").options(**options).save()
-
-
-def load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    return spark.read.format("kafka").options(**options).load()
-
-
-def multiset(frame: DataFrame) -> Counter[Content]:
-    return Counter(map(row_content, frame.collect()))
-
-
-def row_content(row: Any) -> Content:
-    headers = tuple((header.key, as_bytes(header.value)) for header in row.headers or ())
-    return as_bytes(row.key), as_bytes(row.value), headers
-
-
-def as_bytes(value: bytearray | None) -> bytes | None:
-    """Spark hands out bytearray, which cannot be counted."""
-    return None if value is None else bytes(value)
-
-
-def received_content(record: Received) -> Content:
-    return record.key, record.value, record.headers
-
-
-def numbered(client: Client, topic: str, partitions: int, count: int, first_ms: int = 0) -> None:
-    """``count`` records in each partition: values ``partition:n``, timestamps one second apart from ``first_ms``."""
-    records = [
-        Record(b"%d:%d" % (partition, n), partition=partition, timestamp_ms=first_ms + 1000 * n if first_ms else None)
-        for partition in range(partitions)
-        for n in range(count)
-    ]
-    client.produce(topic, records)
-
-
-def values(frame: DataFrame) -> list[bytes]:
-    return sorted(bytes(row.value) for row in frame.select("value").collect())
-
-
-def expected(slices: dict[int, range]) -> list[bytes]:
-    return sorted(b"%d:%d" % (partition, n) for partition, numbers in slices.items() for n in numbers)
 
 
 @pytest.mark.parametrize("partitions", [1, 6])
@@ -98,71 +38,60 @@ def test_rows_come_back_exactly(
     options = kafka_options(bootstrap_servers, topic, include_headers=True)
     written = content(2000)
 
-    write(spark, options, written)
+    frame_of(spark, written).write.format("kafka").options(**options).save()
 
     assert multiset(load(spark, options)) == Counter(written)
 
 
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_rows_come_back_exactly_through_each_codec(
-    spark: SparkSession, bootstrap_servers: str, make_topic: MakeTopic, codec: str
-) -> None:
-    topic = make_topic(2)
-    options = kafka_options(bootstrap_servers, topic, include_headers=True, client={"compression.type": codec})
-    written = content(500)
-
-    write(spark, options, written)
-
-    assert multiset(load(spark, options)) == Counter(written)
-
-
-def test_another_client_reads_what_spark_wrote(
-    spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic
+@pytest.mark.parametrize("codec", CODECS)
+def test_another_client_reads_what_spark_wrote_and_spark_reads_what_it_wrote_through_each_codec(
+    spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic, codec: str
 ) -> None:
     topic = make_topic(3)
-    written = content(500)
+    options = kafka_options(
+        bootstrap_servers, topic, include_headers=True, client={"compression.type": codec, "linger.ms": "20"}
+    )
+    by_spark, by_client = content(500), content(200)
 
-    write(spark, kafka_options(bootstrap_servers, topic), written, partitions=3)
+    frame_of(spark, by_spark, partitions=2).write.format("kafka").options(**options).save()
+    client.produce(topic, [Record(value, key, headers, partition=2) for key, value, headers in by_client], codec=codec)
 
-    for partition in range(3):
+    for partition in range(2):
         received = client.read(topic, partition)
-        assert Counter(map(received_content, received)) == Counter(written[partition::3])
-        assert [record.offset for record in received] == list(range(len(written[partition::3])))
+        assert Counter(map(received_content, received)) == Counter(by_spark[partition::2])
+        assert [record.offset for record in received] == list(range(len(by_spark[partition::2])))
+    rows = load(spark, options).collect()
+    assert Counter(map(row_content, rows)) == Counter(by_spark + by_client)
+    in_order = sorted((row for row in rows if row.partition == 2), key=lambda row: row.offset)
+    assert [(row.offset, row_content(row)) for row in in_order] == list(enumerate(by_client))
 
 
-def test_spark_reads_what_another_client_wrote(
+def test_each_column_can_be_asked_for_alone(
     spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(3)
-    written = content(500)
-    client.produce(
-        topic,
-        [Record(value, key, headers, partition=n % 3) for n, (key, value, headers) in enumerate(written)],
-        codec="lz4",
-    )
-
-    rows = load(spark, kafka_options(bootstrap_servers, topic, include_headers=True)).collect()
-
-    assert Counter(map(row_content, rows)) == Counter(written)
-    for partition in range(3):
-        in_order = sorted((row for row in rows if row.partition == partition), key=lambda row: row.offset)
-        assert [row_content(row) for row in in_order] == written[partition::3]
-        assert [row.offset for row in in_order] == list(range(len(in_order)))
-
-
-def test_timestamps_are_those_of_the_records(
-    spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(1, {"retention.ms": "-1"})
+    topic = make_topic(2, {"retention.ms": "-1"})
     stamps_ms = [1, 2, 1_357_034_400_123, 1_357_034_400_122, 1_700_000_000_999]
-    client.produce(topic, [Record(b"%d" % stamp, timestamp_ms=stamp) for stamp in stamps_ms])
+    client.produce(topic, [Record(b"v%d" % n, b"k", (), stamp, partition=n % 2) for n, stamp in enumerate(stamps_ms)])
+    rows = load(spark, kafka_options(bootstrap_servers, topic))
+    whole = {
+        "key": [b"k"] * 5,
+        "value": [b"v0", b"v1", b"v2", b"v3", b"v4"],
+        "topic": [topic] * 5,
+        "partition": [0, 0, 0, 1, 1],
+        "offset": [0, 0, 1, 1, 2],
+        "timestampType": [0] * 5,
+    }
 
-    rows = load(spark, kafka_options(bootstrap_servers, topic)).selectExpr(
-        "value", "unix_millis(timestamp) ms", "timestampType"
-    )
-
-    assert [(bytes(row.value), row.ms, row.timestampType) for row in rows.collect()] == [
-        (b"%d" % stamp, stamp, 0) for stamp in stamps_ms
+    assert {
+        column: sorted(
+            row[0] if isinstance(row[0], int | str) else bytes(row[0]) for row in rows.select(column).collect()
+        )
+        for column in whole
+    } == whole
+    assert sorted(row.ms for row in rows.selectExpr("unix_millis(timestamp) ms").collect()) == sorted(stamps_ms)
+    assert rows.count() == 5
+    assert [tuple(row) for row in rows.select("offset", "partition").where("string(value) = 'v4'").collect()] == [
+        (2, 0)
     ]
 
 
@@ -171,63 +100,40 @@ def test_log_append_time_is_shown_as_such(spark: SparkSession, bootstrap_servers
     options = kafka_options(bootstrap_servers, topic)
     before = datetime.now(UTC)
 
-    write(spark, options, content(10))
+    frame_of(spark, content(10)).write.format("kafka").options(**options).save()
 
     rows = load(spark, options).selectExpr("unix_millis(timestamp) ms", "timestampType").collect()
-    assert {row.timestampType for row in rows} == {1}
+    assert [row.timestampType for row in rows] == [1] * len(content(10))
     assert all(int(before.timestamp() * 1000) <= row.ms <= datetime.now(UTC).timestamp() * 1000 for row in rows)
 
 
-def test_offsets_bound_what_is_read(
+def test_headers_are_null_where_a_record_has_none_and_absent_unless_asked_for(
     spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(3)
-    numbered(client, topic, partitions=3, count=20)
+    topic = make_topic()
+    headers = (("a", b"1"), ("a", None), ("", b""), ("b", b"\xff"), ("a", b"1"))
+    client.produce(topic, [Record(b"with", headers=headers), Record(b"without")])
 
-    some = load(
-        spark,
-        kafka_options(
-            bootstrap_servers,
-            topic,
-            starting_offsets={0: 5, 1: -2, 2: 20},
-            ending_offsets={0: 7, 1: 20, 2: -1},
-        ),
-    )
-    rest = load(spark, kafka_options(bootstrap_servers, topic, starting_offsets={0: 18, 1: 19, 2: 20}))
+    rows = load(spark, kafka_options(bootstrap_servers, topic, include_headers=True)).orderBy("offset").collect()
+    plain = load(spark, kafka_options(bootstrap_servers, topic))
 
-    assert values(some) == expected({0: range(5, 7), 1: range(20)})
-    assert values(rest) == expected({0: range(18, 20), 1: range(19, 20)})
-
-
-def test_timestamps_bound_what_is_read(
-    spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(2, {"retention.ms": "-1"})
-    first_ms = 1_357_034_400_000
-    numbered(client, topic, partitions=2, count=20, first_ms=first_ms)
-
-    between = load(
-        spark,
-        kafka_options(
-            bootstrap_servers, topic, starting_timestamp_ms=first_ms + 4_001, ending_timestamp_ms=first_ms + 12_000
-        ),
-    )
-
-    assert values(between) == expected({0: range(5, 12), 1: range(5, 12)})
+    assert [row_content(row)[1:] for row in rows] == [(b"with", headers), (b"without", ())]
+    assert rows[1].headers is None
+    assert plain.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 
 
 def test_deleted_records_are_not_read(
     spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(2)
-    numbered(client, topic, partitions=2, count=20)
+    produce_numbered(client, topic, partitions=2, count=20)
     assert client.delete_records(topic, 0, 15) == 15
 
-    assert values(load(spark, kafka_options(bootstrap_servers, topic))) == expected({0: range(15, 20), 1: range(20)})
+    assert values(load(spark, kafka_options(bootstrap_servers, topic))) == numbered({0: range(15, 20), 1: range(20)})
 
 
 def test_an_empty_topic_has_no_rows(spark: SparkSession, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    assert load(spark, kafka_options(bootstrap_servers, make_topic(3))).count() == 0
+    assert load(spark, kafka_options(bootstrap_servers, make_topic(3))).collect() == []
 
 
 def test_reading_an_unknown_topic_fails_and_does_not_make_it(
@@ -239,12 +145,21 @@ def test_reading_an_unknown_topic_fails_and_does_not_make_it(
     assert "spark-nowhere" not in client.topics()
 
 
-def test_a_message_too_large_for_the_topic_fails_the_job(
+@pytest.mark.usefixtures("old_offset_fetching")
+def test_the_old_way_of_asking_for_offsets_joins_a_group_and_reads_the_same(
     spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(1, {"max.message.bytes": "10000"})
+    topic = make_topic(3, {"retention.ms": "-1"})
+    first_ms = 1_357_034_400_000
+    produce_numbered(client, topic, partitions=3, count=20, first_ms=first_ms)
 
-    with pytest.raises(Exception, match="RecordTooLarge"):
-        write(spark, kafka_options(bootstrap_servers, topic), [(None, b"x" * 20_000, ())])
+    everything = load(spark, {**kafka_options(bootstrap_servers, topic), "groupIdPrefix": f"{topic}-all"})
+    since = kafka_options(
+        bootstrap_servers, topic, starting_timestamp_ms=first_ms + 1, ending_offsets={0: 7, 1: -1, 2: 1}
+    )
+    some = load(spark, {**since, "groupIdPrefix": f"{topic}-some"})
 
-    assert client.offsets(topic, 0) == (0, 0)
+    assert values(everything) == numbered({0: range(20), 1: range(20), 2: range(20)})
+    assert values(some) == numbered({0: range(1, 7), 1: range(1, 20)})
+    joined = {group for group in group_names(bootstrap_servers) if group.startswith(topic)}
+    assert {group[: len(topic) + 4] for group in joined} == {f"{topic}-all", f"{topic}-som"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -11,13 +12,15 @@ from moldau.spark_integration.connector import (
     SparkInstallation,
     SparkUnavailableError,
     check_java,
+    check_own_jars,
     find_java,
     find_spark,
     java_version,
     offline_jars,
+    submit_arguments,
 )
-from moldau.spark_integration.options import kafka_options
-from moldau.spark_integration.session import connector_settings
+from moldau.spark_integration.options import Topics, kafka_options
+from moldau.spark_integration.session import check_submit_arguments, connector_settings, gateway_exited, session
 
 
 def make_spark(home: Path, spark_version: str, scala_version: str) -> SparkInstallation:
@@ -167,6 +170,7 @@ def test_offline_jars_of_another_spark_are_refused_by_name(tmp_path: Path) -> No
 
     assert "no *spark-sql-kafka-0-10_2.13-4.0.1.jar" in str(refusal.value)
     assert "kafka-clients" not in str(refusal.value)
+    assert str(refusal.value).endswith("(but spark-sql-kafka-0-10_2.13-4.0.0.jar)")
 
 
 def test_settings_name_the_package_beside_the_users_own(tmp_path: Path) -> None:
@@ -197,6 +201,109 @@ def test_a_connector_among_sparks_own_jars_needs_no_setting(tmp_path: Path) -> N
     assert connector_settings(spark, {"spark.master": "local[2]"}, None) == {"spark.master": "local[2]"}
 
 
+def test_a_connector_that_the_user_names_is_not_added_again(tmp_path: Path) -> None:
+    spark = make_spark(tmp_path, "4.0.0", "2.13")
+    conf = {"spark.jars.packages": f"a:b:1, {spark.connector_coordinates}"}
+
+    assert connector_settings(spark, conf, None) == conf
+
+
+@pytest.mark.parametrize(
+    ("setting", "named", "refusal"),
+    [
+        (
+            "spark.jars.packages",
+            "org.apache.spark:spark-sql-kafka-0-10_2.12:4.0.0",
+            r"for Scala 2\.12, but the Spark in .* is built for Scala 2\.13: leave it out, and session\(\) takes "
+            r"org\.apache\.spark:spark-sql-kafka-0-10_2\.13:4\.0\.0",
+        ),
+        (
+            "spark.jars.packages",
+            "a:b:1,org.apache.spark:spark-sql-kafka-0-10_2.13:3.5.7",
+            r"connector of Spark 3\.5\.7, but pyspark is 4\.0\.0",
+        ),
+        ("spark.jars", "/opt/jars/org.apache.spark_spark-sql-kafka-0-10_2.12-4.0.0.jar", r"for Scala 2\.12"),
+    ],
+)
+def test_the_connector_of_another_spark_is_refused(tmp_path: Path, setting: str, named: str, refusal: str) -> None:
+    spark = make_spark(tmp_path, "4.0.0", "2.13")
+
+    with pytest.raises(SparkUnavailableError, match=refusal):
+        connector_settings(spark, {setting: named}, None)
+
+
+def test_the_connector_of_another_spark_among_sparks_own_jars_is_refused(tmp_path: Path) -> None:
+    spark = make_spark(tmp_path, "4.0.0", "2.13")
+    (spark.jars / "spark-sql-kafka-0-10_2.12-4.0.0.jar").touch()
+
+    with pytest.raises(SparkUnavailableError, match=r"jars has spark-sql-kafka-0-10_2\.12-4\.0\.0\.jar"):
+        check_own_jars(spark)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--master local[2] --packages a:b:1 pyspark-shell",
+        "--packages=a:b:1",
+        "--conf spark.jars.packages=a:b:1 --conf spark.ui.enabled=false",
+        "-c 'spark.jars.packages=a:b:1'",
+    ],
+)
+def test_arguments_of_spark_submit_are_read(words: str) -> None:
+    assert submit_arguments({"PYSPARK_SUBMIT_ARGS": words}) == {"spark.jars.packages": "a:b:1"}
+
+
+def test_arguments_of_spark_submit_that_would_replace_the_connector_are_refused(tmp_path: Path) -> None:
+    spark = make_spark(tmp_path, "4.0.0", "2.13")
+    settings = connector_settings(spark, {}, None)
+
+    with pytest.raises(SparkUnavailableError, match=r"PYSPARK_SUBMIT_ARGS sets spark\.jars\.packages to a:b:1"):
+        check_submit_arguments(spark, settings, {"spark.jars.packages": "a:b:1"})
+    check_submit_arguments(spark, settings, {"spark.jars": "/mine.jar"})
+    check_submit_arguments(spark, settings, {"spark.jars.packages": f"a:b:1,{spark.connector_coordinates}"})
+
+
+def test_where_the_jvm_does_not_start_what_may_be_the_reason_is_said(tmp_path: Path) -> None:
+    spark = make_spark(tmp_path, "4.0.0", "2.13")
+
+    cannot_fetch = gateway_exited(spark, {"spark.jars.packages": spark.connector_coordinates}, java=17)
+    too_new = gateway_exited(spark, {"spark.jars": "/connector.jar"}, java=25)
+
+    assert f"If they say that {spark.connector_coordinates} could not be resolved" in cannot_fetch
+    assert "MOLDAU_SPARK_JARS" in cannot_fetch
+    assert "getSubject" not in cannot_fetch
+    assert "Java 25 is too new for Spark 4.0.0; point JAVA_HOME at Java 17 or 21" in too_new
+    assert "MOLDAU_SPARK_JARS" not in too_new
+
+
+def test_a_session_is_refused_before_a_jvm_starts(
+    pyspark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That pyspark is an empty package: going on to ask it for a session would be an ImportError."""
+    make_spark(pyspark, "4.0.0", "2.13")
+    make_java(tmp_path / "8", OPENJDK_8)
+    make_java(tmp_path / "17", OPENJDK_17)
+    for name in ("SPARK_HOME", "JAVA_HOME", "PYSPARK_SUBMIT_ARGS", "MOLDAU_SPARK_JARS"):
+        monkeypatch.delenv(name, raising=False)
+
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    with pytest.raises(SparkUnavailableError, match="has no bin/java"):
+        session("test")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "8"))
+    with pytest.raises(SparkUnavailableError, match="is Java 8"):
+        session("test")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "17"))
+    with pytest.raises(SparkUnavailableError, match=r"for Scala 2\.12"):
+        session("test", {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.12:4.0.0"})
+    with pytest.raises(SparkUnavailableError, match=r"for Scala 2\.12"):
+        session("test", None, **{"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.12:4.0.0"})
+    with pytest.raises(SparkUnavailableError, match="is not a folder"):
+        session("test", jars_dir=tmp_path / "none")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--packages a:b:1 pyspark-shell")
+    with pytest.raises(SparkUnavailableError, match="PYSPARK_SUBMIT_ARGS sets"):
+        session("test")
+
+
 def test_options_are_sparks_names() -> None:
     assert kafka_options(
         "h:1",
@@ -216,6 +323,42 @@ def test_options_are_sparks_names() -> None:
         "failOnDataLoss": "false",
         "kafka.max.request.size": "5",
     }
+
+
+@pytest.mark.parametrize(
+    ("topic", "options"),
+    [
+        (["a", "b"], {"subscribe": "a,b"}),
+        (re.compile("a-.*"), {"subscribePattern": "a-.*"}),
+        ({"a": [0, 2], "b": range(2)}, {"assign": '{"a": [0, 2], "b": [0, 1]}'}),
+    ],
+)
+def test_options_to_read_several_topics(topic: Topics, options: dict[str, str]) -> None:
+    assert kafka_options("h:1", topic) == {"kafka.bootstrap.servers": "h:1", **options}
+
+
+def test_options_of_several_topics_have_numbers_by_topic() -> None:
+    options = kafka_options(
+        "h:1",
+        ["a", "b"],
+        starting_timestamp_ms={"a": {1: 5, 0: 6}, "b": {0: 7}},
+        ending_offsets={"a": {0: -1, 1: 9}, "b": {0: 3}},
+        no_record_since_timestamp="latest",
+    )
+
+    assert options == {
+        "kafka.bootstrap.servers": "h:1",
+        "subscribe": "a,b",
+        "startingOffsetsByTimestamp": '{"a": {"0": 6, "1": 5}, "b": {"0": 7}}',
+        "endingOffsets": '{"a": {"0": -1, "1": 9}, "b": {"0": 3}}',
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+    with pytest.raises(ValueError, match="give the numbers by topic"):
+        kafka_options("h:1", ["a", "b"], starting_offsets={0: 5})
+
+
+def test_options_of_assigned_partitions_may_leave_out_the_topic() -> None:
+    assert kafka_options("h:1", {"a": [1]}, ending_timestamp_ms={1: 5})["endingOffsetsByTimestamp"] == '{"a": {"1": 5}}'
 
 
 def test_options_take_anything_with_an_address() -> None:

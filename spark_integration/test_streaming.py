@@ -1,69 +1,23 @@
-"""Structured Streaming over Kafka: every record exactly once, across queries, checkpoints and restarts."""
+"""Structured Streaming over Kafka: every record exactly once, across batches, queries and checkpoints."""
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from moldau.compat_tests.client import Client, Record
-from moldau.compat_tests.clients import open_client
 from moldau.spark_integration import kafka_options
+
+from .streams import PARTITIONS, FileSink, numbers_of, produce, rows_read
+from .support import group_names, read_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from moldau.compat_tests.servers import Server
 
     from .conftest import MakeTopic
-
-PARTITIONS = 3
-
-# A query that does not get there in this time hangs.
-DEADLINE_S = 120
-
-
-def produce(client: Client, topic: str, numbers: range) -> None:
-    """One record for each number, spread over the partitions."""
-    client.produce(topic, [Record(b"%d" % n, b"%d" % (n % 7), partition=n % PARTITIONS) for n in numbers])
-
-
-def read_stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    return spark.readStream.format("kafka").options(**options).load()
-
-
-class FileSink:
-    """A folder of JSON lines that queries append to, each with the same checkpoint: what exactly-once is checked on."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self._spark = spark
-        self._files = str(folder / "files")
-        self._checkpoint = str(folder / "checkpoint")
-
-    def run(self, source: DataFrame) -> StreamingQuery:
-        """Write all that is there now, and return the finished query."""
-        rows = source.selectExpr("int(string(value)) number", "partition", "offset")
-        query = (
-            rows.writeStream.format("json")
-            .option("path", self._files)
-            .option("checkpointLocation", self._checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(DEADLINE_S), "the query did not end"
-        return query
-
-    def numbers(self) -> list[int]:
-        rows = self._spark.read.schema("number int, partition int, offset long").json(self._files).collect()
-        return sorted(row.number for row in rows)
-
-
-def rows_read(query: StreamingQuery) -> list[int]:
-    """The number of rows of each batch that had any."""
-    return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+    from .fixtures import RunUntil
 
 
 @pytest.fixture
@@ -87,7 +41,7 @@ def test_a_query_goes_on_where_the_checkpoint_ends(
     assert sink.numbers() == list(range(1300))
 
 
-def test_a_limited_trigger_reads_everything_in_several_batches(
+def test_available_now_reads_in_limited_batches_and_only_what_was_there(
     spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic, sink: FileSink
 ) -> None:
     topic = make_topic(PARTITIONS)
@@ -101,77 +55,139 @@ def test_a_limited_trigger_reads_everything_in_several_batches(
     assert sink.numbers() == list(range(300))
 
 
-def test_a_query_starts_at_a_timestamp(
-    spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic, sink: FileSink
-) -> None:
-    topic = make_topic(1, {"retention.ms": "-1"})
-    first_ms = 1_357_034_400_000
-    client.produce(topic, [Record(b"%d" % n, timestamp_ms=first_ms + 1000 * n) for n in range(100)])
-
-    sink.run(read_stream(spark, kafka_options(bootstrap_servers, topic, starting_timestamp_ms=first_ms + 59_001)))
-
-    assert sink.numbers() == list(range(60, 100))
-
-
-def test_a_running_query_sees_what_is_produced_meanwhile(
-    spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic, tmp_path: Path
-) -> None:
-    topic, copy = make_topic(PARTITIONS), make_topic(2)
-    produce(client, topic, range(100))
-    query = (
-        read_stream(spark, kafka_options(bootstrap_servers, topic, starting_offsets="earliest"))
-        .select("key", "value")
-        .writeStream.format("kafka")
-        .options(**kafka_options(bootstrap_servers, copy))
-        .option("checkpointLocation", str(tmp_path))
-        .start()
-    )
-    try:
-        query.processAllAvailable()
-        produce(client, topic, range(100, 250))
-        query.processAllAvailable()
-    finally:
-        query.stop()
-
-    copied = [record for partition in range(2) for record in client.read(copy, partition)]
-    assert Counter((record.key, record.value) for record in copied) == Counter(
-        (b"%d" % (n % 7), b"%d" % n) for n in range(250)
-    )
-
-
-def test_a_query_survives_restarts_of_the_server(spark: SparkSession, own_server: Server, sink: FileSink) -> None:
-    topic = "spark-restarts"
-    source = read_stream(spark, kafka_options(own_server, topic, starting_offsets="earliest"))
-    with open_client("confluent-kafka", own_server.bootstrap_servers) as client:
-        client.create_topic(topic, PARTITIONS)
-        produce(client, topic, range(500))
-        sink.run(source)
-
-        own_server.restart()
-        produce(client, topic, range(500, 800))
-        sink.run(source)
-        own_server.kill()
-        own_server.start()
-        produce(client, topic, range(800, 900))
-        sink.run(source)
-
-    assert sink.numbers() == list(range(900))
-
-
-def test_deleted_records_are_an_error_unless_the_loss_is_accepted(
-    spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic, sink: FileSink
+def test_a_trigger_waits_for_enough_records_but_not_for_ever(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    client: Client,
+    make_topic: MakeTopic,
+    sink: FileSink,
+    run_until: RunUntil,
 ) -> None:
     topic = make_topic(PARTITIONS)
-    options = kafka_options(bootstrap_servers, topic, starting_offsets="earliest")
     produce(client, topic, range(30))
-    sink.run(read_stream(spark, options))
+    options = kafka_options(bootstrap_servers, topic, starting_offsets="earliest")
+    source = read_stream(spark, {**options, "minOffsetsPerTrigger": "100", "maxTriggerDelay": "1h"})
+
+    query = sink.start(numbers_of(source))
+    run_until(query, rows=30)  # the first batch takes what there is
     produce(client, topic, range(30, 90))
-    client.delete_records(topic, 0, 20)  # the numbers 30, 33, ... 57 of partition 0 are gone unread
+    run_until(query)
+    assert sink.numbers() == list(range(30)), "60 of 100 records were not worth a batch"
+    produce(client, topic, range(90, 140))
+    progress = run_until(query, rows=140)
+    query.stop()
+    patient = {**options, "minOffsetsPerTrigger": "100", "maxTriggerDelay": "1ms"}
+    produce(client, topic, range(140, 150))
+    impatient = run_until(sink.start(numbers_of(read_stream(spark, patient))), rows=10)
 
-    with pytest.raises(
-        Exception, match="Some data may have been lost because they are not available in Kafka any more"
-    ):
-        sink.run(read_stream(spark, options))
-    sink.run(read_stream(spark, kafka_options(bootstrap_servers, topic, fail_on_data_loss=False)))
+    assert [report.numInputRows for report in progress if report.numInputRows] == [30, 110]
+    assert impatient.rows == 10
+    assert sink.numbers() == list(range(150))
 
-    assert sink.numbers() == sorted(set(range(90)) - set(range(30, 60, 3)))
+
+@pytest.mark.parametrize("way", ["timestamp", "timestamps", "offsets"])
+def test_a_query_starts_where_it_is_told(
+    spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic, sink: FileSink, way: str
+) -> None:
+    topic = make_topic(2, {"retention.ms": "-1"})
+    first_ms = 1_357_034_400_000
+    client.produce(topic, [Record(b"%d" % n, partition=n // 100, timestamp_ms=first_ms + 1000 * n) for n in range(200)])
+    options, expected = {
+        "timestamp": (
+            kafka_options(bootstrap_servers, topic, starting_timestamp_ms=first_ms + 59_001),
+            [*range(60, 100), *range(100, 200)],
+        ),
+        "timestamps": (
+            kafka_options(
+                bootstrap_servers,
+                topic,
+                starting_timestamp_ms={0: first_ms + 500_000, 1: first_ms + 150_000},
+                no_record_since_timestamp="latest",
+            ),
+            [*range(150, 200)],
+        ),
+        "offsets": (
+            kafka_options(bootstrap_servers, topic, starting_offsets={0: 98, 1: -1}),
+            [98, 99],
+        ),
+    }[way]
+
+    sink.run(read_stream(spark, options))
+
+    assert sink.numbers() == expected
+
+
+def test_from_the_latest_on_a_query_reads_what_comes_after_its_start(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    client: Client,
+    make_topic: MakeTopic,
+    sink: FileSink,
+    run_until: RunUntil,
+) -> None:
+    topic = make_topic(PARTITIONS)
+    produce(client, topic, range(50))
+
+    query = sink.start(numbers_of(read_stream(spark, kafka_options(bootstrap_servers, topic))))
+    run_until(query)
+    produce(client, topic, range(50, 80))
+    progress = run_until(query, offsets={topic: {0: 27, 1: 27, 2: 26}})
+
+    assert progress.end_offsets == {topic: {0: 27, 1: 27, 2: 26}}
+    assert sink.numbers() == list(range(50, 80))
+
+
+def test_the_batches_of_foreach_batch_are_the_records_once(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    client: Client,
+    make_topic: MakeTopic,
+    tmp_path: Path,
+    run_until: RunUntil,
+) -> None:
+    topic = make_topic(PARTITIONS)
+    produce(client, topic, range(100))
+    batches: dict[int, list[tuple[int, int, int]]] = {}
+
+    def keep(frame: DataFrame, batch_id: int) -> None:
+        rows = numbers_of(frame).collect()
+        assert batch_id not in batches
+        batches[batch_id] = [tuple(row) for row in rows]
+
+    options = kafka_options(bootstrap_servers, topic, starting_offsets="earliest")
+    source = read_stream(spark, {**options, "maxOffsetsPerTrigger": "60"})
+    writer = source.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path))
+    query = writer.start()
+    run_until(query, rows=100)
+    query.stop()
+    produce(client, topic, range(100, 120))
+    run_until(writer.start(), rows=20)
+
+    assert list(batches) == list(range(3))
+    assert max(len(rows) for rows in batches.values()) <= 60
+    assert sorted(row for rows in batches.values() for row in rows) == sorted(
+        (n, n % PARTITIONS, n // PARTITIONS) for n in range(120)
+    )
+
+
+@pytest.mark.usefixtures("old_offset_fetching")
+def test_a_query_that_joins_a_group_reads_the_same(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    client: Client,
+    make_topic: MakeTopic,
+    sink: FileSink,
+    run_until: RunUntil,
+) -> None:
+    topic = make_topic(PARTITIONS)
+    produce(client, topic, range(100))
+    options = kafka_options(bootstrap_servers, topic, starting_offsets="earliest")
+
+    query = sink.start(numbers_of(read_stream(spark, {**options, "groupIdPrefix": topic})))
+    run_until(query, rows=100)
+    groups = [group for group in group_names(bootstrap_servers) if group.startswith(topic)]
+    produce(client, topic, range(100, 150))
+    run_until(query, rows=150)
+
+    assert len(groups) == 1
+    assert sink.numbers() == list(range(150))

@@ -1,0 +1,91 @@
+"""What a checkpoint of Spark says of its query, and whether it belongs to an archive.
+
+    metadata       {"id": "..."}: the query
+    offsets/N      what batch N is to read, written before it runs; its last line is {"topic": {"0": end, ...}}
+    commits/N      written after batch N has ended
+
+A restarted query repeats the batch that is planned and not committed, with the same offsets. So with an archive that is
+complete up to batch B, ``committed <= B <= planned`` holds, and anything else means that one of the two was replaced:
+going on would leave records out or store them twice.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from .archive_layout import ArchiveError
+from .archive_manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What is in a checkpoint's folder: the last batch that was planned and committed, -1 for none."""
+
+    query_id: str
+    planned: int
+    committed: int
+    topics: frozenset[str]
+
+
+def read_checkpoint(folder: Path) -> Checkpoint | None:
+    """The checkpoint in ``folder``, None where there is none; ArchiveError for one that cannot be understood."""
+    metadata = folder / "metadata"
+    if not metadata.exists():
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ArchiveError(f"{folder} is not empty, and not a checkpoint of Spark: name another place for it")
+        return None
+    try:
+        query_id = json.loads(metadata.read_text(encoding="utf-8"))["id"]
+        planned, committed = _last(folder / "offsets"), _last(folder / "commits")
+        topics = frozenset() if planned < 0 else _topics(folder / "offsets" / str(planned))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArchiveError(f"the checkpoint {folder} cannot be read: {error}") from error
+    return Checkpoint(query_id, planned, committed, topics)
+
+
+def check_checkpoint(folder: Path, checkpoint: Checkpoint | None, manifest: Manifest, archive: Path) -> None:
+    """ArchiveError unless a query with this checkpoint goes on exactly where the archive ends."""
+    if checkpoint is None:
+        if manifest.last_batch >= 0:
+            raise ArchiveError(f"the archive {archive} has lost its checkpoint, {folder}. {_way_out(manifest)}")
+        return
+    if checkpoint.topics and checkpoint.topics != {manifest.topic}:
+        raise ArchiveError(
+            f"{folder} is a checkpoint of {', '.join(sorted(checkpoint.topics))}, and not of {manifest.topic}: name "
+            "another place for it"
+        )
+    if manifest.query_id is not None and manifest.query_id != checkpoint.query_id:
+        raise ArchiveError(
+            f"{folder} is the checkpoint of another query than the one that made the archive {archive}. "
+            f"{_way_out(manifest)}"
+        )
+    if not checkpoint.committed <= manifest.last_batch <= checkpoint.planned:
+        raise ArchiveError(
+            f"the checkpoint {folder} has come to batch {checkpoint.committed} (and has planned {checkpoint.planned}), "
+            f"and the archive {archive} to batch {manifest.last_batch}: one of the two was replaced. "
+            f"{_way_out(manifest)}"
+        )
+
+
+def _way_out(manifest: Manifest) -> str:
+    if not manifest.pieces:
+        return "Put it back, or name an empty place for it."
+    offsets = json.dumps({str(partition): offset for partition, offset in manifest.next_offsets.items()})
+    return (
+        "Put the right one back; or archive what follows into another folder, from where this one ends: "
+        f"--starting-offsets '{offsets}'"
+    )
+
+
+def _last(folder: Path) -> int:
+    if not folder.is_dir():
+        return -1
+    return max((int(path.name) for path in folder.iterdir() if path.name.isdecimal()), default=-1)
+
+
+def _topics(path: Path) -> frozenset[str]:
+    """The topics of an entry of Spark's offset log: a version, the batch's settings, an offset for each source."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return frozenset(topic for line in lines[2:] for topic in json.loads(line))

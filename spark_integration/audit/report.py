@@ -1,0 +1,277 @@
+"""What came out: for each window the counts of the tiers and what does not fit, as values, as JSON and as sentences.
+
+    missing    records that were delivered and are not in the log, or records of the log that a group of consumers has
+               not read, or that are not in an archive
+    double     a record is twice in the log, or was read twice by a group, or is twice in an archive
+    uncounted  a record is in the log, and no producer has counted it: somebody produces who does not count, or a
+               producer died before it had sent its counts
+    late       a record came when its window was over, or a tier counted more after a window had been balanced
+
+Pure: nothing here knows of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+VERSION = 1
+
+PRODUCER = "producer"
+SERVER = "server"
+
+# Offsets that are named in a sentence; all that are known are in the JSON.
+_RUNS_IN_A_SENTENCE = 5
+
+# By partition, runs of offsets: first and last.
+Places = Mapping[int, Sequence[tuple[int, int]]]
+
+
+class Kind(StrEnum):
+    """What does not fit."""
+
+    MISSING = "missing"
+    DOUBLE = "double"
+    UNCOUNTED = "uncounted"
+    LATE = "late"
+
+
+class State(StrEnum):
+    """Of a window: not over yet, or balanced with or without findings."""
+
+    OPEN = "open"
+    BALANCED = "balanced"
+    UNBALANCED = "unbalanced"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A tier behind the log, in one window."""
+
+    count: int
+    missing: int = 0
+    # Of the missing ones, those after the last record that this tier has counted in the partition.
+    behind: int = 0
+    double: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What was counted in a window of a topic. None where a tier does not count this topic."""
+
+    topic: str
+    window_start: int
+    window_end: int
+    server: int
+    # Of the server's, those that came when the window was over.
+    late: int = 0
+    producer: int | None = None
+    # Delivered with a known offset, and not in the log.
+    lost: int = 0
+    # Delivered without an offset (acks=0).
+    unplaced: int = 0
+    # In the log, and delivered by nobody; the first kind has a twin that was.
+    doubled: int = 0
+    uncounted: int = 0
+    # Read by somebody, not in the log, and delivered by nobody.
+    vanished: int = 0
+    readers: Mapping[str, Reader] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that does not fit: so many records of ``tier``, compared with ``against``."""
+
+    kind: Kind
+    topic: str
+    window_start: int
+    window_end: int
+    tier: str
+    count: int
+    against: str | None = None
+    # Of missing ones, those after the last record that the tier has counted.
+    behind: int = 0
+    # Where, as far as it is known and not too much.
+    places: Places = field(default_factory=dict)
+
+    def sentence(self) -> str:
+        """The finding in words."""
+        what = {
+            Kind.MISSING: f"{_records(self.count)} of the {self.against} {_are(self.count)} missing in the {self.tier}",
+            Kind.DOUBLE: f"{_records(self.count)} too many in the {self.tier}: double",
+            Kind.UNCOUNTED: f"{_records(self.count)} in the {self.tier} that no producer has counted",
+            Kind.LATE: f"{_records(self.count)} late in the {self.tier}",
+        }[self.kind]
+        behind = ""
+        if self.behind == self.count:
+            behind = "; it may only be behind"
+        elif self.behind:
+            behind = f"; for {self.behind} of them it may only be behind"
+        places = _places_text(self.places)
+        where = f" ({places})" if places else ""
+        return f"{self.topic} {window_text(self.window_start)}: {what}{where}{behind}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind.value,
+            "topic": self.topic,
+            "window_start": self.window_start,
+            "window_end": self.window_end,
+            "tier": self.tier,
+            "against": self.against,
+            "count": self.count,
+            "behind": self.behind,
+            "offsets": {str(partition): [list(run) for run in runs] for partition, runs in self.places.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window with its books and what came of them."""
+
+    books: Books
+    state: State
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """By tier, in the order of the way."""
+        producer = {} if self.books.producer is None else {PRODUCER: self.books.producer}
+        readers = {name: reader.count for name, reader in self.books.readers.items()}
+        return {**producer, SERVER: self.books.server, **readers}
+
+    def total(self, kind: Kind) -> int:
+        """How many records are missing, double, ..."""
+        return sum(finding.count for finding in self.findings if finding.kind is kind)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.books.topic,
+            "window_start": self.books.window_start,
+            "window_end": self.books.window_end,
+            "state": self.state.value,
+            "counts": self.counts,
+            "differences": {tier: count - self.books.server for tier, count in self.counts.items() if tier != SERVER},
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The windows of an audit in order of topic and time, and what should be known beside them."""
+
+    windows: tuple[Window, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [finding for window in self.windows for finding in window.findings]
+
+    @property
+    def tiers(self) -> list[str]:
+        """All that are in any window, in the order of the way."""
+        found = {tier for window in self.windows for tier in window.counts}
+        return sorted(found, key=lambda tier: (tier != PRODUCER, tier != SERVER, tier.startswith("archive"), tier))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "balanced": not self.findings,
+            "windows": [window.as_json() for window in self.windows],
+            "notes": list(self.notes),
+        }
+
+
+def balanced(books: Books, places: Mapping[tuple[Kind, str], Places], *, is_over: bool) -> Window:
+    """The window with what does not fit, if it is over. ``places``: where the records of a finding are."""
+    if not is_over:
+        return Window(books, State.OPEN)
+
+    def found(kind: Kind, tier: str, count: int, against: str | None = None, behind: int = 0) -> Finding:
+        where = places.get((kind, tier), {})
+        return Finding(kind, books.topic, books.window_start, books.window_end, tier, count, against, behind, where)
+
+    # A record without an offset is the one that nobody has counted, a twin's only if there is none of these.
+    unplaced = books.unplaced
+    uncounted = max(books.uncounted - unplaced, 0)
+    unplaced -= books.uncounted - uncounted
+    doubled = max(books.doubled - unplaced, 0)
+    unplaced -= books.doubled - doubled
+    candidates = [
+        found(Kind.MISSING, SERVER, books.lost + unplaced, PRODUCER),
+        found(Kind.MISSING, SERVER, books.vanished, "readers"),
+        found(Kind.DOUBLE, SERVER, doubled, PRODUCER),
+        found(Kind.UNCOUNTED, SERVER, uncounted, PRODUCER),
+        found(Kind.LATE, SERVER, books.late),
+    ]
+    for tier, reader in books.readers.items():
+        candidates.append(found(Kind.MISSING, tier, reader.missing, SERVER, reader.behind))
+        candidates.append(found(Kind.DOUBLE, tier, reader.double, SERVER))
+    findings = tuple(finding for finding in candidates if finding.count)
+    return Window(books, State.UNBALANCED if findings else State.BALANCED, findings)
+
+
+def with_late_counts(window: Window, before: Window) -> Window:
+    """The window with what came after it had been balanced as ``before``, in the tiers and in the log."""
+    if State.OPEN in (window.state, before.state):
+        return window
+    books = window.books
+    known = {finding.tier: finding for finding in window.findings if finding.kind is Kind.LATE}
+    others = tuple(finding for finding in window.findings if finding.kind is not Kind.LATE)
+    late = []
+    for tier, count in window.counts.items():
+        grown = count - before.counts.get(tier, 0)
+        already = known.get(tier)
+        if already is not None:
+            late.append(replace(already, count=max(already.count, grown)))
+        elif grown > 0:
+            late.append(Finding(Kind.LATE, books.topic, books.window_start, books.window_end, tier, grown))
+    findings = (*others, *late)
+    return replace(window, findings=findings, state=State.UNBALANCED if findings else State.BALANCED)
+
+
+def runs_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """Offsets as runs: [3, 4, 5, 9] is (3, 5), (9, 9)."""
+    runs: list[tuple[int, int]] = []
+    for offset in sorted(set(offsets)):
+        if runs and offset == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], offset)
+        else:
+            runs.append((offset, offset))
+    return runs
+
+
+def without(runs: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The runs without the offsets that are in others."""
+    left = {offset for first, last in runs for offset in range(first, last + 1)}
+    return runs_of(left.difference(*(range(first, last + 1) for first, last in others)))
+
+
+def window_text(window_start: int) -> str:
+    """When a window begins, UTC: ``2026-11-20 17:05:00``."""
+    try:
+        moment = datetime.fromtimestamp(window_start // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        # A timestamp is any number of 64 bits, and not all of them are dates.
+        return f"{window_start} ms"
+    return moment.strftime("%Y-%m-%d %H:%M:%S") + (f".{window_start % 1000:03}" if window_start % 1000 else "")
+
+
+def _places_text(places: Places) -> str:
+    texts = []
+    for partition, runs in sorted(places.items()):
+        shown = [str(first) if first == last else f"{first}-{last}" for first, last in runs[:_RUNS_IN_A_SENTENCE]]
+        more = [f"and {len(runs) - len(shown)} more places"] if len(runs) > len(shown) else []
+        texts.append(f"partition {partition}: {', '.join([*shown, *more])}")
+    return "; ".join(texts)
+
+
+def _records(count: int) -> str:
+    return f"{count} record" if count == 1 else f"{count} records"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"

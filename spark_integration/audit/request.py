@@ -1,0 +1,40 @@
+"""What is to be audited, and the reasons for which it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .book import AUDIT_TOPIC
+
+
+class AuditError(Exception):
+    """The books cannot be balanced; the text says why and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """Which books are balanced. Times are milliseconds since 1970."""
+
+    bootstrap_servers: str
+    # None: every topic that somebody has counted, or that there is an archive of.
+    topics: tuple[str, ...] = ()
+    audit_topic: str = AUDIT_TOPIC
+    # None: as long as the longest in which somebody has counted.
+    window_ms: int | None = None
+    # A window is over, and is balanced, so long after its end.
+    watermark_ms: int = 600_000
+    # Windows that begin before or end after these are left out.
+    from_ms: int | None = None
+    until_ms: int | None = None
+    archives: tuple[str, ...] = ()
+    # Settings of Kafka's client, as Java and librdkafka both know them: "security.protocol", ...
+    client: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.window_ms is not None and self.window_ms <= 0:
+            raise AuditError("the length of a window must be greater than 0")
+        if self.watermark_ms < 0:
+            raise AuditError("the watermark must not be less than 0")
+        if self.from_ms is not None and self.until_ms is not None and self.from_ms >= self.until_ms:
+            raise AuditError("the time range is empty: --from must be before --until")

@@ -1,0 +1,108 @@
+"""What a task does, on whichever machine it runs: it writes a writer's part of a batch, unless that is there already.
+
+The order is what makes it exact. First the transactional id is taken over: whoever else was writing this part, a task
+of a driver that is dead or one that Spark has given up, can commit nothing any more, and what it has committed is
+visible. Only then is the last marker read. Then either the part is there, or it is not and will not come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from .errors import ExactlyOnceError
+from .history import HistoryReader
+from .marker import Batch, Content, Marker, Part, check_same, standing
+from .producer import TransactionalProducer
+from .rows import SinkRow
+from .settings import ClientSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all tasks of a batch are told."""
+
+    batch: Batch
+    batches_topic: str
+    settings: ClientSettings
+
+
+@dataclass(frozen=True, slots=True)
+class PartWritten:
+    """What became of a part: rows that were written now, rows that were there already, or why it cannot be written."""
+
+    writer: int
+    written: int = 0
+    found: int = 0
+    problem: str = ""
+
+
+def write_part(partition: int, rows: Iterable[SinkRow], job: Job) -> Iterator[PartWritten]:
+    """Write the rows of one of Spark's partitions, if it has any, as the part of one writer.
+
+    Errors that would come again are values: Spark need not try again.
+    """
+    rows = iter(rows)
+    first = next(rows, None)
+    if first is None:
+        return
+    writer = partition if job.batch.split == "content" else first[-1]
+    try:
+        if writer is None or not 0 <= writer < job.batch.writers:
+            raise ExactlyOnceError(
+                f"a row names the writer {writer}, and the query has {job.batch.writers}, numbered from 0"
+            )
+        yield _write_part(writer, chain([first], rows), job)
+    except ExactlyOnceError as error:
+        yield PartWritten(-1 if writer is None else writer, problem=str(error))
+
+
+def _write_part(writer: int, rows: Iterator[SinkRow], job: Job) -> PartWritten:
+    producer = TransactionalProducer(job.settings, f"{job.batch.query_name}-{writer}")
+    producer.take_over()
+    with HistoryReader(job.settings, job.batches_topic) as history:
+        last = history.last(writer)
+    if last is not None and standing(last, job.batch) is Part.WRITTEN:
+        return _compare(writer, last, rows, job.batch)
+    return PartWritten(writer, written=_send(writer, rows, job, producer).rows)
+
+
+def _compare(writer: int, last: Marker, rows: Iterator[SinkRow], batch: Batch) -> PartWritten:
+    content = Content()
+    for row in rows:
+        content = content.and_row(row[-2])
+    check_same(last, content, batch, writer)
+    return PartWritten(writer, found=last.content.rows)
+
+
+def _send(writer: int, rows: Iterator[SinkRow], job: Job, producer: TransactionalProducer) -> Content:
+    """All rows and the marker, in one transaction."""
+    producer.begin()
+    try:
+        content = Content()
+        for key, value, headers, topic, partition, row_hash, named_writer in rows:
+            if named_writer is not None and named_writer != writer:
+                raise ExactlyOnceError(
+                    f"one of Spark's partitions has rows of the writers {writer} and {named_writer}: all of a "
+                    "partition have to name the same"
+                )
+            if topic is None:
+                raise ExactlyOnceError(
+                    "a row has no topic: its column topic is null. Fill it, or name a topic with topic="
+                )
+            plain = [(name, _bytes(header)) for name, header in headers or ()]
+            producer.send(topic, partition, _bytes(key), _bytes(value), plain)
+            content = content.and_row(row_hash)
+        marker = Marker.of(job.batch, content)
+        producer.send(job.batches_topic, writer, b"%d" % writer, marker.to_json(), ())
+        producer.commit()
+    except BaseException:
+        # Also when Spark cannot go on with the rows.
+        producer.abort()
+        raise
+    return content
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
