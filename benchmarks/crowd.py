@@ -108,15 +108,20 @@ class Crowd:
     def _join(self, number: int) -> None:
         member = socket.socket()
         self._sockets.append(member)
-        # The kernel's timeout: with one of its own, Python asks before every send and receive whether it may.
-        member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", RECEIVE_SECONDS, 0))
-        member.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
-        member.bind((f"127.0.0.{2 + number // CONNECTIONS_PER_ADDRESS}", 0))
-        member.connect(self._address)
-        member.sendall(self._greeting)
-        _receive_frame(member)
+        greet(member, self._address, number, self._greeting)
         if self._request_of is not None:
             member.sendall(self._request_of(number))
+
+
+def greet(member: socket.socket, address: tuple[str, int], number: int, greeting: bytes) -> None:
+    """Connect one of many, and have its first frame answered. ``number`` tells it from the others."""
+    # The kernel's timeout: with one of its own, Python asks before every send and receive whether it may.
+    member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", RECEIVE_SECONDS, 0))
+    member.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
+    member.bind((f"127.0.0.{2 + number // CONNECTIONS_PER_ADDRESS}", 0))
+    member.connect(address)
+    member.sendall(greeting)
+    _receive_frame(member)
 
 
 def _receive_frame(member: socket.socket) -> None:

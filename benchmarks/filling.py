@@ -32,8 +32,7 @@ def fill(bench: Bench, server: Server, topic: str, *, size: int, batch_bytes: in
     records = max(1, batch_bytes // RECORD_BYTES)
     batch = load.batch_of(records, RECORD_BYTES)
     count = -(-size // len(batch))
-    load.run(bench, server, load.produce_frame(topic, batch), in_flight=_IN_FLIGHT, requests=count)
-    load.check_end_offset(server, topic, count * records)
+    load.fill(bench, server, topic, batch, count, in_flight=_IN_FLIGHT)
     files = tuple(sorted((server.data_dir / f"{topic}-0").glob("*.log")))
     return Filled(topic, count * records, count * len(batch), files)
 

@@ -25,24 +25,16 @@
  * seconds.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { MAX_FRAME = 8 << 20, RECEIVE = 1 << 20, PATIENCE_MS = 30000 };
+#include "generator.h"
+
+enum { MAX_FRAME = 8 << 20, RECEIVE = 1 << 20 };
 
 struct connection {
     int fd;
@@ -65,19 +57,6 @@ static double rate;
 static uint64_t begin_ns, end_ns = UINT64_MAX, started, answered, received;
 static uint64_t next_connection; /* open loop: whose turn it is */
 static int epoll_fd, timer_fd = -1;
-static uint32_t *latencies; /* in tenths of microseconds, one per answer */
-static size_t latencies_room;
-
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
 
 static void watch(struct connection *c, int write) {
     if (c->wants_write == write) return;
@@ -140,25 +119,15 @@ static void start_due(void) {
 }
 
 static void note_answer(struct connection *c) {
-    if (answered == latencies_room) {
-        latencies_room = latencies_room ? 2 * latencies_room : 1 << 20;
-        latencies = realloc(latencies, latencies_room * sizeof *latencies);
-        if (!latencies) die("memory");
-    }
-    uint64_t took = (now_ns() - c->began[c->answered++ % in_flight]) / 100;
-    latencies[answered++] = took > UINT32_MAX ? UINT32_MAX : (uint32_t)took;
+    note_latency(c->began[c->answered++ % in_flight]);
+    answered++;
 }
 
 static void drain(struct connection *c) {
     for (;;) {
         ssize_t n = recv(c->fd, scratch, sizeof scratch, 0);
         if (n < 0 && errno == EAGAIN) return;
-        if (n < 0) die("recv");
-        if (n == 0) {
-            fprintf(stderr, "the server closed a connection\n");
-            exit(1);
-        }
-        received += (uint64_t)n;
+        received += received_some(n);
         size_t at = 0, end = (size_t)n;
         while (at < end) {
             if (c->body_left == 0) {
@@ -184,26 +153,22 @@ static void drain(struct connection *c) {
 }
 
 static void connect_all(const char *host, const char *port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
-    if (inet_pton(AF_INET, host, &address.sin_addr) != 1) die("address");
+    struct sockaddr_in address = address_of(host, port);
     struct rlimit files;
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     for (uint64_t i = 0; i < idle + connections; i++) {
-        int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-        if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0) die("connect");
+        int fd = connect_to(&address);
         if (i < idle) continue; /* held until the end of the process */
         struct connection *c = &all[i - idle];
         c->fd = fd;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         fcntl(fd, F_SETFL, O_NONBLOCK);
         c->began = calloc(in_flight, sizeof *c->began);
         c->ring = malloc(frame_length * in_flight);
         if (!c->began || !c->ring) die("memory");
         for (uint64_t k = 0; k < in_flight; k++) memcpy(c->ring + k * frame_length, frame, frame_length);
-        struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
-        if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0) die("epoll_ctl");
+        watch_input(epoll_fd, fd, c);
     }
 }
 
@@ -211,13 +176,6 @@ static int finished(void) {
     if (answered < started) return 0;
     return started == to_start || (rate <= 0 && now_ns() >= end_ns);
 }
-
-static int compare(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double percentile(double p) { return latencies[(uint64_t)(p * (double)(answered - 1))] / 10.0; }
 
 static void usage(const char *program, const char *complaint) {
     fprintf(stderr,
@@ -258,8 +216,8 @@ int main(int argc, char **argv) {
     begin_ns = now_ns();
     if (rate > 0) {
         timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
-        struct epoll_event e = {.events = EPOLLIN, .data.ptr = NULL};
-        if (timer_fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, timer_fd, &e) < 0) die("timer");
+        if (timer_fd < 0) die("timer");
+        watch_input(epoll_fd, timer_fd, NULL);
         start_due();
     } else {
         if (seconds > 0) end_ns = begin_ns + (uint64_t)(seconds * 1e9);
@@ -283,11 +241,8 @@ int main(int argc, char **argv) {
             if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) drain(c);
         }
     }
-    double took = (double)(now_ns() - begin_ns) / 1e9;
-    qsort(latencies, answered, sizeof *latencies, compare);
-    printf("{\"requests\": %llu, \"seconds\": %.6f, \"bytes_sent\": %llu, \"bytes_received\": %llu, "
-           "\"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f, \"max_us\": %.1f}\n",
-           (unsigned long long)answered, took, (unsigned long long)(answered * frame_length),
-           (unsigned long long)received, percentile(0.5), percentile(0.99), percentile(0.999), percentile(1.0));
+    uint64_t took_ns = now_ns() - begin_ns;
+    printf("{\"requests\": %llu, ", (unsigned long long)answered);
+    print_end(took_ns, answered * frame_length, received);
     return 0;
 }

@@ -6,9 +6,7 @@ servers speak, so a frame can be made without asking a server anything.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,20 +22,22 @@ from ..protocol.schema import Request
 from ..testing.builders import fetch_request, produce_request
 from ..testing.wire import WireClient
 from . import ceiling, page_cache
+from .programs import run_for_json
 from .row import Bench, Server, Subject
 
 PRODUCE_VERSION = 7
 FETCH_VERSION = 11
 
-_TIMEOUT_SECONDS = 600
+TIMEOUT_SECONDS = 600.0
+"""For all that a generator does."""
 
 
-@dataclass(frozen=True)
-class Load:
-    """What the generator measured."""
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """What every generator measures (`generator.h`)."""
 
-    requests: int
     seconds: float
+    """From the first request to the last answer."""
     bytes_sent: int
     bytes_received: int
     p50_us: float
@@ -45,13 +45,20 @@ class Load:
     p999_us: float
     max_us: float
 
-    @property
-    def requests_per_s(self) -> float:
-        return self.requests / self.seconds
-
     def latencies(self) -> dict[str, float]:
         """The percentiles as numbers of a row."""
         return {"p50_us": self.p50_us, "p99_us": self.p99_us, "p999_us": self.p999_us}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load(Timed):
+    """What the generator of requests measured."""
+
+    requests: int
+
+    @property
+    def requests_per_s(self) -> float:
+        return self.requests / self.seconds
 
 
 def frame(request: Request, version: int) -> bytes:
@@ -66,9 +73,10 @@ def produce_frame(topic: str, batch: bytes) -> bytes:
     return frame(produce_request(topic, batch), PRODUCE_VERSION)
 
 
-def fetch_frame(topic: str, max_bytes: int, *, offset: int = 0) -> bytes:
-    """Fetch from partition 0, as a consumer without a session."""
+def fetch_frame(topic: str, max_bytes: int, *, offset: int = 0, committed: bool = False) -> bytes:
+    """Fetch from partition 0, as a consumer without a session; with ``committed`` it wants no aborted records."""
     request = fetch_request(topic, offset, max_wait_ms=500, max_bytes=max_bytes, partition_max_bytes=max_bytes)
+    request.isolation_level = int(committed)
     return frame(request, FETCH_VERSION)
 
 
@@ -104,21 +112,13 @@ def command(
 
 def run(bench: Bench, server: Server, request: bytes, **options: Any) -> Load:
     """Run the generator to its end; ``options`` are those of `command`."""
-    done = subprocess.run(
-        command(bench, server, **options),
-        input=request,
-        capture_output=True,
-        timeout=_TIMEOUT_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"the load generator failed: {done.stderr.decode(errors='replace').strip()}")
-    return Load(**json.loads(done.stdout))
+    generator = command(bench, server, **options)
+    return Load(**run_for_json("the load generator", generator, timeout_s=TIMEOUT_SECONDS, given=request))
 
 
-def fill(bench: Bench, server: Server, topic: str, batch: bytes, count: int) -> None:
+def fill(bench: Bench, server: Server, topic: str, batch: bytes, count: int, *, in_flight: int = 2) -> None:
     """Produce ``batch`` ``count`` times to an empty topic."""
-    run(bench, server, produce_frame(topic, batch), in_flight=2, requests=count)
+    run(bench, server, produce_frame(topic, batch), in_flight=in_flight, requests=count)
     check_end_offset(server, topic, read_batch_header(batch).record_count * count)
 
 
@@ -138,10 +138,22 @@ def filled(bench: Bench, topic: str, batch: bytes, count: int) -> Iterator[None]
 
 def check_end_offset(server: Server, topic: str, expected: int) -> None:
     """Raise RuntimeError when partition 0 has another number of records: nobody looks into the generator's answers."""
-    wanted = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    (found,) = end_offsets(server, topic)
+    if found != expected:
+        raise RuntimeError(f"{expected} records were produced to {topic}, and it has {found}")
+
+
+def end_offsets(server: Server, topic: str, partitions: int = 1, *, committed: bool = False) -> list[int]:
+    """The end of each partition; with ``committed`` as a reader of committed records sees it."""
+    indexes = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(committed),
+        topics=[ListOffsetsTopic(name=topic, partitions=indexes)],
+    )
     with WireClient(server.bootstrap_servers) as wire:
-        found = wire.call(ListOffsetsRequest(replica_id=-1, topics=[wanted]), 4).topics[0].partitions[0]
-    if found.error_code != 0:
-        raise RuntimeError(f"{topic}: error {found.error_code}")
-    if found.offset != expected:
-        raise RuntimeError(f"{expected} records were produced to {topic}, and it has {found.offset}")
+        found = wire.call(request, 4).topics[0].partitions
+    for partition in found:
+        if partition.error_code != 0:
+            raise RuntimeError(f"{topic}-{partition.partition_index}: error {partition.error_code}")
+    return [partition.offset for partition in found]

@@ -13,7 +13,7 @@ from ..compat_tests.kafka_jars import KAFKA_VERSION
 
 ROOT = Path(__file__).parents[1]
 
-_CLIENTS = ("aiokafka", "confluent-kafka", "kafka-python")
+_CLIENTS = ("aiokafka", "confluent-kafka", "kafka-python", "pyspark")
 
 # A run writes these itself, and they change no number.
 _NOT_MEASURED = (":!benchmarks/results", ":!docs")

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ..compat_tests import kafka_jars, requirements
 
@@ -39,6 +40,9 @@ _PROGRAMS = {**requirements.HOW_TO_GET, "cc": "a C compiler (Debian: apt-get ins
 
 # Packages whose modules have another name.
 _MODULES = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}
+
+# Packages that the extra "bench" does not bring.
+_EXTRAS = {"pyspark": "spark"}
 
 # Java alone runs nothing: what is run is in Kafka's jars, or compiled against them.
 JAVA = ("java", "javac")
@@ -67,7 +71,8 @@ def _is_there(name: str) -> bool:
 def _how_to_get(name: str) -> str:
     if name in _PROGRAMS:
         return _PROGRAMS[name]
-    return f"the Python package {name} ({Path(sys.executable).name} -m pip install 'moldau[bench]')"
+    extra = _EXTRAS.get(name, "bench")
+    return f"the Python package {name} ({Path(sys.executable).name} -m pip install 'moldau[{extra}]')"
 
 
 def fetch_jars(say: Callable[[str], None]) -> str | None:
@@ -92,14 +97,13 @@ def command(name: str) -> list[str]:
     raise ProgramError(f"there is no program {name}")
 
 
-def run_for_json(what: str, command: Sequence[str], *, timeout_s: float) -> dict[str, float]:
-    """Run a program of ours to its end; the numbers that it prints. RuntimeError says why ``what`` failed."""
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
-    )
+def run_for_json(what: str, command: Sequence[str], *, timeout_s: float, given: bytes = b"") -> dict[str, Any]:
+    """Run a program of ours to its end, with ``given`` on standard input; the numbers that it prints, some of them
+    integers. RuntimeError says why ``what`` failed."""
+    done = subprocess.run(command, input=given, capture_output=True, timeout=timeout_s, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"{what} failed:\n{done.stderr[-4000:]}")
-    found: dict[str, float] = json.loads(done.stdout)
+        raise RuntimeError(f"{what} failed:\n{done.stderr.decode(errors='replace')[-4000:]}")
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
@@ -119,7 +123,7 @@ def _compiled_c(source: Path) -> Path:
     def compile_into(folder: Path) -> list[str]:
         return ["cc", *_C_OPTIONS, "-o", str(folder / source.stem), str(source), *_C_LIBRARIES]
 
-    return _made([source], _C_OPTIONS, compile_into) / source.stem
+    return _made([source, *sorted(source.parent.glob("*.h"))], _C_OPTIONS, compile_into) / source.stem
 
 
 @cache

@@ -22,20 +22,27 @@ class Quantity:
 _ALL = (
     Quantity("records_per_s", "", "records/s", "rate"),
     Quantity("requests_per_s", "", "requests/s", "rate"),
+    Quantity("transactions_per_s", "", "transactions/s", "rate"),
     Quantity("mb_per_s", "", "MB/s", "rate"),
     Quantity("gb_per_s", "", "GB/s", "rate"),
     Quantity("p50_us", "p50", "µs", "p50"),
     Quantity("p99_us", "p99", "µs", "p99"),
     Quantity("p999_us", "p99.9", "µs", "p99.9"),
+    Quantity("max_us", "highest", "µs", "highest"),
     Quantity("p50_ms", "p50", "ms", "p50"),
     Quantity("p99_ms", "p99", "ms", "p99"),
     Quantity("p999_ms", "p99.9", "ms", "p99.9"),
     Quantity("cpu_s_per_gb", "CPU", "s per GB", "CPU"),
     Quantity("cpu_us_per_request", "CPU", "µs per request", "CPU"),
     Quantity("cpu_us_per_record", "CPU", "µs per record", "CPU"),
+    Quantity("cpu_us_per_member", "CPU", "µs per member", "CPU"),
+    Quantity("cpu_us_per_transaction", "CPU", "µs per transaction", "CPU"),
+    Quantity("seconds_per_gb", "time", "s per GB", "time per GB"),
     Quantity("seconds", "time", "s", "time"),
     Quantity("rss_mb", "memory", "MB", "memory"),
     Quantity("kb_per_connection", "memory", "kB per connection", "memory per connection"),
+    Quantity("kb_per_transactional_id", "memory", "kB per transactional id", "memory per transactional id"),
+    Quantity("kb_per_producer_id", "memory", "kB per producer id", "memory per producer id"),
 )
 
 

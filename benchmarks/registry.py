@@ -12,12 +12,21 @@ _ORDER = (
     "producers",
     "consumers",
     "python_clients",
+    "spark",
     "latency",
     "requests",
+    "groups",
+    "groups_consumers",
+    "groups_loading",
+    "transactions",
     "lifetime",
     "scaling",
     "cold_reader",
+    "durability",
     "recovery",
+    "starts",
+    "deletion",
+    "compaction",
 )
 
 

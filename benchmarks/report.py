@@ -1,6 +1,7 @@
 """The results as text: the generated part of docs/performance.md, between two markers, and a table for the terminal.
 
-What is outside of the markers is written by people, and left as it is.
+What is outside of the markers is written by people, and left as it is. Numbers of two machines say nothing of each
+other: each file of results has a section with tables of its own.
 """
 
 import os
@@ -18,6 +19,11 @@ END = "<!-- bench:end -->"
 
 COLUMNS = ("work", "number", "Moldau", "Apache Kafka", "ratio", "ceiling", "of the ceiling")
 
+_LEGEND = (
+    "A number is the median of the rounds, with the lowest and the highest after it. The ratio is Moldau's median\n"
+    "by Apache Kafka's; the ceiling is the same client against a server that only acknowledges."
+)
+
 _REACHED = {True: "reached", False: "**not reached**", None: ""}
 
 
@@ -26,16 +32,16 @@ class MarkersError(Exception):
 
 
 def write(
-    page: Path, results: Results, rows: Sequence[Row], *, source: Path, plots: Sequence[tuple[Path, str]]
+    page: Path, runs: Iterable[tuple[Results, Path]], rows: Sequence[Row], *, plots: Sequence[tuple[Path, str]]
 ) -> None:
-    """Write the part of ``page`` that comes from ``results``, which are in the file ``source``; ``plots`` are pictures
-    with what they show."""
+    """Write the part of ``page`` that comes from ``runs``, results with the files that they are in; ``plots`` are
+    pictures with what they show."""
 
     def link(path: Path) -> str:
         return os.path.relpath(path.resolve(), page.parent.resolve()).replace(os.sep, "/")
 
     pictures = [f"![{shown}]({link(path)})" for path, shown in plots]
-    text = markdown(results, rows, source=f"[{source.name}]({link(source)})", pictures=pictures)
+    text = markdown([(results, f"[{path.name}]({link(path)})") for results, path in runs], rows, pictures)
     page.write_text(replaced(page.read_text(encoding="utf-8"), text), encoding="utf-8")
 
 
@@ -48,20 +54,42 @@ def replaced(page: str, generated: str) -> str:
     return f"{before}{BEGIN}\n{generated.strip()}\n{END}{after}"
 
 
-def markdown(results: Results, rows: Sequence[Row], *, source: str, pictures: Iterable[str] = ()) -> str:
-    """Everything that is generated: what was measured where, the targets, the pictures, a table for each group."""
-    parts = [_introduction(results, source), "### Numbers to reach", _verdict_table(verdicts(results, rows))]
+def fullest(runs: Iterable[Results]) -> Results:
+    """The results that stand for all: those with the most rows, the first such."""
+    return max(runs, key=lambda results: len(results.rows))
+
+
+def markdown(runs: Iterable[tuple[Results, str]], rows: Sequence[Row], pictures: Iterable[str] = ()) -> str:
+    """Everything that is generated: for each of ``runs``, results with their source, what was measured where, the
+    targets, and a table for each group; the newest last.
+
+    The pictures are of the fullest, and what none has measured is told beside its targets.
+    """
+    in_order = sorted(runs, key=lambda run: run[0].date)
+    main = fullest(results for results, _source in in_order)
+    measured = {name for results, _source in in_order for name in results.rows}
+    parts = [_LEGEND]
+    for results, source in in_order:
+        own = [row for row in rows if row.name in results.rows or (results is main and row.name not in measured)]
+        parts += _section(results, own, source, pictures if results is main else ())
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(results: Results, rows: Sequence[Row], source: str, pictures: Iterable[str]) -> list[str]:
+    parts = [f"### Measured on {results.date}", _introduction(results, source)]
+    if found := verdicts(results, rows):
+        parts += ["#### Numbers to reach", _verdict_table(found)]
     parts += pictures
     shown = lines(results, rows)
     for group in dict.fromkeys(row.group for row in rows):
         names = {row.name for row in rows if row.group == group}
         of_group = [line for line in shown if line.row in names]
         if of_group:
-            parts += [f"### {group}", _table(COLUMNS, _cells(of_group))]
+            parts += [f"#### {group}", _table(COLUMNS, _cells(of_group))]
     problems = list(_problems(results))
     if problems:
-        parts += ["### Not measured", "\n".join(problems)]
-    return "\n\n".join(parts) + "\n"
+        parts += ["#### Not measured", "\n".join(problems)]
+    return parts
 
 
 def terminal_table(results: Results, rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -77,12 +105,10 @@ def _introduction(results: Results, source: str) -> str:
     work = results.settings.get("work", "1")
     part = "" if work == "1" else f"**Only {work} of each row's work was done: the numbers mean nothing.**\n"
     return part + (
-        f"Measured on {results.date} at commit {', '.join(results.commits)}. All numbers: {source}.\n"
+        f"Commit {', '.join(results.commits)}. All numbers: {source}.\n"
         f"Rounds: {_rounds(results)}.\n"
         f"Machine: {', '.join(f'{name} {value}' for name, value in machine.items())}.\n"
-        f"Versions: {versions}.\n\n"
-        "A number is the median of the rounds, with the lowest and the highest after it. The ratio is Moldau's median\n"
-        "by Apache Kafka's; the ceiling is the same client against a server that only acknowledges."
+        f"Versions: {versions}."
     )
 
 

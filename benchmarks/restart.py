@@ -6,7 +6,9 @@ import time
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ..testing.builders import produce_request
 from ..testing.wire import WireClient
+from . import load
 from .row import Server
 
 _LATEST = -1
@@ -45,6 +47,34 @@ def seconds_to_serve(server: Server, topic: str, partition: int, records: int) -
     if offset != records:
         raise RuntimeError(f"{topic}-{partition} had {records} records before the restart, and has {offset}")
     return took
+
+
+def seconds_to_take_a_record(server: Server, topic: str, partition: int, records: int) -> float:
+    """Wait until a server that answers lets somebody produce to a partition, and check that the record comes after its
+    ``records``."""
+    began = time.perf_counter()
+    batch = load.batch_of(1, 100)
+    with WireClient(server.bootstrap_servers) as wire:
+        while (offset := _produce(wire, topic, partition, batch)) is None:
+            if time.perf_counter() - began > _SERVED_SECONDS:
+                raise TimeoutError(f"{topic}-{partition} took no record within {_SERVED_SECONDS:g} s")
+            time.sleep(_ASK_AGAIN_SECONDS)
+        took = time.perf_counter() - began
+    if offset != records:
+        raise RuntimeError(f"{topic}-{partition} had {records} records before the restart, and {offset} after it")
+    return took
+
+
+def _produce(wire: WireClient, topic: str, partition: int, batch: bytes) -> int | None:
+    """The record's offset; None when nobody leads the partition yet."""
+    answer = wire.call(produce_request(topic, batch, partition=partition), load.PRODUCE_VERSION)
+    found = answer.responses[0].partition_responses[0]
+    if found.error_code in _NOT_YET:
+        return None
+    if found.error_code:
+        raise KafkaError(ErrorCode(found.error_code), f"producing to {topic}-{partition}")
+    offset: int = found.base_offset
+    return offset
 
 
 def _end_offset(wire: WireClient, topic: str, partition: int) -> int | None:

@@ -4,9 +4,11 @@ A row does not know whom it measures. It gets a `Bench`: a server that is runnin
 server is the work (starts, memory, recovery), the means to start one. It returns numbers by name; the unit is the end
 of the name. Rounds, the order of the servers, warming up, results and ratios are the runner's.
 
-Names of numbers, so that tables and plots can be made of them: ``records_per_s requests_per_s mb_per_s gb_per_s p50_us
-p99_us p999_us p50_ms p99_ms p999_ms cpu_s_per_gb cpu_us_per_request cpu_us_per_record seconds rss_mb
-kb_per_connection``. More words after one of them (``p99_us_without``) tell it from another of its kind.
+Names of numbers, so that tables and plots can be made of them: ``records_per_s requests_per_s transactions_per_s
+mb_per_s gb_per_s p50_us p99_us p999_us max_us p50_ms p99_ms p999_ms cpu_s_per_gb cpu_us_per_request cpu_us_per_record
+cpu_us_per_member cpu_us_per_transaction seconds seconds_per_gb rss_mb kb_per_connection kb_per_transactional_id
+kb_per_producer_id``.
+More words after one of them (``p99_us_without``) tell it from another of its kind.
 
 MB and GB are 10^6 and 10^9 bytes. CPU is the server's process alone, user and system.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -128,3 +131,7 @@ class Row:
     rounds: int | None = None
     """More or fewer than the run's; None: as the run has it."""
     targets: tuple[Target, ...] = field(default=())
+    during: Callable[[], AbstractContextManager[None]] | None = None
+    """Entered before the row's first warming up, and left after its last measurement: for a client that is too slow to
+    start to be started for each. Servers that wait for their turn do not stand still then: the client may still have
+    connections to them, which it closes in its own time."""

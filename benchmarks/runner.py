@@ -128,6 +128,8 @@ class _RowRun:
 
     def run(self, steps: Iterable[Step]) -> None:
         with ExitStack() as resources:
+            if self.row.during is not None:
+                resources.enter_context(self.row.during())
             servers: dict[Subject, MeasuredServer] = {}
             for step in steps:
                 self.progress.step_began(step)
@@ -160,16 +162,21 @@ class _RowRun:
         server.start()
         self._work(subject, server, self.plan.scale * WARM_UP)
         self.machinery.settle()
-        self.machinery.pause(server.pid)
+        self._let_wait(server)
 
     def _measure(self, subject: Subject, server: MeasuredServer | None) -> Numbers:
-        if server is not None:
+        if server is not None and self.row.during is None:
             self.machinery.resume(server.pid)
         numbers = self._work(subject, server, self.plan.scale)
         self.machinery.settle()
         if server is not None:
-            self.machinery.pause(server.pid)
+            self._let_wait(server)
         return numbers
+
+    def _let_wait(self, server: MeasuredServer) -> None:
+        """It stands still, unless a client goes on that may still have something to say to it, and would wait."""
+        if self.row.during is None:
+            self.machinery.pause(server.pid)
 
     def _work(self, subject: Subject, server: MeasuredServer | None, scale: float) -> Numbers:
         """Do the row's work. A server that has not survived it makes it a failure, whatever the numbers are."""

@@ -34,8 +34,13 @@ APACHE_JVM_OPTIONS = (
 )
 
 # What its config/server.properties sets; and the thread that removes files begins at once instead of after 30 s, for
-# which every warming up would wait.
-APACHE_CONFIG = {"num.network.threads": "3", "num.io.threads": "8", "log.initial.task.delay.ms": "0"}
+# which every warming up would wait. The server of the tests has a small topic of transactions; here it is Kafka's own.
+APACHE_CONFIG = {
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "log.initial.task.delay.ms": "0",
+    "transaction.state.log.num.partitions": "50",
+}
 
 # For both. The files of a deleted topic go at once instead of a minute later, so that every measurement has the disk
 # and the page cache for itself; a group does not wait for more members, and its topic is small.

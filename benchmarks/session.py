@@ -6,7 +6,7 @@ only some rows, or less work, is for the one who looks at it, and goes to the ca
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..compat_tests import kafka_jars
@@ -52,6 +52,8 @@ class Request:
     """Measure the rows also when a resumed run has them."""
     output: Path | None = None
     work_dir: Path | None = None
+    moldau_config: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Moldau's servers alone: what does one of them change?"""
 
 
 def cache_folder() -> Path:
@@ -92,7 +94,7 @@ def measure(request: Request, progress: TerminalProgress) -> tuple[Results, Path
             found.rows.pop(row.name, None)
     parent = (request.work_dir or cache_folder() / "work").absolute()
     with measurement.run_directory(parent) as directory:
-        _describe_run(found, plan, directory, resumed)
+        _describe_run(found, plan, directory, resumed, request.moldau_config)
         left = sum(len(steps_of(plan, row, found)) for row in plan.rows)
         progress.say(f"{left} steps; results go to {path}")
 
@@ -102,7 +104,9 @@ def measure(request: Request, progress: TerminalProgress) -> tuple[Results, Path
 
         save()
         servers = Machinery(
-            new_server=_Servers({}), new_paused_server=_Servers(PAUSED_CONFIG), settle=measurement.settle
+            new_server=_Servers({}, request.moldau_config),
+            new_paused_server=_Servers(PAUSED_CONFIG, request.moldau_config),
+            settle=measurement.settle,
         )
         try:
             run(plan, found, directory=directory, machinery=servers, progress=progress, save=save)
@@ -112,8 +116,9 @@ def measure(request: Request, progress: TerminalProgress) -> tuple[Results, Path
     return found, path
 
 
-def write_report(found: Results, path: Path, say: Callable[[str], None]) -> None:
-    """Write the results in ``path`` into the documentation of the checkout, with pictures where they can be drawn."""
+def write_report(runs: Sequence[tuple[Results, Path]], say: Callable[[str], None]) -> None:
+    """Write results, each with its file, into the documentation of the checkout, with pictures of the fullest where
+    they can be drawn."""
     root = machine.checkout()
     if root is None:
         raise SessionError("the report is written into the documentation of a checkout, and this is none")
@@ -126,9 +131,9 @@ def write_report(found: Results, path: Path, say: Callable[[str], None]) -> None
     else:
         from . import plots
 
-        pictures = plots.draw(found, rows, page.parent / "performance")
+        pictures = plots.draw(report.fullest(found for found, _path in runs), rows, page.parent / "performance")
     try:
-        report.write(page, found, rows, source=path, plots=pictures)
+        report.write(page, runs, rows, plots=pictures)
     except report.MarkersError as error:
         raise SessionError(f"{page}: {error}") from error
     say(f"written: {page}")
@@ -142,18 +147,19 @@ def load(path: Path) -> Results:
 
 
 def is_whole(request: Request) -> bool:
-    """A run whose results stand for the project: every row, with all of its work."""
-    return not request.rows and not request.quick
+    """A run whose results stand for the project: every row, with all of its work, as users have the servers."""
+    return not request.rows and not request.quick and not request.moldau_config
 
 
 def earlier_durations() -> dict[str, float]:
-    """How long each row takes, by the newest results of whole runs."""
-    for path in reversed(_committed()):
+    """How long each row takes, by the newest results in the checkout that have it."""
+    known: dict[str, float] = {}
+    for path in _committed():
         try:
-            return durations(results.load(path))
+            known |= durations(results.load(path))
         except ResultsError:
             continue
-    return {}
+    return known
 
 
 def _committed() -> list[Path]:
@@ -193,7 +199,7 @@ def _results(request: Request, path: Path) -> tuple[Results, bool]:
     return Results(date=datetime.date.today().isoformat()), False
 
 
-def _describe_run(found: Results, plan: Plan, directory: Path, resumed: bool) -> None:
+def _describe_run(found: Results, plan: Plan, directory: Path, resumed: bool, moldau_config: Mapping[str, str]) -> None:
     """Write into the results what they were made with. Results of two machines, or of two amounts of work, are no
     results: then SessionError."""
     described = machine.describe(directory)
@@ -202,6 +208,8 @@ def _describe_run(found: Results, plan: Plan, directory: Path, resumed: bool) ->
         "Apache Kafka's JVM": " ".join(APACHE_JVM_OPTIONS),
         "both servers": " ".join(f"{name}={value}" for name, value in COMMON_CONFIG.items()),
     }
+    if moldau_config:
+        settings["Moldau alone"] = " ".join(f"{name}={value}" for name, value in moldau_config.items())
     if resumed and (found.machine, found.settings) != (described, settings):
         raise SessionError("those results were made on another machine or with other settings; make new ones")
     found.machine, found.settings, found.versions = described, settings, machine.versions()
@@ -236,6 +244,8 @@ class _Servers:
     """Makes servers, each with these settings besides its own."""
 
     extra: Mapping[str, str]
+    moldau: Mapping[str, str]
+    """Moldau's alone."""
 
     def __call__(
         self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None
@@ -243,7 +253,7 @@ class _Servers:
         merged = {**self.extra, **config}
         match subject:
             case Subject.MOLDAU:
-                return MoldauServer(directory, config=merged, data_dir=data_dir)
+                return MoldauServer(directory, config={**merged, **self.moldau}, data_dir=data_dir)
             case Subject.APACHE:
                 return ApacheServer(directory, config=merged, data_dir=data_dir)
             case Subject.CEILING:

@@ -9,9 +9,11 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Reads the first records of a topic's partition 0 as fast as it can: {@code AssignedConsumer BOOTSTRAP TOPIC RECORDS}.
+ * Reads the first records of a topic's partition 0 as fast as it can: {@code AssignedConsumer BOOTSTRAP TOPIC RECORDS
+ * [ISOLATION]}.
  *
- * <p>It assigns the partition instead of subscribing, so no group takes part, and has the consumer's default settings.
+ * <p>It assigns the partition instead of subscribing, so no group takes part, and has the consumer's default settings, but for
+ * {@code isolation.level} if it is given.
  * The clock starts when the first poll has brought records, which do not count, and stops with the last: connecting and
  * asking for metadata are left out. Prints one line of JSON: records, bytes of their values, seconds.
  */
@@ -22,6 +24,9 @@ public final class AssignedConsumer {
         settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         settings.put(ConsumerConfig.KEY_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class);
         settings.put(ConsumerConfig.VALUE_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class);
+        if (arguments.length > 3) {
+            settings.put(ConsumerConfig.ISOLATION_LEVEL_CONFIG, arguments[3]);
+        }
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings)) {
             TopicPartition partition = new TopicPartition(arguments[1], 0);
             consumer.assign(List.of(partition));

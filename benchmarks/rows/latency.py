@@ -1,8 +1,7 @@
 """From a producer to a consumer, one record after the other.
 
 `EndToEndLatency` is Kafka's tool. It prints whole milliseconds, starts cold, and its consumer asks again and again
-(``fetch.max.wait.ms=0``). When everything is measured and printed, it commits an offset, for which the server needs a
-group coordinator; that is no part of the measurement, so the tool is ended as soon as its result is there.
+(``fetch.max.wait.ms=0``). When everything is measured and printed, it commits its offset.
 
 `java/RoundTrip.java` does the same warm, in microseconds, with a consumer that waits at the server as consumers do.
 """
@@ -11,8 +10,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import tempfile
-import threading
 
 from .. import load, programs
 from ..row import Bench, Numbers, Row, Subject, Target
@@ -23,7 +20,7 @@ _RECORDS = 10_000
 _WARM_UP_RECORDS = 2_000
 _SIZE = 100
 
-_TIMEOUT_SECONDS = 300.0
+_TIMEOUT_SECONDS = 300
 
 _PERCENTILES = re.compile(r"Percentiles: 50th = (?P<p50>\d+), 99th = (?P<p99>\d+), 99\.9th = (?P<p999>\d+)")
 
@@ -37,28 +34,12 @@ def end_to_end_latency(bench: Bench) -> Numbers:
         *("--bootstrap-server", bench.server.bootstrap_servers, "--topic", topic),
         *("--num-records", str(records), "--producer-acks", "1", "--record-size", str(_SIZE)),
     ]
-    with (
-        tempfile.TemporaryFile("w+", dir=bench.work_dir) as errors,
-        subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
-        ) as process,
-    ):
-        assert process.stdout is not None
-        overdue = threading.Timer(_TIMEOUT_SECONDS, process.kill)
-        overdue.start()
-        try:
-            printed = []
-            for line in process.stdout:
-                printed.append(line)
-                found = _PERCENTILES.search(line)
-                if found:
-                    break
-            else:
-                errors.seek(0)
-                raise RuntimeError(f"EndToEndLatency failed:\n{''.join(printed)[-2000:]}\n{errors.read()[-4000:]}")
-        finally:
-            overdue.cancel()
-            process.kill()
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+    )
+    found = _PERCENTILES.search(done.stdout)
+    if done.returncode != 0 or found is None:
+        raise RuntimeError(f"EndToEndLatency failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     if bench.subject is not Subject.CEILING:
         load.check_end_offset(bench.server, topic, records)
     return {f"{name}_ms": float(value) for name, value in found.groupdict().items()}

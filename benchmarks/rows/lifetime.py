@@ -17,7 +17,7 @@ from ...protocol.messages.api_versions import ApiVersionsRequest
 from .. import filling, load
 from ..crowd import Crowd, most_connections
 from ..measurement import create_topic
-from ..restart import seconds_to_answer, seconds_to_serve
+from ..restart import seconds_to_answer
 from ..row import Bench, Numbers, Row, Server, Subject, Target
 
 GROUP = "Start and memory"
@@ -45,22 +45,14 @@ def start_clean(bench: Bench) -> Numbers:
     return {"seconds": seconds_to_answer(server)}
 
 
-def start_with_partitions(bench: Bench) -> Numbers:
-    """Partitions with a record each, after a clean stop. The first answer may come before they are served."""
-    server = _with_partitions(bench)
-    server.stop()
-    seconds = seconds_to_answer(server)
-    seconds_until_served = seconds + seconds_to_serve(server, _TOPIC, bench.count(_PARTITIONS) - 1, records=1)
-    return {"seconds": seconds, "seconds_until_served": seconds_until_served}
-
-
 def memory_idle(bench: Bench) -> Numbers:
     return {"rss_mb": _resident_when_idle(bench, bench.start_server())}
 
 
 def memory_with_partitions(bench: Bench) -> Numbers:
     """After a restart: what was needed to make the partitions is not counted."""
-    server = _with_partitions(bench)
+    server = bench.start_server()
+    filling.topic_with_records(server, _TOPIC, bench.count(_PARTITIONS))
     server.stop()
     server.start()
     return {"rss_mb": _resident_when_idle(bench, server)}
@@ -111,12 +103,6 @@ def idle_connections(bench: Bench) -> Numbers:
     }
 
 
-def _with_partitions(bench: Bench) -> Server:
-    server = bench.start_server()
-    filling.topic_with_records(server, _TOPIC, bench.count(_PARTITIONS))
-    return server
-
-
 def _resident_when_idle(bench: Bench, server: Server) -> float:
     """Once the server has done what it does after a start, or after work."""
     time.sleep(bench.count(_IDLE_MS) / 1000)
@@ -132,14 +118,6 @@ ROWS = (
         subjects=_SERVERS,
         own_server=True,
         targets=(Target("seconds", at_most=1 / 8), Target("seconds", at_most=0.3, against=None)),
-    ),
-    Row(
-        name="start-1000-partitions",
-        title="the same with 1,000 partitions, a record in each, after a clean stop",
-        group=GROUP,
-        measure=start_with_partitions,
-        subjects=_SERVERS,
-        own_server=True,
     ),
     Row(
         name="memory-idle",

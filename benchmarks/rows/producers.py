@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import subprocess
+import uuid
 from dataclasses import dataclass
 
-from .. import load
+from .. import load, transaction_load
 from ..row import Bench, Numbers, Row, Subject, Target
 
 GROUP = "Kafka's Java producer (ProducerPerformance)"
@@ -34,6 +35,8 @@ class ProducerPerformance:
     size: int
     properties: tuple[str, ...]
     """The producer's settings, over its defaults."""
+    transaction_ms: int | None = None
+    """How long its transactions are; None: it has none."""
 
     def __call__(self, bench: Bench) -> Numbers:
         topic = bench.topic()
@@ -46,6 +49,7 @@ class ProducerPerformance:
                 *("--bootstrap-server", bench.server.bootstrap_servers, "--topic", topic),
                 *("--num-records", str(counted + warm_up), "--warmup-records", str(warm_up)),
                 *("--record-size", str(self.size), "--throughput", "-1"),
+                *(() if self.transaction_ms is None else _transactional(self.transaction_ms)),
                 *("--command-property", *self.properties),
             ],
             stdin=subprocess.DEVNULL,
@@ -58,7 +62,9 @@ class ProducerPerformance:
         steady = _STEADY.search(done.stdout)
         if done.returncode != 0 or steady is None or int(steady["records"]) != counted:
             raise RuntimeError(f"ProducerPerformance failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-        if bench.subject is not Subject.CEILING:
+        if self.transaction_ms is not None:
+            transaction_load.wait_committed(bench.server, topic, more_than=counted + warm_up)
+        elif bench.subject is not Subject.CEILING:
             load.check_end_offset(bench.server, topic, counted + warm_up)
         records_per_s = float(steady["rate"])
         return {
@@ -70,6 +76,11 @@ class ProducerPerformance:
             "cpu_s_per_gb": cpu / ((counted + warm_up) * self.size / 1e9),
             "cpu_us_per_record": cpu / (counted + warm_up) * 1e6,
         }
+
+
+def _transactional(transaction_ms: int) -> tuple[str, ...]:
+    transactional_id = f"bench-{uuid.uuid4().hex[:12]}"
+    return ("--transactional-id", transactional_id, "--transaction-duration-ms", str(transaction_ms))
 
 
 def _row(name: str, title: str, measure: ProducerPerformance, *targets: Target) -> Row:

@@ -21,7 +21,8 @@ from pathlib import Path
 from .. import filling, page_cache
 from ..measurement import create_topic
 from ..restart import seconds_to_answer, seconds_to_serve
-from ..row import Bench, Numbers, Row, Subject
+from ..row import Bench, Numbers, Row, Subject, Target
+from .durability import GROUP
 
 _TOPIC = "bench"
 _LOG_BYTES = 5_000_000_000
@@ -47,6 +48,7 @@ def recovery(bench: Bench) -> Numbers:
     return {
         "seconds": seconds,
         "seconds_until_served": seconds_until_served,
+        "seconds_per_gb": seconds_until_served / (filled.size / 1e9),
         "gb_per_s": filled.size / seconds_until_served / 1e9,
         "gb_per_s_of_plain_reads": filled.size / _seconds_to_read(filled.files) / 1e9,
     }
@@ -66,10 +68,11 @@ ROWS = (
     Row(
         name="recovery",
         title="kill -9 with a log of 5 GB in batches of 16 kB: start to the first answer, and to the partition served",
-        group="Recovery",
+        group=GROUP,
         measure=recovery,
         subjects=(Subject.APACHE, Subject.MOLDAU),
         needs=("cc",),
         own_server=True,
+        targets=(Target("seconds_per_gb", at_most=1.0),),
     ),
 )

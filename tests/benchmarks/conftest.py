@@ -1,13 +1,15 @@
 """Servers and rows that only say what is done with them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from moldau.benchmarks.coordinator import wait_coordinator
 from moldau.benchmarks.results import Outcome, Results
 from moldau.benchmarks.row import Bench, Numbers, Row, Subject, Target
 from moldau.benchmarks.runner import Machinery, Plan, Step, run
+from moldau.benchmarks.servers import MoldauServer
 
 SUBJECTS = (Subject.APACHE, Subject.MOLDAU, Subject.CEILING)
 
@@ -96,6 +98,18 @@ class FakeMachine:
         pid = len(self._servers) + 1
         self._servers[pid] = FakeServer(subject, pid, data_dir or directory, self.events)
         return self._servers[pid]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MoldauServer]:
+    """A server as a row finds it; its coordinators have their topics."""
+    started = MoldauServer(tmp_path_factory.mktemp("moldau"), config={})
+    try:
+        started.start()
+        wait_coordinator(started)
+        yield started
+    finally:
+        started.close()
 
 
 @pytest.fixture

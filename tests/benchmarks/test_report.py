@@ -6,7 +6,7 @@ import pytest
 
 from moldau.benchmarks import registry, report
 from moldau.benchmarks.results import Outcome, Results
-from moldau.benchmarks.row import Subject, Target
+from moldau.benchmarks.row import Bench, Numbers, Row, Subject, Target
 
 from .conftest import measured, targeted
 
@@ -27,14 +27,14 @@ def compared() -> Results:
 def test_a_table_for_each_group_and_one_of_the_targets() -> None:
     row = targeted(Target("requests_per_s", at_least=1.0), Target("p99_us", at_most=0.2))
 
-    text = report.markdown(compared(), [row], source="results")
+    text = report.markdown([(compared(), "results")], [row])
 
     assert "| `row` | some work | requests/s | ≥ Apache Kafka | 2.01 | reached |" in text
     assert "|  |  | p99, µs | ≤ 0.2 × Apache Kafka | 0.25 | **not reached** |" in text
-    assert "### Group\n\n| work | number | Moldau | Apache Kafka | ratio | ceiling | of the ceiling |\n" in text
+    assert "#### Group\n\n| work | number | Moldau | Apache Kafka | ratio | ceiling | of the ceiling |\n" in text
     assert "| some work | requests/s | 40,300 (40,000 to 41,000) | 20,000 | 2.01 | 80,500 | 0.50 |\n" in text
     assert "|  | p99, µs | 25 | 100 | 0.25 |  |  |\n" in text
-    assert "commit abc" in text
+    assert "Commit abc" in text
     assert "abacus" in text
     assert "Not measured" not in text
     assert "mean nothing" not in text
@@ -44,7 +44,7 @@ def test_less_than_the_whole_work_is_told() -> None:
     results = compared()
     results.settings["work"] = "0.02"
 
-    assert "Only 0.02 of each row's work" in report.markdown(results, [targeted()], source="results")
+    assert "Only 0.02 of each row's work" in report.markdown([(results, "results")], [targeted()])
 
 
 def test_failures_and_what_was_left_out_are_told() -> None:
@@ -52,9 +52,42 @@ def test_failures_and_what_was_left_out_are_told() -> None:
     results.skipped["lonely"] = "needs a friend"
     results.add("row", "some work", "Group", APACHE, Outcome(2, 1.0, error="TimeoutError: too slow\nand more"))
 
-    text = report.markdown(results, [targeted()], source="results")
+    text = report.markdown([(results, "results")], [targeted()])
 
     assert "- lonely: needs a friend\n- row, Apache Kafka, round 2: TimeoutError: too slow ... and more\n" in text
+
+
+def test_each_run_has_a_section_of_its_own_the_newest_last() -> None:
+    def never(_bench: Bench) -> Numbers:
+        raise AssertionError("nothing is measured here")
+
+    target = Target("requests_per_s", at_least=1.0)
+    rows = [
+        targeted(target),
+        Row("other", "other work", "Group", never, targets=(target,)),
+        Row("third", "work that nobody has done", "Group", never, targets=(target,)),
+    ]
+    main = compared()
+    main.add("fourth", "work of a row that is no more", "Group", MOLDAU, Outcome(1, 1.0, {"requests_per_s": 4.0}))
+    later = Results(date="2026-11-22", commits=["def"], machine={"cpu": "slide rule"})
+    for subject, value in ((MOLDAU, 30.0), (APACHE, 10.0)):
+        later.add("other", "other work", "Group", subject, Outcome(1, 1.0, {"requests_per_s": value}))
+
+    text = report.markdown([(later, "the later file"), (main, "the main file")], rows, ["![a picture](it.svg)"])
+
+    first, second = text[text.index("### Measured on 2026-11-21") :].split("### Measured on 2026-11-22")
+    assert "cpu abacus" in first
+    assert "the main file" in first
+    assert "| `row` | some work | requests/s | ≥ Apache Kafka | 2.01 | reached |" in first
+    assert "| `third` | work that nobody has done | requests/s | ≥ Apache Kafka | not measured |  |" in first
+    assert "![a picture](it.svg)" in first
+    assert "other work" not in first
+    assert "cpu slide rule" in second
+    assert "the later file" in second
+    assert "| `other` | other work | requests/s | ≥ Apache Kafka | 3.00 | reached |" in second
+    assert "| other work | requests/s | 30 | 10 | 3.00 |  |  |" in second
+    assert not [each for each in ("some work", "nobody has done", "picture") if each in second]
+    assert report.fullest([later, main]) is main
 
 
 def test_only_what_is_between_the_markers_is_replaced(tmp_path: Path) -> None:
@@ -64,9 +97,9 @@ def test_only_what_is_between_the_markers_is_replaced(tmp_path: Path) -> None:
     source = tmp_path / "benchmarks" / "results" / "today.json"
 
     plots = [(tmp_path / "docs" / "performance" / "memory.svg", "Memory")]
-    report.write(page, compared(), [targeted()], source=source, plots=plots)
+    report.write(page, [(compared(), source)], [targeted()], plots=plots)
     once = page.read_text()
-    report.write(page, compared(), [targeted()], source=source, plots=plots)
+    report.write(page, [(compared(), source)], [targeted()], plots=plots)
 
     assert page.read_text() == once
     assert once.startswith(f"Before.\n\n{report.BEGIN}\n")

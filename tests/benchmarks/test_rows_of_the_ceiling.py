@@ -7,10 +7,8 @@ are does not matter, only that each is there.
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,35 +16,15 @@ import pytest
 from moldau.benchmarks import programs
 from moldau.benchmarks.ceiling import CeilingServer
 from moldau.benchmarks.registry import all_rows
-from moldau.benchmarks.row import Row, Server, Subject
+from moldau.benchmarks.row import Row, Subject
 from moldau.benchmarks.rows import latency, producers
-from moldau.compat_tests.requirements import missing, require_kafka_jars
+from moldau.compat_tests.requirements import missing
+
+from .small import measured, small_bench
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks use epoll and /proc")
 
 ROWS = [row for row in all_rows() if Subject.CEILING in row.subjects]
-
-
-@dataclass
-class SmallBench:
-    """A `row.Bench` for a thousandth of the work."""
-
-    server: Server
-    work_dir: Path
-    subject: Subject = Subject.CEILING
-
-    def count(self, full: int) -> int:
-        return max(1, full // 1000)
-
-    def topic(self, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-        assert isinstance(self.server, CeilingServer)
-        return self.server.topic
-
-    def start_server(self, *, config: Mapping[str, str] | None = None, data_dir: Path | None = None) -> Server:
-        raise AssertionError("no row with a ceiling starts servers")
-
-    def program(self, name: str) -> list[str]:
-        return programs.command(name)
 
 
 @pytest.fixture(scope="module")
@@ -64,28 +42,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CeilingServer]:
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_row(row: Row, server: CeilingServer, tmp_path: Path) -> None:
-    for need, how_to_get_it in programs.missing(row.needs).items():
-        missing(need, how_to_get_it)
-    if programs.needs_jars(row.needs):
-        require_kafka_jars()
-    numbers = row.measure(SmallBench(server, tmp_path))
-    assert numbers.keys() >= {target.number for target in row.targets}
-    for name, number in numbers.items():
-        assert math.isfinite(number), name
-        # Kafka's tool rounds its milliseconds down.
-        assert number > 0 or (number == 0 and name.endswith("_ms")), name
+    numbers = measured(row, server, tmp_path, scale=0.001, subject=Subject.CEILING)
+    # Kafka's tool rounds its milliseconds down.
+    assert [name for name, number in numbers.items() if number < 0 or (number == 0 and not name.endswith("_ms"))] == []
 
 
 @pytest.mark.parametrize("last_line", ["", "11 steady state records sent, 10.0 records/sec", "no such topic"])
-def test_a_tool_that_fails_is_no_measurement(last_line: str, server: CeilingServer, tmp_path: Path) -> None:
-    class Failing(SmallBench):
-        def program(self, name: str) -> list[str]:
-            return ["sh", "-c", f"echo {json.dumps(last_line)}", name]
-
-    bench = Failing(server, tmp_path)
-    with pytest.raises(RuntimeError, match="ProducerPerformance failed"):
-        producers.ROWS[0].measure(bench)
-    with pytest.raises(RuntimeError, match="EndToEndLatency failed"):
-        latency.end_to_end_latency(bench)
-    with pytest.raises(ValueError):  # no JSON
-        latency.round_trip(bench)
+def test_a_tool_that_fails_is_no_measurement(
+    last_line: str, server: CeilingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "command", lambda name: ["sh", "-c", f"echo {json.dumps(last_line)}", name])
+    with small_bench(server, tmp_path, scale=0.001, subject=Subject.CEILING) as bench:
+        with pytest.raises(RuntimeError, match="ProducerPerformance failed"):
+            producers.ROWS[0].measure(bench)
+        with pytest.raises(RuntimeError, match="EndToEndLatency failed"):
+            latency.end_to_end_latency(bench)
+        with pytest.raises(ValueError):  # no JSON
+            latency.round_trip(bench)

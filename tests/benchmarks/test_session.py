@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from moldau.benchmarks import machine, measurement, programs, registry, results, session
+from moldau.benchmarks import machine, measurement, programs, registry, report, results, session
 from moldau.benchmarks.progress import Forecast, TerminalProgress, duration
 from moldau.benchmarks.results import Outcome, Results
 from moldau.benchmarks.row import Bench, Numbers, Row, Subject
 from moldau.benchmarks.runner import Step
 from moldau.benchmarks.session import Request, SessionError
+from moldau.cli.main import main
 
 TODAY = datetime.date.today().isoformat()
 
@@ -76,6 +77,43 @@ def test_a_file_that_is_there_is_gone_on_with_only_if_asked(tmp_path: Path) -> N
     assert again.rows["own"].values(Subject.MOLDAU, "seconds") == [1.0, 1.0, 1.0]
 
 
+def test_a_setting_of_moldau_alone_is_told_and_is_not_the_projects_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs: list[dict[str, str]] = []
+
+    class Server:
+        """Only its settings count."""
+
+        def __init__(self, directory: Path, *, config: dict[str, str], data_dir: Path | None) -> None:
+            configs.append(config)
+
+        def start(self) -> None:
+            pass
+
+        close = start
+
+    def started(bench: Bench) -> Numbers:
+        bench.start_server(config={"own": "1", "num.io.threads": "3"})
+        return work(bench)
+
+    both = (Subject.APACHE, Subject.MOLDAU)
+    row = Row("starts", "a start", "Other", started, subjects=both, own_server=True)
+    monkeypatch.setattr(registry, "all_rows", lambda: (row,))
+    monkeypatch.setattr(session, "MoldauServer", Server)
+    monkeypatch.setattr(session, "ApacheServer", Server)
+    monkeypatch.setattr(programs, "missing", lambda needs: {})
+    monkeypatch.setattr(programs, "fetch_jars", lambda say: None)
+    settings = {"num.io.threads": "5"}
+    path = tmp_path / "here.json"
+    found, _path = measure(Request(rounds=1, apache=True, output=path, moldau_config=settings))
+    assert sorted(config["num.io.threads"] for config in configs) == ["3", "5"], "one of them is Apache Kafka's"
+    assert found.settings["Moldau alone"] == "num.io.threads=5"
+    assert not session.is_whole(Request(moldau_config=settings))
+    with pytest.raises(SessionError, match="other settings"):
+        measure(Request(rounds=1, apache=True, output=path, resume=True))
+
+
 def test_resuming_takes_the_newest(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="nothing to resume"):
         measure(Request(resume=True))
@@ -105,6 +143,44 @@ def test_rows_are_named_by_themselves_or_by_their_group() -> None:
     assert session.rows_of([]) == (OWN, FAILS, NEEDY)
     with pytest.raises(SessionError, match="nonsense"):
         session.rows_of(["own", "nonsense"])
+
+
+def test_a_report_is_of_one_file_or_of_several(tmp_path: Path) -> None:
+    page = tmp_path / "checkout" / "docs" / "performance.md"
+    page.parent.mkdir(parents=True)
+    page.write_text(f"Before.\n{report.BEGIN}\n{report.END}\n")
+    for name, value in (("2026-11-21", 7.0), ("2026-11-22", 8.0)):
+        found = Results(date=name)
+        found.add("own", "some work", "One group", Subject.MOLDAU, Outcome(1, 1.0, {"seconds": value}))
+        results.save(found, tmp_path / f"{name}.json")
+    first, second = (str(tmp_path / f"2026-11-{day}.json") for day in (21, 22))
+
+    with pytest.raises(SystemExit) as exited:
+        main(["bench", "--report", second, "--report", first])
+    assert exited.value.code == 0
+    both = page.read_text()
+    assert [line for line in both.splitlines() if "some work" in line] == [
+        f"| some work | time, s | {value} |  |  |  |  |" for value in (7, 8)
+    ]
+    assert both.index("2026-11-21.json") < both.index("2026-11-22.json")
+
+    with pytest.raises(SystemExit) as exited:
+        main(["bench", "--report", second])
+    assert exited.value.code == 0
+    assert "2026-11-21" not in page.read_text()
+    assert "| some work | time, s | 8 |" in page.read_text()
+
+
+def test_how_long_a_row_takes_is_of_the_newest_file_that_has_it(tmp_path: Path) -> None:
+    folder = tmp_path / "checkout" / "benchmarks" / "results"
+    for name, seconds in (("2026-11-21", {"own": 1.0, "fails": 2.0}), ("2026-11-22", {"own": 3.0})):
+        found = Results(date=name)
+        for row, each in seconds.items():
+            found.add(row, "some work", "Group", Subject.MOLDAU, Outcome(1, each, {"seconds": each}))
+        results.save(found, folder / f"{name}.json")
+    (folder / "2026-11-23.json").write_text("no results")
+
+    assert session.earlier_durations() == {"own": 3.0, "fails": 2.0}
 
 
 def test_nothing_to_measure_is_said() -> None:

@@ -1,0 +1,124 @@
+"""What rows ask coordinators for besides their work: to be there, what they know, and to forget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages.delete_groups import DeleteGroupsRequest
+from ..protocol.messages.find_coordinator import FindCoordinatorRequest
+from ..protocol.messages.init_producer_id import InitProducerIdRequest
+from ..protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ..testing.wire import WireClient
+from .row import Server
+
+_FIND_COORDINATOR_VERSION = 4
+_OFFSET_FETCH_VERSION = 8
+_DELETE_GROUPS_VERSION = 2
+_INIT_PRODUCER_ID_VERSION = 4
+
+_GROUP, _TRANSACTION = 0, 1
+"""What a coordinator is looked for."""
+
+_TRANSACTION_TIMEOUT_MS = 60_000
+_INITIALIZED_AT_ONCE = 50
+
+_PATIENCE_SECONDS = 120.0
+_ASK_AGAIN_SECONDS = 0.01
+
+# What a server says that is about to be the coordinator.
+_NOT_YET = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+def wait_coordinator(server: Server) -> None:
+    """Return when the server coordinates groups. Asking for that makes the topic of the offsets."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    with WireClient(server.bootstrap_servers) as wire:
+        while not (_is_found(wire, _GROUP, "anybody") and committed_offsets(wire, "anybody") is not None):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"there is no coordinator after {_PATIENCE_SECONDS:g} s")
+            time.sleep(_ASK_AGAIN_SECONDS)
+
+
+def committed_offsets(wire: WireClient, group_id: str) -> dict[tuple[str, int], int] | None:
+    """All that a group has committed, by topic and partition; None while the coordinator is not there."""
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+    (group,) = wire.call(request, _OFFSET_FETCH_VERSION).groups
+    if group.error_code in _NOT_YET:
+        return None
+    _check(group.error_code, f"asking for the offsets of {group_id}")
+    return {
+        (topic.name, partition.partition_index): partition.committed_offset
+        for topic in group.topics
+        for partition in topic.partitions
+    }
+
+
+def delete_groups(server: Server, group_ids: Sequence[str]) -> None:
+    """Forget groups that have no members."""
+    with WireClient(server.bootstrap_servers) as wire:
+        answer = wire.call(DeleteGroupsRequest(groups_names=list(group_ids)), _DELETE_GROUPS_VERSION)
+    for result in answer.results:
+        _check(result.error_code, f"deleting {result.group_id}")
+
+
+def init_producer(server: Server, transactional_id: str) -> tuple[int, int]:
+    """The producer id and epoch of a transactional id; whoever had it before is fenced. Asking for the coordinator
+    makes the topic of the transactions."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    with WireClient(server.bootstrap_servers) as wire:
+        while not _is_found(wire, _TRANSACTION, transactional_id):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"there is no transaction coordinator after {_PATIENCE_SECONDS:g} s")
+            time.sleep(_ASK_AGAIN_SECONDS)
+    (producer,) = init_producers(server, [transactional_id])
+    return producer
+
+
+def init_producers(server: Server, transactional_ids: Sequence[str]) -> list[tuple[int, int]]:
+    """The same for many, once there is a coordinator. A server may be out of producer ids for a moment, or not yet
+    coordinate all of them; those are asked for again."""
+    producers: dict[str, tuple[int, int]] = {}
+    missing = list(transactional_ids)
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    with WireClient(server.bootstrap_servers) as wire:
+        while missing:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(missing)} transactional ids have no producer after {_PATIENCE_SECONDS:g} s")
+            asked = missing[:_INITIALIZED_AT_ONCE]
+            for transactional_id in asked:
+                request = InitProducerIdRequest(
+                    transactional_id=transactional_id, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS
+                )
+                wire.send(request, _INIT_PRODUCER_ID_VERSION)
+            for transactional_id in asked:
+                answer = wire.receive()
+                if answer.error_code not in _NOT_YET:
+                    _check(answer.error_code, f"a producer id for {transactional_id}")
+                    producers[transactional_id] = answer.producer_id, answer.producer_epoch
+            refused = [transactional_id for transactional_id in asked if transactional_id not in producers]
+            missing[: len(asked)] = refused
+            if refused:
+                time.sleep(_ASK_AGAIN_SECONDS)
+    return [producers[transactional_id] for transactional_id in transactional_ids]
+
+
+def _is_found(wire: WireClient, kind: int, key: str) -> bool:
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+    (found,) = wire.call(request, _FIND_COORDINATOR_VERSION).coordinators
+    if found.error_code in _NOT_YET:
+        return False
+    _check(found.error_code, "looking for the coordinator")
+    return True
+
+
+def _check(error_code: int, what: str) -> None:
+    if error_code:
+        raise KafkaError(ErrorCode(error_code), what)

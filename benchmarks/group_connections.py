@@ -1,0 +1,136 @@
+"""The connections of groups' members: one each, all of them served by one thread, with one request outstanding at most.
+
+A member that joins waits for its answer until all have joined, so members cannot share a connection: servers answer a
+connection's requests one after the other.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from ..protocol.api import response_class, response_header_version
+from ..protocol.codec import decode, decode_at
+from ..protocol.messages.api_versions import ApiVersionsRequest
+from ..protocol.messages.headers import ResponseHeader
+from ..protocol.schema import Request
+from . import load
+from .crowd import greet, most_connections
+from .row import Server
+
+PATIENCE_SECONDS = 60.0
+"""How long nothing at all may come before something is wrong."""
+
+_RECEIVE_BYTES = 1 << 18
+_GREETING = load.frame(ApiVersionsRequest(), 0)
+
+
+class _Asked(NamedTuple):
+    api_key: int
+    version: int
+
+
+class GroupConnections:
+    """``count`` connections to ``server``, open until the end of the ``with`` block; known by their numbers."""
+
+    def __init__(self, server: Server, count: int) -> None:
+        if count > most_connections():
+            raise RuntimeError(f"{count} connections are more than this process may have")
+        host, port = server.bootstrap_servers.rsplit(":", 1)
+        self._address = (host, int(port))
+        self._count = count
+        self._sockets: list[socket.socket] = []
+        self._received: list[bytearray] = []
+        self._asked: list[_Asked | None] = []
+        self._selector = selectors.DefaultSelector()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def ask(self, number: int, request: Request, version: int) -> None:
+        """Send a request; its answer is one of `answers`."""
+        assert self._asked[number] is None, "one request at a time"
+        self._asked[number] = _Asked(request.API_KEY, version)
+        self._sockets[number].sendall(load.frame(request, version))
+
+    def call(self, number: int, request: Request, version: int) -> Any:
+        """Send a request while no other is outstanding, and wait for its answer."""
+        self.ask(number, request, version)
+        while True:
+            for _number, answer in self.answers():
+                return answer
+
+    def answers(self, seconds: float | None = None) -> Iterator[tuple[int, Any]]:
+        """What has come, with the connection that it came by; nothing when nothing comes within ``seconds``."""
+        ready = self._selector.select(PATIENCE_SECONDS if seconds is None else max(seconds, 0))
+        if not ready and seconds is None:
+            waiting = sum(1 for asked in self._asked if asked is not None)
+            raise TimeoutError(f"{waiting} requests had no answer within {PATIENCE_SECONDS:g} s")
+        for key, _events in ready:
+            number: int = key.data
+            received = self._received[number]
+            piece = self._sockets[number].recv(_RECEIVE_BYTES)
+            if not piece:
+                raise ConnectionError("the server closed a member's connection")
+            received += piece
+            end = 4 + int.from_bytes(received[:4], "big")
+            if len(received) < max(end, 5):
+                continue
+            asked, self._asked[number] = self._asked[number], None
+            if asked is None or len(received) > end:
+                raise ConnectionError("an answer that nobody had asked for")
+            self._received[number] = bytearray()
+            header_version = response_header_version(asked.api_key, asked.version)
+            _header, start = decode_at(ResponseHeader, received, header_version, 4)
+            yield number, decode(response_class(asked.api_key), received, asked.version, start)
+
+    def __enter__(self) -> Self:
+        try:
+            for number in range(self._count):
+                connection = socket.socket()
+                self._sockets.append(connection)
+                greet(connection, self._address, number, _GREETING)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._received.append(bytearray())
+                self._asked.append(None)
+                self._selector.register(connection, selectors.EVENT_READ, number)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._selector.close()
+        while self._sockets:
+            self._sockets.pop().close()
+
+
+class Pacemaker:
+    """What members do again after a while: their numbers, in the order in which they are due."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._due: list[tuple[float, int]] = []
+
+    def later(self, number: int) -> None:
+        self._due.append((time.monotonic() + self._seconds, number))
+
+    def seconds_left(self) -> float | None:
+        """Until somebody is due; None when nobody is."""
+        return self._due[0][0] - time.monotonic() if self._due else None
+
+    def pop_due(self) -> list[int]:
+        """Those whose time has come. All wait equally long, so the first are the ones that have waited longest."""
+        now = time.monotonic()
+        count = next((at for at, (due, _number) in enumerate(self._due) if due > now), len(self._due))
+        due, self._due = self._due[:count], self._due[count:]
+        return [number for _due, number in due]

@@ -1,0 +1,105 @@
+"""How long the deletion of a large topic takes, and what a producer to another topic feels of it.
+
+Each partition has a record, and all of it is on the disk. The time goes from the request to the moment at which
+Metadata knows the topic no more, and to that at which its folders are gone: both servers remove them without delay
+here.
+
+The producer sends small requests at a fixed rate, an open loop: first alone, then as long while the topic is deleted.
+It has begun before the request is sent; where the deletion has ended earlier, the rest of it was alone, on both.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ...protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ...testing.wire import WireClient
+from .. import filling, load
+from ..measurement import settle
+from ..row import Bench, Numbers, Row, Server, Subject, Target
+from .durability import GROUP
+
+_PARTITIONS = 1_000
+_RATE = 1_000
+_SECONDS = 4
+_TIMEOUT_SECONDS = 120.0
+_LOOK_AGAIN_SECONDS = 0.005
+
+
+def delete_topic(bench: Bench) -> Numbers:
+    server = bench.server
+    small = bench.topic()
+    doomed = f"doomed-{uuid.uuid4().hex[:12]}"
+    filling.topic_with_records(server, doomed, bench.count(_PARTITIONS))
+    settle()
+    request = load.produce_frame(small, load.batch_of(1, 100))
+
+    def produce() -> load.Load:
+        return load.run(bench, server, request, in_flight=_RATE, rate=_RATE, seconds=bench.count(_SECONDS))
+
+    alone = produce()
+    with ThreadPoolExecutor(1) as threads, WireClient(server.bootstrap_servers, timeout_s=_TIMEOUT_SECONDS) as wire:
+        producing = threads.submit(produce)
+        _wait_until(lambda: load.end_offsets(server, small)[0] > alone.requests, "the producer has begun")
+        began = time.perf_counter()
+        _delete(wire, doomed)
+        _wait_until(lambda: not _is_known(wire, doomed), f"{doomed} is not in the metadata")
+        seconds = time.perf_counter() - began
+        _wait_until(lambda: not _has_folders(server, doomed), f"the folders of {doomed} are gone")
+        seconds_until_removed = time.perf_counter() - began
+        beside = producing.result()
+    load.check_end_offset(server, small, alone.requests + beside.requests)
+    return {
+        "seconds": seconds,
+        "seconds_until_removed": seconds_until_removed,
+        **beside.latencies(),
+        "max_us": beside.max_us,
+        **{f"{name}_alone": value for name, value in alone.latencies().items()},
+        "max_us_alone": alone.max_us,
+    }
+
+
+def _delete(wire: WireClient, topic: str) -> None:
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name=topic)], topic_names=[topic], timeout_ms=int(_TIMEOUT_SECONDS * 1000)
+    )
+    (answer,) = wire.call(request).responses
+    if answer.error_code:
+        raise KafkaError(ErrorCode(answer.error_code), f"deleting {topic}")
+
+
+def _is_known(wire: WireClient, topic: str) -> bool:
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    (found,) = wire.call(asked).topics
+    return bool(found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _has_folders(server: Server, topic: str) -> bool:
+    """Also under the names that they have until they are removed."""
+    return any(folder.name.startswith(topic) for folder in server.data_dir.iterdir())
+
+
+def _wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.perf_counter() + _TIMEOUT_SECONDS
+    while not condition():
+        if time.perf_counter() > deadline:
+            raise TimeoutError(f"not within {_TIMEOUT_SECONDS:g} s: {what}")
+        time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+ROWS = (
+    Row(
+        name="delete-1000-partitions",
+        title=f"a topic of {_PARTITIONS:,} partitions is deleted; one-record produce at {_RATE:,} a second beside it",
+        group=GROUP,
+        measure=delete_topic,
+        subjects=(Subject.APACHE, Subject.MOLDAU),
+        needs=("cc",),
+        targets=(Target("seconds_until_removed", at_most=1.0), Target("p99_us", at_most=1.0)),
+    ),
+)

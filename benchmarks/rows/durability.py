@@ -1,0 +1,64 @@
+"""Producers whose records have to be on the device before they are acknowledged: ``flush.messages=1`` on the topic.
+
+Each connection is a producer that sends one record of 1,000 B and waits for its answer, all to one partition. So a
+server that syncs each append can acknowledge as many as the disk syncs; what is above that was synced together. The
+disk decides most of it: compare the servers, not two machines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import load
+from ..row import Bench, Numbers, Row, Subject, Target
+
+GROUP = "The log's whole life"
+"""Also of the rows of recovery, starts, deletion and compaction, so that one word measures them all."""
+
+_SECONDS = 6
+_SIZE = 1000
+
+
+@dataclass(frozen=True)
+class DurableProduce:
+    """Produce one record again and again, each synced."""
+
+    connections: int
+
+    def __call__(self, bench: Bench) -> Numbers:
+        topic = bench.topic(config={"flush.messages": "1"})
+        before = bench.server.cpu_seconds()
+        result = load.run(
+            bench,
+            bench.server,
+            load.produce_frame(topic, load.batch_of(1, _SIZE)),
+            connections=self.connections,
+            seconds=bench.count(_SECONDS),
+        )
+        cpu = bench.server.cpu_seconds() - before
+        load.check_end_offset(bench.server, topic, result.requests)
+        return {
+            "records_per_s": result.requests_per_s,
+            **result.latencies(),
+            "cpu_us_per_request": cpu / result.requests * 1e6,
+        }
+
+
+def _row(producers: int, *targets: Target) -> Row:
+    who = "1 producer" if producers == 1 else f"{producers} producers"
+    return Row(
+        name=f"durable-{producers}",
+        title=f"{who}, one record of 1,000 B at a time, flush.messages=1",
+        group=GROUP,
+        measure=DurableProduce(producers),
+        subjects=(Subject.APACHE, Subject.MOLDAU),
+        needs=("cc",),
+        targets=targets,
+    )
+
+
+ROWS = (
+    _row(1, Target("records_per_s", at_least=1.0)),
+    _row(16, Target("records_per_s", at_least=1.0)),
+    _row(64, Target("records_per_s", at_least=1.0)),
+)

@@ -1,0 +1,35 @@
+"""Rows with little of their work: what the numbers are does not matter, but they must be there."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from moldau.benchmarks import programs
+from moldau.benchmarks.measurement import Measurement
+from moldau.benchmarks.row import Numbers, Row, Server, Subject
+from moldau.benchmarks.servers import MoldauServer
+from moldau.compat_tests.requirements import missing, require_kafka_jars
+
+
+def small_bench(server: Server, folder: Path, *, scale: float, subject: Subject = Subject.MOLDAU) -> Measurement:
+    """A `row.Bench` for this part of the work, in a ``with`` block; servers that it starts are Moldau's."""
+    return Measurement(subject, server=server, start_server=_start_server, parent=folder, scale=scale)
+
+
+def measured(row: Row, server: Server, folder: Path, *, scale: float, subject: Subject = Subject.MOLDAU) -> Numbers:
+    """What a row gives, which has all that its targets are about; the test is skipped where the row's needs are not."""
+    for need, how_to_get_it in programs.missing(row.needs).items():
+        missing(need, how_to_get_it)
+    if programs.needs_jars(row.needs):
+        require_kafka_jars()
+    with small_bench(server, folder, scale=scale, subject=subject) as bench:
+        numbers = row.measure(bench)
+    assert numbers.keys() >= {target.number for target in row.targets}
+    assert [name for name, number in numbers.items() if not math.isfinite(number)] == []
+    return numbers
+
+
+def _start_server(directory: Path, config: Mapping[str, str], data_dir: Path | None) -> MoldauServer:
+    started = MoldauServer(directory, config=config, data_dir=data_dir)
+    started.start()
+    return started

@@ -1,0 +1,32 @@
+"""Every row of the transactions can be measured: they end, readers see them, and their producers are remembered.
+
+Against Moldau alone, as it is served. The rows are small: what the numbers are does not matter, but they must be there.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from moldau.benchmarks.registry import all_rows
+from moldau.benchmarks.row import Row
+from moldau.benchmarks.rows.transactions import GROUP
+from moldau.benchmarks.servers import MoldauServer
+
+from .small import measured
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks use epoll and /proc")
+
+ROWS = [row for row in all_rows() if row.group == GROUP]
+
+# Nobody has to be told to come again; of few producers the memory may be one that the server had already.
+MAY_BE_NONE = ("retries", "kb_per_transactional_id", "kb_per_producer_id")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_row(row: Row, server: MoldauServer, tmp_path: Path) -> None:
+    numbers = measured(row, server, tmp_path, scale=0.01)
+    assert [name for name, number in numbers.items() if number <= 0 and name not in MAY_BE_NONE] == []
