@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 @click.option(
     "--report",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
     metavar="FILE",
-    help="Measure nothing; write these results into docs/performance.md.",
+    help="Measure nothing; write these results into docs/performance.md; repeatable.",
+)
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="A broker setting for Moldau alone; repeatable."
 )
 @click.option("--work-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the servers keep data.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results, or the list, as JSON.")
@@ -41,7 +45,8 @@ def command(
     resume: bool,
     again: bool,
     output: Path | None,
-    report: Path | None,
+    report: tuple[Path, ...],
+    settings: tuple[str, ...],
     work_dir: Path | None,
     as_json: bool,
 ) -> int:
@@ -53,24 +58,28 @@ def command(
       moldau bench --compare apache --only producer-defaults --rounds 5
       moldau bench --quick
       moldau bench --compare apache --resume
+      moldau bench --only fetch-1m --set socket.send.buffer.bytes=102400
     """
     from ..benchmarks import session
     from ..benchmarks.progress import TerminalProgress
 
     if again and not (resume and only):
         raise click.UsageError("--again goes with --resume and --only")
+    moldau_config = dict(setting.partition("=")[::2] for setting in settings)
     try:
         if list_rows:
             _list(session.rows_of(only), as_json)
             return 0
-        if report is not None:
-            session.write_report(session.load(report), report, _say)
+        if report:
+            session.write_report([(session.load(path), path) for path in report], _say)
             return 0
-        request = session.Request(only, compare == "apache", rounds, quick, resume, again, output, work_dir)
+        request = session.Request(
+            only, compare == "apache", rounds, quick, resume, again, output, work_dir, moldau_config
+        )
         with TerminalProgress(session.earlier_durations()) as progress:
             found, path = session.measure(request, progress)
         if session.is_whole(request) and request.apache:
-            session.write_report(found, path, _say)
+            session.write_report([(found, path)], _say)
     except session.SessionError as error:
         raise Failure(str(error)) from error
     if as_json:

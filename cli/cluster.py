@@ -41,13 +41,22 @@ class Cluster:
         for connection in (self._bootstrap, *self._brokers.values()):
             connection.close()
 
+    @property
+    def bootstrap(self) -> Connection:
+        """The connection to the broker that was reached first."""
+        return self._bootstrap
+
     def ask(self, request: Request) -> Any:
         """The answer of any broker."""
         return self._bootstrap.ask(request)
 
     def ask_broker(self, node_id: int, request: Request) -> Any:
         """The answer of one broker; Failure when there is none of that id, PeerError when it cannot be reached."""
-        return self._broker(node_id).ask(request)
+        return self.broker(node_id).ask(request)
+
+    def broker_ids(self) -> list[int]:
+        """The ids of all brokers."""
+        return sorted(self._known_addresses())
 
     def topics(self, names: Iterable[str] | None) -> list[MetadataResponseTopic]:
         """Metadata of these topics (None: of all), each with its own error; nothing is created by asking."""
@@ -75,17 +84,22 @@ class Cluster:
                         positions[topic.name, partition.partition_index] = position
         return positions
 
-    def _broker(self, node_id: int) -> Connection:
+    def broker(self, node_id: int) -> Connection:
+        """The connection to one broker; Failure when there is none of that id, PeerError when it cannot be reached."""
         if node_id not in self._brokers:
-            if not self._addresses:
-                brokers = self.ask(MetadataRequest(topics=[])).brokers
-                self._addresses = {broker.node_id: (broker.host, broker.port) for broker in brokers}
-            if node_id not in self._addresses:
-                known = ", ".join(map(str, sorted(self._addresses)))
+            addresses = self._known_addresses()
+            if node_id not in addresses:
+                known = ", ".join(map(str, sorted(addresses)))
                 raise Failure(f"there is no broker {node_id}; there are: {known}")
-            host, port = self._addresses[node_id]
+            host, port = addresses[node_id]
             self._brokers[node_id] = Connection(host, port, timeout_s=CONNECT_TIMEOUT_S)
         return self._brokers[node_id]
+
+    def _known_addresses(self) -> dict[int, tuple[str, int]]:
+        if not self._addresses:
+            brokers = self.ask(MetadataRequest(topics=[])).brokers
+            self._addresses = {broker.node_id: (broker.host, broker.port) for broker in brokers}
+        return self._addresses
 
 
 @contextmanager

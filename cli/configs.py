@@ -1,4 +1,4 @@
-"""``moldau configs``: the settings of topics and brokers on a running server."""
+"""``moldau configs``: the settings of topics, brokers and groups on a running server."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -19,21 +19,21 @@ from .failure import Failure
 from .output import print_json, print_table
 
 # The numbers of resource types and of operations in the protocol.
-_ENTITIES: Final = {"topic": 2, "broker": 4}
+_ENTITIES: Final = {"topic": 2, "broker": 4, "group": 32}
 _SET: Final = 0
 _DELETE: Final = 1
 _SOURCES: Final = {int(source): source.name for source in ConfigSource}
 _ALL_BROKERS: Final = "default"
 
-_entity = click.argument("entity", type=click.Choice(tuple(_ENTITIES)), metavar="topic|broker")
+_entity = click.argument("entity", type=click.Choice(tuple(_ENTITIES)), metavar="topic|broker|group")
 _name = click.argument("name", metavar="NAME")
 
 
-@click.group("configs", short_help="Show and change settings of topics and brokers.")
+@click.group("configs", short_help="Show and change settings of topics, brokers and groups.")
 def command() -> None:
-    """Show and change the settings of topics and brokers on a running server.
+    """Show and change the settings of topics, brokers and groups on a running server.
 
-    A broker is named by its id; `default` stands for all brokers.
+    A broker is named by its id; `default` stands for all brokers. A group need not exist yet.
 
     \b
     Examples:
@@ -41,6 +41,7 @@ def command() -> None:
       moldau configs describe broker 1 --all
       moldau configs set topic events retention.ms=3600000
       moldau configs set broker default message.max.bytes=2000000
+      moldau configs set group billing consumer.session.timeout.ms=60000
       moldau configs delete topic events retention.ms
     """
 
@@ -52,7 +53,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @bootstrap_option
 def describe(entity: str, name: str, everything: bool, as_json: bool, bootstrap_server: str) -> None:
-    """Show the settings of a topic or a broker that differ from the default, or all of them.
+    """Show the settings of a topic, a broker or a group that differ from the default, or all of them.
 
     \b
     Examples:
@@ -85,7 +86,7 @@ def describe(entity: str, name: str, everything: bool, as_json: bool, bootstrap_
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
 @bootstrap_option
 def set_settings(entity: str, name: str, settings: tuple[str, ...], bootstrap_server: str) -> None:
-    """Change settings of a topic or a broker; the others stay as they are.
+    """Change settings of a topic, a broker or a group; the others stay as they are.
 
     \b
     Examples:
@@ -106,7 +107,7 @@ def set_settings(entity: str, name: str, settings: tuple[str, ...], bootstrap_se
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @bootstrap_option
 def delete(entity: str, name: str, keys: tuple[str, ...], bootstrap_server: str) -> None:
-    """Remove settings of a topic or a broker, which then have their defaults again.
+    """Remove settings of a topic, a broker or a group, which then have their defaults again.
 
     \b
     Examples:
@@ -118,7 +119,7 @@ def delete(entity: str, name: str, keys: tuple[str, ...], bootstrap_server: str)
 
 
 def describe_settings(servers: Cluster, entity: str, name: str) -> dict[str, dict[str, Any]]:
-    """Every setting of a topic or broker by name: ``value``, ``source``, ``read_only``, ``sensitive``."""
+    """Every setting of a topic, broker or group by name: ``value``, ``source``, ``read_only``, ``sensitive``."""
     resource = DescribeConfigsResource(
         resource_type=_ENTITIES[entity], resource_name=_resource_name(entity, name), configuration_keys=None
     )

@@ -60,20 +60,20 @@ class Connection:
     def offers(self, api_key: ApiKey) -> bool:
         return api_key in self.api_versions
 
-    def version_of(self, request: type[Request]) -> int:
-        """The newest version of a request that both sides have; PeerError when there is none."""
+    def version_of(self, request: type[Request], *, at_most: int | None = None) -> int:
+        """The newest version of a request that both sides have, up to ``at_most``; PeerError when there is none."""
         name = ApiKey(request.API_KEY).message_name
         lowest, highest = self.api_versions.get(request.API_KEY, (0, -1))
-        version = min(highest, request.STABLE_VERSIONS.highest)
+        version = min(highest, request.STABLE_VERSIONS.highest if at_most is None else at_most)
         if highest < 0:
             raise PeerError(f"the server does not offer {name}")
         if version < max(lowest, request.STABLE_VERSIONS.lowest):
             raise PeerError(f"the server has {name} in versions {lowest}-{highest} only")
         return version
 
-    def ask(self, request: Request) -> Any:
-        """Send a request and return its answer; PeerError when none comes."""
-        return self._exchange(request, self.version_of(type(request)))
+    def ask(self, request: Request, *, at_most: int | None = None) -> Any:
+        """Send a request, in no newer version than ``at_most``, and return its answer; PeerError when none comes."""
+        return self._exchange(request, self.version_of(type(request), at_most=at_most))
 
     def _greet(self) -> ApiVersionsResponse:
         request = ApiVersionsRequest(client_software_name="moldau", client_software_version="0")

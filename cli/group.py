@@ -12,8 +12,11 @@ _MODULES: Final = {
     "topics": "topics",
     "produce": "produce",
     "consume": "consume",
+    "groups": "groups",
+    "transactions": "transactions",
     "configs": "configs",
     "log": "log",
+    "spark": "spark",
     "doctor": "doctor",
     "bench": "bench",
 }

@@ -1,4 +1,4 @@
-"""``moldau log dump``: what is in the files of a log directory, whoever wrote them."""
+"""``moldau log``: what is in the files of a log directory, whoever wrote them, and whether it is whole."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from . import log_compact, log_dirs, log_repair, log_verify
 from .failure import Failure
 from .output import print_json
 
@@ -13,14 +14,21 @@ if TYPE_CHECKING:
     from .segment_dump import Fact
 
 
-@click.group("log", short_help="Look into log files.")
+@click.group("log", short_help="Look into log files, check and repair them.")
 def command() -> None:
-    """Look into the files of a log directory, of Moldau or of Apache Kafka.
+    """Look into the files of a log directory, of Moldau or of Apache Kafka, check and repair them.
 
     \b
     Examples:
       moldau log dump events-0/00000000000000000000.log --records
+      moldau log verify /var/lib/moldau
     """
+
+
+command.add_command(log_verify.verify)
+command.add_command(log_repair.repair)
+command.add_command(log_compact.compact)
+command.add_command(log_dirs.dirs)
 
 
 @command.command("dump", short_help="Print batches, index entries, producers, checkpoints.")
@@ -73,6 +81,8 @@ def _in_words(fact: "Fact") -> str:
         words = _record_in_words(fact)
     elif kind == "metadata":
         words = f"  {fact['offset']}  {fact['text']}"
+    elif kind in ("group", "transaction"):
+        words = f"  {fact['offset']}  {_time(fact['timestamp'])}  {fact['text']}"
     else:
         fields = "  ".join(f"{name} {_shown(name, value)}" for name, value in fact.items() if name not in _HIDDEN)
         words = f"{kind}: {fields}" if kind in ("damage", "unused", "properties") else fields

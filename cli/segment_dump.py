@@ -10,6 +10,7 @@ from pathlib import Path
 from struct import Struct as Layout
 from typing import Any, Final
 
+from ..coordinator.outcome import Record as CoordinatorRecord
 from ..log import names
 from ..log.checkpoints import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -23,7 +24,9 @@ from ..log.checkpoints import (
     decode_properties,
 )
 from ..log.producer_state import CorruptSnapshotError, ProducerState, read_end_transaction_marker
+from ..metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ..protocol.compression import Codec, CodecUnavailableError, CompressionError
+from ..protocol.errors import MalformedMessage
 from ..protocol.records import (
     LOG_APPEND_TIME,
     NO_PRODUCER_ID,
@@ -69,7 +72,7 @@ def _reader(name: str) -> Callable[[Path, bool], Iterator[Fact]]:
 
 
 def _dump_batches(path: Path, records: bool) -> Iterator[Fact]:
-    is_metadata = path.name.endswith(_CHECKPOINT) or path.absolute().parent.name.startswith(names.METADATA_TOPIC)
+    decode = _decoder_of_records(path)
     with _mapped(path) as data:
         position = 0
         while position < len(data):
@@ -84,16 +87,37 @@ def _dump_batches(path: Path, records: bool) -> Iterator[Fact]:
             batch = next(iter_batches(data[position : position + header.size]))
             yield _batch_fact(batch, position)
             if records and batch.has_valid_crc():
-                yield from _metadata_facts(batch, path) if is_metadata else _record_facts(batch)
+                yield from decode(batch)
             position += header.size
+
+
+def _decoder_of_records(path: Path) -> Callable[[RecordBatch], Iterator[Fact]]:
+    """What the records mean is told by the topic, which is in the name of the file's folder."""
+    folder = path.absolute().parent.name
+    if path.name.endswith(_CHECKPOINT) or folder.startswith(names.METADATA_TOPIC):
+        return lambda batch: _metadata_facts(batch, path)
+    if folder.startswith(f"{CONSUMER_OFFSETS}-"):
+        return lambda batch: _record_facts(batch, group_fact)
+    if folder.startswith(f"{TRANSACTION_STATE}-"):
+        return lambda batch: _record_facts(batch, transaction_fact)
+    return _record_facts
 
 
 def _rest(data: memoryview, position: int, reason: str) -> Fact:
     left = len(data) - position
     # Preallocated space is no damage: a log may be larger than what was written to it.
-    if not any(data[position : position + 4096]) and not any(data[position:]):
+    if _is_zeros(data, position):
         return {"kind": "unused", "position": position, "bytes": left}
     return {"kind": "damage", "position": position, "bytes": left, "problem": reason}
+
+
+def _is_zeros(data: memoryview, position: int) -> bool:
+    """From `position` on. Compared by pieces, as there may be gigabytes of them."""
+    zeros = bytes(1 << 16)
+    return all(
+        (piece := bytes(data[start : start + len(zeros)])) == zeros[: len(piece)]
+        for start in range(position, len(data), len(zeros))
+    )
 
 
 def _batch_fact(batch: RecordBatch, position: int) -> Fact:
@@ -121,19 +145,6 @@ def _batch_fact(batch: RecordBatch, position: int) -> Fact:
     return fact
 
 
-def _record_facts(batch: RecordBatch) -> Iterator[Fact]:
-    marker = read_end_transaction_marker(batch) if batch.is_control else None
-    try:
-        for record in iter_records(batch):
-            fact = record_fact(record)
-            if marker is not None:
-                fact["marker"] = "COMMIT" if marker.committed else "ABORT"
-                fact["coordinator_epoch"] = marker.coordinator_epoch
-            yield fact
-    except (InvalidRecordsError, CompressionError, CodecUnavailableError) as error:
-        yield {"kind": "damage", "base_offset": batch.base_offset, "problem": f"its records cannot be read: {error}"}
-
-
 def record_fact(record: Record) -> Fact:
     """A record of a batch, under the names that `moldau consume --json` uses."""
     return {
@@ -144,6 +155,62 @@ def record_fact(record: Record) -> Fact:
         **binary_as_json("value", record.value),
         "headers": [{"name": name, **binary_as_json("value", value)} for name, value in record.headers],
     }
+
+
+def group_fact(record: Record) -> Fact:
+    """A record of the offsets topic; one of an unknown kind as its bytes."""
+    from ..group_coordinator.records import decode_record
+
+    return _coordinator_fact(record, "group", decode_record)
+
+
+def transaction_fact(record: Record) -> Fact:
+    """A record of the transactions' topic, with the name of the transaction's state."""
+    from ..transaction_coordinator.records import decode_record
+    from ..transaction_coordinator.transaction import TransactionStatus
+
+    fact = _coordinator_fact(record, "transaction", decode_record)
+    if fact["kind"] == "transaction" and fact["value"] is not None:
+        fact["state"] = TransactionStatus(fact["value"]["transaction_status"]).state_name
+        fact["text"] = f"{fact['state']}  {fact['text']}"
+    return fact
+
+
+def _coordinator_fact(
+    record: Record, kind: str, decode: Callable[[bytes, bytes | None], CoordinatorRecord | None]
+) -> Fact:
+    from .struct_json import struct_as_json, struct_as_text
+
+    try:
+        decoded = decode(record.key or b"", record.value)
+    except MalformedMessage as error:
+        return {**record_fact(record), "problem": f"it is no record of a {kind}: {error}"}
+    if decoded is None:
+        return record_fact(record)
+    key, value, version = decoded
+    return {
+        "kind": kind,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "type": type(key).__name__.removesuffix("Key"),
+        "key": struct_as_json(key),
+        "value": None if value is None else struct_as_json(value),
+        "value_version": None if value is None else version,
+        "text": f"{struct_as_text(key)}  {'deleted' if value is None else struct_as_text(value)}",
+    }
+
+
+def _record_facts(batch: RecordBatch, as_fact: Callable[[Record], Fact] = record_fact) -> Iterator[Fact]:
+    marker = read_end_transaction_marker(batch) if batch.is_control else None
+    try:
+        for record in iter_records(batch):
+            fact = as_fact(record) if marker is None else record_fact(record)
+            if marker is not None:
+                fact["marker"] = "COMMIT" if marker.committed else "ABORT"
+                fact["coordinator_epoch"] = marker.coordinator_epoch
+            yield fact
+    except (InvalidRecordsError, CompressionError, CodecUnavailableError) as error:
+        yield {"kind": "damage", "base_offset": batch.base_offset, "problem": f"its records cannot be read: {error}"}
 
 
 def _metadata_facts(batch: RecordBatch, path: Path) -> Iterator[Fact]:

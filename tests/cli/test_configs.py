@@ -69,9 +69,30 @@ def test_setting_of_all_brokers_reaches_each(ask: Run, broker_id: str) -> None:
     wait_until(lambda: told_of("default") is None, "the end of the setting")
 
 
+def test_group_settings_are_set_shown_and_removed(ask: Run, new_topic: Callable[..., str]) -> None:
+    group = f"{new_topic()}-group"
+    assert ask("configs", "set", "group", group, "consumer.session.timeout.ms=50000").code == 0
+
+    def shown() -> Any:
+        return ask("configs", "describe", "group", group, "--json").json()
+
+    found = wait_until(shown, "the setting")
+    assert found["consumer.session.timeout.ms"] == {
+        "value": "50000",
+        "source": "DYNAMIC_GROUP_CONFIG",
+        "read_only": False,
+        "sensitive": False,
+    }
+    assert ask("configs", "delete", "group", group, "consumer.session.timeout.ms").code == 0
+    wait_until(lambda: not shown(), "the end of the setting")
+    described = ask("configs", "describe", "group", group)
+    assert described.lines == [f"All settings of group {group} have their defaults; --all shows them."]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["set", "group", "g", "consumer.session.timeout.ms=1"], "(INVALID_CONFIG)"),
         (["set", "topic", "{topic}", "retention.ms=soon"], "Invalid value soon for configuration retention.ms"),
         (["set", "topic", "{topic}", "no.such=1"], "Unknown topic config name: no.such (INVALID_CONFIG)"),
         (["set", "topic", "no-such-topic", "retention.ms=1"], "(UNKNOWN_TOPIC_OR_PARTITION)"),

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from moldau.coordinator.outcome import Record as CoordinatorRecord
+from moldau.group_coordinator.records import OffsetCommitKey, OffsetCommitValue, encode_record
 from moldau.log.producer_state import ProducerState
 from moldau.metadata.batches import control_batch, metadata_batches
 from moldau.metadata.outcome import Versioned
@@ -16,6 +18,8 @@ from moldau.protocol.messages.control_records import LeaderChangeMessage, Voter
 from moldau.protocol.records import Record, build_batch, iter_batches
 from moldau.protocol.uuid import uuid_from_str
 from moldau.testing import Broker
+from moldau.transaction_coordinator.records import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from moldau.transaction_coordinator.records import encode_record as encode_transaction_record
 
 from .conftest import Run
 
@@ -213,6 +217,71 @@ def test_metadata_records_are_decoded(run: Run, tmp_path: Path) -> None:
     assert decoded[2]["fields"]["partition_id"] == 0
     words = run("log", "dump", "-r", str(segment)).text
     assert f"TopicRecord(name='events', topic_id={TOPIC_ID})" in words
+
+
+def test_records_of_groups_are_decoded(run: Run, tmp_path: Path) -> None:
+    directory = tmp_path / "__consumer_offsets-7"
+    directory.mkdir()
+    key = OffsetCommitKey(group="billing", topic="events", partition=3)
+    value = OffsetCommitValue(offset=42, leader_epoch=1, commit_timestamp=1000, topic_id=uuid_from_str(TOPIC_ID))
+    records = [
+        Record(0, 1000, *encode_record(CoordinatorRecord(key, value, 4))),
+        Record(0, 1000, *encode_record(CoordinatorRecord(key, None))),
+        Record(0, 1000, b"\0\x63unknown", b"v"),
+        Record(0, 1000, b"\0\1broken", b"v"),
+    ]
+    marker = Record(0, 1000, struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 5))
+    (directory / "00000000000000000000.log").write_bytes(
+        build_batch(records[:3])
+        + build_batch([marker], base_offset=3, producer_id=9, producer_epoch=0, transactional=True, control=True)
+        + build_batch(records[3:], base_offset=4)
+    )
+
+    decoded = facts(run, "-r", directory / "00000000000000000000.log", code=1)
+
+    committed, deleted, unknown, marked, broken = (fact for fact in decoded if fact["kind"] in ("group", "record"))
+    assert (committed["kind"], committed["type"], committed["value_version"]) == ("group", "OffsetCommit", 4)
+    assert committed["key"] == {"group": "billing", "topic": "events", "partition": 3}
+    assert (committed["value"]["offset"], committed["value"]["topic_id"]) == (42, TOPIC_ID)
+    assert (deleted["kind"], deleted["value"], deleted["value_version"]) == ("group", None, None)
+    assert (unknown["kind"], unknown["value"]) == ("record", "v")
+    assert (marked["kind"], marked["marker"]) == ("record", "COMMIT")
+    assert (broken["kind"], "no record of a group" in broken["problem"]) == ("record", True)
+    words = run("log", "dump", "-r", str(directory / "00000000000000000000.log")).text
+    assert "OffsetCommitKey(group='billing', topic='events', partition=3)  OffsetCommitValue(offset=42," in words
+    assert "OffsetCommitKey(group='billing', topic='events', partition=3)  deleted" in words
+
+
+def test_records_of_transactions_are_decoded_with_the_names_of_their_states(run: Run, tmp_path: Path) -> None:
+    directory = tmp_path / "__transaction_state-3"
+    directory.mkdir()
+    key = TransactionLogKey(transactional_id="billing-1")
+    value = TransactionLogValue(
+        producer_id=7,
+        producer_epoch=2,
+        transaction_timeout_ms=60_000,
+        transaction_status=2,
+        transaction_partitions=[PartitionsSchema(topic="events", partition_ids=[0, 3])],
+        client_transaction_version=2,
+    )
+    records = [
+        Record(0, 1000, *encode_transaction_record(CoordinatorRecord(key, value, 1))),
+        Record(0, 1000, *encode_transaction_record(CoordinatorRecord(key, None))),
+        Record(0, 1000, b"\0\0broken", b"v"),
+    ]
+    segment = directory / "00000000000000000000.log"
+    segment.write_bytes(build_batch(records))
+
+    prepared, forgotten, broken = (
+        fact for fact in facts(run, "-r", segment, code=1) if fact["kind"] in ("transaction", "record")
+    )
+
+    assert (prepared["state"], prepared["key"]) == ("PrepareCommit", {"transactional_id": "billing-1"})
+    assert prepared["value"]["transaction_partitions"] == [{"topic": "events", "partition_ids": [0, 3]}]
+    assert (forgotten["kind"], forgotten["value"]) == ("transaction", None)
+    assert (broken["kind"], "no record of a transaction" in broken["problem"]) == ("record", True)
+    words = run("log", "dump", "-r", str(segment)).text
+    assert "PrepareCommit  TransactionLogKey(transactional_id='billing-1')  TransactionLogValue(producer_id=7," in words
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -245,13 +246,15 @@ def test_following_goes_on_until_interrupted(bootstrap_servers: str, ask: Run, n
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": ""},
+        # A shell has what it starts in the background ignore Ctrl-C, these tests and all that they start, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as follower:
         assert follower.stdout is not None
         try:
             assert follower.stdout.readline() == b"before\n"
             assert ask("produce", topic, input=b"after\n").code == 0
             assert follower.stdout.readline() == b"after\n"
-            follower.send_signal(2)
+            follower.send_signal(signal.SIGINT)
             out, err = follower.communicate(timeout=30)
         finally:
             follower.kill()

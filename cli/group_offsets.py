@@ -1,0 +1,168 @@
+"""Where a group's offsets are to go: which partitions are meant, and the new offset of each.
+
+Nothing in here asks a server but through `LogOffsets`, and nothing writes. What is out of a partition's range becomes
+the end that it lies beyond, and is told; a time after the last record is the end of the partition.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from ..protocol.messages.metadata import MetadataResponseTopic
+from .cluster import EARLIEST_OFFSET, LATEST_OFFSET, Cluster, explain
+from .failure import Failure
+from .group_client import HINTS, TopicPartition
+
+Offsets = dict[TopicPartition, int]
+
+_NO_OFFSET: Final = -1
+
+
+class WantedTopic(NamedTuple):
+    """A topic as it was asked for; no partitions are all of them."""
+
+    name: str
+    partitions: tuple[int, ...] | None
+
+
+def parse_topic(text: str) -> WantedTopic:
+    """``events`` or ``events:0,1,2``; ValueError for anything else."""
+    name, colon, numbers = text.partition(":")
+    if not colon and name:
+        return WantedTopic(name, None)
+    parts = numbers.split(",")
+    if not name or not all(part.isascii() and part.isdigit() for part in parts):
+        raise ValueError(f"{text!r} is neither a topic nor TOPIC:0,1,2")
+    return WantedTopic(name, tuple(sorted({int(part) for part in parts})))
+
+
+class Row(NamedTuple):
+    """A line of a file of offsets; a group is named when the file is for several."""
+
+    group_id: str | None
+    partition: TopicPartition
+    offset: int
+
+
+def read_rows(text: str) -> list[Row]:
+    """The lines ``topic,partition,offset`` or ``group,topic,partition,offset``; ValueError names a bad one."""
+    rows = []
+    for number, cells in enumerate(csv.reader(io.StringIO(text)), 1):
+        cells = [cell.strip() for cell in cells]
+        if not any(cells):
+            continue
+        *group, topic, partition, offset = cells if len(cells) in (3, 4) else (*cells, "", "", "")
+        if len(cells) not in (3, 4) or not topic or not partition.isdecimal() or not offset.isdecimal():
+            raise ValueError(f"line {number} is neither topic,partition,offset nor group,topic,partition,offset")
+        rows.append(Row(group[0] if group else None, TopicPartition(topic, int(partition)), int(offset)))
+    return rows
+
+
+def written_rows(rows: Iterable[Row]) -> str:
+    """The inverse of `read_rows`: what Kafka's own tool exports, and reads."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for row in rows:
+        group = [] if row.group_id is None else [row.group_id]
+        writer.writerow([*group, row.partition.topic, row.partition.partition, row.offset])
+    return out.getvalue()
+
+
+class LogOffsets:
+    """The offsets that the partitions themselves have."""
+
+    def __init__(self, cluster: Cluster, warn: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._warn = warn
+
+    def partitions(self, wanted: Iterable[WantedTopic]) -> list[TopicPartition]:
+        """The partitions that are meant; Failure for a topic that is not there."""
+        wanted = list(wanted)
+        topics = {topic.name or "": topic for topic in self._topics(each.name for each in wanted)}
+        found: dict[TopicPartition, None] = {}
+        for each in wanted:
+            numbers = each.partitions
+            if numbers is None:
+                numbers = tuple(sorted(partition.partition_index for partition in topics[each.name].partitions))
+            found.update((TopicPartition(each.name, number), None) for number in numbers)
+        return list(found)
+
+    def check(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raise Failure unless all of these are there and have a leader."""
+        wanted = list(partitions)
+        leaders = {
+            TopicPartition(topic.name or "", partition.partition_index): partition.leader_id
+            for topic in self._topics(partition.topic for partition in wanted)
+            for partition in topic.partitions
+        }
+        missing = [str(partition) for partition in wanted if partition not in leaders]
+        if missing:
+            raise Failure(f"there is no partition {', '.join(missing)}; `moldau topics describe` shows what there is")
+        leaderless = [str(partition) for partition in wanted if leaders[partition] < 0]
+        if leaderless:
+            raise Failure(f"{', '.join(leaderless)} has no leader, so its offsets are not known; `moldau doctor` helps")
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The first offset of each."""
+        return self._known(partitions, EARLIEST_OFFSET)
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The offset after the last record of each."""
+        return self._known(partitions, LATEST_OFFSET)
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """As `latest`; None where that cannot be learned: the topic is deleted, or there is no leader."""
+        wanted = list(partitions)
+        metadata = self._cluster.topics(sorted({partition.topic for partition in wanted})) if wanted else []
+        positions = self._cluster.positions([topic for topic in metadata if topic.error_code == 0], LATEST_OFFSET)
+        return {partition: positions[partition].offset if partition in positions else None for partition in wanted}
+
+    def at_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Offsets:
+        """The first record of each that is not older; the end where there is none."""
+        wanted = list(partitions)
+        found = self._known(wanted, timestamp_ms)
+        behind = [partition for partition in wanted if found[partition] == _NO_OFFSET]
+        for partition in behind:
+            self._warn(f"{partition} has no record of that time or later; its end is taken")
+        return found | (self.latest(behind) if behind else {})
+
+    def within(self, offsets: Mapping[TopicPartition, int]) -> Offsets:
+        """The same offsets, kept between the first one and the end of each partition."""
+        earliest, latest = self.earliest(offsets), self.latest(offsets)
+        kept = {}
+        for partition, offset in offsets.items():
+            first, end = earliest[partition], latest[partition]
+            if offset > end:
+                self._warn(f"{partition} ends at {end}, before {offset}; its end is taken")
+            elif offset < first:
+                self._warn(f"{partition} begins at {first}, after {offset}; its first offset is taken")
+            kept[partition] = min(max(offset, first), end)
+        return kept
+
+    def _known(self, partitions: Iterable[TopicPartition], timestamp: int) -> Offsets:
+        wanted = list(partitions)
+        topics = [_only(topic, wanted) for topic in self._topics(partition.topic for partition in wanted)]
+        positions = self._cluster.positions(topics, timestamp)
+        unknown = [str(partition) for partition in wanted if partition not in positions]
+        if unknown:
+            raise Failure(f"the leader of {', '.join(unknown)} does not tell its offsets; `moldau doctor` helps")
+        return {partition: positions[partition].offset for partition in wanted}
+
+    def _topics(self, names: Iterable[str]) -> list[MetadataResponseTopic]:
+        distinct = sorted(set(names))
+        topics = self._cluster.topics(distinct) if distinct else []
+        failed = [f"{topic.name}: {explain(topic.error_code, None, HINTS)}" for topic in topics if topic.error_code]
+        if failed:
+            raise Failure("\n".join(failed))
+        return topics
+
+
+def _only(topic: MetadataResponseTopic, partitions: list[TopicPartition]) -> MetadataResponseTopic:
+    """The topic with those of its partitions that are wanted."""
+    numbers = {partition.partition for partition in partitions if partition.topic == topic.name}
+    return MetadataResponseTopic(
+        name=topic.name, partitions=[each for each in topic.partitions if each.partition_index in numbers]
+    )

@@ -1,0 +1,212 @@
+"""What commands ask of transactions: coordinators, who know them by transactional id, and partitions, by producer id.
+
+Both should tell the same. A transaction that is open in a partition and that no coordinator knows *hangs*: nobody will
+ever end it, and readers of committed records wait behind it for ever. Before KIP-890, clients could make such ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from ..protocol.errors import ErrorCode
+from ..protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ..protocol.messages.describe_transactions import DescribeTransactionsRequest
+from ..protocol.messages.describe_transactions import TransactionState as DescribedTransaction
+from ..protocol.messages.init_producer_id import InitProducerIdRequest
+from ..protocol.messages.list_transactions import ListTransactionsRequest
+from ..protocol.messages.metadata import MetadataResponseTopic
+from ..protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from .cluster import Cluster, explain
+from .coordinators import COMES_LATER, TRANSACTION, Coordinators, patiently
+from .failure import Failure
+
+# So many partitions are asked about at once.
+_PARTITIONS_OF_A_REQUEST: Final = 500
+
+HINTS: Final = {
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "there is no such transactional id; `moldau transactions list` shows them",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition; `moldau topics list` shows topics",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "the producer has gone on meanwhile",
+    ErrorCode.PRODUCER_FENCED: "another producer has taken its place meanwhile",
+}
+"""What to do about errors of transactions."""
+
+
+class ListedTransaction(NamedTuple):
+    """A transactional id as its coordinator lists it."""
+
+    transactional_id: str
+    coordinator_id: int
+    producer_id: int
+    state: str
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction as a partition sees it: nobody has ended it there yet."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    """Of the coordinator that ended the producer's last transaction here; -1 before there is one."""
+    start_offset: int
+    last_timestamp_ms: int
+
+
+class TransactionClient:
+    """The transactions of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._coordinators = Coordinators(cluster, TRANSACTION)
+
+    # -- as coordinators see them --------------------------------------------------------------------------------------
+
+    def transactions(
+        self,
+        *,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        longer_than_ms: int = -1,
+        pattern: str | None = None,
+    ) -> list[ListedTransaction]:
+        """The transactional ids of all brokers by name, as far as they pass these filters."""
+        request = ListTransactionsRequest(
+            state_filters=list(states),
+            producer_id_filters=list(producer_ids),
+            duration_filter=longer_than_ms,
+            transactional_id_pattern=pattern,
+        )
+        found: list[ListedTransaction] = []
+        for node_id in self._cluster.broker_ids():
+            version = self._cluster.broker(node_id).version_of(ListTransactionsRequest)
+            if (version < 1 and longer_than_ms >= 0) or (version < 2 and pattern is not None):
+                raise Failure(f"broker {node_id} is too old to choose transactions by their duration or by a pattern")
+            answer = patiently(
+                lambda node_id=node_id: self._cluster.ask_broker(node_id, request),  # type: ignore[misc]
+                lambda answer: int(answer.error_code),
+            )
+            if answer.error_code:
+                raise Failure(f"broker {node_id} does not list its transactions: {explain(answer.error_code)}")
+            if answer.unknown_state_filters:
+                raise Failure(f"there is no such state: {', '.join(answer.unknown_state_filters)}")
+            found += (
+                ListedTransaction(each.transactional_id, node_id, each.producer_id, each.transaction_state)
+                for each in answer.transaction_states
+            )
+        return sorted(found)
+
+    def coordinator_of(self, transactional_id: str) -> int:
+        """The id of the broker that coordinates it."""
+        return self._coordinators.node_id(transactional_id)
+
+    def describe(self, transactional_id: str) -> DescribedTransaction | None:
+        """State, producer and partitions; None when there is no such transactional id."""
+        answer = self._coordinators.ask(
+            transactional_id,
+            lambda connection: DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+            lambda answer: int(answer.transaction_states[0].error_code),
+        )
+        described: DescribedTransaction = answer.transaction_states[0]
+        if described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return None
+        if described.error_code:
+            raise Failure(f"{transactional_id}: {explain(described.error_code, None, HINTS)}")
+        return described
+
+    def terminate(self, transaction: DescribedTransaction) -> None:
+        """Abort what is open under a transactional id, and fence its producer: as a producer that begins anew does."""
+        name = transaction.transactional_id
+        answer = patiently(
+            lambda: self._coordinators.ask(
+                name,
+                lambda connection: InitProducerIdRequest(
+                    transactional_id=name, transaction_timeout_ms=transaction.transaction_timeout_ms
+                ),
+                lambda answer: int(answer.error_code),
+            ),
+            lambda answer: int(answer.error_code),
+            comes_later=COMES_LATER | {ErrorCode.CONCURRENT_TRANSACTIONS},
+        )
+        if answer.error_code:
+            raise Failure(f"cannot abort the transaction of {name}: {explain(answer.error_code, None, HINTS)}")
+
+    # -- as partitions see them ----------------------------------------------------------------------------------------
+
+    def open_in(self, topics: Iterable[MetadataResponseTopic]) -> list[OpenTransaction]:
+        """The transactions that are open in these topics, as the leaders of their partitions know them."""
+        by_leader: dict[int, list[tuple[str, int]]] = {}
+        for topic in topics:
+            for partition in topic.partitions:
+                if partition.leader_id >= 0:
+                    by_leader.setdefault(partition.leader_id, []).append((topic.name or "", partition.partition_index))
+        found: list[OpenTransaction] = []
+        for leader, partitions in by_leader.items():
+            for start in range(0, len(partitions), _PARTITIONS_OF_A_REQUEST):
+                found += self._open_in(leader, partitions[start : start + _PARTITIONS_OF_A_REQUEST])
+        return sorted(found)
+
+    def _open_in(self, leader: int, partitions: Iterable[tuple[str, int]]) -> Iterator[OpenTransaction]:
+        requested: dict[str, TopicRequest] = {}
+        for topic, partition in partitions:
+            requested.setdefault(topic, TopicRequest(name=topic)).partition_indexes.append(partition)
+        answer = self._cluster.ask_broker(leader, DescribeProducersRequest(topics=list(requested.values())))
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                if partition.error_code:
+                    reason = explain(partition.error_code, partition.error_message, HINTS)
+                    raise Failure(f"cannot look at the producers of {topic.name}-{partition.partition_index}: {reason}")
+                for producer in partition.active_producers:
+                    if producer.current_txn_start_offset >= 0:
+                        yield OpenTransaction(
+                            topic.name,
+                            partition.partition_index,
+                            producer.producer_id,
+                            producer.producer_epoch,
+                            producer.coordinator_epoch,
+                            producer.current_txn_start_offset,
+                            producer.last_timestamp,
+                        )
+
+    def hanging(self, topics: Iterable[MetadataResponseTopic], *, older_than_ms: int) -> list[OpenTransaction]:
+        """The open transactions that no coordinator is going to end.
+
+        One that is young is left out: its coordinator may end it while it is asked, or may not have heard of it yet.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        candidates = [each for each in self.open_in(topics) if now_ms - each.last_timestamp_ms > older_than_ms]
+        if not candidates:
+            return []
+        listed = self.transactions(producer_ids=sorted({each.producer_id for each in candidates}))
+        expected: set[tuple[int, str, int]] = set()
+        for each in listed:
+            described = self.describe(each.transactional_id)
+            if described is not None:
+                expected.update(
+                    (each.producer_id, topic.topic, partition)
+                    for topic in described.topics
+                    for partition in topic.partitions
+                )
+        return [each for each in candidates if (each.producer_id, each.topic, each.partition) not in expected]
+
+    def abort_in(self, leader: int, transaction: OpenTransaction) -> None:
+        """Write an abort marker into one partition, whatever its coordinator thinks of it."""
+        marker = WritableTxnMarker(
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=transaction.topic, partition_indexes=[transaction.partition])],
+            coordinator_epoch=max(0, transaction.coordinator_epoch),
+        )
+        answer = self._cluster.ask_broker(leader, WriteTxnMarkersRequest(markers=[marker]))
+        code = answer.markers[0].topics[0].partitions[0].error_code
+        if code:
+            where = f"{transaction.topic}-{transaction.partition}"
+            raise Failure(f"cannot abort the transaction in {where}: {explain(code, None, HINTS)}")
