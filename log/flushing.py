@@ -101,8 +101,8 @@ class Flush:
     def run(self) -> None:
         """Write the small files, then sync.
 
-        After an `OSError` nobody knows what the device has: give it to `Log.flush_failed`. `FlushPostponedError`: there
-        is no room for the small files, or no descriptor, and no sync has failed; see `Log.flush_postponed`.
+        After an `OSError` nobody knows what the device has. `FlushPostponedError`: there is no room for the small
+        files, or no descriptor, and no sync has failed. Give either to `Log.flush_failed`.
         """
         opened: list[File] = []
         temporaries: list[tuple[str, str]] = []

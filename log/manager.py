@@ -414,9 +414,7 @@ class LogManager:
             for loading, found in there:
                 if loading.directory.directory_id != directory_id:
                     loading.partitions.remove(found)
-                    path = self._new_name(found.topic, found.partition, loading.directory, STRAY_DIRECTORY)
-                    self.file_system.rename(found.path, path)
-                    report.strays.append(path)
+                    report.strays.append(self._rename(found.path, key, loading.directory, STRAY_DIRECTORY))
 
     def _load_partition(
         self,
@@ -511,7 +509,7 @@ class LogManager:
     def _set_aside(self, log: Log, directory: LogDirectory, report: LoadReport) -> None:
         empty = not log.size
         log.abandon()
-        path = self._retire(log, directory, DELETE_DIRECTORY if empty else STRAY_DIRECTORY)
+        path = self._rename(log.directory, _key(log), directory, DELETE_DIRECTORY if empty else STRAY_DIRECTORY)
         if empty:
             self._trash.append(path)
         else:
@@ -641,19 +639,17 @@ class LogManager:
         if not directory.online:
             return None
         try:
-            return self._retire(log, directory, suffix)
+            return self._rename(log.directory, _key(log), directory, suffix)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._failed(directory, error) from error
 
-    def _retire(self, log: Log, directory: LogDirectory, suffix: str) -> str:
-        path = self._new_name(log.topic, log.partition, directory, suffix)
-        self.file_system.rename(log.directory, path)
-        return path
-
-    def _new_name(self, topic: str, partition: int, directory: LogDirectory, suffix: str) -> str:
-        return join(directory.path, retired_directory_name(topic, partition, random_uuid().hex(), suffix))
+    def _rename(self, path: str, key: TopicPartition, directory: LogDirectory, suffix: str) -> str:
+        """Give a partition's directory a name that tells its state; the new path."""
+        renamed = _new_path(key, directory, suffix)
+        self.file_system.rename(path, renamed)
+        return renamed
 
     # Moves between log directories
 
@@ -665,7 +661,7 @@ class LogManager:
         log = self._logs[topic, partition]
         assert (topic, partition) not in self.futures
         log.check_online()
-        path = self._new_name(topic, partition, directory, FUTURE_DIRECTORY)
+        path = _new_path((topic, partition), directory, FUTURE_DIRECTORY)
         try:
             self.file_system.make_directory(path)
             if log.topic_id is not None:
@@ -699,9 +695,7 @@ class LogManager:
 
     def retire(self, topic: str, partition: int, directory: LogDirectory, path: str) -> None:
         """Rename a partition's directory, which then waits to be removed (`take_trash`)."""
-        retired = self._new_name(topic, partition, directory, DELETE_DIRECTORY)
-        self.file_system.rename(path, retired)
-        self._trash.append(retired)
+        self._trash.append(self._rename(path, (topic, partition), directory, DELETE_DIRECTORY))
 
     def move_failed(self, future: FutureLog, failure: CopyError) -> KafkaError:
         """A step of a move could not be done; a broken device takes its directory offline."""
@@ -725,9 +719,8 @@ class LogManager:
         except CopyError as error:
             raise self.move_failed(future, error) from error
         commit(target)
-        retired = self._new_name(*key, source, DELETE_DIRECTORY)
         try:
-            self.file_system.rename(log.directory, retired)
+            retired = self._rename(log.directory, key, source, DELETE_DIRECTORY)
         except OSError as error:
             failure = self._failed(source, error)
             if source.online:
@@ -916,16 +909,16 @@ def _close_logs(logs: Iterable[Log], now_ms: int, run: RunFlushes) -> list[Log]:
         else:
             closing.append((log, flush))
     for (log, flush), error in zip(closing, run(failure_of, [flush for _, flush in closing]), strict=True):
-        match error:
-            case None:
-                log.end_close(flush, now_ms)
-                continue
-            case OSError():
-                log.flush_failed(flush, error)
-            case _:
-                log.flush_postponed(flush)
-        failed.append(log)
+        if error is None:
+            log.end_close(flush, now_ms)
+        else:
+            log.flush_failed(flush, error)
+            failed.append(log)
     return failed
+
+
+def _new_path(key: TopicPartition, directory: LogDirectory, suffix: str) -> str:
+    return join(directory.path, retired_directory_name(*key, random_uuid().hex(), suffix))
 
 
 def _key(log: Log) -> TopicPartition:

@@ -50,7 +50,7 @@ from .compaction.swap import Compaction, begin_swap, discard, put_in_place
 from .config import LogConfig
 from .descriptors import DescriptorCache, FileRange
 from .files import TRANSIENT_ERRNOS, Buffer, join
-from .flushing import Flush, FlushPostponedError
+from .flushing import Flush, FlushFailure, FlushPostponedError, failure_of
 from .leader_epochs import LeaderEpochs
 from .lookup import TimestampAndOffset, find_max_timestamp, find_timestamp
 from .names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
@@ -1191,8 +1191,7 @@ class Log:
     def begin_flush(self, up_to: int | None = None) -> Flush | None:
         """What must be synced so that everything before `up_to` (by default the log's end) is on the device.
 
-        None if it is already. Otherwise `run` it, in a thread if you like, then call `end_flush`, `flush_failed` or
-        `flush_postponed`.
+        None if it is already. Otherwise `run` it, in a thread if you like, then call `end_flush` or `flush_failed`.
         Only one at a time: a second one would not wait for what the first has taken upon itself, new names of files
         above all.
         """
@@ -1235,23 +1234,23 @@ class Log:
         if self.on_flushed is not None:
             self.on_flushed()
 
-    def flush_failed(self, flush: Flush, error: OSError) -> KafkaError:
-        """The flush raised: what the device has is not known any more, so the log goes offline, whatever the error."""
+    def flush_failed(self, flush: Flush, failure: FlushFailure) -> KafkaError:
+        """The flush raised. After an `OSError` what the device has is not known any more, so the log goes offline,
+        whatever the error; what a postponed flush took upon itself is left to the next one."""
         flush.release()
-        return self.sync_failed(error)
+        if not isinstance(failure, FlushPostponedError):
+            return self.sync_failed(failure)
+        self._unsynced_paths += flush.paths
+        self.leader_epochs.dirty |= flush.replaces_files
+        self._directory_dirty |= self.directory in flush.directories
+        self._parent_dirty |= self.log_dir in flush.directories
+        text = f"{self.topic}-{self.partition} in {self.directory} could not be flushed: {failure}"
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
     def sync_failed(self, error: OSError) -> KafkaError:
         """The same for a sync that is part of no flush."""
         self._go_offline(error)
         return self._offline_error()
-
-    def flush_postponed(self, flush: Flush) -> None:
-        """The flush raised `FlushPostponedError`: what it took upon itself is left to the next one."""
-        flush.release()
-        self._unsynced_paths += flush.paths
-        self.leader_epochs.dirty |= flush.replaces_files
-        self._directory_dirty |= self.directory in flush.directories
-        self._parent_dirty |= self.log_dir in flush.directories
 
     def flush(self, now_ms: int) -> None:
         """All three steps at once; waits for the device."""
@@ -1261,14 +1260,9 @@ class Log:
             self.end_flush(flush, now_ms)
 
     def _run(self, flush: Flush) -> None:
-        try:
-            flush.run()
-        except FlushPostponedError as error:
-            self.flush_postponed(flush)
-            text = f"{self.topic}-{self.partition} in {self.directory} could not be flushed: {error}"
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text) from error
-        except OSError as error:
-            raise self.flush_failed(flush, error) from error
+        failure = failure_of(flush)
+        if failure is not None:
+            raise self.flush_failed(flush, failure) from failure
 
     # The directory, and the end
 

@@ -169,14 +169,13 @@ class GroupCommit:
         try:
             if error is None:
                 log.end_flush(flush, self._now_ms())
-            elif isinstance(error, FlushPostponedError):
-                log.flush_postponed(flush)
-                self._try_later(log, str(error))
-            else:
-                if not isinstance(error, OSError):
-                    logger.error("A flush failed by our own fault", exc_info=error)
-                    error = OSError(errno.EIO, str(error))
+            elif isinstance(error, OSError | FlushPostponedError):
                 log.flush_failed(flush, error)
+                if isinstance(error, FlushPostponedError):
+                    self._try_later(log, str(error))
+            else:
+                logger.error("A flush failed by our own fault", exc_info=error)
+                log.flush_failed(flush, OSError(errno.EIO, str(error)))
         except Exception:
             logger.exception("The end of a flush of %s failed by our own fault", log)
         _done(awaiting)
