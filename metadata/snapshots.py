@@ -187,9 +187,8 @@ class Snapshots:
         """Those that end before `offset` are not needed any more. Never the latest."""
         while len(self.stored) > 1 and self.stored[0].id.end_offset < offset:
             path = self._path(self.stored[0].id)
-            with contextlib.suppress(
-                FileNotFoundError
-            ):  # somebody else was quicker; all that counts is that it is gone
+            # Somebody else may have been quicker; all that counts is that it is gone.
+            with contextlib.suppress(FileNotFoundError):
                 self._file_system.rename(path, path + DELETED)
                 self.trash.append(path + DELETED)
             del self.stored[0]
@@ -207,9 +206,8 @@ class Snapshots:
         finally:
             file.close()
         timestamp_ms = 0
-        with contextlib.suppress(
-            MetadataLogError
-        ):  # an old one; it is in nobody's way, and goes with the next cleaning
+        # A damaged old one is in nobody's way, and goes with the next cleaning.
+        with contextlib.suppress(MetadataLogError):
             first = next(read_batches(head, what=path), None)
             for record in first.control if first is not None else ():
                 if isinstance(record, SnapshotHeaderRecord):

@@ -152,8 +152,7 @@ class Broker:
             self.metadata,
             self.log_manager,
             self.now_ms,
-            interval_ms=config.int("metadata.log.max.snapshot.interval.ms"),
-            delete_delay_ms=config.int("internal.metadata.delete.delay.millis"),
+            self.trash,
         )
         self.log_manager.on_directory_failure = self._directory_failed
 

@@ -143,7 +143,7 @@ class LogCleaner:
             worker.kill()
         if key in self._log_manager.clean_offsets:
             # After the deletion: another partition of that name must not be taken for compacted.
-            self._loop.call_soon(self._start, self._write_clean_offsets)
+            self._loop.call_soon(self._start, self.write_checkpoint)
 
     async def pause(self, topic: str, partition: int) -> None:
         """Return when the log is not being compacted; it will not be before `resume`. A pass under way is ended."""
@@ -163,7 +163,12 @@ class LogCleaner:
 
     async def write_checkpoint(self) -> None:
         """Up to where each log was compacted, as of now."""
-        await self._write_clean_offsets()
+        from aiofiles.base import wrap
+
+        async with self._checkpoint_lock:  # or an older one could come later
+            files = self._log_manager.begin_cleaner_checkpoints()
+            await wrap(files.run)()
+            self._log_manager.end_checkpoints(files)
 
     async def close(self) -> None:
         """End what is under way; what it had put in place stays."""
@@ -380,7 +385,7 @@ class LogCleaner:
         await self._sync_directory(log, log.directory)
         if self._log_manager.get(log.topic, log.partition) is log and result.clean_offset <= log.flushed_offset:
             self._log_manager.clean_offsets[log.topic, log.partition] = result.clean_offset
-            await self._write_clean_offsets()
+            await self.write_checkpoint()
         _tell(log, compaction.job, result)
         return result.clean_offset
 
@@ -396,14 +401,6 @@ class LogCleaner:
             if error.errno in NO_DESCRIPTOR_ERRNOS:
                 raise  # it was not opened, so nothing has failed but that
             raise log.sync_failed(error) from error
-
-    async def _write_clean_offsets(self) -> None:
-        from aiofiles.base import wrap
-
-        async with self._checkpoint_lock:  # or an older one could come later
-            files = self._log_manager.begin_cleaner_checkpoints()
-            await wrap(files.run)()
-            self._log_manager.end_checkpoints(files)
 
     def _start(self, work: Callable[[], Awaitable[None]]) -> None:
         if self._closed:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..metadata.quorum import Metadata
     from .clock import Clock
     from .timers import Timer, TimerWheel
+    from .trash import Trash
 
 logger = logging.getLogger(__name__)
 
@@ -44,19 +45,16 @@ class MetadataSnapshots:
         metadata: Metadata,
         log_manager: LogManager,
         now_ms: Clock,
-        *,
-        interval_ms: int,
-        delete_delay_ms: int,
+        trash: Trash,
     ) -> None:
-        """`interval_ms`: of snapshots, 0 for none by time. `delete_delay_ms`: until what was renamed is unlinked."""
         self._loop = loop
         self._timers = timers
         self._metadata = metadata
         self._log_manager = log_manager
         self._now_ms = now_ms
+        self._trash = trash
+        interval_ms = metadata.settings.snapshot_interval_ms
         self._look_ms = min(_LOOK_MS, interval_ms) if interval_ms > 0 else _LOOK_MS
-        self._delete_delay_ms = delete_delay_ms
-        self._waiting: list[tuple[int, str]] = []  # (unlink at, path)
         self._problem: str | None = None
         self._not_before_ms = 0
         self._working = asyncio.Lock()
@@ -67,7 +65,7 @@ class MetadataSnapshots:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is being written or unlinked."""
+        """Nothing is being written."""
         return self._task is None
 
     async def close(self) -> None:
@@ -100,7 +98,7 @@ class MetadataSnapshots:
             self._task = None
 
     async def work(self) -> None:
-        """Write a snapshot if one is due, let go of what is too old, unlink what was let go of some time ago."""
+        """Write a snapshot if one is due, and let go of what is too old."""
         async with self._working:
             await self._work()
 
@@ -125,15 +123,7 @@ class MetadataSnapshots:
             if self._problem is not None:
                 logger.info("The metadata log is looked after again")
             self._problem = None
-        unlink_at_ms = self._now_ms() + self._delete_delay_ms
-        self._waiting += [(unlink_at_ms, path) for path in self._metadata.take_trash()]
-        now_ms = self._now_ms()
-        due = [path for at_ms, path in self._waiting if at_ms <= now_ms]
-        if due:
-            from aiofiles.base import wrap
-
-            self._waiting = [(at_ms, path) for at_ms, path in self._waiting if at_ms > now_ms]
-            await wrap(self._unlink)(due)
+        self._trash.add(self._metadata.take_trash(), self._metadata.settings.delete_delay_ms)
 
     async def _write_snapshot(self, reason: str) -> None:
         from aiofiles.base import wrap
@@ -162,13 +152,3 @@ class MetadataSnapshots:
         logger.info(
             "Wrote the snapshot %s of the metadata (%d bytes): %s", snapshot.id.file_name, snapshot.size, reason
         )
-
-    def _unlink(self, paths: list[str]) -> None:
-        """In a thread. What cannot be unlinked is left to the next start."""
-        for path in paths:
-            try:
-                self._log_manager.file_system.unlink(path)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                logger.warning("%s could not be unlinked: %s", path, error)

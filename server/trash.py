@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ..log.manager import LogManager
     from .clock import Clock
@@ -57,6 +57,13 @@ class Trash:
     def deleted(self) -> None:
         """Something was deleted just now."""
         self._take()
+        self._look_soon()
+
+    def add(self, paths: Iterable[str], delay_ms: int) -> None:
+        """Files that are no partition's, which are renamed already."""
+        until_ms = self._now_ms() + delay_ms
+        for path in paths:
+            heappush(self._waiting, (until_ms, path))
         self._look_soon()
 
     async def remove_due(self) -> None:

@@ -44,12 +44,12 @@ def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequ
 
     for directory in broker.log_manager.directories:
         result = DescribeLogDirsResult(log_dir=directory.path)
-        try:
-            if directory.online:
+        if directory.online:
+            try:
                 result.total_bytes, result.usable_bytes = broker.log_manager.file_system.space(directory.path)
-        except OSError:
-            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        if not directory.online:
+            except OSError:
+                result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         results[directory.path] = result
     for partition in broker.replicas:

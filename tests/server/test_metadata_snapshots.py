@@ -32,6 +32,7 @@ def create_and_look(server, name):
     begun = server.call(change)
     if begun:
         server.await_(server.broker.metadata_snapshots.work)  # one after the other
+        server.await_(server.broker.trash.remove_due)
     return begun
 
 
@@ -63,10 +64,10 @@ def test_deleted_files_wait_before_they_are_unlinked(make_server):
     server.await_(snapshots.work)
     assert any(name.endswith(".checkpoint.deleted") for name in names(disk, ".deleted"))
     assert any(name.endswith(".log.deleted") for name in names(disk, ".deleted"))
-    server.await_(snapshots.work)
+    server.await_(server.broker.trash.remove_due)
     assert names(disk, ".deleted") != []
     server.clock.advance(60_001)
-    server.await_(snapshots.work)
+    server.await_(server.broker.trash.remove_due)
     assert names(disk, ".deleted") == []
 
 
