@@ -11,7 +11,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -29,7 +29,6 @@ _ADMIN_SECONDS = 120
 _REMOVAL_SECONDS = 120.0
 _SYNC_SECONDS = 60.0
 _QUIET_BYTES = 4_000_000
-_LOOK_AGAIN_SECONDS = 0.05
 
 
 class StartServer(Protocol):
@@ -127,15 +126,15 @@ def _delete_topics(server: Server, names: list[str]) -> None:
     def gone() -> bool:
         return not any(folder.name.startswith(tuple(names)) for folder in server.data_dir.iterdir())
 
-    if not _wait_until(gone, _REMOVAL_SECONDS):
-        raise RuntimeError(f"the files of {', '.join(names)} were not removed within {_REMOVAL_SECONDS:g} s")
+    wait_until(gone, f"the files of {', '.join(names)} are removed", seconds=_REMOVAL_SECONDS)
 
 
 def settle() -> None:
     """Write out what is in memory for the disk, and return when it is there: at most after a minute, because others may
     be writing too."""
     os.sync()
-    _wait_until(lambda: _unwritten_bytes() < _QUIET_BYTES, _SYNC_SECONDS)
+    with suppress(TimeoutError):
+        wait_until(lambda: _unwritten_bytes() < _QUIET_BYTES, "the disk is quiet", seconds=_SYNC_SECONDS)
 
 
 def _unwritten_bytes() -> int:
@@ -144,13 +143,13 @@ def _unwritten_bytes() -> int:
     return sum(int(sizes[name].split()[0]) * 1024 for name in ("Dirty", "Writeback"))
 
 
-def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float, pause: float = 0.05) -> None:
+    """Look every `pause` seconds. Raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            return False
-        time.sleep(_LOOK_AGAIN_SECONDS)
-    return True
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
+        time.sleep(pause)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -37,13 +38,7 @@ def seconds_to_answer(server: Server) -> float:
 
 def seconds_to_serve(server: Server, topic: str, partition: int, records: int) -> float:
     """Wait until a server that answers serves a partition too, and check that it has all of its ``records``."""
-    began = time.perf_counter()
-    with WireClient(server.bootstrap_servers) as wire:
-        while (offset := _end_offset(wire, topic, partition)) is None:
-            if time.perf_counter() - began > _SERVED_SECONDS:
-                raise TimeoutError(f"{topic}-{partition} was not served within {_SERVED_SECONDS:g} s")
-            time.sleep(_ASK_AGAIN_SECONDS)
-        took = time.perf_counter() - began
+    offset, took = _first_offset(server, lambda wire: _end_offset(wire, topic, partition), f"{topic}-{partition}")
     if offset != records:
         raise RuntimeError(f"{topic}-{partition} had {records} records before the restart, and has {offset}")
     return took
@@ -52,17 +47,22 @@ def seconds_to_serve(server: Server, topic: str, partition: int, records: int) -
 def seconds_to_take_a_record(server: Server, topic: str, partition: int, records: int) -> float:
     """Wait until a server that answers lets somebody produce to a partition, and check that the record comes after its
     ``records``."""
-    began = time.perf_counter()
     batch = load.batch_of(1, 100)
-    with WireClient(server.bootstrap_servers) as wire:
-        while (offset := _produce(wire, topic, partition, batch)) is None:
-            if time.perf_counter() - began > _SERVED_SECONDS:
-                raise TimeoutError(f"{topic}-{partition} took no record within {_SERVED_SECONDS:g} s")
-            time.sleep(_ASK_AGAIN_SECONDS)
-        took = time.perf_counter() - began
+    offset, took = _first_offset(server, lambda wire: _produce(wire, topic, partition, batch), f"{topic}-{partition}")
     if offset != records:
         raise RuntimeError(f"{topic}-{partition} had {records} records before the restart, and {offset} after it")
     return took
+
+
+def _first_offset(server: Server, ask: Callable[[WireClient], int | None], what: str) -> tuple[int, float]:
+    """Ask until there is an offset; the seconds that it took."""
+    began = time.perf_counter()
+    with WireClient(server.bootstrap_servers) as wire:
+        while (offset := ask(wire)) is None:
+            if time.perf_counter() - began > _SERVED_SECONDS:
+                raise TimeoutError(f"{what} was not served within {_SERVED_SECONDS:g} s")
+            time.sleep(_ASK_AGAIN_SECONDS)
+        return offset, time.perf_counter() - began
 
 
 def _produce(wire: WireClient, topic: str, partition: int, batch: bytes) -> int | None:

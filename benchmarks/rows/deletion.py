@@ -20,7 +20,7 @@ from ...protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicS
 from ...protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ...testing.wire import WireClient
 from .. import filling, load
-from ..measurement import settle
+from ..measurement import settle, wait_until
 from ..row import Bench, Numbers, Row, Server, Subject, Target
 from .durability import GROUP
 
@@ -85,11 +85,7 @@ def _has_folders(server: Server, topic: str) -> bool:
 
 
 def _wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.perf_counter() + _TIMEOUT_SECONDS
-    while not condition():
-        if time.perf_counter() > deadline:
-            raise TimeoutError(f"not within {_TIMEOUT_SECONDS:g} s: {what}")
-        time.sleep(_LOOK_AGAIN_SECONDS)
+    wait_until(condition, what, seconds=_TIMEOUT_SECONDS, pause=_LOOK_AGAIN_SECONDS)
 
 
 ROWS = (
