@@ -166,37 +166,41 @@ class Client(ABC):
 
     # The rest has no answer of its own in clients that declare so.
 
+    def _cannot(self, feature: Feature) -> AssertionError:
+        reason = self.without.get(feature, "which it does not declare")
+        return AssertionError(f"{self.name} cannot {feature.value}: {reason}")
+
     def send_create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
         """Create a topic of replication factor 1, and return when the client does."""
-        raise NotImplementedError
+        raise self._cannot(Feature.TOPIC_ADMIN)
 
     def topics(self) -> dict[str, int]:
         """The topics, with the number of partitions of each."""
-        raise NotImplementedError
+        raise self._cannot(Feature.TOPIC_ADMIN)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic."""
-        raise NotImplementedError
+        raise self._cannot(Feature.TOPIC_ADMIN)
 
     def create_partitions(self, topic: str, total: int) -> None:
         """Let a topic have ``total`` partitions."""
-        raise NotImplementedError
+        raise self._cannot(Feature.TOPIC_ADMIN)
 
     def topic_configs(self, topic: str) -> dict[str, str | None]:
         """All configs of a topic, defaults included."""
-        raise NotImplementedError
+        raise self._cannot(Feature.CONFIG_ADMIN)
 
     def set_topic_config(self, topic: str, key: str, value: str) -> None:
         """Change one config of a topic, leaving the others."""
-        raise NotImplementedError
+        raise self._cannot(Feature.CONFIG_ADMIN)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Delete the records before an offset, and return the first that is left."""
-        raise NotImplementedError
+        raise self._cannot(Feature.DELETE_RECORDS)
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset of a partition, and the one after its last."""
-        raise NotImplementedError
+        raise self._cannot(Feature.PARTITION_OFFSETS)
 
 
 class ThreadStream(Stream):

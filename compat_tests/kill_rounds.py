@@ -29,7 +29,6 @@ import argparse
 import contextlib
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +45,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from moldau.compat_tests import kafka_jars
+from moldau.compat_tests.dump_tool import COMPLAINTS
 from moldau.compat_tests.servers import around_tracebacks
 from moldau.log.files import RealFileSystem
 from moldau.log.inspection.finding import Severity
@@ -598,13 +598,6 @@ def complaints_of_verify(data_dir: Path) -> list[str]:
     return [f"{found.path}: {found.text}" for found in findings if found.severity is not Severity.NOTE]
 
 
-_COMPLAINTS = re.compile(
-    "Mismatches in|not found in the log|out of order timestamp|timestamp mismatch|invalid bytes|isvalid: false"
-    "|Exception|corrupt",
-    re.IGNORECASE,
-)
-
-
 def complaints_of_dump_tool(data_dir: Path, libs: Path) -> list[str]:
     """What Apache Kafka's DumpLogSegments has to say against the files of a directory."""
     said: list[str] = []
@@ -617,7 +610,7 @@ def complaints_of_dump_tool(data_dir: Path, libs: Path) -> list[str]:
             command += ["org.apache.kafka.tools.DumpLogSegments", option, "--files", ",".join(group)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
             output = done.stdout + done.stderr
-            said += [line for line in output.splitlines() if _COMPLAINTS.search(line)]
+            said += [line for line in output.splitlines() if COMPLAINTS.search(line)]
             if done.returncode:
                 said.append(f"it ended with {done.returncode}: {output[-500:]}")
     return said

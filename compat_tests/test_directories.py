@@ -16,6 +16,7 @@ from moldau.compat_tests import wire as w
 from moldau.compat_tests.apache import ApacheKafka
 from moldau.compat_tests.clients import open_client
 from moldau.compat_tests.clients.java import JavaClient
+from moldau.compat_tests.dump_tool import COMPLAINTS
 from moldau.compat_tests.servers import Server
 from moldau.protocol.records import build_batch, iter_records
 from moldau.testing import Broker
@@ -187,13 +188,6 @@ def written(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def java() -> Iterator[JavaClient]:
     with JavaClient("127.0.0.1:1") as client:
         yield client
-
-
-# The tool's own words.
-COMPLAINTS = re.compile(
-    "Mismatches in|offsets are not found|out of order timestamp|timestamp mismatch|invalid bytes|isvalid: false",
-    re.IGNORECASE,
-)
 
 
 def dump(java: JavaClient, *arguments: str) -> str:

@@ -60,23 +60,21 @@ class KafkaPythonTransactor(Transactor):
         self._producer.send_offsets_to_transaction(offsets, self._consumer.group_metadata())
 
     def commit(self) -> None:
-        errors: list[BaseException | None] = []
+        errors: list[BaseException] = []
 
         def commit() -> None:
             try:
                 self._producer.commit_transaction()
             except BaseException as error:  # noqa: BLE001 - raised below
                 errors.append(error)
-            else:
-                errors.append(None)
 
         committing = Thread(target=commit, daemon=True)
         committing.start()
         committing.join(COMMIT_SECONDS)
-        if not errors:
+        if committing.is_alive():
             self._has_lost_commit = True
             raise Refused("UNKNOWN", f"no answer to the commit in {COMMIT_SECONDS} s")
-        if errors[0] is not None:
+        if errors:
             raise errors[0]
 
     def abort(self) -> None:
