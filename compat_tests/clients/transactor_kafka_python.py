@@ -38,6 +38,7 @@ class KafkaPythonTransactor(Transactor):
                 isolation_level="read_committed",
                 fetch_max_wait_ms=100,
             )
+            self._consumer.partitions_for_topic(options.source)  # before it joins: see group_member_kafka_python
 
     def begin(self) -> None:
         self._producer.begin_transaction()

@@ -51,6 +51,8 @@ def main() -> None:
     with limited_time():
         producer.init_transactions()
     consumer.subscribe([options.source])
+    # A member that joins before it knows the topic joins twice, and kafka-python 3.0.12 may lose the group by that.
+    consumer.partitions_for_topic(options.source)
     stopping = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: stopping.set())

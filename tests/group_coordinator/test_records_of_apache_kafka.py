@@ -218,6 +218,7 @@ def run_members(address: str, wire: WireClient, consumers: ExitStack) -> None:
     classic_in_mixed = open_consumer(MIXED, ["t"], partition_assignment_strategy="range")
     left = open_consumer(LEFT, ["u"])
     python = kafka_python.KafkaConsumer("u", group_id=PYTHON, bootstrap_servers=address, enable_auto_commit=False)
+    python.partitions_for_topic("u")  # before it joins: see compat_tests/clients/group_member_kafka_python
     consumers.callback(lambda: python.close(autocommit=False, timeout_ms=100))
 
     def assigned(*some: Any) -> Callable[[], bool]:
