@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 
 _PAGE_BYTES = 4096
 
+_Names = dict[str, "_Inode | None"]
+"""What there is by path; None is a directory."""
+
+_NameChange = tuple[str, "_Inode | None", bool]
+"""A name, and whether it is there from now on, with what, or not any more."""
+
 
 class SimulatedCrash(BaseException):
     """The process dies here. A BaseException, so that no handler of errors can outlive it."""
@@ -177,9 +183,11 @@ class MemoryFileSystem:
     def __init__(self, *, recording: bool = True, journalled: bool = True) -> None:
         self.recording = recording
         self.journalled = journalled
-        self._names: dict[str, _Inode | None] = {"": None}  # None is a directory
-        self._durable_names: dict[str, _Inode | None] = {"": None}
-        self._journal: list[dict[str, _Inode | None]] = []
+        self._names: _Names = {"": None}
+        self._durable_names: _Names = {"": None}
+        self._journal: list[
+            list[_NameChange]
+        ] = []  # that lead from the durable names to the names, one after the other
         self._moved: list[tuple[str, str]] = []  # directories that were renamed since their parents were synced
         self._locks: set[str] = set()
         self.open_files = 0
@@ -213,7 +221,7 @@ class MemoryFileSystem:
             self.check("create", path)
             self._need_directory(path)
             inode = _Inode()
-            self._change_names(lambda names: names.update({path: inode}))
+            self._change_names([(path, inode, True)])
         else:
             self.check("open", path)
         self.open_files += 1
@@ -288,35 +296,35 @@ class MemoryFileSystem:
             return
         self.make_directory(path.rpartition("/")[0])
         self.check("directory", path)
-        self._change_names(lambda names: names.update({path: None}))
+        self._change_names([(path, None, True)])
 
     def rename(self, source: str, target: str) -> None:
         self.check("rename", source)
         if source not in self._names:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
         self._need_directory(target)
-
-        def move(names: dict[str, _Inode | None]) -> None:
-            # A copy, as a thread may be removing files.
-            for name in [name for name in list(names) if name == source or name.startswith(source + "/")]:
-                names[target + name[len(source) :]] = names.pop(name)
-
-        if self.recording and self._names[source] is None and source.rpartition("/")[0] == target.rpartition("/")[0]:
+        moved = self._names[source]
+        changes: list[_NameChange] = []
+        # With a copy of the names, as a thread may be removing files.
+        for name, inode in list(self._names.items()) if moved is None else [(source, moved)]:
+            if name == source or name.startswith(source + "/"):
+                changes += (name, None, False), (target + name[len(source) :], inode, True)
+        if self.recording and moved is None and source.rpartition("/")[0] == target.rpartition("/")[0]:
             self._moved.append((source, target))
-        self._change_names(move)
+        self._change_names(changes)
 
     def unlink(self, path: str) -> None:
         self.check("unlink", path)
         if self._names.get(path) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        self._change_names(lambda names: names.pop(path))
+        self._change_names([(path, None, False)])
 
     def remove_tree(self, path: str) -> None:
         for name in sorted((name for name in list(self._names) if name.startswith(path + "/")), reverse=True):
             self.check("unlink", name)
-            self._change_names(lambda names, name=name: names.pop(name))  # type: ignore[misc]
+            self._change_names([(name, None, False)])
         if path in self._names:
-            self._change_names(lambda names: names.pop(path))
+            self._change_names([(path, None, False)])
 
     def sync_directory(self, path: str) -> None:
         self.check("sync", path)
@@ -395,17 +403,25 @@ class MemoryFileSystem:
         copies: dict[int, _Inode] = {}
         if random is None and not lose_unsynced:
 
-            def copy(names: dict[str, _Inode | None]) -> dict[str, _Inode | None]:
-                return {n: None if i is None else copies.setdefault(id(i), i.copy()) for n, i in list(names.items())}
+            def copy(inode: _Inode | None) -> _Inode | None:
+                if inode is not None and id(inode) not in copies:
+                    copies[id(inode)] = inode.copy()
+                return None if inode is None else copies[id(inode)]
 
             # Nothing has come to the device by it: the next loss of power may still take what was not synced.
-            survivor._names = copy(self._names)
-            survivor._durable_names = copy(self._durable_names)
-            survivor._journal = [copy(names) for names in self._journal]
+            survivor._names = {name: copy(inode) for name, inode in list(self._names.items())}
+            survivor._durable_names = {name: copy(inode) for name, inode in list(self._durable_names.items())}
+            survivor._journal = [
+                [(name, copy(inode), there) for name, inode, there in changes] for changes in self._journal
+            ]
             return survivor
         names = self._reachable(dict(self._durable_names))
-        if random is not None:
-            names = random.choice([names, *(self._journal if self.journalled else [self._names])])
+        if random is not None and self.journalled:
+            committed = random.choice(range(1 + len(self._journal)))
+            for changes in self._journal[:committed]:
+                _apply(changes, names)
+        elif random is not None:
+            names = random.choice([names, self._names])
         for name, inode in list(names.items()):
             if inode is None:
                 survivor._names[name] = None
@@ -426,7 +442,7 @@ class MemoryFileSystem:
         """The names in one directory are on the device; of a directory that was made or came from elsewhere, not yet
         what is in it. One that was renamed here keeps what was on the device."""
 
-        def names_in(names: dict[str, _Inode | None]) -> list[str]:
+        def names_in(names: _Names) -> list[str]:
             # In order, not a set: a crash draws for one name after the other, and a seed has to give the same again.
             return [name for name in names if name and name.rpartition("/")[0] == directory]
 
@@ -442,7 +458,7 @@ class MemoryFileSystem:
             durable[name] = self._names[name]
 
     @staticmethod
-    def _reachable(names: dict[str, _Inode | None]) -> dict[str, _Inode | None]:
+    def _reachable(names: _Names) -> _Names:
         """Without names in directories that have none themselves."""
         return {
             name: inode
@@ -450,15 +466,23 @@ class MemoryFileSystem:
             if all(name[:end] in names for end in range(len(name)) if name[end] == "/")
         }
 
-    def _change_names(self, change: Callable[[dict[str, _Inode | None]], object]) -> None:
-        change(self._names)
+    def _change_names(self, changes: list[_NameChange]) -> None:
+        _apply(changes, self._names)
         if self.recording and self.journalled:
-            self._journal.append(dict(self._names))
+            self._journal.append(changes)
 
     def _need_directory(self, path: str) -> None:
         parent = path.rpartition("/")[0]
         if self._names.get(parent, "missing") is not None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def _apply(changes: list[_NameChange], names: _Names) -> None:
+    for name, inode, there in changes:
+        if there:
+            names[name] = inode
+        else:
+            del names[name]
 
 
 def _pages(position: int, length: int) -> range:

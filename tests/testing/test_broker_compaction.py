@@ -218,7 +218,7 @@ def test_offsets_that_were_committed_again_and_again_are_one_record_at_the_next_
     assert int(loaded) < 10
 
 
-# Killed in the middle
+# Killed in the middle: of passes that are throttled, so that there is time for it
 
 MANY: Mapping[bytes, bytes] = {b"k%d" % key: b"%d" % (key + 5900) * 250 for key in range(100)}
 
@@ -232,6 +232,7 @@ def fill(broker: Broker) -> None:
 
 
 @on_linux
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["worker started", "first file", "first segment replaced", "last segments"])
 def test_nothing_is_lost_when_the_server_is_killed_while_compacting(moment: str) -> None:
     config = {"log.cleaner.backoff.ms": 3_600_000, "log.cleaner.threads": 1}
@@ -266,6 +267,7 @@ def test_nothing_is_lost_when_the_server_is_killed_while_compacting(moment: str)
 
 
 @on_linux
+@pytest.mark.slow
 def test_a_worker_that_dies_is_replaced() -> None:
     with Broker(config={"log.cleaner.backoff.ms": 3_600_000}) as broker:
         fill(broker)
@@ -283,6 +285,7 @@ def test_a_worker_that_dies_is_replaced() -> None:
 
 
 @on_linux
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["stop", "delete"])
 def test_a_pass_that_is_under_way_ends_with_the_server_and_with_the_topic(way: str) -> None:
     with Broker(config={"log.cleaner.backoff.ms": 3_600_000}) as broker:
@@ -305,6 +308,7 @@ def test_a_pass_that_is_under_way_ends_with_the_server_and_with_the_topic(way: s
 
 
 @on_linux
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_does_not_outlive_its_server() -> None:
     """It does not see the end of its input; and could go on later, beside another server."""
     with Broker(config={"log.cleaner.backoff.ms": 3_600_000}) as broker:
