@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,6 +21,20 @@ def evict(files: Iterable[Path]) -> None:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
+
+
+def evict_all(files: Iterable[Path], *, seconds: float = 5.0) -> bool:
+    """Evict until nothing of ``files`` is in memory: the kernel keeps pages that it is just doing something with. False
+    if there is something left after so many seconds, as there is of a file system that lives in memory."""
+    files = list(files)
+    deadline = time.monotonic() + seconds
+    while True:
+        evict(files)
+        if not cached_share(files):
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
 
 
 def sync(files: Iterable[Path]) -> None:

@@ -119,11 +119,16 @@ def kinds() -> list[Kind]:
 
 def _json_events(member: "Member") -> Iterator[Callable[[], None]]:
     def read(stdout: IO[bytes]) -> None:
-        for line in stdout:
+        for line in _whole_lines(stdout):
             said = json.loads(line)
             member.happened(said.pop("event"), said.pop("at"), said)
 
     yield lambda: read(member.stdout)
+
+
+def _whole_lines(stdout: IO[bytes]) -> Iterator[bytes]:
+    """The last line of who was killed may be a part of one."""
+    return (line for line in stdout if line.endswith(b"\n"))
 
 
 def _kcat_command(options: Options) -> list[str]:
@@ -154,7 +159,7 @@ def _kcat_events(member: "Member") -> Iterator[Callable[[], None]]:
     """It prints records on its standard output, and rebalances on its standard error, between other things."""
 
     def read_records(stdout: IO[bytes]) -> None:
-        for line in stdout:
+        for line in _whole_lines(stdout):
             partition, offset = map(int, line.split())
             said = {"partition": partition, "first": offset, "last": offset}
             member.happened("consumed", time.time_ns(), said)

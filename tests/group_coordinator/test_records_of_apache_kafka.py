@@ -245,7 +245,8 @@ def run_members(address: str, wire: WireClient, consumers: ExitStack) -> None:
             for group in wire.call(ConsumerGroupDescribeRequest(group_ids=[CONSUMER, MIXED]), 1).groups
         }
         stable = all(states.get(name) == "Stable" for name in (CLASSIC, PYTHON, CONSUMER, MIXED))
-        return stable and counts == {CLASSIC: 2, PYTHON: 1, CONSUMER: 2, MIXED: 2} and bool(python.assignment())
+        know = all(one.assignment() for one in (*members, python))
+        return stable and counts == {CLASSIC: 2, PYTHON: 1, CONSUMER: 2, MIXED: 2} and know
 
     def described(*names: str) -> Any:
         return wire.call(DescribeGroupsRequest(groups=list(names)), 5).groups

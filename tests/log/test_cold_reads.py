@@ -9,11 +9,14 @@ import errno
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import cache
+from contextlib import suppress
+from functools import cache, wraps
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import pytest
 
+from moldau.benchmarks.page_cache import evict_all
 from moldau.log import descriptors, files
 from moldau.log.descriptors import ColdRead, DescriptorCache, FileRange
 from moldau.log.files import File, FileSystem, RealFileSystem
@@ -34,19 +37,13 @@ def evict(file_system: FileSystem, path: str, but_first: int = 0) -> None:
     reason = why_not_evicted(os.path.dirname(path))
     if reason:
         pytest.skip(reason)
-    drop(path)
+    if not evict_all([Path(path)]):
+        pytest.skip("the kernel does not let go of the file")
     if but_first:
         fd = os.open(path, os.O_RDONLY)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # no more than is asked for
         os.pread(fd, but_first, 0)
         os.close(fd)
-
-
-def drop(path: str) -> None:
-    fd = os.open(path, os.O_RDWR)
-    os.fsync(fd)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(fd)
 
 
 @cache
@@ -57,14 +54,34 @@ def why_not_evicted(directory: str) -> str:
     with tempfile.NamedTemporaryFile(dir=directory) as temporary:
         temporary.write(bytes(PAGE))
         temporary.flush()
-        drop(temporary.name)
-        try:
-            os.preadv(temporary.fileno(), (bytearray(1),), 0, os.RWF_NOWAIT)
-        except BlockingIOError:
-            return ""
-        except OSError as error:
-            return f"the file system of the temporary directory does not tell what is cached ({error.strerror})"
-        return "the file system of the temporary directory does not drop cached pages"
+        for _ in range(5):
+            if not evict_all([Path(temporary.name)]):
+                return "the file system of the temporary directory does not drop cached pages"
+            try:
+                os.preadv(temporary.fileno(), (bytearray(1),), 0, os.RWF_NOWAIT)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                return f"the file system of the temporary directory does not tell what is cached ({error.strerror})"
+            return "the device of the temporary directory has read what is asked for before one could wait"
+    return ""
+
+
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def again_if_the_device_was_quicker(test: Test) -> Test:
+    """Asking starts a read, and a quick device may have ended it before the answer. So a test that asks a real one is
+    tried again; it makes its files cold itself."""
+
+    @wraps(test)
+    def tried(**fixtures: Any) -> None:
+        for _ in range(19):
+            with suppress(AssertionError, pytest.fail.Exception):
+                return test(**fixtures)
+        return test(**fixtures)
+
+    return cast(Test, tried)
 
 
 @pytest.fixture
@@ -94,6 +111,7 @@ def test_what_was_written_is_cached(file: File, content: bytes) -> None:
     assert fill(file, len(content), 100) == b""
 
 
+@again_if_the_device_was_quicker
 def test_what_is_cold_is_told_and_not_waited_for_until_it_is_read_ahead(disk: Disk, file: File, content: bytes) -> None:
     file_system, root = disk
     evict(file_system, f"{root}/file")
@@ -106,6 +124,7 @@ def test_what_is_cold_is_told_and_not_waited_for_until_it_is_read_ahead(disk: Di
         assert not file_system.waits
 
 
+@again_if_the_device_was_quicker
 def test_only_the_warm_beginning_is_cached(disk: Disk, file: File, content: bytes) -> None:
     file_system, root = disk
     evict(file_system, f"{root}/file", but_first=SAMPLE)
@@ -216,14 +235,20 @@ def cold(partition, batch: Callable[..., bytes]):  # type: ignore[no-untyped-def
     for _ in range(1300):
         partition.append(batch(b"x" * 10))
     partition.reopen()
-    for name in partition.names():
-        if name.endswith((".log", ".index")):
-            evict(partition.file_system, partition.path(name))
+    make_cold(partition)
     return partition
 
 
+def make_cold(partition) -> None:  # type: ignore[no-untyped-def]
+    for name in partition.names():
+        if name.endswith((".log", ".index")):
+            evict(partition.file_system, partition.path(name))
+
+
+@again_if_the_device_was_quicker
 def test_finding_batches_does_not_wait(cold) -> None:  # type: ignore[no-untyped-def]
     """One round for the index, whatever its size, one for the headers."""
+    make_cold(cold)
     names = []
     while True:
         try:
@@ -271,7 +296,9 @@ def test_finding_batches_waits_where_it_may(cold) -> None:  # type: ignore[no-un
         assert cold.file_system.waits
 
 
+@again_if_the_device_was_quicker
 def test_a_cold_read_holds_the_file(cold) -> None:  # type: ignore[no-untyped-def]
+    make_cold(cold)
     with pytest.raises(ColdRead) as caught:
         cold.log.read(700, 1, max_offset=1300, min_one_batch=True, wait=False)
     cold.files.close()
