@@ -765,14 +765,21 @@ class LogManager:
         log = None if parsed is None else self._logs.get(parsed[:2])
         return None if log is None else log.config.file_delete_delay_ms
 
-    def remove_trash(self, paths: Iterable[str]) -> None:
-        """Unlink them. May be called from a thread; what cannot be removed is tried again by the next start."""
+    def remove_trash(self, paths: Iterable[str]) -> list[OSError]:
+        """Unlink them. May be called from a thread. What cannot be removed, and why, is returned; the next start tries
+        it again."""
+        problems: list[OSError] = []
         for path in paths:
-            with contextlib.suppress(OSError):
+            try:
                 if path.endswith(DELETE_DIRECTORY):
                     self.file_system.remove_tree(path)
                 else:
                     self.file_system.unlink(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                problems.append(error)
+        return problems
 
     # Checkpoints
 

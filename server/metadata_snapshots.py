@@ -123,7 +123,8 @@ class MetadataSnapshots:
             if self._problem is not None:
                 logger.info("The metadata log is looked after again")
             self._problem = None
-        self._trash.add(self._metadata.take_trash(), self._metadata.settings.delete_delay_ms)
+        if deleted := self._metadata.take_trash():
+            self._trash.add(deleted, self._metadata.settings.delete_delay_ms)
 
     async def _write_snapshot(self, reason: str) -> None:
         from aiofiles.base import wrap

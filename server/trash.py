@@ -77,7 +77,8 @@ class Trash:
             while self._waiting and self._waiting[0][0] <= now_ms:
                 due.append(heappop(self._waiting)[1])
             if due:
-                await wrap(self._log_manager.remove_trash)(due)
+                for problem in await wrap(self._log_manager.remove_trash)(due):
+                    logger.warning("What was deleted could not be unlinked, and is left to the next start: %s", problem)
 
     def _take(self) -> None:
         now_ms = self._now_ms()
