@@ -13,6 +13,7 @@ A Java type that has no meaning here (``CLASS``) is kept as its name: nothing is
 Everything in this module is cheap to build, since some 380 settings are made whenever a server starts.
 """
 
+from abc import ABC, abstractmethod
 from enum import Enum, IntEnum
 from typing import Final
 
@@ -100,14 +101,14 @@ _INTEGER_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LON
 _BLANKS: Final = "".join(map(chr, range(33)))
 
 
-class Validator:
+class Validator(ABC):
     """A rule about a parsed value. ``str(validator)`` is the rule as documentation shows it."""
 
     __slots__ = ()
 
+    @abstractmethod
     def check(self, name: str, value: ConfigValue) -> None:
         """Raise ConfigError when ``value`` breaks the rule."""
-        raise NotImplementedError
 
 
 class Range(Validator):

@@ -7,8 +7,8 @@ the next natural line to it, without that line's leading blanks. In a logical li
     key  separator  value        separator: blanks, or blanks around one '=' or ':'
 
 the key ends at the first ``=``, ``:`` or blank without a backslash before it; the value is the rest, blanks at its end
-included. In both, ``\t \n \r \f`` and ``\uXXXX`` are what they are in Java, and a backslash before any other character
-is dropped. Blanks are space, tab and form feed. The last of several values of a key counts.
+included. In both, ``\t \n \r \f`` and ``\u`` with four digits are what they are in Java, and a backslash before any
+other character is dropped. Blanks are space, tab and form feed. The last of several values of a key counts.
 """
 
 from collections.abc import Iterator

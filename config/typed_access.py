@@ -4,17 +4,19 @@ A class of its own, because in the class that has a method called ``int`` an ann
 """
 
 import builtins
+from abc import ABC, abstractmethod
 
 from .definition import ConfigValue
 
 
-class TypedAccess:
+class TypedAccess(ABC):
     """``get`` with a type; asking for the wrong one is a mistake in the code, found by the assertion."""
 
     __slots__ = ()
 
+    @abstractmethod
     def get(self, name: builtins.str) -> ConfigValue:
-        raise NotImplementedError
+        """The value under its name, whatever its type."""
 
     def bool(self, name: builtins.str) -> builtins.bool:
         value = self.get(name)

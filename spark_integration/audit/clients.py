@@ -13,6 +13,7 @@ that would have to send.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -65,9 +66,10 @@ class _Counting:
         return getattr(self._client, name)
 
 
-class _Closing(_Counting):
+class _Closing(_Counting, ABC):
+    @abstractmethod
     def close(self, *arguments: Any, **options: Any) -> Any:
-        raise NotImplementedError
+        """As the client does, once everything is counted."""
 
     def __enter__(self) -> Self:
         return self

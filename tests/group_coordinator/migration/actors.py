@@ -6,6 +6,7 @@ with what it has, and gives up what the assignment leaves out). One of the consu
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -99,7 +100,7 @@ def consumer_heartbeat(member_id: str = "m", epoch: int = 0, **fields: Any) -> C
     return ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=member_id, member_epoch=epoch, **fields)
 
 
-class Consumer:
+class Consumer(ABC):
     """A consumer: what it believes to own, and `step`, which sends a request and says whether anything moved."""
 
     def __init__(self, coordinator: Coordinator, name: str, *, instance_id: str | None = None) -> None:
@@ -112,11 +113,13 @@ class Consumer:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self.member_id}: {sorted(self.owned)}>"
 
+    @abstractmethod
     def step(self) -> bool:
-        raise NotImplementedError
+        """Send the next request; whether anything moved."""
 
+    @abstractmethod
     def leave(self) -> None:
-        raise NotImplementedError
+        """Leave the group."""
 
 
 class ClassicConsumer(Consumer):
