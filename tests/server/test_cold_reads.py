@@ -9,9 +9,11 @@ import os
 import tempfile
 import threading
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from moldau.benchmarks.page_cache import evict
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.fetch import FetchPartition, FetchTopic
@@ -420,16 +422,10 @@ def cold_directory(tmp_path):
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
         pytest.skip("this system neither drops cached pages nor tells which are")
 
-    def drop(path):
-        fd = os.open(path, os.O_RDWR)
-        os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(fd)
-
     with tempfile.NamedTemporaryFile(dir=tmp_path) as temporary:
         temporary.write(bytes(4096))
         temporary.flush()
-        drop(temporary.name)
+        evict([Path(temporary.name)])
         try:
             os.preadv(temporary.fileno(), (bytearray(1),), 0, os.RWF_NOWAIT)
             pytest.skip("the file system of the temporary directory does not drop cached pages")
@@ -437,7 +433,7 @@ def cold_directory(tmp_path):
             pass
         except OSError as error:
             pytest.skip(f"the file system of the temporary directory does not tell what is cached: {error}")
-    return lambda: [drop(path) for path in tmp_path.rglob("*.log")]
+    return lambda: evict(tmp_path.rglob("*.log"))
 
 
 def test_a_cold_segment_of_a_real_disk(make_server, cold_directory):
