@@ -38,6 +38,11 @@ OPTIONS: Final = (
         many=True,
     ),
     Option("--data-dir", "DIRECTORY", "Where the data is kept. Default: a folder for Moldau among your data."),
+    Option(
+        "--allow-non-empty",
+        "",
+        "Let a directory that holds other files become a data directory. Needed once; those files are left alone.",
+    ),
     Option("--ephemeral", "", "Keep the data in a temporary directory that is removed when the server stops."),
     Option(
         "--durable", "", "Force every append to disk before it is acknowledged (sets log.flush.interval.messages=1)."
@@ -145,6 +150,7 @@ def run(options: Options) -> int:
             data_dir=None if ephemeral else Path(config.log_dirs[0]),
             ephemeral=ephemeral,
             exit_with_stdin="--exit-with-stdin" in options,
+            allow_non_empty="--allow-non-empty" in options,
         )
     except StartError as error:
         _say(str(error))

@@ -52,8 +52,11 @@ class Server:
         durable: bool = True,
         file_system: FileSystem | None = None,
         clock: Clock = wall_clock,
+        allow_non_empty: bool = False,
     ) -> None:
+        """``allow_non_empty``: see `open_storage`."""
         self.config = config
+        self._allow_non_empty = allow_non_empty
         self._clock = clock
         self._log_dirs = log_dirs
         self._file_system = file_system or RealFileSystem(durable=durable)
@@ -151,7 +154,12 @@ class Server:
     def _open_storage(self, now_ms: int) -> Storage:
         try:
             return open_storage(
-                self.config, self._log_dirs, self._listening_on(), now_ms=now_ms, file_system=self._file_system
+                self.config,
+                self._log_dirs,
+                self._listening_on(),
+                now_ms=now_ms,
+                file_system=self._file_system,
+                allow_non_empty=self._allow_non_empty,
             )
         except StorageError as error:
             raise StartError(str(error)) from error

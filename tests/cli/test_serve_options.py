@@ -15,7 +15,7 @@ from .conftest import Run
 
 EVERYTHING = [
     "--listen", "127.0.0.1:0", "--listen=INSIDE://h:1", "--data-dir", "/d", "--durable", "--config", "f",
-    "--set", "a=b", "--set=c=d", "--ephemeral", "--print-config", "--exit-with-stdin",
+    "--set", "a=b", "--set=c=d", "--allow-non-empty", "--ephemeral", "--print-config", "--exit-with-stdin",
 ]  # fmt: skip
 
 
@@ -26,6 +26,7 @@ def test_options_are_parsed() -> None:
         "--durable": [],
         "--config": ["f"],
         "--set": ["a=b", "c=d"],
+        "--allow-non-empty": [],
         "--ephemeral": [],
         "--print-config": [],
         "--exit-with-stdin": [],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from moldau.log.checkpoints import encode_partition_metadata
 from moldau.log.compaction.compact import compact
 from moldau.log.config import LogConfig
 from moldau.log.directory import LogDirectory, LogDirectoryError
@@ -207,6 +208,7 @@ def test_a_copy_of_which_nobody_knows_that_it_is_whole_is_left_alone(broker: Bro
 def test_of_two_directories_of_a_partition_the_metadata_name_one(broker: Broker) -> None:
     broker.append(b"1")
     broker.disk.make_directory("/b/t-0")
+    broker.disk.replace_file("/b/t-0/partition.metadata", encode_partition_metadata(b"\1" * 16), sync=True)
     broker.home = b"\7" * 16
     with pytest.raises(LogDirectoryError, match="is both in /b/t-0 and in /a/t-0"):
         broker.kill()
