@@ -25,6 +25,11 @@ say otherwise. They are read from, later ones winning:
 4. the other options of `moldau serve`: `--listen` sets `listeners`, `--data-dir` sets `log.dirs`, `--durable` sets
    `log.flush.interval.messages=1`.
 
+Without `--config`, a server that listens on loopback addresses only has two defaults of its own, so that the members of
+a group on a developer's machine get their partitions at once: `group.initial.rebalance.delay.ms=0` and
+`group.consumer.assignment.interval.ms=0` (or `group.consumer.min.assignment.interval.ms`, if that is higher). `--set`
+and `KAFKA_...` variables override them.
+
 Over these come the settings that clients change while the server runs (AlterConfigs, IncrementalAlterConfigs,
 `moldau configs set`): those of all brokers, then those of one broker, then those of a topic or a group.
 

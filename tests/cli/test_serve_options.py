@@ -206,6 +206,53 @@ def test_configured_directory_keeps_the_default_away(name: str) -> None:
     assert serve.load_config({"--set": [f"{name}=/a,/b"]}, {}).log_dirs == ("/a", "/b")
 
 
+GROUP_DELAYS = ("group.initial.rebalance.delay.ms", "group.consumer.assignment.interval.ms")
+
+
+def group_delays(options: serve.Options, environment: dict[str, str] | None = None) -> list[int]:
+    config = serve.load_config(options, environment or {})
+    check_broker_config(config)
+    return [config.int(name) for name in GROUP_DELAYS]
+
+
+@pytest.mark.parametrize(
+    "listeners", [[], ["127.0.0.1:0"], ["localhost:0"], ["[::1]:0"], ["127.0.0.1:0", "127.1.2.3:0"], ["LOCALHOST:0"]]
+)
+def test_groups_on_loopback_assign_partitions_at_once(listeners: list[str]) -> None:
+    assert group_delays({"--listen": listeners} if listeners else {}) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "listeners",
+    [["0.0.0.0:0"], [":0"], ["[::]:0"], ["kafka:0"], ["127.0.0.1:0", "192.168.1.1:0"], ["127.example.org:0"]],
+)
+def test_groups_that_other_machines_can_reach_keep_apache_kafkas_delays(listeners: list[str]) -> None:
+    assert group_delays({"--listen": listeners}) == [3000, 1000]
+
+
+def test_group_delays_are_apache_kafkas_with_a_config_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
+    assert group_delays({"--config": [str(file)]}) == [3000, 1000]
+
+
+def test_group_delays_on_loopback_can_be_set() -> None:
+    assert group_delays({"--set": [f"{GROUP_DELAYS[0]}=7"]}) == [7, 0]
+    assert group_delays({}, {"KAFKA_GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS": "8"}) == [0, 8]
+    assert group_delays({"--set": ["group.consumer.min.assignment.interval.ms=9"]}) == [0, 9]
+
+
+def test_listeners_from_the_environment_decide_on_group_delays_too() -> None:
+    assert group_delays({}, {"KAFKA_LISTENERS": "PLAINTEXT://:9092"}) == [3000, 1000]
+    assert group_delays({}, {"KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:9092"}) == [0, 0]
+
+
+def test_origin_of_a_group_delay_on_loopback_is_shown(run: Run) -> None:
+    printed = run("serve", "--print-config").text
+    for name in GROUP_DELAYS:
+        assert f"# default on loopback\n{name}=0\n" in printed
+
+
 def test_relative_data_directory_is_made_absolute() -> None:
     assert serve.load_config({"--data-dir": ["here"]}, {}).log_dirs == (str(Path.cwd() / "here"),)
 
