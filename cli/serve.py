@@ -207,12 +207,15 @@ def _is_loopback(host: str) -> bool:
 
 def _listeners(addresses: Sequence[str], protocols: Mapping[str, str]) -> dict[str, "StaticValue"]:
     """``--listen`` as Kafka's settings. An address without a name gets one: PLAINTEXT, PLAINTEXT_2, ..."""
+    from ..config.definition import ConfigError
     from ..config.sources import StaticValue
 
     listeners = []
     protocol_of = dict(protocols)
     for number, address in enumerate(addresses, 1):
         name, separator, host_and_port = address.rpartition("://")
+        if name.lower() in ("http", "https"):
+            raise ConfigError(f"--listen {address}: Kafka's protocol is not HTTP; write --listen {host_and_port}")
         if not separator:
             name = "PLAINTEXT" if number == 1 else f"PLAINTEXT_{number}"
         if host_and_port.isdigit():
