@@ -17,6 +17,7 @@ from .client import bootstrap_option
 from .cluster import Cluster, cluster, explain
 from .failure import Failure
 from .output import print_json, print_table
+from .suggestions import CommandGroup
 
 # The numbers of resource types and of operations in the protocol.
 _ENTITIES: Final = {"topic": 2, "broker": 4, "group": 32}
@@ -29,7 +30,7 @@ _entity = click.argument("entity", type=click.Choice(tuple(_ENTITIES)), metavar=
 _name = click.argument("name", metavar="NAME")
 
 
-@click.group("configs", short_help="Show and change settings of topics, brokers and groups.")
+@click.group("configs", cls=CommandGroup, short_help="Show and change settings of topics, brokers and groups.")
 def command() -> None:
     """Show and change the settings of topics, brokers and groups on a running server.
 

@@ -371,6 +371,29 @@ class Setting:
             self.validator.check(self.name, value)
         return value
 
+    @property
+    def expected(self) -> str | None:
+        """The values that are accepted, for people; None where only the error of a value can say it."""
+        if self.type is ConfigType.BOOLEAN:
+            return "true or false"
+        if isinstance(self.validator, OneOf):
+            return f"one of {', '.join(self.validator.words)}"
+        if isinstance(self.validator, GzipLevel):
+            return "a whole number from 1 to 9, or -1"
+        if self.validator is not None and not isinstance(self.validator, Range):
+            return None
+        bits = _INTEGER_BITS.get(self.type)
+        if bits is None and self.type is not ConfigType.DOUBLE:
+            return None
+        noun = "a number" if bits is None else "a whole number"
+        if self.validator is None:
+            return noun if bits is None else f"{noun} of {bits} bits"
+        maximum = self.validator.maximum
+        if maximum is None and bits is not None:
+            maximum = (1 << (bits - 1)) - 1
+        minimum = self.validator.minimum
+        return f"{noun} of at least {minimum}" if maximum is None else f"{noun} from {minimum} to {maximum}"
+
     def __repr__(self) -> str:
         return f"<Setting {self.name} {self.type.name}>"
 

@@ -12,6 +12,7 @@ from typing import Any
 from .connection import OUTGOING_BYTES, SCRATCH_BYTES, Connection, FrameHandler
 from .event_loop import readiness_of
 from .memory import MemoryBudget
+from .peer_log import PeerLog
 from .read_ahead import ReadAhead
 from .spare_frames import SpareFrames
 from .timers import TimerWheel
@@ -95,6 +96,7 @@ class Network:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.outgoing = memoryview(bytearray(OUTGOING_BYTES))
         self.read_ahead = ReadAhead(loop)
+        self.peer_log = PeerLog(logging.getLogger(Connection.__module__), timers)
         self.listeners: list[Listener] = []
         self.connections: set[Connection] = set()
         self._backlog = backlog

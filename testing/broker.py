@@ -31,11 +31,13 @@ ConfigValue = str | int | float | bool
 
 _MEMORY_DIRECTORY = "/data"
 
-# What makes a broker pleasant in a test: internal topics of one partition instead of 50, groups that do not wait three
-# seconds for more members, and records of any time that are deleted when the test says so (`delete_old_segments`), and
-# not in the midst of it.
+# What makes a broker pleasant in a test: internal topics of one partition instead of 50, groups that assign partitions
+# at once instead of waiting for more members (three seconds in classic groups, one second in KIP-848 groups, whose
+# client then asks again five seconds later), and records of any time that are deleted when the test says so
+# (`delete_old_segments`), and not in the midst of it.
 TEST_CONFIG: Mapping[str, ConfigValue] = {
     "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.assignment.interval.ms": 0,
     "log.initial.task.delay.ms": 7 * 24 * 3_600_000,
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.num.partitions": 1,

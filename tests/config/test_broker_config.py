@@ -169,8 +169,8 @@ def test_same_port_on_two_addresses_is_two_listeners() -> None:
 
 def test_every_wrong_value_is_named_with_value_rule_and_origin() -> None:
     assert refusal(log_segment_bytes="1", num_partitions="x", queued_max_requests="5").splitlines() == [
-        "Invalid value 1 for configuration log.segment.bytes: Value must be at least 1048576 (from --set)",
-        "Invalid value x for configuration num.partitions: Not a number of type INT (from --set)",
+        "Invalid value 1 for log.segment.bytes: expected a whole number from 1048576 to 2147483647 (from --set)",
+        "Invalid value x for num.partitions: expected a whole number from 1 to 2147483647 (from --set)",
     ]
 
 

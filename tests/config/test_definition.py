@@ -13,12 +13,18 @@ from moldau.config.definition import (
     INT,
     LIST,
     LONG,
+    LOW,
     PASSWORD,
     SHORT,
     STRING,
     ConfigError,
     ConfigType,
+    Setting,
+    Validator,
+    at_least,
+    between,
     format_value,
+    one_of,
     parse_value,
 )
 
@@ -230,3 +236,22 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
     for type in ConfigType:
         with suppress(ConfigError):
             parse_value("x", type, text)
+
+
+@pytest.mark.parametrize(
+    ("type_", "validator", "expected"),
+    [
+        (INT, at_least(1), "a whole number from 1 to 2147483647"),
+        (SHORT, None, "a whole number of 16 bits"),
+        (LONG, between(-1, 5), "a whole number from -1 to 5"),
+        (DOUBLE, None, "a number"),
+        (DOUBLE, at_least(0), "a number of at least 0"),
+        (DOUBLE, between(0, 1), "a number from 0 to 1"),
+        (BOOLEAN, None, "true or false"),
+        (STRING, one_of("a", "b"), "one of a, b"),
+        (LIST, None, None),
+        (STRING, None, None),
+    ],
+)
+def test_expected_values_are_described(type_: ConfigType, validator: Validator | None, expected: str | None) -> None:
+    assert Setting("name", type_, None, validator, LOW, "").expected == expected
