@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from ..metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from ..log.partition_log import Log
     from ..metadata.image import MetadataDelta, MetadataImage
     from ..metadata.registrations import TopicImage
+    from .background import Background
     from .coordinators import Coordinators
     from .groups import GroupCoordinators
     from .read_ahead import ReadAhead
@@ -57,6 +57,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _STORAGE_FAILURE_LOG_SECONDS = 10.0
+
+# How many jobs of a kind are in threads at once: codecs, which compute, and the file work of everything periodic.
+CODECS = 2
+CHORES = 8
 
 NodeEndpoint = tuple[int, str, int, str | None]  # node id, host, port, rack
 
@@ -71,6 +75,7 @@ class Broker:
         timers: TimerWheel,
         storage: Storage,
         read_ahead: ReadAhead,
+        background: Background,
         *,
         advertised: dict[str, tuple[str, int]],
         clock: Clock = wall_clock,
@@ -91,10 +96,13 @@ class Broker:
         self.auto_create_topics = config.bool("auto.create.topics.enable")
         self._advertised = advertised
         self._rack = config.optional_str("broker.rack")
-        self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="moldau-codec")
-        self.appends = AppendQueues(loop, self._executor, self.now_ms)
+        self.background = background
+        self.chores = background.lane(CHORES)
+        """For file work that is neither a flush nor a cold read."""
+        self._codecs = background.lane(CODECS)
+        self.appends = AppendQueues(self._codecs, self.now_ms)
         self._soon: deque[Callable[[], None]] = deque()
-        self.group_commit = GroupCommit(loop, self.now_ms, self.run_soon)
+        self.group_commit = GroupCommit(loop, background, self.now_ms, self.run_soon)
         self._producer_ids = iter(range(0))
         self._storage_failure_logged = float("-inf")
         self._misplaced: list[tuple[bytes, Partition]] = []  # (the directory it is in, replica)
@@ -103,6 +111,7 @@ class Broker:
         self.verifications = Verifications(self)
         self.housekeeping = Housekeeping(
             loop,
+            self.chores,
             timers,
             self.log_manager,
             self.now_ms,
@@ -115,6 +124,7 @@ class Broker:
         )
         self.trash = Trash(
             loop,
+            self.chores,
             timers,
             self.log_manager,
             self.now_ms,
@@ -122,6 +132,7 @@ class Broker:
         )
         self.retention = Retention(
             loop,
+            self.chores,
             timers,
             self.replicas,
             self.trash,
@@ -133,6 +144,7 @@ class Broker:
         )
         self.log_cleaner = LogCleaner(
             loop,
+            self.chores,
             self.log_manager,
             self.now_ms,
             CleanerSettings.of(config),
@@ -148,6 +160,7 @@ class Broker:
         self.metadata.subscribe(self.apply)
         self.metadata_snapshots = MetadataSnapshots(
             loop,
+            self.chores,
             timers,
             self.metadata,
             self.log_manager,
@@ -421,4 +434,4 @@ class Broker:
         await self.trash.close()
         await self.housekeeping.close()
         await self.group_commit.close()
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._codecs.close()

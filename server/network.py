@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from .background import Background
 from .connection import OUTGOING_BYTES, SCRATCH_BYTES, Connection, FrameHandler
 from .event_loop import readiness_of
 from .memory import MemoryBudget
@@ -77,6 +78,7 @@ class Network:
         loop: asyncio.AbstractEventLoop,
         timers: TimerWheel,
         dispatcher: FrameHandler,
+        background: Background,
         *,
         max_request_bytes: int,
         queued_max_request_bytes: int,
@@ -95,7 +97,7 @@ class Network:
         self.spare_frames = SpareFrames()
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.outgoing = memoryview(bytearray(OUTGOING_BYTES))
-        self.read_ahead = ReadAhead(loop)
+        self.read_ahead = ReadAhead(background)
         self.peer_log = PeerLog(logging.getLogger(Connection.__module__), timers)
         self.listeners: list[Listener] = []
         self.connections: set[Connection] = set()

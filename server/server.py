@@ -16,6 +16,7 @@ import os
 
 from ..config.broker_config import BrokerConfig, Listener
 from ..log.files import FileSystem, RealFileSystem
+from .background import Background
 from .broker import Broker
 from .clock import Clock, wall_clock
 from .dispatch import Dispatcher
@@ -61,6 +62,7 @@ class Server:
         self._log_dirs = log_dirs
         self._file_system = file_system or RealFileSystem(durable=durable)
         self._timers: TimerWheel | None = None
+        self._background: Background | None = None
         self._network: Network | None = None
         self._storage: Storage | None = None
         self.broker: Broker | None = None
@@ -86,10 +88,13 @@ class Server:
         self._timers = TimerWheel(loop)
         dispatcher = Dispatcher()
         config = self.config
+        self._background = Background(loop)
+        self._background.start()
         self._network = Network(
             loop,
             self._timers,
             dispatcher,
+            self._background,
             max_request_bytes=config.int("socket.request.max.bytes"),
             queued_max_request_bytes=config.int("queued.max.request.bytes"),
             max_idle_ms=config.int("connections.max.idle.ms"),
@@ -108,6 +113,7 @@ class Server:
                 self._timers,
                 self._storage,
                 self._network.read_ahead,
+                self._background,
                 advertised=self._advertised(),
                 clock=self._clock,
             )
@@ -121,6 +127,8 @@ class Server:
 
     async def stop(self) -> None:
         """Answer what was asked, flush, and close; the next start finds a clean directory."""
+        if self._background is not None:
+            self._background.prepare_stop()
         if self.broker is not None:
             await self.broker.close_coordinators()
         if self._network is not None:
@@ -129,6 +137,8 @@ class Server:
             await self._network.close(CLOSE_GRACE_SECONDS, flushed)
         if self.broker is not None:
             await self.broker.close()
+        if self._background is not None:
+            await self._background.close()
         if self._storage is not None:
             high_watermarks = None if self.broker is None else self.broker.high_watermarks()
             self._storage.close(self._clock(), high_watermarks, threads=CLOSING_THREADS)
@@ -143,10 +153,13 @@ class Server:
     async def _abort(self) -> None:
         assert self._network is not None
         assert self._timers is not None
+        assert self._background is not None
+        self._background.prepare_stop()
         await self._network.close(0)
         if self.broker is not None:
             await self.broker.close_coordinators()
             await self.broker.close()
+        await self._background.close()
         if self._storage is not None:
             self._storage.abandon()
         self._timers.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..config.broker_config import BrokerConfig, Listener
@@ -21,6 +21,7 @@ from ..log.manager import LogManager
 from ..metadata.image import TOPIC_RESOURCE
 from ..metadata.quorum import Endpoint, Metadata, MetadataLogError
 from ..protocol.errors import KafkaError
+from .background import map_with_threads
 from .data_directories import DataDirectoryError, check_data_directories
 from .log_configs import topic_log_config
 from .ownership import Ownership, OwnershipError, check_before_changing, with_node_id_of
@@ -60,8 +61,8 @@ class Storage:
             self.metadata.close(now_ms, may_write_snapshot=self._names_are_durable)
         except KafkaError as error:
             logger.error("The metadata log could not be closed cleanly: %s", error)
-        with ThreadPoolExecutor(threads, thread_name_prefix="moldau-flush") as executor:
-            self.log_manager.close(now_ms=now_ms, broker_epoch=epoch, high_watermarks=high_watermarks, run=executor.map)
+        run = partial(map_with_threads, threads=threads)
+        self.log_manager.close(now_ms=now_ms, broker_epoch=epoch, high_watermarks=high_watermarks, run=run)
         if self._metadata_directory is not None:
             self._metadata_directory.release()
 

@@ -10,6 +10,7 @@ import pytest
 
 from moldau.log.descriptors import FileRange, OpenFile
 from moldau.log.files import RealFileSystem
+from moldau.server.background import Background
 from moldau.server.connection import MAX_HELD_BYTES, MAX_IN_FLIGHT, READ_BYTES, ROUND_BYTES, SCRATCH_BYTES
 from moldau.server.network import Network
 from moldau.server.timers import TimerWheel
@@ -95,13 +96,15 @@ class Fixture:
     async def _run(self):
         self.loop = asyncio.get_running_loop()
         self.stopping = asyncio.Event()
-        self.network = Network(self.loop, TimerWheel(self.loop), self.dispatcher, **self.limits)
+        background = Background(self.loop)
+        self.network = Network(self.loop, TimerWheel(self.loop), self.dispatcher, background, **self.limits)
         listener = self.network.listen("PLAINTEXT", "127.0.0.1", 0)
         listener.start()
         self.port = listener.port
         self.started.set()
         await self.stopping.wait()
         await self.network.close(1.0)
+        await background.close()
 
     def call(self, function):
         """Run on the loop and wait for the result."""

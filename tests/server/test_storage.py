@@ -181,15 +181,20 @@ def test_a_stop_syncs_many_new_partitions_at_once(make_server, monkeypatch, capl
     server = make_server()
     server.create_topic("t", partitions=300)
     threads = set()
+    changed = threading.Condition()
     run = Flush.run
 
     def noting(flush):
-        threads.add(threading.current_thread().name)
+        if threading.current_thread().name.startswith("moldau-flush"):
+            with changed:
+                threads.add(threading.current_thread().name + str(threading.get_ident()))
+                changed.notify_all()
+                assert changed.wait_for(lambda: len(threads) > 1, 30)
         run(flush)
 
     monkeypatch.setattr(Flush, "run", noting)
     server.stop()
-    assert sum(name.startswith("moldau-flush") for name in threads) > 1
+    assert len(threads) > 1
     caplog.set_level("INFO")
     server.start()
     assert "loaded 300 partitions" in caplog.text.lower()
@@ -207,7 +212,7 @@ def test_a_sync_that_fails_at_a_stop_leaves_the_directory_unclean(make_server, m
     failed = []
 
     def failing(flush):
-        if not failed and threading.current_thread().name.startswith("moldau-flush"):
+        if not failed:
             failed.append(flush)
             raise OSError(errno.EIO, "made up by the test")
         run(flush)
