@@ -72,8 +72,8 @@ NO_DIRECTORY = frozenset(bytes(15) + bytes((number,)) for number in range(100))
 
 
 class NotYetError(KafkaError):
-    """A log could not be made for now (KAFKA_STORAGE_ERROR): there is no room, no descriptor, or something is in its
-    place. What was begun of it is gone, or is taken over by the next attempt."""
+    """A log could not be made for now (KAFKA_STORAGE_ERROR), for want of room or of a descriptor. What was begun is
+    gone, or is taken over by the next attempt."""
 
 
 class InterruptedMove(NamedTuple):
@@ -515,6 +515,13 @@ class LogManager:
             report.failed.append(f"{path}: {error}")
             self._unloadable[key] = str(error)
             return
+        if log.topic_id is None:
+            contents = look_into(self.file_system, path)
+            if contents.foreign is not None and not contents.has_partition_files:
+                log.abandon()
+                self._unloadable[key] = _in_the_way(path, contents.foreign).message or ""
+                report.failed.append(self._unloadable[key])
+                return
         self._trash += log.trash
         report.repairs += log.repairs
         if is_stray is not None and is_stray(topic, partition, log.topic_id):
@@ -1024,9 +1031,9 @@ def _why_unusable(path: str, error: OSError) -> str:
     return f"{path} cannot be used: {error.strerror or error}{where}{advice}"
 
 
-def _in_the_way(path: str, what: str) -> NotYetError:
-    text = f"{path} is in the way of the partition: {what}. Move it to another place"
-    return NotYetError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+def _in_the_way(path: str, what: str) -> KafkaError:
+    text = f"{path} is in the way of the partition: {what}. Move it to another place, and start again"
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
 
 def _new_path(key: TopicPartition, directory: LogDirectory, suffix: str) -> str:

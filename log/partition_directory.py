@@ -33,8 +33,11 @@ class Contents(NamedTuple):
 
 
 def look_into(file_system: FileSystem, path: str) -> Contents:
-    """What is in the directory `path`. An `OSError` passes through."""
-    files, directories = file_system.list_directory(path)
+    """What is in the directory `path`. An `OSError` passes through, but for one that may not be read."""
+    try:
+        files, directories = file_system.list_directory(path)
+    except PermissionError:
+        return Contents(False, "it may not be read")
     if directories:
         return Contents(any(map(is_partition_file, files)), f"it holds the directory {min(directories)}")
     foreign = min((name for name in files if not is_partition_file(name)), default=None)

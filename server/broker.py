@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..log.manager import NotYetError
 from ..metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from ..metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ..protocol.errors import ErrorCode, KafkaError
@@ -29,6 +30,7 @@ from .clock import Clock, wall_clock
 from .fetch_session import FetchSessionCache
 from .group_commit import GroupCommit
 from .housekeeping import Housekeeping
+from .late_replicas import LateReplicas
 from .log_cleaner import CleanerSettings, LogCleaner
 from .log_configs import topic_log_config, topic_min_insync_replicas
 from .metadata_snapshots import MetadataSnapshots
@@ -105,6 +107,7 @@ class Broker:
         self.group_commit = GroupCommit(loop, background, self.now_ms, self.run_soon)
         self._producer_ids = iter(range(0))
         self._storage_failure_logged = float("-inf")
+        self.late_replicas = LateReplicas(timers, self._make_late)
         self._misplaced: list[tuple[bytes, Partition]] = []  # (the directory it is in, replica)
         self._groups: GroupCoordinators | None = None
         self._transactions: TransactionCoordinators | None = None
@@ -315,9 +318,14 @@ class Broker:
                         directory_id=registration.directory(self.node_id),
                     )
                 except KafkaError as error:
-                    logger.error("%s-%d is offline: %s", topic.name, index, error)
                     self.replicas.add_offline(topic.name, topic.topic_id, index)
+                    if isinstance(error, NotYetError):
+                        self.late_replicas.add(topic.name, topic.topic_id, index, error)
+                    else:
+                        self.late_replicas.discard(topic.topic_id, index)
+                        logger.error("%s-%d is offline: %s", topic.name, index, error)
                     continue
+                self.late_replicas.discard(topic.topic_id, index)
                 partition = Partition(
                     topic.name, topic.topic_id, index, self.node_id, log, self.group_commit.flush_soon
                 )
@@ -331,6 +339,18 @@ class Broker:
                 replicas=registration.replicas,
                 isr=registration.isr,
             )
+
+    def _make_late(self, topic_id: bytes, index: int) -> None:
+        """Try again to serve a partition whose log could not be made."""
+        image = self.metadata.image
+        topic = image.topics_by_id.get(topic_id)
+        if topic is None or index not in topic.partitions:
+            self.late_replicas.discard(topic_id, index)
+            return
+        self._update_topic(image, topic, [index])
+        for coordinators in self._coordinators():
+            if topic.name == coordinators.topic:
+                coordinators.follow(index)
 
     def _note_directory(self, partition: Partition, registered: bytes) -> None:
         """Tell the controller later which log directory a replica is in, if it knows otherwise (KIP-858)."""
@@ -393,8 +413,10 @@ class Broker:
     def _remove(self, topic: TopicImage, index: int, code: ErrorCode) -> None:
         """Serve the partition no more; who waits for it is told ``code``."""
         partition = self.replicas.remove(topic.name, topic.topic_id, index)
+        was_late = self.late_replicas.discard(topic.topic_id, index)
         if partition is not None:
             partition.close(code)
+        if partition is not None or was_late:
             self.log_cleaner.forget(topic.name, index)
             try:
                 self.log_manager.delete(topic.name, index)
@@ -418,7 +440,7 @@ class Broker:
         now = self.loop.time()
         if now - self._storage_failure_logged >= _STORAGE_FAILURE_LOG_SECONDS:
             self._storage_failure_logged = now
-            logger.error("An append failed and was refused: %s", error.message)
+            logger.error("An append failed and was refused: %s", error)
 
     async def close_coordinators(self) -> None:
         """Coordinate no more: those who wait for a rebalance or a transaction are answered."""
@@ -427,6 +449,7 @@ class Broker:
 
     async def close(self) -> None:
         """Stop what runs beside the requests; the logs and the metadata are closed by their owner."""
+        self.late_replicas.close()
         await self.metadata_snapshots.close()
         await self.replica_mover.close()
         await self.log_cleaner.close()

@@ -203,7 +203,11 @@ def _with_log(file_system: FileSystem, directory: str) -> list[str]:
 
 def _has_log(file_system: FileSystem, path: str) -> bool:
     """By the name of a segment: any program has files that end in .log."""
-    parsed = map(parse_offset_file_name, file_system.list_directory(path)[0])
+    try:
+        names = file_system.list_directory(path)[0]
+    except PermissionError:
+        return False  # loading it tells, if it is a partition
+    parsed = map(parse_offset_file_name, names)
     return any(found is not None and found[1] == LOG for found in parsed)
 
 

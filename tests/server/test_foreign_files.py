@@ -1,5 +1,6 @@
 """A data directory may hold files of its user, under any name: no start, stop or upkeep takes one of them away."""
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from moldau.log.files import RealFileSystem
+from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.names import is_leftover, is_partition_file, parse_partition_directory_name
 from moldau.log.partition_directory import look_into, remove_partition_directory
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -14,7 +16,7 @@ from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
 from moldau.server import data_directories
 from moldau.server.inspection import inspect
 from moldau.server.server import StartError
-from moldau.testing import Broker
+from moldau.testing import Broker, BrokerError
 from moldau.testing.builders import batch, fetch, produce, values
 from moldau.testing.wire import WireClient
 
@@ -241,6 +243,33 @@ def test_a_directory_in_the_way_of_a_new_partition_is_not_used(make_server, tmp_
         answers = [produce(wire, topic, batch(b"x")) for topic in "tuv"]
         assert [answer.error_code for answer in answers] == [56, 56, 0]
     assert tree(tmp_path / "data" / "t-0") == planted
+    server.restart()  # nor by a start, which finds it under a known name
+    with server.wire() as wire:
+        answers = [produce(wire, topic, batch(b"x")) for topic in "tuv"]
+        assert [answer.error_code for answer in answers] == [56, 56, 0]
+    assert tree(tmp_path / "data" / "t-0") == planted
+    server.stop()
+    (tmp_path / "data" / "t-0").rename(tmp_path / "notes")
+    (tmp_path / "data" / "u-0").unlink()
+    server.start()
+    with server.wire() as wire:
+        assert [produce(wire, topic, batch(b"x")).error_code for topic in "tuv"] == [0, 0, 0]
+
+
+def test_a_directory_that_may_not_be_read_does_not_keep_a_server_from_starting(make_server):
+    file_system = MemoryFileSystem()
+    server = make_server(log_dirs=["/data"], file_system=file_system)
+    server.create_topic("t")
+    server.stop()
+    names = ("name-3", f"foo-0.{UNIQUE}-delete", f"foo-0.{UNIQUE}-future")
+    for name in names:
+        file_system.make_directory(f"/data/{name}")
+    file_system.fail_with = lambda operation, path: errno.EACCES if path.removeprefix("/data/") in names else None
+    server.start()
+    with server.wire() as wire:
+        assert produce(wire, "t", batch(b"x")).error_code == 0
+    server.await_(server.broker.trash.remove_due)
+    assert set(file_system.list_directory("/data")[1]) > set(names)
 
 
 @pytest.mark.parametrize("name", ["t-0", "name-3"])
@@ -275,6 +304,17 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, make_server) -
     with pytest.raises(StartError, match="is not empty"):
         make_server(log_dirs=[tmp_path / "new"], config={"metadata.log.dir": str(tmp_path / "data")})
     assert tree(tmp_path) == before
+
+
+def test_a_data_directory_without_its_properties_is_refused_whatever_is_asked_for(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path / "data", thread=True) as broker:
+        make_topic(broker, "t")
+    (tmp_path / "data" / "meta.properties").unlink()
+    for allow in (False, True):
+        broker = Broker(data_dir=tmp_path / "data", thread=True, allow_non_empty=allow)
+        with pytest.raises(BrokerError, match=r"has been used, and has lost its meta\.properties"):
+            broker.start()
+        broker.close()
 
 
 def test_what_a_file_system_makes_by_itself_does_not_count(tmp_path: Path, make_server) -> None:
