@@ -6,6 +6,7 @@ from typing import Any, Final
 import click
 
 from ..config.definition import ConfigSource
+from ..config.integers import bounded_integer
 from ..protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ..protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -157,9 +158,10 @@ def _ask(servers: Cluster, entity: str, name: str, request: Request) -> Any:
     """A broker answers for itself only; for anything else, any of them does."""
     if entity != "broker" or name == _ALL_BROKERS:
         return servers.ask(request)
-    if not name.isdecimal():
+    broker_id = bounded_integer(name, 2**31 - 1)
+    if broker_id is None:
         raise click.UsageError(f"a broker is named by its id, or {_ALL_BROKERS!r} for all of them, not {name!r}")
-    return servers.ask_broker(int(name), request)
+    return servers.ask_broker(broker_id, request)
 
 
 def _resource_name(entity: str, name: str) -> str:

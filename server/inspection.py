@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..config.integers import bounded_integer
 from ..log.checkpoints import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARK_CHECKPOINT,
@@ -258,7 +259,8 @@ class _Inspection:
         return registration is not None and self._node(contents) in registration.replicas
 
     def _node(self, contents: DirectoryContents) -> int:
-        return int(contents.node_id) if contents.node_id and contents.node_id.isdigit() else -1
+        node_id = bounded_integer(contents.node_id or "", 2**31 - 1)
+        return -1 if node_id is None else node_id
 
     def _inspect_ownership(self, whole: list[str]) -> None:
         """Whether the directories belong together, and to the metadata log."""
