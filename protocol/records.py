@@ -344,6 +344,14 @@ def wrap_int64(value: int) -> int:
     return (value + (1 << 63) & _UNSIGNED_INT64) - (1 << 63)
 
 
+def time_after(timestamp_ms: int, duration_ms: int) -> int:
+    """A time that is written down, or sent, as an int64; of a duration that reaches beyond, the last there is.
+
+    Durations of 2**63 - 1 stand for ever. Apache Kafka wraps around, into the past, in most places.
+    """
+    return min(timestamp_ms + duration_ms, _MAX_INT64)
+
+
 class _RecordCutOffError(InvalidRecordsError):
     """A record whose end is not there; `size` is that of the whole record, with its length."""
 
