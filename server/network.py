@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 ACCEPTS_PER_EVENT = 64
 # Out of descriptors: try again after this long. Waiting connections stay in the kernel's queue.
 ACCEPT_PAUSE_MS = 500
+# For connections that do not leave this machine: it never paces, and Linux lets every process choose it.
+# BBR, where that is the system's default, paces 1 MB by timers and takes twice the CPU time (docs/decisions/0020).
+LOCAL_CONGESTION_CONTROL = b"reno"
 
 
 class Listener:
@@ -138,6 +141,8 @@ class Network:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self._send_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+            if sock.getpeername()[0] == sock.getsockname()[0]:
+                _choose_local_congestion_control(sock)
             connection = Connection(self, sock, listener_name)
         except OSError as error:  # it went away between accept and here
             logger.debug("A connection was lost while it was accepted: %s", error)
@@ -179,3 +184,13 @@ class Network:
         for connection in list(self.connections):
             connection.close(None)
         await self.read_ahead.close()
+
+
+def _choose_local_congestion_control(sock: socket.socket) -> None:
+    option = getattr(socket, "TCP_CONGESTION", None)  # Linux
+    if option is None:
+        return
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, option, LOCAL_CONGESTION_CONTROL)
+    except OSError as error:  # the connection works with any other
+        logger.debug("The congestion control of a local connection stays the system's: %s", error)
