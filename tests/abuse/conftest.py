@@ -1,0 +1,260 @@
+"""A server that is attacked, and what must hold meanwhile and afterwards.
+
+A test attacks within ``with target.attack("what it does")``. While the block runs, a client process produces and
+fetches one record at a time (`bystander`) and the server's memory is watched (`watch`). At the end of the block:
+
+- every round of that client has succeeded, its p99 is below `P99_MS` and no round took `WORST_MS`. Both are without
+  the time that server and client waited for a CPU, so a busy machine changes nothing;
+- the server and its child processes never had `MEMORY_BYTES` more than before, and gave back all but `KEPT_BYTES`;
+- no socket and no descriptor of a deleted file is left, and no thread or child process beyond what the server may keep.
+
+After the last attack the server serves a client of a library, stops cleanly, and has no traceback in its log.
+
+Each test has a short form, for the normal run, and a long one, which is marked slow and as large as the protocol
+allows. Seeds come from the environment variable MOLDAU_ABUSE_SEEDS (``1`` by default; ``MOLDAU_ABUSE_SEEDS=1,2,3``).
+The numbers of each attack are printed (``pytest -s``), and added to the file that MOLDAU_ABUSE_NUMBERS names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.heartbeat import HeartbeatRequest
+from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
+from moldau.testing import Broker
+from moldau.testing.wire import WireClient
+
+from .bystander import Bystander, Numbers
+from .watch import MEGABYTE, MemoryWatch, descendants, descriptors, memory_bytes, status_kb
+
+P99_MS = 50.0
+WORST_MS = 250.0
+# A p99 of few rounds is their maximum, which WORST_MS judges.
+ROUNDS_FOR_P99 = 500
+MEMORY_BYTES = 200 * MEGABYTE
+# The allocator keeps pages that are partly used.
+KEPT_BYTES = 64 * MEGABYTE
+# Threads and child processes of pools end by themselves, or stay.
+KEPT_THREADS = 40
+KEPT_CHILDREN = 4
+# Key types of FindCoordinator, and what coordinators answer that have not started yet.
+GROUP, TRANSACTION = 0, 1
+NOT_YET = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+# For what ends by itself. Only a server that has leaked waits for all of it.
+SETTLE_S = 30.0
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        seeds = [int(text) for text in os.environ.get("MOLDAU_ABUSE_SEEDS", "1").split(",")]
+        metafunc.parametrize("seed", seeds, ids=[f"seed{seed}" for seed in seeds])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not sys.platform.startswith("linux"):
+        for item in items:
+            if Path(__file__).parent in item.path.parents:
+                item.add_marker(pytest.mark.skip(reason="needs Linux: /proc shows what a process holds"))
+
+
+@pytest.fixture(params=[pytest.param(False, id="short"), pytest.param(True, id="long", marks=pytest.mark.slow)])
+def long(request: pytest.FixtureRequest) -> bool:
+    """Whether this is the long form."""
+    return bool(request.param)
+
+
+@pytest.fixture
+def dice(seed: int) -> random.Random:
+    return random.Random(seed)
+
+
+class Target:
+    """A server process under attack."""
+
+    def __init__(self, broker: Broker, bystander: Bystander) -> None:
+        self.broker = broker
+        self.address = broker.bootstrap_servers
+        self.pid = broker.pid
+        self.children_seen: set[int] = set()
+        self.faults: list[str] = []
+        self._bystander = bystander
+
+    def wire(self, timeout_s: float = 120.0) -> WireClient:
+        return WireClient(self.address, timeout_s=timeout_s)
+
+    def start_coordinators(self) -> None:
+        """Return when groups and transactions are served: their topics are created when they are first needed."""
+        calls: list[tuple[int, Callable[[WireClient], int]]] = [
+            (GROUP, lambda wire: wire.call(HeartbeatRequest(group_id="first", member_id="x"), 3).error_code),
+            (
+                TRANSACTION,
+                lambda wire: (
+                    wire.call(
+                        InitProducerIdRequest(transactional_id="first", transaction_timeout_ms=1000), 3
+                    ).error_code
+                ),
+            ),
+        ]
+        deadline = time.monotonic() + SETTLE_S
+        with self.wire() as wire:
+            for key_type, call in calls:
+                code = ErrorCode.NOT_COORDINATOR
+                while code in NOT_YET:
+                    assert time.monotonic() < deadline, f"the coordinator is still {code.name}"
+                    wire.call(FindCoordinatorRequest(key="first", key_type=key_type), 3)
+                    code = ErrorCode(call(wire))
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        settings = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=settings)
+        with self.wire() as wire:
+            (result,) = wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7).topics
+        assert result.error_code == 0, result
+
+    @contextlib.contextmanager
+    def attack(
+        self,
+        what: str,
+        *,
+        memory_bytes_allowed: int = MEMORY_BYTES,
+        kept_bytes: int = KEPT_BYTES,
+        accepts_failure: Callable[[str], bool] = lambda failure: False,
+    ) -> Iterator[None]:
+        """The block is an attack. What does not hold is collected, and fails the test at its end (`judge`)."""
+        before = memory_bytes(self.pid)
+        held = descriptors(self.pid)
+        threads = status_kb(self.pid, "Threads")
+        self._bystander.ask()
+        watch = MemoryWatch(self.pid)
+        with watch:
+            yield
+            seen = self._bystander.ask()
+        self.children_seen |= watch.children
+        grown = watch.peak_bytes - before
+        problems = [
+            *self._of_client(seen, accepts_failure),
+            *([f"memory grew by {grown / MEGABYTE:.0f} MB"] if grown > memory_bytes_allowed else []),
+        ]
+        left = ["?"]
+        deadline = time.monotonic() + SETTLE_S
+        while left and time.monotonic() < deadline:
+            now = descriptors(self.pid)
+            kept = memory_bytes(self.pid) - before
+            children = len(descendants(self.pid))
+            left = [
+                *([f"{now.sockets} sockets instead of {held.sockets}"] if now.sockets > held.sockets else []),
+                *([f"{now.deleted_files} deleted files are open"] if now.deleted_files > held.deleted_files else []),
+                *([f"{kept / MEGABYTE:.0f} MB were kept"] if kept > kept_bytes else []),
+                *([f"{children} child processes are left"] if children > KEPT_CHILDREN else []),
+                *(
+                    [f"{status_kb(self.pid, 'Threads')} threads are left"]
+                    if status_kb(self.pid, "Threads") > threads + KEPT_THREADS
+                    else []
+                ),
+            ]
+            if left:
+                time.sleep(0.1)  # nothing announces what is watched here from outside
+        problems += left
+        line = f"{what}: {seen}, memory {grown / MEGABYTE:+.0f} MB, {kept / MEGABYTE:+.0f} MB kept"
+        self._record(line + (f" -- FAULT: {'; '.join(problems)}" if problems else ""))
+        self.faults += [f"{what}: {problem}" for problem in problems]
+
+    @staticmethod
+    def _of_client(seen: Numbers, accepts_failure: Callable[[str], bool]) -> list[str]:
+        problems = [f"the other client: {failure}" for failure in seen.failures if not accepts_failure(failure)][:3]
+        if seen.worst_ms > WORST_MS:
+            problems.append(f"the other client waited {seen.worst_ms:.0f} ms")
+        if seen.rounds >= ROUNDS_FOR_P99 and seen.p99_ms > P99_MS:
+            problems.append(f"the other client's p99 is {seen.p99_ms:.0f} ms")
+        return problems
+
+    @staticmethod
+    def _record(line: str) -> None:
+        print(line)
+        if path := os.environ.get("MOLDAU_ABUSE_NUMBERS"):
+            with Path(path).open("a") as numbers:
+                numbers.write(line + "\n")
+
+    def judge(self) -> None:
+        """Fail for what was collected, and for what is wrong with the server now."""
+        if not self.broker.running:
+            self.faults.append("the server has ended")
+        else:
+            try:
+                serves_a_client(self.address)
+            except Exception as failure:  # noqa: BLE001 - one fault beside others
+                self.faults.append(f"a client is not served afterwards: {failure!r}")
+            self.children_seen |= set(descendants(self.pid))
+            try:
+                self.broker.stop()
+            except Exception as failure:  # noqa: BLE001 - one fault beside others
+                self.faults.append(f"the server does not stop cleanly: {failure}")
+        left = [child for child in self.children_seen if Path(f"/proc/{child}").exists()]
+        if left:
+            self.faults.append(f"child processes outlive the server: {left}")
+        if "Traceback" in (log := self.broker.log()):
+            self.faults.append("a traceback in the log: " + log[log.index("Traceback") :][:1500])
+        assert not self.faults, "\n".join(self.faults)
+
+
+MakeTarget = Callable[..., contextlib.AbstractContextManager[Target]]
+
+
+def serves_a_client(address: str) -> None:
+    """A client library makes a topic, produces to it and consumes from it."""
+    from kafka import KafkaConsumer, KafkaProducer
+
+    topic = "afterwards"
+    with WireClient(address) as wire:
+        wire.call(CreateTopicsRequest(topics=[CreatableTopic(name=topic, num_partitions=1, replication_factor=1)]), 7)
+    producer = KafkaProducer(bootstrap_servers=address)
+    try:
+        producer.send(topic, b"still here").get(30)
+    finally:
+        producer.close()
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=address,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=30_000,
+        group_id="afterwards",
+    )
+    try:
+        assert next(consumer).value == b"still here"
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def make_target() -> MakeTarget:
+    """``with make_target(config={...}) as target``; judged at the end of the block."""
+
+    @contextlib.contextmanager
+    def make(**options: Any) -> Iterator[Target]:
+        with Broker(**options) as broker:
+            with Bystander(broker.bootstrap_servers, broker.pid) as bystander:
+                target = Target(broker, bystander)
+                target.start_coordinators()
+                yield target
+            target.judge()
+
+    return make
+
+
+@pytest.fixture
+def target(make_target: MakeTarget) -> Iterator[Target]:
+    """A server with the default configuration of tests."""
+    with make_target() as made:
+        yield made

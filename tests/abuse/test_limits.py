@@ -1,0 +1,191 @@
+"""A server that runs out of descriptors, threads or disk, and gets them back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import resource
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from moldau.testing.builders import batch, produce
+from moldau.testing.wire import WireClient
+
+from . import attackers
+from .bystander import TOPIC
+from .conftest import MakeTarget, Target
+from .watch import status_kb
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
+
+def create(wire: WireClient, name: str) -> int:
+    """The error code of creating a topic."""
+    request = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=2, replication_factor=1)])
+    code: int = wire.call(request, 7).topics[0].error_code
+    return code
+
+
+def commit(wire: WireClient, group_id: str) -> int:
+    """The error code of committing an offset, which needs `__consumer_offsets`."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
+    code: int = wire.call(OffsetCommitRequest(group_id=group_id, topics=[topic]), 8).topics[0].partitions[0].error_code
+    return code
+
+
+def find_usable(target: Target, created: list[str]) -> None:
+    """All topics that the server said it had created can be produced to, and groups work."""
+    with target.wire() as wire:
+        for name in created:
+            code = produce(wire, name, batch(b"x")).error_code
+            if code:
+                target.faults.append(f"{name} was created, and is {ErrorCode(code).name} afterwards")
+        for _ in range(100):  # the coordinator may have to be loaded first
+            code = commit(wire, "afterwards")
+            if not code:
+                return
+            attackers.hold(0.1)
+        target.faults.append(f"no offset can be committed afterwards: {ErrorCode(code).name}")
+
+
+def test_no_descriptors(target: Target, dice: random.Random, long: bool) -> None:
+    """Clients that are connected are served on while no descriptor is free."""
+    in_use = len(os.listdir(f"/proc/{target.pid}/fd"))
+    limits = resource.prlimit(target.pid, resource.RLIMIT_NOFILE)
+    created = []
+    with target.wire() as wire:
+        with target.attack("no descriptors"), contextlib.ExitStack() as stack:
+            resource.prlimit(target.pid, resource.RLIMIT_NOFILE, (in_use + 10, limits[1]))
+            opened = stack.enter_context(attackers.connections(target.address, 100))
+            for connection in opened:
+                attackers.send(connection, dice.randbytes(3))
+            for index in range(20 if long else 5):
+                if create(wire, f"starved-{index}") == 0:
+                    created.append(f"starved-{index}")
+                commit(wire, f"group-{index}")
+            attackers.hold(10 if long else 1)
+            resource.prlimit(target.pid, resource.RLIMIT_NOFILE, limits)
+        find_usable(target, created)
+
+
+@contextlib.contextmanager
+def no_more_threads(pid: int) -> Iterator[None]:
+    """The process can start no thread and no child process, by a control group of its own."""
+    parent = pids_group(pid)
+    group = parent / f"moldau-abuse-{pid}"
+    try:
+        group.mkdir()
+    except OSError as failure:
+        pytest.skip(f"needs a control group that can be written to: {failure}")
+    try:
+        limit = group / "pids.max"
+        if not limit.exists():
+            pytest.skip("needs the controller `pids` of control groups")
+        (group / "cgroup.procs").write_text(str(pid))
+        limit.write_text(str(status_kb(pid, "Threads")))
+        try:
+            yield
+        finally:
+            limit.write_text("max")
+            for each in (group / "cgroup.procs").read_text().split():
+                (parent / "cgroup.procs").write_text(each)
+    finally:
+        group.rmdir()
+
+
+def pids_group(pid: int) -> Path:
+    """The control group that counts the threads of this process: version 1, else version 2."""
+    groups = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+    for _, controllers, path in groups:
+        if "pids" in controllers.split(","):
+            return CONTROL_GROUPS / "pids" / path.lstrip("/")
+    return CONTROL_GROUPS / groups[-1][2].lstrip("/")
+
+
+def test_no_threads(target: Target, long: bool) -> None:
+    """What needs a thread or a process fails or waits, and works when there are some again."""
+    target.create_topic("compacted", configs={"cleanup.policy": "compact"})
+    target.create_topic("flushed", configs={"flush.messages": "1"})
+    target.create_topic("recompressed", configs={"compression.type": "gzip"})
+    topics = ("compacted", "flushed", "recompressed")
+    records = batch(bytes(500_000))
+    with target.attack("no threads"), no_more_threads(target.pid):
+
+        def use(index: int) -> None:
+            with contextlib.suppress(TimeoutError), target.wire(timeout_s=10) as wire:
+                produce(wire, topics[index % 3], records)
+                create(wire, f"starved-{index}")
+                commit(wire, f"group-{index}")
+
+        attackers.in_parallel(30 if long else 6, use)
+        attackers.hold(5 if long else 1)
+    with target.wire(timeout_s=30) as wire:
+        for topic in ("flushed", "recompressed"):
+            try:
+                code = produce(wire, topic, records).error_code
+            except TimeoutError:
+                target.faults.append(f"{topic} answers no more after threads were short")
+                return
+            assert code == 0
+    find_usable(target, [])
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 60 MB of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = shutil.which("mount")
+    if (
+        mount is None
+        or subprocess.run(
+            [mount, "-t", "tmpfs", "-o", "size=60m", "tmpfs", str(place)], capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_no_room_on_disk(make_target: MakeTarget, small_disk: Path, dice: random.Random, long: bool) -> None:
+    """A full disk refuses what needs room. When there is room again, everything works that was answered NONE."""
+    with make_target(data_dir=small_disk / "data") as target:
+        target.create_topic("filler")
+        value = dice.randbytes(900_000)
+        created = []
+        storage_error = f"produce: {ErrorCode.KAFKA_STORAGE_ERROR.name}"
+        with (
+            target.attack("no room on disk", accepts_failure=lambda failure: failure == storage_error),
+            target.wire() as wire,
+        ):
+            refused = 0
+            while refused < 5:
+                refused += produce(wire, "filler", batch(value)).error_code != 0
+            while produce(wire, "filler", batch(value[:1000])).error_code == 0:
+                pass
+            for index in range(20 if long else 5):
+                if create(wire, f"starved-{index}") == 0:
+                    created.append(f"starved-{index}")
+                commit(wire, f"group-{index}")
+            attackers.hold(5 if long else 0.5)
+            # Deleting takes room too: the metadata log has to say so.
+            subprocess.run(["mount", "-o", "remount,size=120m", str(small_disk)], check=True)
+        with target.attack("room on disk again"), target.wire() as wire:
+            wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="filler")]), 6)
+        find_usable(target, created)
