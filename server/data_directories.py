@@ -1,7 +1,7 @@
 """Whether a directory may become a data directory: asked before a start makes, locks or writes anything.
 
 A directory with `meta.properties` is one already. Any other must be missing or empty, as for `initdb`: a mistyped path
-must not mix the server's files with those of somebody else. `lost+found`, hidden files, and what a first start leaves
+must not mix the server's files with other ones. `lost+found`, hidden files, and what a first start leaves
 that was cut off do not count. The explicit wish (`moldau serve --allow-non-empty`) overrides that, but not for the
 directories of the operating system, nor for the user's home itself.
 """

@@ -188,6 +188,8 @@ def test_files_in_a_second_log_directory_stay(make_server, tmp_path: Path) -> No
     empty, other = sorted(tmp_path.glob("?/kept-?"))
     plant((tmp_path / "b" / empty.name if empty.parent.name == "a" else tmp_path / "a" / empty.name) / "notes.txt")
     assert other.exists()
+    for directory in ("a", "b"):
+        plant(tmp_path / directory / "nowhere-0" / "notes.txt")
     planted = tree(tmp_path, without=ours)
     for _ in range(2):
         server.start()
