@@ -50,7 +50,7 @@ def check_data_directories(file_system: FileSystem, paths: Iterable[str], *, all
     """
     for path in paths:
         try:
-            _check(file_system, path, allow_non_empty)
+            _check(file_system, path or "/", allow_non_empty)
         except OSError:
             continue
 
@@ -84,10 +84,10 @@ def _does_not_count(name: str) -> bool:
 
 def _system_directory(path: str) -> str | None:
     real = os.path.realpath(path)
+    if real != "/" and real in _homes():
+        return "your home directory"
     if real in _SYSTEM_DIRECTORIES or real.startswith(_OF_THE_KERNEL):
         return "a directory of the operating system"
-    if real in _homes():
-        return "your home directory"
     return None
 
 

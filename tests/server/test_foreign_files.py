@@ -350,6 +350,11 @@ def test_directories_of_the_system_are_refused(path: str) -> None:
         data_directories.check_data_directories(RealFileSystem(), [path], allow_non_empty=True)
 
 
+def test_the_root_is_named_in_the_refusal(make_server) -> None:
+    with pytest.raises(StartError, match=r"^/ is a directory of the operating system, .* for example /var/lib/moldau"):
+        make_server(log_dirs=["/"])
+
+
 def test_the_home_directory_is_refused_and_a_link_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "ada"
     home.mkdir()
