@@ -333,7 +333,10 @@ class LogManager:
                 self._could_not_load(directory, error, report)
         if is_stray is not None:
             for loading in loadings:
-                self._set_strays_aside(loading, is_stray, report)
+                try:
+                    self._set_strays_aside(loading, is_stray, report)
+                except OSError as error:
+                    self._could_not_load(loading.directory, error, report)
         self._settle_doubles(loadings, directory_id_of, report)
         if progress is not None:
             progress.begin(
@@ -457,8 +460,8 @@ class LogManager:
             if len(there) == 1:
                 continue
             directory_id = directory_id_of(*key)
-            there = self._leave_strangers(there, report)
-            if len(there) == 1:
+            there = self._leave_foreign_of(there, report)
+            if len(there) < 2:
                 continue
             if all(loading.directory.directory_id != directory_id for loading, _found in there):
                 raise LogDirectoryError(
@@ -470,10 +473,10 @@ class LogManager:
                     loading.partitions.remove(found)
                     self._set_aside(found, loading.directory, report)
 
-    def _leave_strangers(
+    def _leave_foreign_of(
         self, there: list[tuple[_Loading, _Partition]], report: LoadReport
     ) -> list[tuple[_Loading, _Partition]]:
-        """Those that may be the partition: of several, not one that holds files of somebody else, and none of its."""
+        """Those of several directories that may be the partition: not one with other files, and none of a partition."""
         kept = []
         for loading, found in there:
             contents = look_into(self.file_system, found.path)

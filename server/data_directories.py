@@ -1,7 +1,7 @@
 """Whether a directory may become a data directory: asked before a start makes, locks or writes anything.
 
 A directory with `meta.properties` is one already. Any other must be missing or empty, as for `initdb`: a mistyped path
-must not mix the server's files with those of somebody else. `lost+found`, hidden files, and what a first start leaves
+must not mix the server's files with other ones. `lost+found`, hidden files, and what a first start leaves
 that was cut off do not count. The explicit wish (`moldau serve --allow-non-empty`) overrides that, but not for the
 directories of the operating system, nor for the user's home itself.
 """
@@ -50,7 +50,7 @@ def check_data_directories(file_system: FileSystem, paths: Iterable[str], *, all
     """
     for path in paths:
         try:
-            _check(file_system, path, allow_non_empty)
+            _check(file_system, path or "/", allow_non_empty)
         except OSError:
             continue
 
@@ -84,10 +84,10 @@ def _does_not_count(name: str) -> bool:
 
 def _system_directory(path: str) -> str | None:
     real = os.path.realpath(path)
+    if real != "/" and real in _homes():
+        return "your home directory"
     if real in _SYSTEM_DIRECTORIES or real.startswith(_OF_THE_KERNEL):
         return "a directory of the operating system"
-    if real in _homes():
-        return "your home directory"
     return None
 
 

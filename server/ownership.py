@@ -206,7 +206,7 @@ def _has_log(file_system: FileSystem, path: str) -> bool:
     try:
         names = file_system.list_directory(path)[0]
     except PermissionError:
-        return False  # loading it tells, if it is a partition
+        return False  # if it is a partition, loading it fails and says so
     parsed = map(parse_offset_file_name, names)
     return any(found is not None and found[1] == LOG for found in parsed)
 

@@ -818,3 +818,14 @@ def test_a_partition_made_again_does_not_find_the_checkpoints_of_the_old_one(sin
         assert found is not None
         assert (found.log_start_offset, found.log_end_offset) == (0, 1)
         assert single.manager.clean_offsets == {}
+
+
+def test_directories_of_one_name_that_hold_other_files_are_left_where_they_are(broker: Broker) -> None:
+    broker.start()
+    broker.stop()
+    for path in broker.paths:
+        broker.file_system.make_directory(f"{path}/t-0")
+        broker.file_system.replace_file(f"{path}/t-0/notes.txt", b"x", sync=False)
+    report = broker.start()
+    assert report.loaded == 0
+    assert [text.partition(" ")[0] for text in report.foreign] == [f"{path}/t-0" for path in broker.paths]

@@ -188,6 +188,8 @@ def test_files_in_a_second_log_directory_stay(make_server, tmp_path: Path) -> No
     empty, other = sorted(tmp_path.glob("?/kept-?"))
     plant((tmp_path / "b" / empty.name if empty.parent.name == "a" else tmp_path / "a" / empty.name) / "notes.txt")
     assert other.exists()
+    for directory in ("a", "b"):
+        plant(tmp_path / directory / "nowhere-0" / "notes.txt")
     planted = tree(tmp_path, without=ours)
     for _ in range(2):
         server.start()
@@ -346,6 +348,11 @@ def test_once_accepted_a_directory_is_a_data_directory(tmp_path: Path) -> None:
 def test_directories_of_the_system_are_refused(path: str) -> None:
     with pytest.raises(data_directories.DataDirectoryError, match="of the operating system, not a place for data"):
         data_directories.check_data_directories(RealFileSystem(), [path], allow_non_empty=True)
+
+
+def test_the_root_is_named_in_the_refusal(make_server) -> None:
+    with pytest.raises(StartError, match=r"^/ is a directory of the operating system, .* for example /var/lib/moldau"):
+        make_server(log_dirs=["/"])
 
 
 def test_the_home_directory_is_refused_and_a_link_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def until(answer, *, seconds=30):
 
 
 class Refusing:
-    """A disk that refuses some operations while it is told to, on paths that contain one of some texts."""
+    """A disk that refuses some operations while `refuses` is true, on paths that contain one of some texts."""
 
     def __init__(self, file_system, code, operations, texts):
         self.refuses = True

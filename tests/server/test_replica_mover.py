@@ -186,7 +186,7 @@ def test_a_replica_moves_to_and_fro_while_an_idempotent_producer_writes(make_ser
 
 
 def test_the_lag_of_a_move_goes_down_within_a_segment(filled, monkeypatch):
-    """Kafka's tools show it, and whoever waits for a large segment wants to see that it moves."""
+    """Kafka's tools show it, and a large segment takes long."""
     server, (target, _) = filled
     monkeypatch.setattr(replica_mover, "NEARLY_THERE_BYTES", 0)
     monkeypatch.setattr(replica_mover, "STEP_BYTES", 1)  # no batch is whole
@@ -208,7 +208,7 @@ def test_the_lag_of_a_move_goes_down_within_a_segment(filled, monkeypatch):
                 seen.append(described(wire)[str(target), True][0])
         finally:
             steps.release(1 << 20)
-        assert seen == sorted(seen, key=lambda told: (-told[1], told[0]))
+        assert seen == sorted(seen, key=lambda shown: (-shown[1], shown[0]))
         first, last = seen[0][1], seen[-1][1]
         assert first == 90
         assert 82 < last < 90
