@@ -27,12 +27,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, TypeVarTuple
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 U = TypeVar("U")
+Ts = TypeVarTuple("Ts")
 
 _RETRY_SECONDS = 0.1
 _LONGEST_RETRY_SECONDS = 2.0
@@ -77,7 +78,7 @@ if sys.version_info < (3, 12) and sys.platform == "linux":
     class _PidfdWatcher(asyncio.AbstractChildWatcher):
         """Hears of the end of children by pidfds, in the loop that has started them."""
 
-        def add_child_handler(self, pid: int, callback: Callable[..., object], *args: Any) -> None:
+        def add_child_handler(self, pid: int, callback: Callable[[int, int, *Ts], object], *args: *Ts) -> None:
             loop = asyncio.get_running_loop()
             pidfd = os.pidfd_open(pid)
             loop.add_reader(pidfd, self._ended, loop, pidfd, pid, callback, args)

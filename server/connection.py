@@ -327,7 +327,7 @@ class Connection:
                 return
             if self._frame_filled < len(frame):
                 break  # there was no more: another call would only say so
-        self._host.budget.progress(self)
+        self._host.budget.progress(self, self._frame_size - self._frame_filled)
 
     def _grow_large(self, frame: bytearray) -> bool:
         more = min(self._frame_size - len(frame), len(frame))
@@ -675,9 +675,10 @@ class Connection:
         self._idle_timer = self._host.timers.call_after(max(remaining, 1000), self._check_idle)
 
     def close_stalled(self) -> None:
-        """Close a peer that stopped in the middle of a request while others wait for its memory."""
+        """Close a peer that sends too little of a request while others wait for its memory."""
         self.close(
-            f"only {self._frame_filled} of the {self._frame_size} bytes of a request arrived, and memory is needed"
+            f"only {self._frame_filled} of the {self._frame_size} bytes of a request arrived, too slowly, "
+            "and its memory is needed ('queued.max.request.bytes')"
         )
 
     def close_after_answers(self) -> None:

@@ -275,8 +275,7 @@ class Coordinators(ABC, Generic[S]):
         if hosted.timer is not None:
             hosted.timer.cancel()
         hosted.armed_for = deadline
-        delay = max(0, deadline - time.monotonic_ns() // 1_000_000)
-        hosted.timer = self._broker.timers.call_after(delay, lambda: self._tick(hosted))
+        hosted.timer = self._broker.timers.call_at(deadline, lambda: self._tick(hosted))
 
     def _tick(self, hosted: Hosted[S]) -> None:
         hosted.timer = None

@@ -58,6 +58,12 @@ def readiness_of(loop: asyncio.AbstractEventLoop) -> Readiness:
     return _selectors.get(loop, loop)
 
 
+def polls_for_all(loop: asyncio.AbstractEventLoop) -> int:
+    """How many polls serve everything that is ready now, as far as the latest one showed; asyncio's own serves all."""
+    selector = _selectors.get(loop)
+    return 1 if selector is None else selector.polls_for_all
+
+
 class DirectSelector(selectors.EpollSelector):
     """What asyncio asks which descriptors are ready. Those of `add_reader` and `add_writer` it serves itself.
 
@@ -70,6 +76,8 @@ class DirectSelector(selectors.EpollSelector):
         self._direct = select.epoll.fromfd(os.dup(self.fileno()))
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
+        self.polls_for_all = 1
+        """How many more polls it may take until everything is served that was ready at the latest one."""
 
     def add_reader(self, fd: int, callback: Callback, /) -> None:
         self._readers[fd] = callback
@@ -113,6 +121,8 @@ class DirectSelector(selectors.EpollSelector):
         except InterruptedError:
             return []
         readers, writers = self._readers, self._writers
+        # The kernel puts what it has reported behind what it has not.
+        self.polls_for_all = 1 if len(events) < MAX_EVENTS else 1 + len(readers) // MAX_EVENTS
         others = []
         for fd, event in events:
             # An error or a hang-up is for both. One callback may remove another's descriptor, or its own.

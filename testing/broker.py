@@ -13,13 +13,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ..server.ephemeral import EphemeralDirectory, remove_leftovers
 from .server_process import ServerProcess
 from .server_run import BrokerError, ServerRun
 
@@ -43,6 +44,11 @@ TEST_CONFIG: Mapping[str, ConfigValue] = {
     "transaction.state.log.num.partitions": 1,
     "share.coordinator.state.topic.num.partitions": 1,
 }
+
+
+@cache
+def _remove_leftovers_once() -> None:
+    remove_leftovers()
 
 
 class Broker:
@@ -80,15 +86,16 @@ class Broker:
         if memory and (not thread or ephemeral or data_dir is not None):
             raise ValueError("memory=True needs thread=True, and neither data_dir nor ephemeral")
         self.config: dict[str, ConfigValue] = {**TEST_CONFIG, **(config or {})}
-        self._directory = tempfile.TemporaryDirectory(prefix="moldau-test-", ignore_cleanup_errors=True)
-        self._data_dir = Path(data_dir if data_dir is not None else Path(self._directory.name) / "data")
+        _remove_leftovers_once()
+        self._directory = EphemeralDirectory("moldau-test-")
+        self._data_dir = Path(data_dir if data_dir is not None else Path(self._directory.path) / "data")
         self._allow_non_empty = allow_non_empty
         self._ephemeral = ephemeral
         self._thread = thread
         self._memory: MemoryFileSystem | None = _empty_memory() if memory else None
         self._listen = listen
         self._timeout_s = timeout_s
-        self._log_path = Path(self._directory.name) / "server.log"
+        self._log_path = Path(self._directory.path) / "server.log"
         self._bootstrap_servers: str | None = None
         self._run: ServerRun | None = None
         self._ahead_ms = 0  # of the machine's clock
@@ -364,7 +371,7 @@ class Broker:
         try:
             self.stop()
         finally:
-            self._directory.cleanup()
+            self._directory.remove()
 
     def __enter__(self) -> Self:
         try:

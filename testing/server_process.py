@@ -58,7 +58,12 @@ class ServerProcess(ServerRun):
         self._reader = threading.Thread(
             target=self._hand_over_lines, args=(self._child.stdout,), name="moldau-broker-output", daemon=True
         )
-        self._reader.start()
+        try:
+            self._reader.start()
+        except RuntimeError:  # the limit of threads: without it the child would go on
+            self._child.kill()
+            self._child.communicate()
+            raise
 
     @property
     def pid(self) -> int:

@@ -55,7 +55,11 @@ class ServerThread(ServerRun):
         self._asked: set[Future[None]] = set()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="moldau-broker", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the limit of threads
+            self._loop.close()
+            raise
 
     @property
     def pid(self) -> int:

@@ -1,4 +1,6 @@
-from moldau.server.memory import SMALL_FRAME_BYTES, STALL_MS, MemoryBudget
+from random import Random
+
+from moldau.server.memory import INTERVALS, SMALL_FRAME_BYTES, STALL_MS, MemoryBudget
 
 LARGE = SMALL_FRAME_BYTES + 1
 SMALL = SMALL_FRAME_BYTES
@@ -34,6 +36,13 @@ class Peer:
     def close_stalled(self):
         self.log.append(("stalled", self.name))
         self.budget.release(self)
+
+
+class Producer(Peer):
+    served = False
+
+    def resume_reading(self):
+        self.served = self.served or self.budget.grow(self, LARGE, LARGE)
 
 
 def make(limit):
@@ -86,12 +95,123 @@ def test_a_slow_holder_that_still_sends_is_kept():
     budget, timers, clock, log, (a, b, _) = make(100)
     assert budget.grow(a, 100, LARGE)
     assert not budget.grow(b, 10, LARGE)
-    clock[0] += STALL_MS / 1000 - 1
-    budget.progress(a)
-    clock[0] += 2
+    for interval in range(1, INTERVALS):
+        budget.progress(a, LARGE - -(-LARGE * interval // INTERVALS))
+        clock[0] += STALL_MS / 1000
+        timers.fire()
+        assert log == []
+        assert timers.pending, "it goes on watching while a connection waits"
+
+
+def test_a_holder_that_drips_is_closed_while_another_waits():
+    budget, timers, clock, log, (a, b, _) = make(100)
+    assert budget.grow(a, 100, LARGE)
+    assert not budget.grow(b, 10, LARGE)
+    budget.progress(a, LARGE - 1000)
+    clock[0] += STALL_MS / 1000
+    timers.fire()
+    assert log == [("stalled", "a"), ("resume", "b")]
+
+
+def test_a_holder_that_sends_quickly_at_first_and_then_drips_is_closed_when_it_falls_behind():
+    budget, timers, _, log, (a, b, _) = make(100)
+    assert budget.grow(a, 100, LARGE)
+    assert not budget.grow(b, 10, LARGE)
+    budget.progress(a, LARGE // 2)
+    for _ in range(INTERVALS // 2):
+        timers.fire()
+        assert log == []
+    timers.fire()
+    assert log == [("stalled", "a"), ("resume", "b")]
+
+
+def test_the_least_rate_counts_from_when_another_begins_to_wait():
+    budget, timers, clock, log, (a, b, _) = make(100)
+    assert budget.grow(a, 100, LARGE)
+    clock[0] += 3600
+    budget.progress(a, 1200)  # slow, and kept: no other connection waits
+    assert not budget.grow(b, 10, LARGE)
+    budget.progress(a, 1100)
     timers.fire()
     assert log == []
-    assert timers.pending, "it goes on watching while somebody waits"
+    timers.fire()
+    assert log == [("stalled", "a"), ("resume", "b")]
+
+
+def test_a_wait_that_has_ended_frees_the_holder_from_the_least_rate():
+    budget, timers, _, log, (a, b, c) = make(100)
+    assert budget.grow(a, 90, LARGE)
+    assert not budget.grow(b, 20, LARGE)
+    budget.release(b)
+    timers.fire()
+    assert not timers.pending
+    budget.progress(a, 1200)
+    assert not budget.grow(c, 20, LARGE)
+    budget.progress(a, 1100)
+    timers.fire()
+    assert log == []
+
+
+def test_new_frames_queue_behind_one_that_has_waited_for_long():
+    budget, _, clock, log, (a, b, c) = make(100)
+    assert budget.grow(a, 60, LARGE)
+    assert not budget.grow(b, 60, LARGE)
+    clock[0] += 1
+    assert budget.grow(c, 10, LARGE), "it fits, and the other has not waited for long"
+    budget.release(c)
+    assert not budget.grow(b, 60, LARGE)
+    clock[0] += STALL_MS / 1000
+    assert not budget.grow(c, 10, LARGE)
+    assert budget.grow(a, 10, LARGE), "a frame that has begun goes on"
+    log.clear()
+    budget.release(a)
+    assert log == [("resume", "b"), ("resume", "c")]
+    assert budget.grow(b, 60, LARGE)
+    assert budget.grow(c, 10, LARGE)
+
+
+def test_small_frames_do_not_queue_behind_large_ones():
+    budget, _, clock, _, (a, b, c) = make(900)
+    assert budget.grow(a, 900, LARGE)
+    assert not budget.grow(b, 1, LARGE)
+    clock[0] += STALL_MS / 1000
+    assert budget.grow(c, 300, SMALL)
+
+
+def test_a_waiting_producer_is_served_in_bounded_time_however_many_peers_drip():
+    """Peers that keep to the least rate, and come back with a new frame as soon as they have lost one."""
+    for seed in range(20):
+        random = Random(seed)
+        clock = [0.0]
+        timers = FakeTimers()
+        budget = MemoryBudget(100 * LARGE * 4 // 3, timers, lambda: clock[0])  # noqa: B023 - used in this round only
+        log = []
+        missing = {}
+
+        def begin(number):
+            peer = Peer(budget, number, log)  # noqa: B023
+            if budget.grow(peer, LARGE, LARGE):  # noqa: B023
+                missing[peer] = LARGE  # noqa: B023
+
+        for number in range(100):
+            begin(number)
+        producer = Producer(budget, "producer", log)
+        assert not budget.grow(producer, LARGE, LARGE)
+        for interval in range(INTERVALS + 2):
+            for peer in list(missing):
+                missing[peer] -= random.randrange(LARGE // INTERVALS, LARGE // 6)
+                if missing[peer] <= 0 or ("stalled", peer.name) in log:
+                    del missing[peer]
+                    budget.release(peer)
+                    begin(f"{interval} {peer.name}")
+                else:
+                    budget.progress(peer, missing[peer])
+            if producer.served:
+                break
+            clock[0] += STALL_MS / 1000
+            timers.fire()
+        else:
+            raise AssertionError("the producer starved")
 
 
 def test_without_waiters_nobody_is_closed():

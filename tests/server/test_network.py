@@ -1,6 +1,7 @@
 """The connection against real sockets, with a dispatcher of the test's own."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import struct
@@ -10,7 +11,7 @@ import pytest
 
 from moldau.log.descriptors import FileRange, OpenFile
 from moldau.log.files import RealFileSystem
-from moldau.server import network
+from moldau.server import memory, network
 from moldau.server.background import Background
 from moldau.server.connection import MAX_HELD_BYTES, MAX_IN_FLIGHT, READ_BYTES, ROUND_BYTES, SCRATCH_BYTES
 from moldau.server.network import Network
@@ -557,3 +558,42 @@ def test_a_kernel_that_refuses_the_congestion_control_serves_the_connection_with
     monkeypatch.setattr(network, "LOCAL_CONGESTION_CONTROL", b"missing")
     with fixture.connect() as client:
         assert congestion_control(fixture, client) != b"missing"
+
+
+def test_peers_that_drip_do_not_starve_a_producer(monkeypatch, caplog):
+    monkeypatch.setattr(memory, "STALL_MS", 50)
+    size = memory.SMALL_FRAME_BYTES + 1_000_000
+    with Fixture(queued_max_request_bytes=2 * size * 4 // 3) as fixture:
+        drips = [fixture.connect() for _ in range(2)]
+        for sock in drips:
+            sock.sendall(struct.pack(">i", size) + bytes(size - 500_000))
+        fixture.wait_until(lambda: fixture.network.budget.used_bytes >= 2 * size)
+        producer = fixture.connect()
+        producer.settimeout(0.01)
+        frame = memoryview(struct.pack(">i", size) + bytes(size))
+        answer = b""
+        dripping = list(drips)
+        for _ in range(1000):  # each round a byte of each peer that drips
+            for sock in list(dripping):
+                try:
+                    sock.send(b"x")
+                except OSError:
+                    dripping.remove(sock)
+            with contextlib.suppress(TimeoutError):
+                if frame:
+                    frame = frame[producer.send(frame) :]
+                else:
+                    answer = producer.recv(100)
+                    break
+        assert answer
+        assert "too slowly" in caplog.text
+        for sock in (*drips, producer):
+            sock.close()
+
+
+def test_short_connections_leave_no_timers_behind(fixture):
+    fixture.connect().close()
+    for _ in range(600):
+        fixture.connect().close()
+    fixture.wait_until(lambda: not fixture.network.connections)
+    assert fixture.call(lambda: len(fixture.network.timers._buckets)) < 100

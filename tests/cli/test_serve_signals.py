@@ -1,0 +1,158 @@
+"""Signals end ``moldau serve`` cleanly, and an ephemeral server leaves nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moldau.server.ephemeral import MARKER, EphemeralDirectory, remove_leftovers
+
+DEADLINE_S = 30
+# What would end a process, and what a handler in Python can take.
+SIGNALS = [
+    *("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF"),
+    *("SIGXCPU", "SIGTRAP", "SIGSYS", "SIGIO", "SIGRTMIN", "SIGRTMAX"),
+    *(["SIGPWR", "SIGSTKFLT"] if sys.platform == "linux" else []),
+]
+
+
+def start(*options: str, temporary: Path, prefix: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+    command = [*prefix, sys.executable, "-m", "moldau", "serve", "--listen", "127.0.0.1:0", *options]
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment | {"TMPDIR": str(temporary)},
+    )
+
+
+def wait_ready(server: "subprocess.Popen[str]") -> None:
+    assert server.stdout is not None
+    assert server.stdout.readline().startswith("moldau is ready: ")
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_an_ephemeral_server_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
+    number = getattr(signal, name)
+    with start("--ephemeral", temporary=tmp_path) as server:
+        wait_ready(server)
+        assert len(list(tmp_path.iterdir())) == 1
+        server.send_signal(number)
+        _, said = server.communicate(timeout=DEADLINE_S)
+    assert list(tmp_path.iterdir()) == []
+    assert server.returncode == (0 if name in ("SIGTERM", "SIGINT") else 128 + number)
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGUSR1"])
+def test_a_server_stops_cleanly_and_its_exit_status_names_the_signal(tmp_path: Path, name: str) -> None:
+    data = tmp_path / "data"
+    with start("--data-dir", str(data), temporary=tmp_path) as server:
+        wait_ready(server)
+        server.send_signal(getattr(signal, name))
+        server.communicate(timeout=DEADLINE_S)
+    assert server.returncode == 128 + getattr(signal, name)
+    assert (data / ".kafka_cleanshutdown").exists()
+
+
+def test_a_server_under_nohup_goes_on_when_its_terminal_is_closed(tmp_path: Path) -> None:
+    with start("--data-dir", str(tmp_path / "data"), temporary=tmp_path, prefix=("nohup",)) as server:
+        wait_ready(server)
+        server.send_signal(signal.SIGHUP)
+        server.send_signal(signal.SIGTERM)  # which is taken after it
+        server.communicate(timeout=DEADLINE_S)
+    assert server.returncode == 0
+
+
+def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    """At any moment of it: as soon as the directory is there, and then later and later."""
+    for delay_lines in range(4):
+        with start("--ephemeral", temporary=tmp_path) as server:
+            while not list(tmp_path.iterdir()) and server.poll() is None:
+                pass
+            for _ in range(delay_lines * 50):
+                list(tmp_path.rglob("*"))
+            server.send_signal(signal.SIGHUP)
+            server.communicate(timeout=DEADLINE_S)
+        assert server.returncode == 129
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_signal_leaves_nothing_behind(tmp_path: Path) -> None:
+    with start("--ephemeral", temporary=tmp_path) as server:
+        wait_ready(server)
+        for _ in range(5):
+            server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=DEADLINE_S)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_removes_what_a_killed_ephemeral_server_has_left_and_nothing_else(tmp_path: Path) -> None:
+    foreign = tmp_path / "moldau-looks-like-ours"
+    foreign.mkdir()
+    (foreign / "precious").write_text("not ours")
+    claimed = tmp_path / "moldau-has-a-file-of-that-name"
+    claimed.mkdir()
+    (claimed / MARKER).write_text("but not our text")
+    with start("--ephemeral", temporary=tmp_path) as killed:
+        wait_ready(killed)
+        (left,) = set(tmp_path.iterdir()) - {foreign, claimed}
+        killed.kill()
+        killed.communicate(timeout=DEADLINE_S)
+    assert left.exists()
+    with (
+        start("--ephemeral", temporary=tmp_path) as first,
+        start("--ephemeral", temporary=tmp_path) as second,
+    ):
+        wait_ready(first)
+        wait_ready(second)
+        assert not left.exists()
+        assert len(list(tmp_path.iterdir())) == 4, "the living keep theirs"
+        for server in (first, second):
+            server.terminate()
+            server.communicate(timeout=DEADLINE_S)
+    assert set(tmp_path.iterdir()) == {foreign, claimed}
+    assert (foreign / "precious").read_text() == "not ours"
+
+
+def test_a_directory_in_use_and_links_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    used = EphemeralDirectory()
+    (tmp_path / "moldau-link").symlink_to(used.path)
+    pipe = tmp_path / "moldau-pipe"
+    pipe.mkdir()
+    os.mkfifo(pipe / MARKER)
+    assert remove_leftovers() == []
+    assert Path(used.path, MARKER).exists()
+    assert used.remove()
+    assert not used.remove()
+    assert not Path(used.path).exists()
+
+
+def test_a_broker_of_a_test_that_was_killed_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from moldau.testing import Broker
+broker = Broker().start()
+print("started", flush=True)
+if sys.argv[1] == "die":
+    os.kill(os.getpid(), 9)
+broker.close()
+"""
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    for end, left in (("die", 1), ("close", 0)):
+        done = subprocess.run(
+            [sys.executable, "-c", program, end],
+            env=environment,
+            timeout=DEADLINE_S,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout == "started\n", done.stderr
+        assert len(list(tmp_path.iterdir())) == left

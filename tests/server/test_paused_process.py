@@ -1,0 +1,67 @@
+"""A server that was stopped for longer than its members' sessions reads what they sent before it expires any."""
+
+import os
+import signal
+import time
+
+from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.heartbeat import HeartbeatRequest
+from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from moldau.server.event_loop import MAX_EVENTS
+from moldau.testing import Broker
+from moldau.testing.wire import WireClient
+
+NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID = 0, 27, 25
+SESSION_MS = 2_000
+PAUSE_S = 3.0
+
+
+class Member:
+    """The only member of a group."""
+
+    def __init__(self, broker, group_id):
+        self.wire = WireClient(broker.bootstrap_servers)
+        self.group_id = group_id
+        request = JoinGroupRequest(
+            group_id=group_id,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=60_000,
+            group_instance_id="only",
+            protocol_type="opaque",
+            protocols=[JoinGroupRequestProtocol(name="p", metadata=b"")],
+        )
+        answer = self.wire.call(request, 5)
+        assert answer.error_code == NONE
+        self.member_id = answer.member_id
+
+    def send_heartbeat(self):
+        request = HeartbeatRequest(group_id=self.group_id, generation_id=1, member_id=self.member_id)
+        self.wire.send(request, 4)
+
+    def is_known(self):
+        code = self.wire.receive().error_code
+        assert code in (NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID)
+        return code != UNKNOWN_MEMBER_ID
+
+
+def test_members_that_sent_heartbeats_during_the_pause_keep_their_sessions():
+    with Broker(config={"group.min.session.timeout.ms": 100}) as broker:
+        with WireClient(broker.bootstrap_servers) as wire:
+            wire.call(FindCoordinatorRequest(coordinator_keys=["g"]))
+        # More connections than are served in one turn of the loop.
+        members = [Member(broker, f"g{number}") for number in range(MAX_EVENTS + 20)]
+        silent = Member(broker, "silent")
+        for member in members:
+            member.send_heartbeat()
+            assert member.is_known()
+        for _ in range(2):
+            os.kill(broker.pid, signal.SIGSTOP)
+            for member in members:
+                member.send_heartbeat()
+            time.sleep(PAUSE_S)  # the pause is what is tested
+            os.kill(broker.pid, signal.SIGCONT)
+            assert [member.group_id for member in members if not member.is_known()] == []
+        silent.send_heartbeat()
+        assert not silent.is_known()
+        for member in [*members, silent]:
+            member.wire.close()

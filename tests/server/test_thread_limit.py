@@ -1,0 +1,147 @@
+"""A server process that the system refuses threads goes on when it gets them, and stops cleanly without.
+
+The limit is a real one, of a control group, where the test may make one; and everywhere a wrapper in the child process
+that refuses threads while a file is there.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from moldau.testing.builders import batch, produce, produce_request
+from moldau.testing.wire import WireClient
+
+DEADLINE_S = 30
+WRAPPED = """
+import os, sys, threading
+start = threading.Thread.start
+def limited(thread):
+    if os.path.exists(sys.argv[1]):
+        raise RuntimeError("can't start new thread")
+    start(thread)
+threading.Thread.start = limited
+from moldau.cli.main import main
+main(sys.argv[2:])
+"""
+
+
+class ControlGroup:
+    """At most so many threads by the kernel's count, of this process's child alone."""
+
+    def __init__(self, tmp_path):
+        parent = Path("/sys/fs/cgroup/pids")
+        if not parent.exists():
+            parent = Path("/sys/fs/cgroup")
+        self.path = parent / f"moldau-test-{os.getpid()}"
+        try:
+            self.path.mkdir()
+            (self.path / "pids.max").write_text("max")
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+            pytest.skip(f"no control group can be made here: {error}")
+
+    def command(self, arguments):
+        # The shell joins the group, and the server takes its place in it.
+        join = f'echo $$ > {self.path}/cgroup.procs && exec "$@"'
+        return ["sh", "-c", join, "sh", sys.executable, "-m", "moldau", *arguments]
+
+    def refuse(self, *, threads):
+        (self.path / "pids.max").write_text(str(1 + threads))
+
+    def allow(self):
+        (self.path / "pids.max").write_text("max")
+
+    def close(self):
+        self.path.rmdir()
+
+
+class Wrapper:
+    """Refuses every thread from now on, whatever is there."""
+
+    def __init__(self, tmp_path):
+        self.path = tmp_path / "refuse threads"
+
+    def command(self, arguments):
+        return [sys.executable, "-c", WRAPPED, str(self.path), *arguments]
+
+    def refuse(self, *, threads):
+        self.path.touch()
+
+    def allow(self):
+        self.path.unlink()
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(params=[ControlGroup, Wrapper])
+def limit(request, tmp_path):
+    made = request.param(tmp_path)
+    yield made
+    made.close()
+
+
+@contextlib.contextmanager
+def serving(limit, tmp_path):
+    arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), "--durable"]
+    log = tmp_path / "server.log"
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(limit.command(arguments), stdout=subprocess.PIPE, stderr=errors, text=True) as server,
+    ):
+        try:
+            line = server.stdout.readline()
+            assert line.startswith("moldau is ready: "), log.read_text()
+            yield server, line.removeprefix("moldau is ready: ").split()[0]
+        finally:
+            server.kill()
+
+
+def create(wire):
+    configs = [CreatableTopicConfig(name="compression.type", value="zstd")]
+    topics = [CreatableTopic(name="t", num_partitions=4, replication_factor=1, configs=configs)]
+    (result,) = wire.call(CreateTopicsRequest(topics=topics), 7).topics
+    assert result.error_code == 0
+
+
+def test_flushes_and_recompression_go_on_when_threads_can_be_started(limit, tmp_path):
+    limit.refuse(threads=0)
+    with serving(limit, tmp_path) as (server, address):
+        with WireClient(address) as wire, WireClient(address) as other:
+            create(wire)
+            wire.send(produce_request("t", batch(b"x" * 100_000)), 9)
+            create_again = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1)])
+            assert other.call(create_again, 7).topics[0].error_code == 36, "others are served meanwhile"
+            limit.allow()
+            assert wire.receive().responses[0].partition_responses[0].error_code == 0
+            limit.refuse(threads=1)
+            assert produce(wire, "t", batch(b"y" * 100_000)).error_code == 0, "the threads that are there are enough"
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(DEADLINE_S) == 0
+    log = (tmp_path / "server.log").read_text()
+    assert log.count("A thread could not be started") >= 1
+    assert "Threads can be started again" in log
+    assert "Traceback" not in log
+
+
+def test_a_stop_needs_no_thread(limit, tmp_path):
+    limit.refuse(threads=0)
+    with serving(limit, tmp_path) as (server, address), WireClient(address) as wire:
+        create(wire)
+        wire.send(produce_request("t", batch(b"x" * 100_000)), 9)
+        with WireClient(address) as other:
+            other.call(CreateTopicsRequest(topics=[CreatableTopic(name="u", num_partitions=1)]), 7)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(DEADLINE_S) == 0
+        assert wire.receive().responses[0].partition_responses[0].error_code == 0, "it was flushed by the stop"
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    log = (tmp_path / "server.log").read_text()
+    assert "A thread could not be started" in log
+    assert "Traceback" not in log
