@@ -13,7 +13,8 @@ from .suggestions import CommandGroup
 
 @click.group("spark", cls=CommandGroup, short_help="Archive topics with Spark, put archives back, balance the books.")
 def command() -> None:
-    """Jobs of Spark on topics and files. They need `pip install 'moldau[spark]'` and Java 17.
+    """Jobs of Spark on topics and files. They need Java 17 and the extra `spark`: `pip install '.[spark]'` in a
+    checkout.
 
     \b
     Examples:

@@ -1,8 +1,10 @@
 """The Spark of a command: its options, its session, and its log, which is kept back unless it is wanted."""
 
 import os
+import re
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,6 +21,9 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 # The numbers of the standard streams.
 _OUTPUT: Final = 1
 _ERRORS: Final = 2
+
+# What Ivy says when Maven does not have the Kafka connector.
+_NO_CONNECTOR: Final = re.compile(r"#spark-sql-kafka-0-10_\S+: not found")
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -98,6 +103,9 @@ def spark_session(
     """Spark for the length of a ``with`` block. ``packages``: settings that bring more jars."""
     from ..spark_integration.session import session
 
+    if not log:
+        # pyspark has warnings about the versions of other packages, which the user of a command cannot act on.
+        warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     with _log_kept_back(log), explained():
         spark = session(app_name, session_settings(master, configs, log=log, packages=packages or {}))
     try:
@@ -123,7 +131,10 @@ def _log_kept_back(show: bool) -> Iterator[None]:
                 yield
         except BaseException:
             kept.seek(0)
-            real.write(kept.read().decode(errors="replace"))
+            said = kept.read().decode(errors="replace")
+            # Then the error says all that is in Ivy's hundred lines, which --spark-log shows.
+            if _NO_CONNECTOR.search(said) is None:
+                real.write(said)
             raise
 
 

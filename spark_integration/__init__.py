@@ -6,7 +6,7 @@
     rows = spark.read.format("kafka").options(**kafka_options("localhost:9092", "orders")).load()
 
 Nothing here is particular to Moldau: it is Spark's own source and sink against any Kafka address. pyspark itself
-(``pip install 'moldau[spark]'``) is imported when a session is asked for.
+(the extra ``spark``) is imported when a session is asked for.
 """
 
 from .connector import SparkUnavailableError

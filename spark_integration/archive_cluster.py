@@ -37,7 +37,7 @@ class KafkaCluster:
             from confluent_kafka import KafkaException
             from confluent_kafka.admin import AdminClient
         except ImportError as error:
-            raise ArchiveError("confluent-kafka is not installed: pip install 'moldau[spark]'") from error
+            raise ArchiveError("confluent-kafka is not installed: pip install confluent-kafka") from error
 
         self._bootstrap_servers = bootstrap_servers
         try:

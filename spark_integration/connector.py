@@ -25,6 +25,9 @@ from pathlib import Path
 
 CONNECTOR = "spark-sql-kafka-0-10"
 
+# The newest one whose connector is on Maven and that is tested. pyspark 4.3.0 was released before its connector.
+NEWEST_PYSPARK = "4.2.0"
+
 # The settings that bring jars, and the words of spark-submit that say the same and come before them.
 PACKAGES, JARS = "spark.jars.packages", "spark.jars"
 SUBMIT_OPTIONS = {"--packages": PACKAGES, "--jars": JARS}
@@ -85,8 +88,8 @@ def find_spark(environment: Mapping[str, str] = os.environ) -> SparkInstallation
     pyspark_version = importlib.metadata.version("pyspark")
     if pyspark_version != spark_version:
         raise SparkUnavailableError(
-            f"pyspark is {pyspark_version}, but SPARK_HOME={home} holds Spark {spark_version}: unset SPARK_HOME, "
-            f"or pip install pyspark=={spark_version}"
+            f"pyspark is {pyspark_version}, but SPARK_HOME={home} holds Spark {spark_version}.\n"
+            f"Run `pip install pyspark=={spark_version}`, or unset SPARK_HOME."
         )
     return SparkInstallation(home, spark_version, scala_version)
 
@@ -94,7 +97,7 @@ def find_spark(environment: Mapping[str, str] = os.environ) -> SparkInstallation
 def _pyspark_folder() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise SparkUnavailableError("pyspark is not installed: pip install 'moldau[spark]'")
+        raise SparkUnavailableError(f"pyspark is not installed.\nRun `pip install pyspark=={NEWEST_PYSPARK}`.")
     return Path(spec.origin).parent
 
 
@@ -105,8 +108,9 @@ def _read_versions(home: Path) -> tuple[str, str]:
         if found is not None:
             return found[2], found[1]
     raise SparkUnavailableError(
-        f"no Spark in {home} (there is no jars/spark-sql_*.jar). The thin Spark Connect client has none: the "
-        "connector belongs on its server; for a session in this process, pip install pyspark"
+        f"there is no Spark in {home} (no jars/spark-sql_*.jar); the Spark Connect client has none.\n"
+        "Put the connector on the Connect server, or, for a session in this process, run "
+        f"`pip install pyspark=={NEWEST_PYSPARK}`."
     )
 
 
@@ -187,13 +191,15 @@ def _belongs(spark: SparkInstallation, item: str, where: str) -> bool:
     if scala_version != spark.scala_version:
         raise SparkUnavailableError(
             f"{where} has {item.strip()}, a Kafka connector for Scala {scala_version}, but the Spark in {spark.home} "
-            f"is built for Scala {spark.scala_version}: leave it out, and session() takes "
-            f"{spark.connector_coordinates}"
+            f"is built for Scala {spark.scala_version}.\n"
+            f"Leave it out; session() takes {spark.connector_coordinates}."
         )
     if spark_version != spark.spark_version:
         raise SparkUnavailableError(
             f"{where} has {item.strip()}, the Kafka connector of Spark {spark_version}, but pyspark is "
-            f"{spark.spark_version}: leave it out, and session() takes {spark.connector_coordinates}"
+            f"{spark.spark_version}.\n"
+            f"Leave it out; session() takes {spark.connector_coordinates}. "
+            f"Or run `pip install pyspark=={spark_version}`."
         )
     return True
 

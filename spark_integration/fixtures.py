@@ -1,6 +1,6 @@
 """Pytest fixtures for tests of Spark jobs: ``spark``, one session for all tests, and ``run_until``, which waits.
 
-In ``conftest.py``, beside ``pip install 'moldau[spark]'``:
+In ``conftest.py``, with the extra ``spark`` installed:
 
     pytest_plugins = ["moldau.spark_integration.fixtures"]
 

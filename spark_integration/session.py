@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from .connector import (
     CONNECTOR,
     JARS,
+    NEWEST_PYSPARK,
     PACKAGES,
     SparkInstallation,
     SparkUnavailableError,
@@ -111,21 +112,18 @@ def _with_item(conf: Mapping[str, str], name: str, item: str) -> dict[str, str]:
 
 
 def gateway_exited(spark: SparkInstallation, settings: Mapping[str, str], java: int) -> str:
-    """What may have ended the JVM, and what to do: its own words are on a stream that cannot be read here."""
-    reasons = ["Spark's JVM ended before it was ready; its own words are on standard error, above."]
+    """What may have ended the JVM, and what to do, in two lines: its own words are on a stream that cannot be read
+    here."""
+    ended = f"The JVM of Spark {spark.spark_version} ended before it was ready; its output on standard error says why."
     if java >= REFUSING_JAVA:
-        reasons.append(
-            f"If they say that getSubject is not supported: Java {java} is too new for Spark {spark.spark_version}; "
-            "point JAVA_HOME at Java 17 or 21."
-        )
-    if PACKAGES in settings:
-        reasons.append(
-            f"If they say that {spark.connector_coordinates} could not be resolved, found or downloaded: without "
-            f"access to a Maven repository that has it, name a folder with {', '.join(spark.connector_jars)} in "
-            "jars_dir= or in MOLDAU_SPARK_JARS, or install a pyspark whose connector is there; and where the lines "
-            "name ~/.m2, an artifact there has its pom but not its jar: remove its folder."
-        )
-    return " ".join(reasons)
+        return f"{ended}\nIf it says that getSubject is not supported, point JAVA_HOME at Java 17 or 21, not {java}."
+    if PACKAGES not in settings:
+        return ended
+    newest = "" if spark.spark_version == NEWEST_PYSPARK else f"run `pip install pyspark=={NEWEST_PYSPARK}`; or "
+    return (
+        f"{ended}\nIf Maven does not have {spark.connector_coordinates}, {newest}put {', '.join(spark.connector_jars)} "
+        "into a folder and name it in MOLDAU_SPARK_JARS. If it names ~/.m2, remove the folder of that artifact."
+    )
 
 
 def _check_connector_is_loaded(running: SparkSession, spark: SparkInstallation) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from moldau.spark_integration.connector import (
+    NEWEST_PYSPARK,
     SparkInstallation,
     SparkUnavailableError,
     check_java,
@@ -21,6 +23,8 @@ from moldau.spark_integration.connector import (
 )
 from moldau.spark_integration.options import Topics, kafka_options
 from moldau.spark_integration.session import check_submit_arguments, connector_settings, gateway_exited, session
+
+ROOT = Path(__file__).parent.parent
 
 
 def make_spark(home: Path, spark_version: str, scala_version: str) -> SparkInstallation:
@@ -86,7 +90,10 @@ def test_spark_home_comes_before_pyspark(pyspark: Path, tmp_path: Path) -> None:
 def test_spark_home_of_another_version_is_refused(pyspark: Path, tmp_path: Path) -> None:
     elsewhere = make_spark(tmp_path / "opt", "3.5.7", "2.12")
 
-    with pytest.raises(SparkUnavailableError, match=r"pyspark is 4\.0\.0, but SPARK_HOME=.* holds Spark 3\.5\.7"):
+    with pytest.raises(
+        SparkUnavailableError,
+        match=r"but SPARK_HOME=.* holds Spark 3\.5\.7\.\nRun `pip install pyspark==3\.5\.7`",
+    ):
         find_spark({"SPARK_HOME": str(elsewhere.home)})
 
 
@@ -99,7 +106,7 @@ def test_no_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", [])
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
 
-    with pytest.raises(SparkUnavailableError, match=r"pip install 'moldau\[spark\]'"):
+    with pytest.raises(SparkUnavailableError, match=r"pip install pyspark==4\.2\.0"):
         find_spark({})
 
 
@@ -214,7 +221,7 @@ def test_a_connector_that_the_user_names_is_not_added_again(tmp_path: Path) -> N
         (
             "spark.jars.packages",
             "org.apache.spark:spark-sql-kafka-0-10_2.12:4.0.0",
-            r"for Scala 2\.12, but the Spark in .* is built for Scala 2\.13: leave it out, and session\(\) takes "
+            r"for Scala 2\.12, but the Spark in .* is built for Scala 2\.13\.\nLeave it out; session\(\) takes "
             r"org\.apache\.spark:spark-sql-kafka-0-10_2\.13:4\.0\.0",
         ),
         (
@@ -269,11 +276,29 @@ def test_where_the_jvm_does_not_start_what_may_be_the_reason_is_said(tmp_path: P
     cannot_fetch = gateway_exited(spark, {"spark.jars.packages": spark.connector_coordinates}, java=17)
     too_new = gateway_exited(spark, {"spark.jars": "/connector.jar"}, java=25)
 
-    assert f"If they say that {spark.connector_coordinates} could not be resolved" in cannot_fetch
+    assert f"If Maven does not have {spark.connector_coordinates}, run `pip install pyspark==4.2.0`" in cannot_fetch
     assert "MOLDAU_SPARK_JARS" in cannot_fetch
     assert "getSubject" not in cannot_fetch
-    assert "Java 25 is too new for Spark 4.0.0; point JAVA_HOME at Java 17 or 21" in too_new
+    assert "point JAVA_HOME at Java 17 or 21, not 25" in too_new
     assert "MOLDAU_SPARK_JARS" not in too_new
+    assert [len(text.splitlines()) for text in (cannot_fetch, too_new)] == [2, 2]
+
+
+def test_a_spark_whose_connector_does_not_exist_is_answered_with_the_version_to_install(tmp_path: Path) -> None:
+    newer = make_spark(tmp_path / "newer", "4.3.0", "2.13")
+    newest = make_spark(tmp_path / "newest", NEWEST_PYSPARK, "2.13")
+
+    said = gateway_exited(newer, {"spark.jars.packages": newer.connector_coordinates}, java=17).splitlines()
+    assert said[0].startswith("The JVM of Spark 4.3.0 ended before it was ready")
+    assert "spark-sql-kafka-0-10_2.13:4.3.0, run `pip install pyspark==4.2.0`" in said[1]
+    assert "pip install" not in gateway_exited(newest, {"spark.jars.packages": newest.connector_coordinates}, java=17)
+
+
+def test_the_extra_installs_a_pyspark_that_has_a_connector() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (requirement,) = (each for each in project["optional-dependencies"]["spark"] if each.startswith("pyspark"))
+    assert requirement == "pyspark>=3.5,<4.3"
+    assert NEWEST_PYSPARK.startswith("4.2.")
 
 
 def test_a_session_is_refused_before_a_jvm_starts(

@@ -178,7 +178,7 @@ def _check_known_to_librdkafka(settings: ClientSettings) -> None:
     try:
         from confluent_kafka import KafkaException, Producer
     except ImportError as error:
-        raise ValueError("confluent-kafka is not installed: pip install 'moldau[spark]'") from error
+        raise ValueError("confluent-kafka is not installed: pip install confluent-kafka") from error
     try:
         Producer(settings.producer("checked"))
     except KafkaException as error:
