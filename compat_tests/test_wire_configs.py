@@ -43,7 +43,7 @@ CLASSES = {"ssl.engine.factory.class": "org.apache.kafka.common.security.ssl.Def
 SAMPLES = {ConfigType.BOOLEAN: "true", ConfigType.INT: "1", ConfigType.LONG: "1"}
 # Only what fits the running server is accepted for these.
 AS_IT_IS = ("listeners", "listener.security.protocol.map")
-# Depends on the feature eligible.leader.replicas.version, which Moldau does not finalize.
+# Depends on the feature eligible.leader.replicas.version, which Moldau does not finalize by itself.
 LEFT_OUT = "min.insync.replicas"
 
 Change = tuple[str, int, str | None]
@@ -140,6 +140,13 @@ def update_answers(wire: WireClient, own: str) -> dict[str, list[str]]:
             for scope in (own, ALL_BROKERS)
         ]
         outcomes.setdefault(" ".join(answers), []).append(setting.name)
+        # AlterConfigs has to name what must not be deleted.
+        kept = {LEFT_OUT: "1"}
+        replaced = [
+            replace(wire, BROKER, scope, {setting.name: value, **more}, validate_only=True)
+            for scope, more in ((own, {}), (ALL_BROKERS, kept))
+        ]
+        assert replaced == answers[:2], setting.name
     return {key: sorted(names) for key, names in sorted(outcomes.items())}
 
 
@@ -347,6 +354,18 @@ def test_text_that_is_no_double_is_refused(wire: WireClient, topic: str, value: 
 @pytest.mark.parametrize("value", ["compact,,delete", "compact,compact,", ",", "compact,x,x"])
 def test_lists_that_a_topic_cannot_have(wire: WireClient, topic: str, value: str) -> None:
     assert alter(wire, TOPIC, topic, ("cleanup.policy", SET, value)) == "INVALID_CONFIG"
+
+
+@pytest.mark.parametrize("added", [",", "delete,", "delete,compact,delete"])
+def test_entries_that_are_appended(wire: WireClient, topic: str, added: str) -> None:
+    assert alter(wire, TOPIC, topic, ("cleanup.policy", SET, "compact")) == "NONE"
+    assert alter(wire, TOPIC, topic, ("cleanup.policy", APPEND, added)) == "NONE"
+
+
+@pytest.mark.parametrize("added", ["", ",delete", "compact,,delete", "x"])
+def test_entries_that_cannot_be_appended(wire: WireClient, topic: str, added: str) -> None:
+    assert alter(wire, TOPIC, topic, ("cleanup.policy", SET, "compact")) == "NONE"
+    assert alter(wire, TOPIC, topic, ("cleanup.policy", APPEND, added)) == "INVALID_CONFIG"
 
 
 @pytest.mark.parametrize(
