@@ -14,27 +14,34 @@ from typing import Any
 
 import pytest
 
+from moldau.compat_tests.config_wire import (
+    ALL_BROKERS,
+    APPEND,
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    DELETE,
+    GROUP,
+    SET,
+    TOPIC,
+    Described,
+    alter,
+    answer,
+    describe,
+    described,
+    node_id,
+    replace,
+)
 from moldau.compat_tests.servers import Server
 from moldau.compat_tests.wire import wait_until
 from moldau.config import broker as broker_settings
 from moldau.config.definition import ConfigType, Setting, format_value
 from moldau.protocol.errors import ErrorCode
-from moldau.protocol.messages import alter_configs as legacy
 from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from moldau.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from moldau.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.testing.wire import WireClient
 
 FACTS = Path(__file__).parent / "broker_config_updates.json"
 
-TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-SET, DELETE, APPEND = 0, 1, 2
-ALL_BROKERS = ""
 DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 2, 3, 4, 5
 UNKNOWN_TYPE = 0
 
@@ -43,10 +50,8 @@ CLASSES = {"ssl.engine.factory.class": "org.apache.kafka.common.security.ssl.Def
 SAMPLES = {ConfigType.BOOLEAN: "true", ConfigType.INT: "1", ConfigType.LONG: "1"}
 # Only what fits the running server is accepted for these.
 AS_IT_IS = ("listeners", "listener.security.protocol.map")
-# Depends on the feature eligible.leader.replicas.version, which Moldau does not finalize.
+# Depends on the feature eligible.leader.replicas.version, which Moldau does not finalize by itself.
 LEFT_OUT = "min.insync.replicas"
-
-Change = tuple[str, int, str | None]
 
 
 @pytest.fixture
@@ -58,64 +63,6 @@ def wire(bootstrap_servers: str) -> Iterator[WireClient]:
 @pytest.fixture
 def broker_id(wire: WireClient) -> str:
     return node_id(wire)
-
-
-def node_id(wire: WireClient) -> str:
-    """The id of the only broker, as a resource is named."""
-    (broker,) = wire.call(MetadataRequest(topics=[]), 12).brokers
-    return str(broker.node_id)
-
-
-def answer(wire: WireClient, kind: int, name: str, *changes: Change, validate_only: bool = False) -> Any:
-    """The answer to an IncrementalAlterConfigs of one resource."""
-    configs = [AlterableConfig(name=key, config_operation=operation, value=value) for key, operation, value in changes]
-    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    (response,) = wire.call(
-        IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only), 1
-    ).responses
-    return response
-
-
-def alter(wire: WireClient, kind: int, name: str, *changes: Change, validate_only: bool = False) -> str:
-    """The name of the error code of an IncrementalAlterConfigs."""
-    return ErrorCode(answer(wire, kind, name, *changes, validate_only=validate_only).error_code).name
-
-
-def replace(wire: WireClient, kind: int, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> str:
-    """The name of the error code of an AlterConfigs."""
-    wanted = [legacy.AlterableConfig(name=key, value=value) for key, value in configs.items()]
-    resource = legacy.AlterConfigsResource(resource_type=kind, resource_name=name, configs=wanted)
-    (response,) = wire.call(legacy.AlterConfigsRequest(resources=[resource], validate_only=validate_only), 2).responses
-    return ErrorCode(response.error_code).name
-
-
-def describe(wire: WireClient, kind: int, name: str, keys: Sequence[str] | None = None) -> Any:
-    """The result of describing one resource, with synonyms."""
-    asked = DescribeConfigsResource(
-        resource_type=kind, resource_name=name, configuration_keys=None if keys is None else list(keys)
-    )
-    (result,) = wire.call(DescribeConfigsRequest(resources=[asked], include_synonyms=True), 4).results
-    return result
-
-
-Described = tuple[str | None, int, int, bool, bool, list[tuple[str, str | None, int]]]
-
-
-def described(wire: WireClient, kind: int, name: str, key: str) -> Described | None:
-    """Value, source, type, read-only, sensitive and synonyms of one config; None if it is not described."""
-    found = describe(wire, kind, name, [key]).configs
-    if not found:
-        return None
-    (config,) = found
-    (config,) = found
-    return (
-        config.value,
-        config.config_source,
-        config.config_type,
-        config.read_only,
-        config.is_sensitive,
-        [(synonym.name, synonym.value, synonym.source) for synonym in config.synonyms],
-    )
 
 
 # Which settings of a broker can be changed
@@ -140,6 +87,13 @@ def update_answers(wire: WireClient, own: str) -> dict[str, list[str]]:
             for scope in (own, ALL_BROKERS)
         ]
         outcomes.setdefault(" ".join(answers), []).append(setting.name)
+        # AlterConfigs has to name what must not be deleted.
+        kept = {LEFT_OUT: "1"}
+        replaced = [
+            replace(wire, BROKER, scope, {setting.name: value, **more}, validate_only=True)
+            for scope, more in ((own, {}), (ALL_BROKERS, kept))
+        ]
+        assert replaced == answers[:2], setting.name
     return {key: sorted(names) for key, names in sorted(outcomes.items())}
 
 
@@ -347,6 +301,18 @@ def test_text_that_is_no_double_is_refused(wire: WireClient, topic: str, value: 
 @pytest.mark.parametrize("value", ["compact,,delete", "compact,compact,", ",", "compact,x,x"])
 def test_lists_that_a_topic_cannot_have(wire: WireClient, topic: str, value: str) -> None:
     assert alter(wire, TOPIC, topic, ("cleanup.policy", SET, value)) == "INVALID_CONFIG"
+
+
+@pytest.mark.parametrize("added", [",", "delete,", "delete,compact,delete"])
+def test_entries_that_are_appended(wire: WireClient, topic: str, added: str) -> None:
+    assert alter(wire, TOPIC, topic, ("cleanup.policy", SET, "compact")) == "NONE"
+    assert alter(wire, TOPIC, topic, ("cleanup.policy", APPEND, added)) == "NONE"
+
+
+@pytest.mark.parametrize("added", ["", ",delete", "compact,,delete", "x"])
+def test_entries_that_cannot_be_appended(wire: WireClient, topic: str, added: str) -> None:
+    assert alter(wire, TOPIC, topic, ("cleanup.policy", SET, "compact")) == "NONE"
+    assert alter(wire, TOPIC, topic, ("cleanup.policy", APPEND, added)) == "INVALID_CONFIG"
 
 
 @pytest.mark.parametrize(

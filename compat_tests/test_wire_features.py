@@ -7,10 +7,20 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from moldau.compat_tests.config_wire import (
+    ALL_BROKERS,
+    BROKER,
+    DELETE,
+    SET,
+    alter,
+    described,
+    node_id,
+    replace,
+)
 from moldau.compat_tests.group_wire import ConsumerMember, code, wait_for_coordinator
 from moldau.compat_tests.requirements import require_kafka_jars, require_program
 from moldau.compat_tests.servers import Server
-from moldau.compat_tests.wire import Topic, wait_until
+from moldau.compat_tests.wire import Topic, create_topic, wait_for_topic, wait_until
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from moldau.testing.wire import WireClient
@@ -128,6 +138,36 @@ def test_unknown_features_have_no_level(wire: WireClient, level: int, kind: int)
 )
 def test_levels_of_features(wire: WireClient, update: tuple[str, int, int], error: str) -> None:
     assert dry_run(wire, update)[0] == error
+
+
+def test_eligible_leader_replicas_make_the_minimum_in_sync_a_config_of_all_brokers(
+    new_server: Callable[..., AbstractContextManager[Server]],
+) -> None:
+    """`min.insync.replicas` is set for all brokers when the feature is finalized; it stays, and no broker has its own.
+
+    Partitions have their leaders again after a clean stop and after a kill."""
+    name = "min.insync.replicas"
+    with new_server() as server:
+        topic = create_topic(server.bootstrap_servers, "minimum", 2)
+        with WireClient(server.bootstrap_servers) as wire:
+            own = node_id(wire)
+            key = FeatureUpdateKey(
+                feature="eligible.leader.replicas.version", max_version_level=1, upgrade_type=UPGRADE
+            )
+            assert code(wire.call(UpdateFeaturesRequest(feature_updates=[key]), 2).error_code) == "NONE"
+            common = ("1", 3, 3, False, False, [(name, "1", 3)])
+            wait_until(lambda: described(wire, BROKER, ALL_BROKERS, name) == common, "the common minimum")
+            assert alter(wire, BROKER, ALL_BROKERS, (name, DELETE, None)) == "INVALID_CONFIG"
+            assert replace(wire, BROKER, ALL_BROKERS, {"message.max.bytes": "1000000"}) == "INVALID_CONFIG"
+            assert alter(wire, BROKER, own, (name, SET, "1")) == "INVALID_CONFIG"
+            assert alter(wire, BROKER, ALL_BROKERS, (name, SET, "1"), validate_only=True) == "NONE"
+        server.restart()
+        wait_for_topic(server.bootstrap_servers, topic.name, 2)
+        server.kill()
+        server.start()
+        wait_for_topic(server.bootstrap_servers, topic.name, 2)
+        with WireClient(server.bootstrap_servers) as wire:
+            assert described(wire, BROKER, ALL_BROKERS, name) == common
 
 
 def test_kafka_features_upgrades_to_a_release(new_server: Callable[..., AbstractContextManager[Server]]) -> None:

@@ -192,7 +192,8 @@ def _operate(resource: ConfigResource, operation: _Operation, present: str | Non
     setting = _setting(resource, operation.name)
     if setting is None or setting.type is not ConfigType.LIST:
         raise _not_a_list(resource, operation, setting)
-    entries = _split(format_value(setting.default) if present is None else present)
+    before = (format_value(setting.default) or "") if present is None else present
+    entries = _split(before) if before else []
     for entry in _split(operation.value):
         if operation.operation == SUBTRACT:
             if entry in entries:
@@ -219,8 +220,12 @@ def _not_a_list(resource: ConfigResource, operation: _Operation, setting: Settin
     return KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 
-def _split(value: str | None) -> list[str]:
-    return [entry for entry in (value or "").split(",") if entry]
+def _split(value: str) -> list[str]:
+    """The entries as Java's `split` gives them: empty ones count, but for those at the end after a comma."""
+    entries = value.split(",")
+    while len(entries) > 1 and not entries[-1]:
+        entries.pop()
+    return [] if value and entries == [""] else entries
 
 
 def _check_state(

@@ -6,7 +6,8 @@
 * Features of Apache Kafka 4.3 that are not supported here (`KEPT_FEATURES`) are recorded and have no effect: a request
   for the features of a release is not refused because of them.
 * With eligible.leader.replicas.version 1, min.insync.replicas is a config of all brokers and of no single one: raising
-  the feature writes that config, from the static setting, and deletes those of single brokers (KIP-966).
+  the feature writes that config, from the static setting, and deletes those of single brokers (KIP-966). It needs a
+  metadata.version whose records have fields for these replicas.
 * metadata.version can only go down over levels that brought no new records, because nothing here rewrites the log.
 * kraft.version goes up and never down.
 * `validate_only` answers the same and writes nothing. Up to version 1 each feature has a result of its own.
@@ -25,6 +26,7 @@ from ..protocol.messages.update_features import (
 )
 from .features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
+    ELR_SINCE,
     KEPT_FEATURES,
     KRAFT_VERSION,
     METADATA_VERSION,
@@ -52,9 +54,11 @@ def update_features(
 ) -> Outcome[UpdateFeaturesResponse]:
     """Decide on an UpdateFeaturesRequest of this version, on which the form of the answer depends."""
     records: list[Versioned] = []
+    levels = {update.feature: update.max_version_level for update in request.feature_updates}
+    metadata_version = levels.get(METADATA_VERSION, image.metadata_version)
     try:
         for update in request.feature_updates:
-            records += _update(image, update, _upgrade_type(update, version), context)
+            records += _update(image, update, _upgrade_type(update, version), metadata_version, context)
     except KafkaError as error:
         message = f"No feature was changed: {error.message}"
         return Outcome(UpdateFeaturesResponse(error_code=error.code, error_message=message), [])
@@ -71,8 +75,9 @@ def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
 
 
 def _update(
-    image: MetadataImage, update: FeatureUpdateKey, upgrade_type: int, context: ControllerContext
+    image: MetadataImage, update: FeatureUpdateKey, upgrade_type: int, metadata_version: int, context: ControllerContext
 ) -> list[Versioned]:
+    """The records of one update; `metadata_version` is the level after the request."""
     feature, level = update.feature, update.max_version_level
     current = image.features.get(feature, 0)
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
@@ -92,6 +97,8 @@ def _update(
         return _update_kraft_version(level, current)
     if feature == METADATA_VERSION:
         _check_metadata_version(level, current, upgrade_type)
+    if feature == ELIGIBLE_LEADER_REPLICAS_VERSION and level and metadata_version < ELR_SINCE:
+        raise _invalid(feature, level, f"It needs metadata.version {ELR_SINCE}, and that is {metadata_version}.")
     records = [Versioned(FeatureLevelRecord(name=feature, feature_level=level))]
     if feature == ELIGIBLE_LEADER_REPLICAS_VERSION and level > current:
         records += _common_min_insync_replicas(image, context)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from moldau.cli.consume import parse_time
@@ -333,6 +334,10 @@ def test_time_is_milliseconds_or_iso() -> None:
     assert parse_time("1700000000000") == 1_700_000_000_000
     assert parse_time("2023-11-14T22:13:20Z") == 1_700_000_000_000
     assert parse_time("2023-11-14T23:13:20.5+01:00") == 1_700_000_000_500
+    assert parse_time("-1") == -1
+    for text in ("9" * 5000, "--5", "soon"):
+        with pytest.raises(click.BadParameter, match="is neither milliseconds"):
+            parse_time(text)
 
 
 def test_following_goes_on_until_interrupted(bootstrap_servers: str, ask: Run, new_topic: NewTopic) -> None:

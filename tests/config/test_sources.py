@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from moldau.config.broker_config import StaticValue
+from moldau.config.checks import check_broker_config
 from moldau.config.definition import ConfigError
 from moldau.config.sources import load, read_environment, read_file, read_overrides, setting_of_variable
 
@@ -114,3 +115,11 @@ def test_later_sources_win(tmp_path: Path) -> None:
         f"file {file}",
     ]
     assert config.origin("queued.max.requests") == "default"
+
+
+@pytest.mark.parametrize("text", ["9" * 4301, "-" + "9" * 4301])
+def test_numbers_of_thousands_of_digits_are_refused_by_name(text: str) -> None:
+    config = load(environment={"KAFKA_NUM_PARTITIONS": text}, overrides=["log.retention.ms=" + text])
+    with pytest.raises(ConfigError, match=r"for configuration num\.partitions: Not a number of type INT") as refused:
+        check_broker_config(config)
+    assert "for configuration log.retention.ms: Not a number of type LONG" in str(refused.value)

@@ -632,6 +632,13 @@ def test_eligible_leader_replicas_come_with_one_minimum_of_all_brokers(cluster: 
     assert [type(versioned.record) for versioned in again.records] == [FeatureLevelRecord]
 
 
+def test_eligible_leader_replicas_need_records_that_can_name_them(cluster: Cluster) -> None:
+    cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=22))])
+    elr = ("eligible.leader.replicas.version", 1, 1)
+    assert update(cluster, elr).response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(cluster, elr, ("metadata.version", 30, 1)).response.error_code == ErrorCode.NONE
+
+
 def test_all_features_change_or_none(cluster: Cluster) -> None:
     cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=27))])
     outcome = update(cluster, ("metadata.version", 29, 1), ("no.such.feature", 1, 1))
