@@ -388,6 +388,7 @@ static void accept_all(int listening) {
         if (fd < 0) return;
         look_for_pieces();
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4); /* never paces, as Moldau's local connections */
         struct connection *c = calloc(1, sizeof *c);
         if (!c) die("memory");
         c->fd = fd;

@@ -3,7 +3,7 @@
 A member takes what the server assigns to it at once, and says so with its next heartbeat. Heartbeats go in rounds, each
 of all members, as long as they bring something new; clients wait for seconds between two (the server says how long),
 which would be the result. The server does not make an assignment before the one before it is old enough
-(``group.consumer.assignment.interval.ms``, a second by default), and that *is* in the result: meanwhile one member of
+(``group.consumer.assignment.interval.ms``, a second), and that *is* in the result: meanwhile one member of
 each group asks now and then.
 
 A group is stable when the server says so.

@@ -32,7 +32,16 @@ def describe(directory: Path) -> dict[str, str]:
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.1f} GB",
         "kernel": f"{platform.system()} {platform.release()}",
         "file system": _file_system(directory),
+        "congestion control": _congestion_control(),
     }
+
+
+def _congestion_control() -> str:
+    """What TCP connections have by default: BBR paces them, also those on one machine."""
+    try:
+        return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    except FileNotFoundError:
+        return "unknown"
 
 
 def versions() -> dict[str, str]:

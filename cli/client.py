@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from .connection import CLIENT_ID, Connection, PeerError
 from .failure import Failure
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kafka import KafkaConsumer, KafkaProducer
 
 DEFAULT_BOOTSTRAP_SERVER: Final = "127.0.0.1:9092"
+BOOTSTRAP_SERVERS_VARIABLE: Final = "KAFKA_BOOTSTRAP_SERVERS"
 CONNECT_TIMEOUT_S: Final = 5.0
 _BOOTSTRAP_TIMEOUT_MS: Final = 10_000
 _REQUEST_TIMEOUT_MS: Final = 15_000
@@ -31,17 +33,35 @@ def bootstrap_option(function: _Function) -> _Function:
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT",
+        envvar=BOOTSTRAP_SERVERS_VARIABLE,
+        show_envvar=True,
         default=DEFAULT_BOOTSTRAP_SERVER,
         show_default=True,
+        callback=_checked_addresses,
         help="Server to talk to; several with commas between.",
     )
     return option(function)
+
+
+def _checked_addresses(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    try:
+        parse_addresses(value)
+    except click.BadParameter as error:
+        assert parameter.name is not None
+        if context.get_parameter_source(parameter.name) is ParameterSource.ENVIRONMENT:
+            error.param_hint = f"environment variable {BOOTSTRAP_SERVERS_VARIABLE}"
+        raise
+    return value
 
 
 def parse_addresses(text: str) -> list[tuple[str, int]]:
     """``HOST:PORT,...`` as hosts and ports; a port that is left out is 9092."""
     addresses = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
+        _, is_url, after_scheme = entry.partition("://")
+        if is_url:
+            address = after_scheme.partition("/")[0] or "HOST:PORT"
+            raise click.BadParameter(f"{entry!r} is a URL; write {address}", param_hint="--bootstrap-server")
         host, colon, port = entry.rpartition(":")
         if not colon or entry.endswith("]"):
             host, port = entry, "9092"
@@ -62,7 +82,8 @@ def connect(bootstrap_server: str) -> Connection:
         except PeerError as problem:
             problems.append(f"cannot reach {host}:{port}: {problem}")
     raise Failure(
-        "; ".join(problems) + "\nIs the server running? `moldau serve` starts one; --bootstrap-server names another."
+        "; ".join(problems) + "\nIs the server running? `moldau serve` starts one; --bootstrap-server or "
+        f"{BOOTSTRAP_SERVERS_VARIABLE} names another."
     )
 
 

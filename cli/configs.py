@@ -6,6 +6,7 @@ from typing import Any, Final
 import click
 
 from ..config.definition import ConfigSource
+from ..config.integers import bounded_integer
 from ..protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ..protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -17,6 +18,7 @@ from .client import bootstrap_option
 from .cluster import Cluster, cluster, explain
 from .failure import Failure
 from .output import print_json, print_table
+from .suggestions import CommandGroup
 
 # The numbers of resource types and of operations in the protocol.
 _ENTITIES: Final = {"topic": 2, "broker": 4, "group": 32}
@@ -29,7 +31,7 @@ _entity = click.argument("entity", type=click.Choice(tuple(_ENTITIES)), metavar=
 _name = click.argument("name", metavar="NAME")
 
 
-@click.group("configs", short_help="Show and change settings of topics, brokers and groups.")
+@click.group("configs", cls=CommandGroup, short_help="Show and change settings of topics, brokers and groups.")
 def command() -> None:
     """Show and change the settings of topics, brokers and groups on a running server.
 
@@ -156,9 +158,10 @@ def _ask(servers: Cluster, entity: str, name: str, request: Request) -> Any:
     """A broker answers for itself only; for anything else, any of them does."""
     if entity != "broker" or name == _ALL_BROKERS:
         return servers.ask(request)
-    if not name.isdecimal():
+    broker_id = bounded_integer(name, 2**31 - 1)
+    if broker_id is None:
         raise click.UsageError(f"a broker is named by its id, or {_ALL_BROKERS!r} for all of them, not {name!r}")
-    return servers.ask_broker(int(name), request)
+    return servers.ask_broker(broker_id, request)
 
 
 def _resource_name(entity: str, name: str) -> str:

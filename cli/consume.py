@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..config.integers import signed_integer
 from .client import bootstrap_option, consumer
 from .failure import Failure
 from .output import binary_as_json, print_json
@@ -88,8 +89,9 @@ def command(
 
 def parse_time(text: str) -> int:
     """Milliseconds since 1970: given as such, or as ISO 8601 (local time unless it says otherwise)."""
-    if text.lstrip("-").isdecimal():
-        return int(text)
+    milliseconds = signed_integer(text, 64)
+    if milliseconds is not None:
+        return milliseconds
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError as error:

@@ -12,3 +12,14 @@ class Failure(click.ClickException):
 
     def show(self, file: object = None) -> None:
         print(f"moldau: {self.message}", file=sys.stderr)
+
+
+class Interrupted(Failure):
+    """Ends the command after Ctrl-C, with what had been done until then."""
+
+    exit_code = 130
+
+    def show(self, file: object = None) -> None:
+        if sys.stderr.isatty():
+            print(file=sys.stderr)  # the terminal has echoed ^C
+        super().show()

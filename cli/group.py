@@ -6,6 +6,7 @@ from typing import Final
 import click
 
 from .failure import Failure
+from .suggestions import CommandGroup
 
 # Command: its module here, each with a click command called ``command``; `serve` makes its own (see serve.py).
 _MODULES: Final = {
@@ -15,6 +16,7 @@ _MODULES: Final = {
     "groups": "groups",
     "transactions": "transactions",
     "configs": "configs",
+    "cluster": "describe_cluster",
     "log": "log",
     "spark": "spark",
     "doctor": "doctor",
@@ -35,7 +37,7 @@ Examples:
 """
 
 
-class _Commands(click.Group):
+class _Commands(CommandGroup):
     def list_commands(self, context: click.Context) -> list[str]:
         return ["serve", *_MODULES]
 

@@ -11,6 +11,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from ..config.integers import bounded_integer
 from ..protocol.messages.metadata import MetadataResponseTopic
 from .cluster import EARLIEST_OFFSET, LATEST_OFFSET, Cluster, explain
 from .failure import Failure
@@ -33,10 +34,10 @@ def parse_topic(text: str) -> WantedTopic:
     name, colon, numbers = text.partition(":")
     if not colon and name:
         return WantedTopic(name, None)
-    parts = numbers.split(",")
-    if not name or not all(part.isascii() and part.isdigit() for part in parts):
+    partitions = {bounded_integer(part, 2**31 - 1) for part in numbers.split(",")}
+    if not name or None in partitions:
         raise ValueError(f"{text!r} is neither a topic nor TOPIC:0,1,2")
-    return WantedTopic(name, tuple(sorted({int(part) for part in parts})))
+    return WantedTopic(name, tuple(sorted(partition for partition in partitions if partition is not None)))
 
 
 class Row(NamedTuple):
@@ -55,9 +56,10 @@ def read_rows(text: str) -> list[Row]:
         if not any(cells):
             continue
         *group, topic, partition, offset = cells if len(cells) in (3, 4) else (*cells, "", "", "")
-        if len(cells) not in (3, 4) or not topic or not partition.isdecimal() or not offset.isdecimal():
+        index, position = bounded_integer(partition, 2**31 - 1), bounded_integer(offset, 2**63 - 1)
+        if len(cells) not in (3, 4) or not topic or index is None or position is None:
             raise ValueError(f"line {number} is neither topic,partition,offset nor group,topic,partition,offset")
-        rows.append(Row(group[0] if group else None, TopicPartition(topic, int(partition)), int(offset)))
+        rows.append(Row(group[0] if group else None, TopicPartition(topic, index), position))
     return rows
 
 

@@ -28,6 +28,7 @@ from .group_report import (
 from .group_reset import Plan, carry_out, new_offsets, offsets_of, print_plan, rows_of
 from .output import print_json, print_table
 from .parsed_options import datetime_ms, parsed
+from .suggestions import CommandGroup
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 _all_groups = click.option("--all-groups", is_flag=True, help="All groups there are.")
@@ -45,7 +46,7 @@ _topics = click.option(
 )
 
 
-@click.group("groups", short_help="Look at consumer groups, move and delete their offsets.")
+@click.group("groups", cls=CommandGroup, short_help="Look at consumer groups, move and delete their offsets.")
 def command() -> None:
     """Look at groups of consumers, move their offsets, delete them.
 

@@ -9,12 +9,13 @@ import click
 from . import log_compact, log_dirs, log_repair, log_verify
 from .failure import Failure
 from .output import print_json
+from .suggestions import CommandGroup
 
 if TYPE_CHECKING:
     from .segment_dump import Fact
 
 
-@click.group("log", short_help="Look into log files, check and repair them.")
+@click.group("log", cls=CommandGroup, short_help="Look into log files, check and repair them.")
 def command() -> None:
     """Look into the files of a log directory, of Moldau or of Apache Kafka, check and repair them.
 

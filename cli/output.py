@@ -6,7 +6,7 @@ On a terminal a table is drawn by rich; into a file or a pipe it goes as plain c
 import base64
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 # A terminal without a width (a test's, a dumb one) gets this.
@@ -62,14 +62,49 @@ def binary_as_json(name: str, data: bytes | None) -> dict[str, str | None]:
         return {f"{name}_base64": base64.b64encode(data).decode()}
 
 
-def binary_from_json(name: str, fields: dict[str, object]) -> bytes | None:
-    """The inverse of ``binary_as_json``; a name that is missing is null. ValueError for anything else."""
+def binary_from_json(name: str, fields: Mapping[str, object], texts: Mapping[str, str] | None = None) -> bytes | None:
+    """The inverse of ``binary_as_json``; a name that is missing is null. ValueError for anything else.
+
+    An object or an array becomes the text that ``texts`` has for the name: what was written, unchanged.
+    """
     encoded = fields.get(f"{name}_base64")
-    if isinstance(encoded, str):
-        return base64.b64decode(encoded, validate=True)
-    text = fields.get(name)
-    if text is None:
+    value = fields.get(name)
+    if encoded is not None:
+        if value is not None:
+            raise ValueError(f"there are both {name} and {name}_base64; leave one out")
+        if not isinstance(encoded, str):
+            raise ValueError(f"{name}_base64 is not a string")
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except ValueError as error:
+            raise ValueError(f"{name}_base64 is not base64: {error}") from error
+    if value is None:
         return None
-    if not isinstance(text, str):
-        raise ValueError(f"{name} is not a string")
-    return text.encode()
+    if isinstance(value, dict | list) and texts is not None:
+        return texts[name].encode()
+    if not isinstance(value, str):
+        kinds = "a string" if texts is None else "a string, an object or an array"
+        raise ValueError(f"{name} is not {kinds}; write {json.dumps(json.dumps(value))} to send its text")
+    return value.encode()
+
+
+def member_texts(text: str) -> dict[str, str]:
+    """The members of a JSON object, each as it is written: numbers keep their digits. ``text`` is valid JSON."""
+    decode = json.JSONDecoder().raw_decode
+    members: dict[str, str] = {}
+    position = _skip_blanks(text, text.index("{") + 1)
+    while text[position] != "}":
+        name, position = decode(text, position)
+        start = _skip_blanks(text, text.index(":", position) + 1)
+        _, end = decode(text, start)
+        members[name] = text[start:end]
+        position = _skip_blanks(text, end)
+        if text[position] == ",":
+            position = _skip_blanks(text, position + 1)
+    return members
+
+
+def _skip_blanks(text: str, position: int) -> int:
+    while text[position] in " \t\n\r":
+        position += 1
+    return position

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ..config.durations import parse_short_duration_ms
+from ..config.integers import signed_integer
 
 
 def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -26,8 +27,9 @@ def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parame
 
 def parse_datetime_ms(text: str) -> int:
     """Milliseconds since 1970, given as such or as ISO 8601, in UTC unless it says otherwise; ValueError otherwise."""
-    if text.lstrip("-").isdecimal():
-        return int(text)
+    milliseconds = signed_integer(text, 64)
+    if milliseconds is not None:
+        return milliseconds
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

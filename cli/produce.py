@@ -4,16 +4,19 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import click
 
+from ..protocol.errors import ErrorCode
 from .client import bootstrap_option, error_text, producer
-from .failure import Failure
-from .output import binary_from_json
+from .cluster import cluster
+from .failure import Failure, Interrupted
+from .output import binary_from_json, member_texts
+from .suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
@@ -23,6 +26,7 @@ _BATCH_BYTES: Final = 256 * 1024
 # The largest record the client sends; what is too large for the topic is the server's to say.
 _MAX_REQUEST_BYTES: Final = 64 * 1024 * 1024
 _METADATA_TIMEOUT_MS: Final = 15_000
+_LAST_FLUSH_S: Final = 3
 
 Header = tuple[str, bytes]
 
@@ -41,6 +45,14 @@ class LineError(Exception):
     """A line that is no record; the text says why."""
 
 
+_WRITTEN_FIELDS: Final = (
+    "key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp",
+)  # fmt: skip
+# `moldau consume --json` prints these as well; a new record gets its own.
+_IGNORED_FIELDS: Final = ("topic", "offset", "time", "timestamp_type")
+_HEADER_FIELDS: Final = ("name", "value", "value_base64")
+
+
 @click.command("produce", short_help="Send lines as records to a topic.")
 @click.argument("topic")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
@@ -52,7 +64,11 @@ class LineError(Exception):
 @click.option("--json", "as_json", is_flag=True, help="Every line is a JSON object, as `moldau consume --json` prints.")
 @click.option("--compression", "-z", type=click.Choice(_CODECS), default="none", show_default=True, help="Codec.")
 @click.option(
-    "--acks", type=click.Choice(("0", "1", "all")), default="all", show_default=True, help="Who must have it."
+    "--acks",
+    type=click.Choice(("0", "1", "all")),
+    default="all",
+    show_default=True,
+    help="Acknowledgments to wait for.",
 )
 @click.option("--partition", "-p", type=click.IntRange(0), help="Send everything to one partition.")
 @bootstrap_option
@@ -71,20 +87,31 @@ def command(
     """Send the lines of FILE, or of standard input, as records to TOPIC.
 
     The bytes of a line are the value as they are, without the line's end. With --json, a line is an object with key,
-    value, headers, partition and timestamp, all of them optional; value_base64 and key_base64 carry other bytes
-    than UTF-8. `moldau consume --json` prints such lines.
+    value, headers, partition and timestamp, all of them optional. A key or value that is an object or an array is sent
+    as its JSON text; key_base64 and value_base64 carry bytes that are not UTF-8. `moldau consume --json` prints such
+    lines.
 
     \b
     Examples:
       echo hello | moldau produce events
       moldau produce events lines.txt --compression zstd
       echo 'alice:{"n": 1}' | moldau produce events --key-separator :
+      echo '{"key": "alice", "value": {"n": 1}, "headers": {"source": "shell"}}' | moldau produce events --json
       moldau consume events --json | moldau produce copy --json
     """
     if as_json and (key_separator is not None or null is not None):
         raise click.UsageError("--json says itself what is key and what is null: leave out --key-separator and --null")
     fixed_headers = [_parse_header(header) for header in headers]
     read = _JsonLines(fixed_headers) if as_json else _PlainLines(fixed_headers, key_separator, null)
+    existed = _partitions(bootstrap_server, topic) is not None
+    progress = Progress(topic, confirmed=acks != "0")
+
+    def say_if_created() -> None:
+        count = None if existed else _partitions(bootstrap_server, topic)
+        if count is not None:
+            partitions = f"{count} partition{'' if count == 1 else 's'}"
+            print(f"There was no topic {topic}; the server created it with {partitions}.", file=sys.stderr)
+
     with (
         producer(
             bootstrap_server,
@@ -98,8 +125,15 @@ def command(
         ) as client,
         _lines(file) as lines,
     ):
-        sent = _send_all(client, topic, lines, read, partition)
-    print(f"{sent} record{'' if sent == 1 else 's'} sent to {topic}", file=sys.stderr)
+        _send_all(client, progress, lines, read, partition, say_if_created)
+    print(f"{_records(progress.sent)} sent to {topic}", file=sys.stderr)
+
+
+def _partitions(bootstrap_server: str, topic: str) -> int | None:
+    """The number of partitions, None if there is no such topic; asking does not create it."""
+    with cluster(bootstrap_server) as servers:
+        (found,) = servers.topics([topic])
+    return None if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else len(found.partitions)
 
 
 class _PlainLines:
@@ -132,28 +166,60 @@ class _JsonLines:
 
     def __call__(self, line: bytes) -> OutgoingRecord:
         try:
-            fields = json.loads(line)
-            if not isinstance(fields, dict):
-                raise LineError("it is no JSON object")
-            headers = [self._header(entry) for entry in fields.get("headers") or ()]
+            text = line.decode("utf-8-sig")
+            fields = json.loads(text, parse_constant=_refuse_constant)
+        except ValueError as error:
+            raise LineError(f"it is not valid JSON: {error}") from error
+        if not isinstance(fields, dict):
+            raise LineError("it is not a JSON object")
+        try:
+            _check_fields(fields, _WRITTEN_FIELDS, _IGNORED_FIELDS)
+            structured = any(isinstance(fields.get(name), dict | list) for name in ("key", "value"))
+            texts = member_texts(text) if structured else {}
             return OutgoingRecord(
-                binary_from_json("key", fields),
-                binary_from_json("value", fields),
-                headers + self._headers,
+                binary_from_json("key", fields, texts),
+                binary_from_json("value", fields, texts),
+                _json_headers(fields.get("headers")) + self._headers,
                 _integer(fields, "partition"),
                 _integer(fields, "timestamp"),
             )
         except ValueError as error:
-            raise LineError(f"it is not the JSON that is expected: {error}") from error
+            raise LineError(str(error)) from error
 
-    @staticmethod
-    def _header(entry: object) -> Header:
-        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            raise LineError('a header is written {"name": ..., "value": ...}')
+
+def _json_headers(headers: object) -> list[Header]:
+    """Headers as an object, name to value, or as a list, in which names may repeat and values need not be text."""
+    if headers is None:
+        return []
+    if isinstance(headers, dict):
+        return [_json_header({"name": name, "value": value}) for name, value in headers.items()]
+    if isinstance(headers, list):
+        return [_json_header(entry) for entry in headers]
+    raise LineError('headers are written {"NAME": "VALUE", ...} or [{"name": ..., "value": ...}, ...]')
+
+
+def _json_header(entry: object) -> Header:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise LineError('a header is written {"name": ..., "value": ...}')
+    _check_fields(entry, _HEADER_FIELDS)
+    try:
         value = binary_from_json("value", entry)
-        if value is None:
-            raise LineError(f"header {entry['name']} is null, which this client cannot send")
-        return entry["name"], value
+    except ValueError as error:
+        raise LineError(f"header {entry['name']}: {error}") from error
+    if value is None:
+        raise LineError(f"header {entry['name']} is null, which this client cannot send")
+    return entry["name"], value
+
+
+def _check_fields(fields: Mapping[str, object], known: Sequence[str], ignored: Sequence[str] = ()) -> None:
+    for name in fields:
+        if name not in known and name not in ignored:
+            suggestion = did_you_mean(name, known) or f" There are {', '.join(known)}."
+            raise LineError(f"unknown field {name!r}.{suggestion}")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"JSON has no {name}")
 
 
 def _integer(fields: dict[str, Any], name: str) -> int | None:
@@ -170,51 +236,91 @@ def _parse_header(text: str) -> Header:
     return name, value.encode()
 
 
-class _Outcome:
-    """What became of the records; filled by the client's thread."""
+class Progress:
+    """How many records were sent, and what became of them; acknowledgments are counted by the client's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str, *, confirmed: bool) -> None:
+        """``confirmed``: whether the server answers at all, which it does not with acks=0."""
+        self.topic = topic
+        self._confirmed = confirmed
+        self.sent = 0
+        self.acknowledged = 0
         self.failed = threading.Event()
         self.error: object = None
+
+    def on_acknowledged(self, _record: object) -> None:
+        self.acknowledged += 1
 
     def on_error(self, error: object) -> None:
         if not self.failed.is_set():
             self.error = error
             self.failed.set()
 
+    def __str__(self) -> str:
+        # An interrupt may come between a record and its count.
+        sent = max(self.sent, self.acknowledged)
+        said = f"{_records(sent)} sent to {self.topic}"
+        if not self._confirmed:
+            return f"{said}; with --acks 0 the server does not acknowledge them"
+        if self.acknowledged == sent:
+            return f"{said}, all acknowledged" if sent else said
+        return (
+            f"{said}, {self.acknowledged} acknowledged; the server may or may not have stored the other "
+            f"{sent - self.acknowledged}"
+        )
+
+
+def _records(count: int) -> str:
+    return f"{count} record{'' if count == 1 else 's'}"
+
 
 def _send_all(
     client: "KafkaProducer",
-    topic: str,
+    progress: Progress,
     lines: Iterable[bytes],
     read: _PlainLines | _JsonLines,
     partition: int | None,
-) -> int:
-    """Send every line and wait until all are acknowledged; Failure at the first that is not."""
-    outcome = _Outcome()
-    sent = 0
-    for number, line in enumerate(lines, 1):
-        try:
-            record = read(line)
-        except LineError as error:
-            raise Failure(f"line {number}: {error}") from error
-        if outcome.failed.is_set():
-            break
-        _send(client, topic, number, record, partition, outcome)
-        sent += 1
-    client.flush()
-    if outcome.failed.is_set():
-        raise Failure(f"cannot send to {topic}: {error_text(outcome.error)}")
-    return sent
+    on_first: Callable[[], None],
+) -> None:
+    """Send every line and wait until all are acknowledged; Failure at the first that is not, or at an interrupt."""
+    try:
+        for number, line in enumerate(lines, 1):
+            if progress.failed.is_set():
+                break
+            record = _read(read, number, line)
+            _send(client, number, record, partition, progress)
+            if progress.sent == 1:
+                on_first()
+        client.flush()
+    except KeyboardInterrupt:
+        _flush_briefly(client)
+        raise Interrupted(f"interrupted: {progress}") from None
+    except Failure as failure:
+        if progress.sent:
+            _flush_briefly(client)
+            raise Failure(f"{failure.message}\n{progress}") from failure
+        raise
+    if progress.failed.is_set():
+        raise Failure(f"cannot send to {progress.topic}: {error_text(progress.error)}\n{progress}")
+
+
+def _flush_briefly(client: "KafkaProducer") -> None:
+    """Let records that are on their way arrive, for as long as a user waits for a command that was interrupted."""
+    from kafka.errors import KafkaTimeoutError
+
+    with suppress(KafkaTimeoutError):
+        client.flush(timeout=_LAST_FLUSH_S)
+
+
+def _read(read: _PlainLines | _JsonLines, number: int, line: bytes) -> OutgoingRecord:
+    try:
+        return read(line)
+    except LineError as error:
+        raise Failure(f"line {number}: {error}") from error
 
 
 def _send(
-    client: "KafkaProducer",
-    topic: str,
-    number: int,
-    record: OutgoingRecord,
-    partition: int | None,
-    outcome: _Outcome,
+    client: "KafkaProducer", number: int, record: OutgoingRecord, partition: int | None, progress: Progress
 ) -> None:
     from kafka.errors import KafkaTimeoutError
 
@@ -222,7 +328,7 @@ def _send(
         raise Failure(f"line {number}: key and value are both null, which this client cannot send")
     try:
         future = client.send(
-            topic,
+            progress.topic,
             value=record.value,
             key=record.key,
             headers=record.headers,
@@ -231,12 +337,14 @@ def _send(
         )
     except KafkaTimeoutError as error:
         raise Failure(
-            f"there is no topic {topic} and the server does not make it by itself, or it has no leader\n"
-            f"`moldau topics create {topic}` makes it; `moldau doctor` finds out more."
+            f"there is no topic {progress.topic} and the server does not create topics, or it has no leader\n"
+            f"`moldau topics create {progress.topic}` creates it; `moldau doctor` looks for the reason."
         ) from error
     except (AssertionError, ValueError) as error:
         raise Failure(f"line {number}: {error}") from error
-    future.add_errback(outcome.on_error)
+    progress.sent += 1
+    future.add_callback(progress.on_acknowledged)
+    future.add_errback(progress.on_error)
 
 
 @contextmanager

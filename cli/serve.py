@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig, StaticValue
 
 DEFAULT_PORT: Final = 9092
+_LOCAL_ORIGIN: Final = "default on loopback"
 
 
 class Option(NamedTuple):
@@ -38,6 +39,11 @@ OPTIONS: Final = (
         many=True,
     ),
     Option("--data-dir", "DIRECTORY", "Where the data is kept. Default: a folder for Moldau among your data."),
+    Option(
+        "--allow-non-empty",
+        "",
+        "Let a directory that holds other files become a data directory. Needed once; those files are left alone.",
+    ),
     Option("--ephemeral", "", "Keep the data in a temporary directory that is removed when the server stops."),
     Option(
         "--durable", "", "Force every append to disk before it is acknowledged (sets log.flush.interval.messages=1)."
@@ -145,6 +151,7 @@ def run(options: Options) -> int:
             data_dir=None if ephemeral else Path(config.log_dirs[0]),
             ephemeral=ephemeral,
             exit_with_stdin="--exit-with-stdin" in options,
+            allow_non_empty="--allow-non-empty" in options,
         )
     except StartError as error:
         _say(str(error))
@@ -173,17 +180,48 @@ def load_config(options: Options, environment: Mapping[str, str]) -> "BrokerConf
 
         directory = default_data_directory(environment, sys.platform)
         config = config.with_static({"log.dirs": StaticValue(str(directory), "default data directory")})
-    return config
+    return config if file is not None else _without_group_delays(config)
+
+
+def _without_group_delays(config: "BrokerConfig") -> "BrokerConfig":
+    """On loopback alone, groups assign partitions at once, unless their settings say otherwise.
+
+    The delays spare a cluster the rebalances while many members start. On a developer's machine they only make the
+    first records late: by three seconds in a classic group, and in a KIP-848 group by a heartbeat of five.
+    """
+    from ..config.definition import ConfigError
+    from ..config.sources import StaticValue
+
+    try:
+        if not all(_is_loopback(listener.host) for listener in config.listeners):
+            return config
+        shortest = {
+            "group.initial.rebalance.delay.ms": 0,
+            "group.consumer.assignment.interval.ms": config.int("group.consumer.min.assignment.interval.ms"),
+        }
+    except ConfigError:
+        return config  # check_broker_config reports what is wrong, with its origin
+    return config.with_static(
+        {name: StaticValue(str(ms), _LOCAL_ORIGIN) for name, ms in shortest.items() if name not in config.static}
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    # A name that resolves to loopback today need not do so tomorrow, so only the reserved one counts (RFC 6761).
+    return host.lower() in ("localhost", "::1") or (host.startswith("127.") and host.replace(".", "").isdecimal())
 
 
 def _listeners(addresses: Sequence[str], protocols: Mapping[str, str]) -> dict[str, "StaticValue"]:
     """``--listen`` as Kafka's settings. An address without a name gets one: PLAINTEXT, PLAINTEXT_2, ..."""
+    from ..config.definition import ConfigError
     from ..config.sources import StaticValue
 
     listeners = []
     protocol_of = dict(protocols)
     for number, address in enumerate(addresses, 1):
         name, separator, host_and_port = address.rpartition("://")
+        if name.lower() in ("http", "https"):
+            raise ConfigError(f"--listen {address}: Kafka's protocol is not HTTP; write --listen {host_and_port}")
         if not separator:
             name = "PLAINTEXT" if number == 1 else f"PLAINTEXT_{number}"
         if host_and_port.isdigit():

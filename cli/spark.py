@@ -8,9 +8,10 @@ import click
 from .spark_archive import archive, compact
 from .spark_audit import audit
 from .spark_replay import replay
+from .suggestions import CommandGroup
 
 
-@click.group("spark", short_help="Archive topics with Spark, put archives back, balance the books.")
+@click.group("spark", cls=CommandGroup, short_help="Archive topics with Spark, put archives back, balance the books.")
 def command() -> None:
     """Jobs of Spark on topics and files. They need `pip install 'moldau[spark]'` and Java 17.
 

@@ -16,6 +16,7 @@ from .client import bootstrap_option
 from .cluster import EARLIEST_OFFSET, LATEST_OFFSET, Cluster, Position, cluster, explain
 from .failure import Failure
 from .output import print_json, print_table
+from .suggestions import CommandGroup
 
 # How long the server may take to make or delete topics before it answers.
 _TIMEOUT_MS: Final = 15_000
@@ -29,7 +30,7 @@ _HINTS: Final = {
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
-@click.group("topics", short_help="List, make, describe, change and delete topics.")
+@click.group("topics", cls=CommandGroup, short_help="List, make, describe, change and delete topics.")
 def command() -> None:
     """List, make, describe, change and delete topics.
 

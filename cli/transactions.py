@@ -15,6 +15,7 @@ from .cluster import Cluster, cluster, explain
 from .failure import Failure
 from .output import print_json, print_table
 from .parsed_options import duration_ms
+from .suggestions import CommandGroup
 from .transaction_client import HINTS, OpenTransaction, TransactionClient
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -23,7 +24,7 @@ _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON 
 _UNDER_WAY: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
 
-@click.group("transactions", short_help="Look at transactions, and end those that hang.")
+@click.group("transactions", cls=CommandGroup, short_help="Look at transactions, and end those that hang.")
 def command() -> None:
     """Look at transactions of producers, abort them, find those that nobody will end.
 

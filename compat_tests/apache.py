@@ -224,6 +224,7 @@ class ApacheKafka:
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
+            "group.consumer.assignment.interval.ms": "0",
             # After kill -9 the controller refuses the returning broker until its old session has run out.
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",

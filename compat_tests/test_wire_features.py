@@ -1,10 +1,15 @@
-"""Feature group.version (KIP-584, KIP-848): what ApiVersions says of it, and what it opens and closes."""
+"""Features (KIP-584): what ApiVersions says of group.version, what it opens and closes (KIP-848), and which levels
+UpdateFeatures accepts."""
 
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
 from moldau.compat_tests.group_wire import ConsumerMember, code, wait_for_coordinator
+from moldau.compat_tests.requirements import require_kafka_jars, require_program
+from moldau.compat_tests.servers import Server
 from moldau.compat_tests.wire import Topic, wait_until
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -59,3 +64,100 @@ def test_consumer_protocol_is_served_while_the_feature_is_finalized(bootstrap_se
             assert update(wire, 1, UPGRADE) == "NONE"
         wait_until(lambda: member.join().error_code == 0, "the protocol that is served again")
         assert member.leave().error_code == 0
+
+
+# UpdateFeatures
+
+UNSAFE_DOWNGRADE = 3
+
+RELEASE_4_3 = {
+    "eligible.leader.replicas.version": 1,
+    "group.version": 1,
+    "kraft.version": 1,
+    "metadata.version": 30,
+    "share.version": 1,
+    "streams.version": 1,
+    "transaction.version": 2,
+}
+
+
+def dry_run(wire: WireClient, *updates: tuple[str, int, int], version: int = 2) -> tuple[str, str]:
+    """Name of the error code and message of updates that are only checked."""
+    keys = [FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in updates]
+    response = wire.call(UpdateFeaturesRequest(feature_updates=keys, validate_only=True), version)
+    return code(response.error_code), response.error_message or ""
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_features_of_a_release_can_be_asked_for_together(wire: WireClient, version: int) -> None:
+    updates = [(feature, level, UPGRADE) for feature, level in RELEASE_4_3.items()]
+    assert dry_run(wire, *updates, version=version)[0] == "NONE"
+
+
+@pytest.mark.parametrize("kind", [UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE])
+@pytest.mark.parametrize("level", [0, 1, -1])
+def test_unknown_features_have_no_level(wire: WireClient, level: int, kind: int) -> None:
+    error, message = dry_run(wire, ("no.such.feature", level, kind))
+    assert error == "INVALID_UPDATE_VERSION"
+    assert "no.such.feature" in message
+    assert dry_run(wire, (FEATURE, 1, UPGRADE), ("no.such.feature", level, kind))[0] == "INVALID_UPDATE_VERSION"
+
+
+@pytest.mark.parametrize(
+    ("update", "error"),
+    [
+        (("share.version", 0, SAFE_DOWNGRADE), "NONE"),
+        (("streams.version", 1, UPGRADE), "NONE"),
+        (("share.version", 2, UPGRADE), "INVALID_UPDATE_VERSION"),
+        (("transaction.version", 3, UPGRADE), "INVALID_UPDATE_VERSION"),
+        (("eligible.leader.replicas.version", 2, UPGRADE), "INVALID_UPDATE_VERSION"),
+        (("eligible.leader.replicas.version", 0, SAFE_DOWNGRADE), "NONE"),
+        (("group.version", 0, SAFE_DOWNGRADE), "NONE"),
+        (("group.version", 1, SAFE_DOWNGRADE), "NONE"),
+        (("group.version", 1, 0), "INVALID_UPDATE_VERSION"),
+        (("group.version", 1, 4), "INVALID_UPDATE_VERSION"),
+        (("metadata.version", 30, UPGRADE), "NONE"),
+        (("metadata.version", 31, UPGRADE), "INVALID_UPDATE_VERSION"),
+        (("metadata.version", 29, UPGRADE), "INVALID_UPDATE_VERSION"),
+        (("metadata.version", 29, SAFE_DOWNGRADE), "INVALID_UPDATE_VERSION"),
+        (("metadata.version", 29, UNSAFE_DOWNGRADE), "INVALID_UPDATE_VERSION"),
+        (("metadata.version", 0, SAFE_DOWNGRADE), "INVALID_UPDATE_VERSION"),
+        (("kraft.version", 0, SAFE_DOWNGRADE), "INVALID_UPDATE_VERSION"),
+        (("kraft.version", 1, UPGRADE), "NONE"),
+    ],
+)
+def test_levels_of_features(wire: WireClient, update: tuple[str, int, int], error: str) -> None:
+    assert dry_run(wire, update)[0] == error
+
+
+def test_kafka_features_upgrades_to_a_release(new_server: Callable[..., AbstractContextManager[Server]]) -> None:
+    """As `kafka-features upgrade --release-version 4.3` does it; the level of what is supported is described."""
+    with new_server() as server:
+        upgrade = kafka_features(server, "upgrade", "--release-version", "4.3")
+        for feature, level in RELEASE_4_3.items():
+            assert f"{feature} was upgraded to {level}." in upgrade
+        assert "can be disabled" in kafka_features(server, "disable", "--feature", FEATURE, "--dry-run")
+        assert "Could not disable no.such" in kafka_features(server, "disable", "--feature", "no.such")
+        described = kafka_features(server, "describe")
+        supported = [line for line in described.splitlines() if line.startswith("Feature: ")]
+        assert {line.split()[1] for line in supported} >= {"eligible.leader.replicas.version", "group.version"}
+        assert all("FinalizedVersionLevel: 0" not in line for line in supported)
+        server.restart()
+        assert kafka_features(server, "describe").count("FinalizedVersionLevel: ") == len(supported)
+
+
+def kafka_features(server: Server, *arguments: str) -> str:
+    """What the tool prints."""
+    libs = require_kafka_jars()
+    done = subprocess.run(
+        [
+            *(require_program("java"), "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
+            *("-cp", f"{libs}/*", "org.apache.kafka.tools.FeatureCommand"),
+            *("--bootstrap-server", server.bootstrap_servers, *arguments),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout + done.stderr

@@ -20,11 +20,11 @@ from moldau.testing.wire import WireClient
 
 GROUP = 32
 SET, DELETE = 0, 1
-DYNAMIC_GROUP_CONFIG, DEFAULT_CONFIG = 8, 5
+DYNAMIC_GROUP_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 8, 4, 5
 BOOLEAN, STRING, INT = 1, 2, 3
 
 DEFAULTS = {
-    "consumer.assignment.interval.ms": (INT, "1000"),
+    "consumer.assignment.interval.ms": (INT, "0"),
     "consumer.heartbeat.interval.ms": (INT, "5000"),
     "consumer.session.timeout.ms": (INT, "45000"),
     "share.assignment.interval.ms": (INT, "1000"),
@@ -42,6 +42,8 @@ DEFAULTS = {
     "streams.num.standby.replicas": (INT, "0"),
     "streams.session.timeout.ms": (INT, "45000"),
 }
+# The tests' servers have this in their static settings, so that no test waits for an assignment.
+STATIC = "consumer.assignment.interval.ms"
 OF_NO_BROKER = {"share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"}
 
 
@@ -92,7 +94,11 @@ def test_a_group_that_is_not_there_has_the_brokers_configs(wire: WireClient, gro
     assert not any(config.read_only or config.is_sensitive for config in result.configs)
     for name, (value, source, synonyms) in described(wire, group).items():
         behind = name if name in OF_NO_BROKER else f"group.{name}"
-        assert (source, synonyms) == (DEFAULT_CONFIG, [(behind, value, DEFAULT_CONFIG)])
+        if name == STATIC:
+            assert source == STATIC_BROKER_CONFIG
+            assert synonyms == [(behind, value, STATIC_BROKER_CONFIG), (behind, "1000", DEFAULT_CONFIG)]
+        else:
+            assert (source, synonyms) == (DEFAULT_CONFIG, [(behind, value, DEFAULT_CONFIG)])
 
 
 def test_what_is_set_comes_before_what_the_broker_has(wire: WireClient, group: str) -> None:

@@ -79,6 +79,16 @@ def test_unknown_and_invalid_names(wire: WireClient, version: int) -> None:
     }
 
 
+@pytest.mark.parametrize("create", [True, False])
+def test_the_metadata_log_is_no_topic(new_server: Callable[..., AbstractContextManager[Server]], create: bool) -> None:
+    name = "__cluster_metadata"
+    with new_server({"auto.create.topics.enable": "true"}) as server, WireClient(server.bootstrap_servers) as wire:
+        request = MetadataRequest(topics=by_name(name), allow_auto_topic_creation=create)
+        for _ in range(2):
+            (found,) = wire.call(request, 12).topics
+            assert (ErrorCode(found.error_code).name, found.is_internal) == ("UNKNOWN_TOPIC_OR_PARTITION", False)
+
+
 @pytest.mark.parametrize("version", [12, 13])
 def test_by_topic_id(wire: WireClient, topic: Topic, version: int) -> None:
     asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in (topic.topic_id, b"\x05" * 16)]

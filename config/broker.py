@@ -4,6 +4,7 @@ The table is written in five parts, one per family (``broker_server``, ``broker_
 ``broker_security``, ``broker_tiered``); Moldau's own settings, which all begin with ``moldau.``, are here.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -77,8 +78,38 @@ _UNITS: Final = (
 )
 _SYNONYMS: Final = {name: names for names in _UNITS for name in names}
 
+# ``listener.name.<listener>.<setting>`` is a setting for one listener.
+_OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.*)", re.DOTALL)
+
+# These come with the mechanism as well: ``listener.name.<listener>.<mechanism>.sasl.jaas.config``.
+_OF_MECHANISM: Final = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+
 # These may be changed for one listener only (``listener.name.<listener>.ssl.keystore.location``), not for all.
-_ONLY_PER_LISTENER: Final = ("ssl.", "sasl.")
+_ONLY_PER_LISTENER: Final = frozenset(
+    {
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)
+
+# Of the settings for one listener, these may be the same on all brokers.
+_OF_LISTENERS_OF_ALL_BROKERS: Final = frozenset(
+    {"max.connection.creation.rate", "max.connections", "num.network.threads"}
+)
 
 
 def setting(name: str) -> Setting:
@@ -96,26 +127,50 @@ def synonyms(name: str) -> tuple[str, ...]:
     return _SYNONYMS.get(name, (name,))
 
 
+def base_name(name: str) -> str:
+    """The name without the prefix of a listener and of a mechanism."""
+    of_listener = _OF_LISTENER.fullmatch(name)
+    if of_listener is None:
+        return name
+    base = of_listener[1]
+    return next((setting for setting in _OF_MECHANISM if base.endswith(setting)), base)
+
+
+def setting_behind(name: str) -> Setting | None:
+    """The setting that a name of a static or dynamic configuration stands for, which may be one for a listener."""
+    base = base_name(name)
+    return SETTINGS.get(base) or DYNAMIC_ONLY.get(base)
+
+
 def validate_dynamic_configs(configs: Mapping[str, str], *, per_broker: bool) -> None:
     """Raise ConfigError unless these can be set on a running broker, or with ``per_broker=False`` on all of them.
 
-    Names that no table knows are let through, as Kafka does: a plugin may know them.
+    Names that no table knows are let through, as Kafka does: a plugin may know them. A setting for one listener may be
+    one that cannot be changed: Apache Kafka accepts it, and it has no effect.
     """
-    known = {name: SETTINGS.get(name) or DYNAMIC_ONLY.get(name) for name in configs}
-    fixed = [name for name, entry in known.items() if entry is not None and entry.update_mode is READ_ONLY]
-    _refuse(fixed, "Cannot update these configs dynamically")
-    unprefixed = [
-        name
-        for name, entry in known.items()
-        if entry is not None and entry.update_mode is PER_BROKER and name.startswith(_ONLY_PER_LISTENER)
+    behind = {name: setting_behind(name) for name in configs}
+    fixed = [
+        name for name, entry in behind.items() if entry is not None and name == entry.name and not _can_change(entry)
     ]
+    _refuse(fixed, "Cannot update these configs dynamically")
+    unprefixed = [name for name in configs if name in _ONLY_PER_LISTENER]
     _refuse(unprefixed, "These security configs can be dynamically updated only with their listener's prefix")
-    for name, entry in known.items():
-        if entry is not None:
+    for name, entry in behind.items():
+        if entry is not None and _can_change(entry):
             entry.parse(configs[name])
     if not per_broker:
-        own = [name for name, entry in known.items() if entry is not None and entry.update_mode is PER_BROKER]
+        own = [name for name, entry in behind.items() if _is_of_one_broker(name, entry)]
         _refuse(own, "Cannot update these configs for all brokers, a broker id is needed")
+
+
+def _can_change(entry: Setting) -> bool:
+    return entry.update_mode is not READ_ONLY
+
+
+def _is_of_one_broker(name: str, entry: Setting | None) -> bool:
+    if _OF_LISTENER.fullmatch(name) is not None:
+        return base_name(name) not in _OF_LISTENERS_OF_ALL_BROKERS
+    return entry is not None and entry.update_mode is PER_BROKER
 
 
 def _refuse(names: Iterable[str], reason: str) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from . import broker, topic
-from .definition import ConfigError, ConfigSource, ConfigValue, UpdateMode, format_value, invalid_value
+from .definition import ConfigError, ConfigSource, ConfigValue, format_value, invalid_value
+from .integers import bounded_integer
 from .typed_access import TypedAccess
 
 _NONE: Final[Mapping[str, str]] = {}
@@ -66,9 +67,14 @@ class BrokerConfig(TypedAccess):
         """The same static settings under other dynamic ones: those of all brokers, and of this one.
 
         What cannot be changed on a running broker, or does not parse, is left out, as Kafka leaves it out: it was
-        refused when it was set, so it can only come from another version's metadata.
+        refused when it was set, so it can only come from another version's metadata. Unknown names stay: they have no
+        effect, and DescribeConfigs names them.
         """
-        return BrokerConfig(self.static, dynamic_default=_usable(default), dynamic_broker=_usable(broker_specific))
+        return BrokerConfig(
+            self.static,
+            dynamic_default=_usable(default, per_broker=False),
+            dynamic_broker=_usable(broker_specific, per_broker=True),
+        )
 
     def with_static(self, more: Mapping[str, StaticValue]) -> "BrokerConfig":
         """The same with these static settings over the others; for a start, before there are dynamic ones."""
@@ -172,14 +178,11 @@ class BrokerConfig(TypedAccess):
         return tuple(_parse_listener(name, entry, self.security_protocols) for entry in self.list(name))
 
 
-def _usable(dynamic: Mapping[str, str]) -> dict[str, str]:
+def _usable(dynamic: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
     usable = {}
     for name, text in dynamic.items():
-        setting = broker.SETTINGS.get(name) or broker.DYNAMIC_ONLY.get(name)
-        if setting is None or setting.update_mode is UpdateMode.READ_ONLY:
-            continue
         try:
-            setting.parse(text)
+            broker.validate_dynamic_configs({name: text}, per_broker=per_broker)
         except ConfigError:
             continue
         usable[name] = text
@@ -193,12 +196,13 @@ def _parse_listener(setting: str, entry: str, protocols: Mapping[str, str]) -> L
         host = host[1:-1]
     elif ":" in host:
         raise invalid_value(setting, entry, "an IPv6 address is written in brackets, NAME://[address]:port")
-    if not name or not separator or not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    number = bounded_integer(port, 65_535)
+    if not name or not separator or not colon or number is None:
         raise invalid_value(setting, entry, "a listener is written NAME://host:port, the port from 0 to 65535")
     name = name.upper()
     if name not in protocols:
         raise invalid_value(setting, entry, f"listener.security.protocol.map has no protocol for {name}")
-    return Listener(name, host, int(port), protocols[name])
+    return Listener(name, host, number, protocols[name])
 
 
 _defaults: dict[str, str] = {}

@@ -76,12 +76,17 @@ def _with_origin(config: BrokerConfig, problem: ConfigError) -> str:
 
 
 def _unparsable(config: BrokerConfig) -> Iterator[ConfigError]:
-    for name in config.static:
+    """Unlike the errors that clients get, which are in Kafka's words, these say which values are expected."""
+    for name, given in config.static.items():
         if name in broker.SETTINGS:
             try:
                 config.get(name)
             except ConfigError as error:
-                yield error
+                expected = broker.SETTINGS[name].expected
+                if expected is None:
+                    yield error
+                else:
+                    yield ConfigError(f"Invalid value {given.text} for {name}: expected {expected}", name)
 
 
 def _conflicts(config: BrokerConfig) -> Iterator[ConfigError]:

@@ -2,8 +2,8 @@
 
 Values are text until ``Setting.parse`` turns them into Python; the rules of the text are those of Kafka's own parser,
 because the same ``server.properties`` and the same topic configs are given to both: blanks around a value do not count,
-numbers are plain ASCII digits that fit the type, lists are separated by commas. A value that breaks a rule is refused
-with the words clients and tools know from Kafka, for the text reaches them as the message of INVALID_CONFIG:
+numbers are decimal digits, however many, that fit the type, lists are separated by commas. A value that breaks a rule
+is refused with the words clients and tools know from Kafka, for the text reaches them as the message of INVALID_CONFIG:
 
     Invalid value abc for configuration segment.bytes: Not a number of type INT
     Invalid value 1 for configuration segment.bytes: Value must be at least 1048576
@@ -13,9 +13,12 @@ A Java type that has no meaning here (``CLASS``) is kept as its name: nothing is
 Everything in this module is cheap to build, since some 380 settings are made whenever a server starts.
 """
 
+import re
 from abc import ABC, abstractmethod
 from enum import Enum, IntEnum
 from typing import Final
+
+from .integers import signed_integer
 
 # What a parsed value can be. Lists are tuples, so that a value can be shared without fear.
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
@@ -96,6 +99,14 @@ LONG_MAX: Final = 2**63 - 1
 DOUBLE_MAX: Final = 1.7976931348623157e308
 
 _INTEGER_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
+
+# The text of a double in Java, whose hexadecimal numbers have to have an exponent.
+_DOUBLE: Final = re.compile(
+    r"[-+]?(NaN|Infinity"
+    r"|((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+    r"|0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][-+]?\d+)[fFdD]?)",
+    re.ASCII,
+)
 
 # What Java's String.trim removes: every character up to the blank, and nothing of Unicode's other spaces.
 _BLANKS: Final = "".join(map(chr, range(33)))
@@ -188,7 +199,10 @@ class NonNull(Validator):
 
 
 class ListOf(Validator):
-    """A list without duplicates and without empty entries, of given words or of any."""
+    """A list without empty entries, of given words or of any.
+
+    Duplicates are dropped before the check (`Setting.parse`), as Apache Kafka drops them.
+    """
 
     __slots__ = ("empty_allowed", "null_allowed", "words")
 
@@ -206,8 +220,6 @@ class ListOf(Validator):
         if not value and not self.empty_allowed:
             valid = f"[{', '.join(self.words)}]" if self.words else "any non-empty value"
             raise ConfigError(f"Configuration '{name}' must not be empty. Valid values include: {valid}", name)
-        if len(set(value)) != len(value):
-            raise ConfigError(f"Configuration '{name}' values must not be duplicated.", name)
         for entry in value:
             if not entry:
                 raise ConfigError(f"Configuration '{name}' values must not be empty.", name)
@@ -367,9 +379,34 @@ class Setting:
         Raises ConfigError in Kafka's words.
         """
         value = None if text is None else parse_value(self.name, self.type, text)
+        if isinstance(value, tuple) and isinstance(self.validator, ListOf):
+            value = tuple(dict.fromkeys(value))
         if self.validator is not None:
             self.validator.check(self.name, value)
         return value
+
+    @property
+    def expected(self) -> str | None:
+        """The values that are accepted, for people; None where only the error of a value can say it."""
+        if self.type is ConfigType.BOOLEAN:
+            return "true or false"
+        if isinstance(self.validator, OneOf):
+            return f"one of {', '.join(self.validator.words)}"
+        if isinstance(self.validator, GzipLevel):
+            return "a whole number from 1 to 9, or -1"
+        if self.validator is not None and not isinstance(self.validator, Range):
+            return None
+        bits = _INTEGER_BITS.get(self.type)
+        if bits is None and self.type is not ConfigType.DOUBLE:
+            return None
+        noun = "a number" if bits is None else "a whole number"
+        if self.validator is None:
+            return noun if bits is None else f"{noun} of {bits} bits"
+        maximum = self.validator.maximum
+        if maximum is None and bits is not None:
+            maximum = (1 << (bits - 1)) - 1
+        minimum = self.validator.minimum
+        return f"{noun} of at least {minimum}" if maximum is None else f"{noun} from {minimum} to {maximum}"
 
     def __repr__(self) -> str:
         return f"<Setting {self.name} {self.type.name}>"
@@ -403,29 +440,24 @@ def parse_value(name: str, type: ConfigType, text: str) -> ConfigValue:
 
 
 def _parse_integer(name: str, type: ConfigType, text: str, trimmed: str) -> int:
-    digits = trimmed[1:] if trimmed[:1] in ("+", "-") else trimmed
-    # int() alone would take "1_000", blanks after the sign, and other scripts' digits.
-    if digits.isascii() and digits.isdigit():
-        number = int(trimmed)
-        bound = 1 << (_INTEGER_BITS[type] - 1)
-        if -bound <= number < bound:
-            return number
-    raise invalid_value(name, text, f"Not a number of type {type.name}")
+    # int() alone would accept "1_000" and blanks after the sign.
+    number = signed_integer(trimmed, _INTEGER_BITS[type])
+    if number is None:
+        raise invalid_value(name, text, f"Not a number of type {type.name}")
+    return number
 
 
 def _parse_double(name: str, text: str, trimmed: str) -> float:
-    number = trimmed[1:] if trimmed[:1] in ("+", "-") else trimmed
+    # float() alone would accept "inf", "nan" and "1_0", and refuse Java's suffixes f and d.
+    if _DOUBLE.fullmatch(trimmed) is None:
+        raise invalid_value(name, text, "Not a number of type DOUBLE")
+    if trimmed.endswith(("NaN", "Infinity")):
+        return float(trimmed)
+    number = trimmed[:-1] if trimmed[-1] in "fFdD" else trimmed  # the exponent of a hexadecimal number is decimal
     try:
-        if number in ("NaN", "Infinity"):
-            return float(trimmed)
-        # Java's suffixes f and d are taken, Python's "inf", "nan" and "1_0" are not.
-        if number[:1].isdigit() or number[:1] == ".":
-            if "_" in number:
-                raise ValueError(number)
-            return float.fromhex(trimmed) if number[:2] in ("0x", "0X") else float(trimmed.rstrip("fFdD"))
-    except (ValueError, OverflowError):
-        pass
-    raise invalid_value(name, text, "Not a number of type DOUBLE")
+        return float.fromhex(number) if "x" in number.lower() else float(number)
+    except OverflowError:  # of fromhex; float itself returns infinity
+        return float("-inf" if number.startswith("-") else "inf")
 
 
 def format_value(value: ConfigValue) -> str | None:

@@ -4,7 +4,10 @@ The first are ISO 8601 in days, hours, minutes and seconds, ``P1DT2H30M``; the o
 """
 
 import re
+from math import inf
 from typing import Final
+
+from .integers import signed_integer
 
 _NUMBER: Final = r"[-+]?\d+"
 _DURATION: Final = re.compile(
@@ -14,18 +17,34 @@ _DURATION: Final = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 
+_SECONDS_BOUND: Final = 1 << 63
+
 
 def parse_duration_ms(text: str) -> int:
-    """A duration in milliseconds, what is less cut off; ValueError for anything else. Every part may have a sign."""
+    """A duration in milliseconds, what is less cut off; ValueError for anything else. Every part may have a sign.
+
+    As in Java, each part and the whole in seconds are numbers of 64 bits.
+    """
     found = _DURATION.fullmatch(text)
     if found is None or len(text.lstrip("+-")) == 1:
-        raise ValueError(f"{text!r} is not a duration like PT30M, P1D or P1DT2H30M")
-    days, hours, minutes = (int(found[unit] or 0) for unit in ("days", "hours", "minutes"))
+        raise _not_a_duration(text)
+    seconds = 0
+    for unit, unit_seconds in (("days", 86_400), ("hours", 3600), ("minutes", 60), ("seconds", 1)):
+        count = signed_integer(found[unit] or "0", 64)
+        if count is None:
+            raise _not_a_duration(text)
+        seconds += count * unit_seconds
+    if not -_SECONDS_BOUND <= seconds < _SECONDS_BOUND:
+        raise _not_a_duration(text)
     fraction = int((found["fraction"] or "").ljust(9, "0")[:3])
     if (found["seconds"] or "").startswith("-"):
         fraction = -fraction
-    milliseconds = ((days * 24 + hours) * 60 + minutes) * 60_000 + int(found["seconds"] or 0) * 1000 + fraction
+    milliseconds = seconds * 1000 + fraction
     return -milliseconds if found["sign"] == "-" else milliseconds
+
+
+def _not_a_duration(text: str) -> ValueError:
+    return ValueError(f"{text!r} is not a duration like PT30M, P1D or P1DT2H30M")
 
 
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -35,6 +54,7 @@ _SHORT: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 def parse_short_duration_ms(text: str) -> int:
     """A duration as people type it, one number with its unit: 90s, 10m, 1.5h, 7d; ValueError for anything else."""
     found = _SHORT.fullmatch(text)
-    if found is None:
+    milliseconds = float(found[1]) * _UNITS_MS[found[2]] if found is not None else inf
+    if milliseconds == inf:
         raise ValueError(f"{text!r} is not a duration like 90s, 10m, 1h or 7d")
-    return round(float(found[1]) * _UNITS_MS[found[2]])
+    return round(milliseconds)

@@ -20,17 +20,24 @@ say otherwise. They are read from, later ones winning:
 2. environment variables, as Apache Kafka's own Docker image maps them: `KAFKA_`, then the name in capitals with `_` for
    `.`, `__` for `_` and `___` for `-`. `KAFKA_LOG_RETENTION_MS=60000` is `log.retention.ms=60000`. A value is read as
    it would be in a file. `KAFKA_OPTS`, `KAFKA_HEAP_OPTS` and the others that only Kafka's start scripts read are
-   ignored;
+   ignored, and so is `KAFKA_BOOTSTRAP_SERVERS`, which is for Moldau's client commands;
 3. `moldau serve --set key=value`, any number of times;
 4. the other options of `moldau serve`: `--listen` sets `listeners`, `--data-dir` sets `log.dirs`, `--durable` sets
    `log.flush.interval.messages=1`.
 
+Without `--config`, a server that listens on loopback addresses only has two defaults of its own, so that the members of
+a group on a developer's machine get their partitions at once: `group.initial.rebalance.delay.ms=0` and
+`group.consumer.assignment.interval.ms=0` (or `group.consumer.min.assignment.interval.ms`, if that is higher). `--set`
+and `KAFKA_...` variables override them.
+
 Over these come the settings that clients change while the server runs (AlterConfigs, IncrementalAlterConfigs,
 `moldau configs set`): those of all brokers, then those of one broker, then those of a topic or a group.
 
-A value that is not of its type or out of its range refuses the start, with a line that names the key, the value, the
-rule and where the value came from. A name that nobody knows is ignored, with one warning. `moldau serve --print-config`
-prints what is in force and where it comes from.
+A value that is not of its type or out of its range refuses the start, with a line that names the key, the value, what
+is expected and where the value came from. An unknown name refuses the start if `--set` has it, with a suggestion; in a
+file or a variable it is ignored, with one warning. Settings that Apache Kafka has and Moldau does not act on are
+accepted everywhere, and so are names that begin with `listener.name.`, `config.providers.`, `rlmm.config.` or
+`rsm.config.`. `moldau serve --print-config` prints what is in force and where it comes from.
 
 In the tables, *acts* says whether a setting does anything in Moldau today: the others are known, checked, stored and
 described to clients, and nothing else. *changed* says whether a setting can be changed on a running server, for one

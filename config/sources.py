@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from . import broker, topic
 from .broker_config import BrokerConfig, Listener, StaticValue
 from .definition import ConfigError
 from .properties import parse_properties
@@ -17,14 +18,18 @@ from .properties import parse_properties
 __all__ = ["BrokerConfig", "Listener", "StaticValue", "load", "read_environment", "read_file", "read_overrides"]
 
 PREFIX: Final = "KAFKA_"
-# Read by Kafka's start scripts and by the image, not by the server.
+# Read by Kafka's start scripts and by the image, or by Moldau's client commands, not by the server.
 NO_SETTINGS: Final = frozenset(
     {
+        "KAFKA_BOOTSTRAP_SERVERS",
+        "KAFKA_DEBUG",
         "KAFKA_GC_LOG_OPTS",
         "KAFKA_HEAP_OPTS",
         "KAFKA_JMX_HOSTNAME",
         "KAFKA_JMX_OPTS",
+        "KAFKA_JMX_PORT",
         "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_LOG4J_CMD_OPTS",
         "KAFKA_LOG4J_LOGGERS",
         "KAFKA_LOG4J_OPTS",
         "KAFKA_LOG4J_ROOT_LOGLEVEL",
@@ -98,11 +103,36 @@ def setting_of_variable(variable: str) -> str:
 
 
 def read_overrides(overrides: Iterable[str], origin: str = "--set") -> dict[str, StaticValue]:
-    """Settings written ``key=value``; ConfigError for one that is not."""
+    """Settings written ``key=value``; ConfigError for one that is not, and for names that do not exist.
+
+    A file or a container's variables may be shared with other programs and other versions of Kafka, so unknown names
+    are only a warning there. A name on the command line was typed for this server, so an unknown one is a mistake.
+    """
     static: dict[str, StaticValue] = {}
+    problems = []
     for override in overrides:
         name, equals, value = override.partition("=")
-        if not equals or not name.strip():
+        name = name.strip()
+        if not equals or not name:
             raise ConfigError(f"{origin} takes key=value, not {override!r}")
-        static[name.strip()] = StaticValue(value, origin)
+        if not broker.is_known(name):
+            problems.append(f"{origin} {name}: {_unknown(name)}")
+        static[name] = StaticValue(value, origin)
+    if problems:
+        raise ConfigError("\n".join(problems))
     return static
+
+
+def _unknown(name: str) -> str:
+    """What to do about a name that is no static broker setting."""
+    if name in broker.DYNAMIC_ONLY:
+        return f"only a running server has this setting; use `moldau configs set broker default {name}=VALUE`"
+    if name in topic.SETTINGS:
+        synonyms = topic.SETTINGS[name].synonyms
+        default = f"; its default for all topics is {synonyms[0][0]}" if synonyms else ""
+        return f"this is a setting of a topic, not of the server{default}"
+    from difflib import get_close_matches
+
+    close = get_close_matches(name.lower(), broker.SETTINGS, n=3)
+    suggestion = f"did you mean {' or '.join(close)}?" if close else "`moldau serve --print-config` lists all settings"
+    return f"there is no such setting; {suggestion}"

@@ -146,9 +146,8 @@ class FileSystem(Protocol):
 
     def unlink(self, path: str) -> None: ...
 
-    def remove_tree(self, path: str) -> None:
-        """Remove a directory and what is in it, of a symbolic link the link alone. May be called from a thread; no
-        error if it is gone."""
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory, which must be empty (else ENOTEMPTY). There is no call that removes what is in one."""
 
     def sync_directory(self, path: str) -> None: ...
 
@@ -382,21 +381,8 @@ class RealFileSystem:
     def unlink(self, path: str) -> None:
         os.unlink(path)
 
-    def remove_tree(self, path: str) -> None:
-        if os.path.islink(path):
-            os.unlink(path)
-            return
-        try:
-            files, directories = self.list_directory(path)
-        except FileNotFoundError:
-            return
-        for name in directories:
-            self.remove_tree(join(path, name))
-        for name in files:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(join(path, name))
-        with contextlib.suppress(FileNotFoundError):
-            os.rmdir(path)
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
         if not self._durable:

@@ -227,8 +227,22 @@ class FutureLog:
 
     @property
     def lag(self) -> int:
-        """How many offsets it is behind."""
-        return max(self.log.log_end_offset - self.end_offset, 0)
+        """How many offsets it is behind, within a segment that is copied in part in proportion to its bytes. Above 0
+        until all is copied."""
+        behind = self.log.log_end_offset - self.end_offset
+        return max(behind - self._offsets_in_part(), 1) if behind > 0 else 0
+
+    def _offsets_in_part(self) -> int:
+        """How many offsets from `end_offset` on are in the copy, by the share of the segment's bytes."""
+        segments = self.log.segments
+        number = segments.number_of(self.end_offset)
+        segment, end = segments[number], segments.end_of(number)
+        copied = self._segments.get(segment.base_offset)
+        if copied is None or copied.segment is not segment or not segment.size:
+            return 0
+        copied_bytes = min(copied.sizes.get(basename(segment.path), 0), segment.size)
+        offsets = (self.log.log_end_offset if end is None else end) - segment.base_offset
+        return max(segment.base_offset + offsets * copied_bytes // segment.size - self.end_offset, 0)
 
     def missing_bytes(self) -> int:
         """What `complete` would copy now."""

@@ -34,7 +34,6 @@ from .files import FileSystem, join
 from .leader_epochs import LeaderEpochs
 from .names import (
     CLEANED,
-    DELETED,
     LEADER_EPOCH_CHECKPOINT,
     LOG,
     OFFSET_INDEX,
@@ -42,9 +41,9 @@ from .names import (
     PRODUCER_SNAPSHOT,
     SEGMENT_SUFFIXES,
     SWAP,
-    TEMPORARY,
     TIME_INDEX,
     TRANSACTION_INDEX,
+    is_leftover,
     offset_file_name,
     parse_offset_file_name,
 )
@@ -397,26 +396,27 @@ def clear_leftovers(file_system: FileSystem, directory: str, names: list[str]) -
     """Remove or complete what was under way when the broker stopped; the names that are left.
 
     Compaction writes `.cleaned` files, renames them to `.swap` when all are complete, then removes what they replace.
-    A `.swap` at or after a `.cleaned` belongs to a split that was not completed.
+    A `.swap` at or after a `.cleaned` belongs to a split that was not completed. What has no name of Kafka's is kept:
+    it is not ours (among it the metadata log's snapshots, which have suffixes of their own).
     """
-    cleaned = [parsed[0] for name in names if name.endswith(CLEANED) and (parsed := parse_offset_file_name(name))]
+    leftovers = {name: parse_offset_file_name(name) for name in names if is_leftover(name)}
+    cleaned = [parsed[0] for name, parsed in leftovers.items() if name.endswith(CLEANED) and parsed is not None]
     first_cleaned = min(cleaned, default=None)
     kept: list[str] = []
     swaps: list[str] = []
     undone: list[str] = []
     removed: list[str] = []
     for name in names:
-        parsed = parse_offset_file_name(name)
-        if parsed is None and not name.endswith(TEMPORARY):
-            kept.append(name)  # not ours: among them the metadata log's snapshots, which have suffixes of their own
-        elif name.endswith(SWAP) and parsed is not None and (first_cleaned is None or parsed[0] < first_cleaned):
+        if name not in leftovers:
+            kept.append(name)
+            continue
+        parsed = leftovers[name]
+        if name.endswith(SWAP) and parsed is not None and (first_cleaned is None or parsed[0] < first_cleaned):
             swaps.append(name)
         elif name.endswith(SWAP):
             undone.append(name)
-        elif name.endswith((DELETED, CLEANED, TEMPORARY)):
-            removed.append(name)
         else:
-            kept.append(name)
+            removed.append(name)
     # The `.swap` before the `.cleaned` that tell what they are, and of those the `.log` first: if this start dies half
     # way, the next one must not take the rest for a segment that is whole.
     for name in sorted(undone, key=lambda name: not name.endswith(LOG + SWAP)) + removed:

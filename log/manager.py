@@ -14,6 +14,10 @@ that finds only the copy takes it for the log. First the old directory becomes `
 name. A start that finds both names (the power failed, and the file systems kept the second alone) goes by the
 metadata. No flush of the log may end before both names are on the device.
 
+A log directory may hold directories of its user, and their names may look like a partition's. What the metadata do not
+know is set aside (`-stray`) or removed (`-delete`) only if its content is a partition's and nothing else
+(`partition_directory`); `load` reports the others, and leaves them where and as they are.
+
 Slow work on files can be taken to a thread, in steps: begin (on the loop) - run (anywhere) - end (on the loop). There
 is one for checkpoints here and one for flushing in `Log`. What is to be unlinked is renamed at once and waits in
 `take_trash`.
@@ -22,6 +26,7 @@ is one for checkpoints here and one for flushing in `Log`. What is to be unlinke
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple, Protocol
@@ -56,6 +61,7 @@ from .names import (
     partition_directory_name,
     retired_directory_name,
 )
+from .partition_directory import look_into, remove_partition_directory
 from .partition_log import Log
 
 _CLOSED_TOGETHER = 64
@@ -63,6 +69,11 @@ _CLOSED_TOGETHER = 64
 
 NO_DIRECTORY = frozenset(bytes(15) + bytes((number,)) for number in range(100))
 """Ids that stand for no directory: unassigned, lost, of before KIP-858. Kafka keeps the first hundred for itself."""
+
+
+class NotYetError(KafkaError):
+    """A log could not be made for now (KAFKA_STORAGE_ERROR), for want of room or of a descriptor. What was begun is
+    gone, or is taken over by the next attempt."""
 
 
 class InterruptedMove(NamedTuple):
@@ -134,6 +145,8 @@ class LoadReport:
         """Partitions that could not be opened, and why; their files are as they were."""
         self.ignored: list[str] = []
         """Directories that are no partition's."""
+        self.foreign: list[str] = []
+        """Those of them that have a partition's name, and what is in them."""
         self.links: list[str] = []
         """Partitions' directories that are symbolic links, and where they lead; they are served."""
 
@@ -149,6 +162,11 @@ class LoadReport:
             parts.append("; ".join(self.repairs))
         if self.strays:
             parts.append(f"set aside {len(self.strays)} strays: {', '.join(self.strays)}")
+        if self.foreign:
+            parts.append(
+                f"left alone {len(self.foreign)} directories that have a partition's name and are not Kafka's: "
+                f"{'; '.join(self.foreign)}"
+            )
         if self.failed:
             parts.append(f"{len(self.failed)} failed: {'; '.join(self.failed)}")
         if self.links:
@@ -285,7 +303,7 @@ class LogManager:
             step(directory)
         except OSError as error:
             directory.online = False
-            directory.failure = f"{directory.path} cannot be used: {error.strerror or error}"
+            directory.failure = _why_unusable(directory.path, error)
 
     def load(
         self,
@@ -313,6 +331,9 @@ class LogManager:
                 loadings.append(self._begin_loading(directory, compacted_anywhere, report))
             except OSError as error:
                 self._could_not_load(directory, error, report)
+        if is_stray is not None:
+            for loading in loadings:
+                self._set_strays_aside(loading, is_stray, report)
         self._settle_doubles(loadings, directory_id_of, report)
         if progress is not None:
             progress.begin(
@@ -384,15 +405,45 @@ class LogManager:
             if topic == METADATA_TOPIC:
                 continue
             found = _Partition(path, topic, partition)
-            if state == DELETE_DIRECTORY:
-                self._trash.append(path)
-            elif state == FUTURE_DIRECTORY:
-                loading.futures.append(found)
-            elif state:
+            if state == STRAY_DIRECTORY:
                 report.ignored.append(path)
-            else:
+            elif not state:
                 loading.partitions.append(found)
+            elif not self._leave_foreign(path, report):
+                if state == DELETE_DIRECTORY:
+                    self._trash.append(path)
+                else:
+                    loading.futures.append(found)
         return loading
+
+    def _leave_foreign(self, path: str, report: LoadReport) -> bool:
+        """Whether a directory to be removed or moved holds anything that is not a partition's. Then it is left."""
+        target = self.file_system.link_target(path)
+        foreign = look_into(self.file_system, path).foreign if target is None else f"it is a symbolic link to {target}"
+        if foreign is not None:
+            report.foreign.append(f"{path} ({foreign})")
+        return foreign is not None
+
+    def _set_strays_aside(
+        self, loading: _Loading, is_stray: Callable[[str, int, bytes | None], bool], report: LoadReport
+    ) -> None:
+        """What the metadata do not know by its name is not opened."""
+        kept = []
+        for found in loading.partitions:
+            if is_stray(found.topic, found.partition, None):
+                self._set_aside(found, loading.directory, report)
+            else:
+                kept.append(found)
+        loading.partitions = kept
+
+    def _set_aside(self, found: _Partition, directory: LogDirectory, report: LoadReport) -> bool:
+        """Rename a stray, or leave what is not a partition's directory; whether it was renamed."""
+        contents = look_into(self.file_system, found.path)
+        if not contents.is_partition:
+            report.foreign.append(f"{found.path} ({contents.why_not})")
+            return False
+        report.strays.append(self._rename(found.path, found.key, directory, STRAY_DIRECTORY))
+        return True
 
     def _settle_doubles(
         self, loadings: list[_Loading], directory_id_of: Callable[[str, int], bytes | None], report: LoadReport
@@ -406,6 +457,9 @@ class LogManager:
             if len(there) == 1:
                 continue
             directory_id = directory_id_of(*key)
+            there = self._leave_strangers(there, report)
+            if len(there) == 1:
+                continue
             if all(loading.directory.directory_id != directory_id for loading, _found in there):
                 raise LogDirectoryError(
                     f"{key[0]}-{key[1]} is both in {there[1][1].path} and in {there[0][1].path}. "
@@ -414,7 +468,21 @@ class LogManager:
             for loading, found in there:
                 if loading.directory.directory_id != directory_id:
                     loading.partitions.remove(found)
-                    report.strays.append(self._rename(found.path, key, loading.directory, STRAY_DIRECTORY))
+                    self._set_aside(found, loading.directory, report)
+
+    def _leave_strangers(
+        self, there: list[tuple[_Loading, _Partition]], report: LoadReport
+    ) -> list[tuple[_Loading, _Partition]]:
+        """Those that may be the partition: of several, not one that holds files of somebody else, and none of its."""
+        kept = []
+        for loading, found in there:
+            contents = look_into(self.file_system, found.path)
+            if contents.foreign is None or contents.has_partition_files:
+                kept.append((loading, found))
+            else:
+                loading.partitions.remove(found)
+                report.foreign.append(f"{found.path} ({contents.foreign})")
+        return kept
 
     def _load_partition(
         self,
@@ -447,10 +515,19 @@ class LogManager:
             report.failed.append(f"{path}: {error}")
             self._unloadable[key] = str(error)
             return
+        if log.topic_id is None:
+            contents = look_into(self.file_system, path)
+            if contents.foreign is not None and not contents.has_partition_files:
+                log.abandon()
+                self._unloadable[key] = _in_the_way(path, contents.foreign).message or ""
+                report.failed.append(self._unloadable[key])
+                return
         self._trash += log.trash
         report.repairs += log.repairs
         if is_stray is not None and is_stray(topic, partition, log.topic_id):
-            self._set_aside(log, directory, report)
+            log.abandon()
+            if not self._set_aside(found, directory, report):
+                self._unloadable[key] = f"{path} is of another topic of this name, and is not only a partition's"
         else:
             self._add(log, directory)
             if key in loading.clean_offsets:
@@ -471,8 +548,10 @@ class LogManager:
             log = self._logs.get(found.key)
             if log is not None and self._directory_of[found.key] is not directory:
                 self.interrupted_moves.append(InterruptedMove(found.topic, found.partition, directory, found.path))
-            elif log is not None or (is_stray is not None and is_stray(found.topic, found.partition, None)):
+            elif log is not None:
                 self.retire(found.topic, found.partition, directory, found.path)
+            elif is_stray is not None and is_stray(found.topic, found.partition, None):
+                self._set_aside(found, directory, report)
             elif (
                 found.key not in self._unloadable
                 and directory_id_of(found.topic, found.partition) == directory.directory_id
@@ -505,15 +584,6 @@ class LogManager:
             reason = f"it is a symbolic link to {target}, which is not there: is a disk not mounted?"
         report.failed.append(f"{path}: {reason}")
         self._unloadable[parsed[:2]] = f"{path}: {reason}"
-
-    def _set_aside(self, log: Log, directory: LogDirectory, report: LoadReport) -> None:
-        empty = not log.size
-        log.abandon()
-        path = self._rename(log.directory, _key(log), directory, DELETE_DIRECTORY if empty else STRAY_DIRECTORY)
-        if empty:
-            self._trash.append(path)
-        else:
-            report.strays.append(path)
 
     def _add(self, log: Log, directory: LogDirectory) -> None:
         key = (log.topic, log.partition)
@@ -559,12 +629,13 @@ class LogManager:
 
         A log of another topic of this name (deleted while this broker was away) is set aside as a stray first. The new
         one goes to the directory with `directory_id`, or to the one with the fewest partitions. Raises `KafkaError`
-        KAFKA_STORAGE_ERROR, also for one that could not be loaded, or that may be in a directory which is not here.
+        KAFKA_STORAGE_ERROR, also for one that could not be loaded, or that may be in a directory which is not here;
+        `NotYetError` where it is worth trying again.
         """
         log = self._logs.get((topic, partition))
         if log is not None:
             if log.topic_id is None:
-                log.set_topic_id(topic_id)
+                self._name_topic(log, topic_id)
             if log.topic_id == topic_id:
                 return log
             self._remove(log, STRAY_DIRECTORY)
@@ -574,15 +645,39 @@ class LogManager:
             self._forget_outdated()
         directory = self._directory_for(directory_id)
         path = join(directory.path, partition_directory_name(topic, partition))
-        try:
-            self.file_system.make_directory(path)
-            log = load_log(self.files, path, topic, partition, config, clean=True, now_ms=now_ms)
-        except OSError as error:
-            raise self._failed(directory, error) from error
+        log = self._make(path, (topic, partition), config, directory, now_ms)
         self._add(log, directory)
         log.note_unsynced_names(parent=True)
-        log.set_topic_id(topic_id)
+        self._name_topic(log, topic_id)
         return log
+
+    def _make(self, path: str, key: TopicPartition, config: LogConfig, directory: LogDirectory, now_ms: int) -> Log:
+        """A log in a directory that is made for it, or is there without anything that is not a partition's."""
+        there = self.file_system.exists(path)
+        try:
+            if there and (foreign := look_into(self.file_system, path).foreign) is not None:
+                raise _in_the_way(path, foreign)
+            self.file_system.make_directory(path)
+            return load_log(self.files, path, *key, config, clean=True, now_ms=now_ms)
+        except (FileExistsError, NotADirectoryError):
+            raise _in_the_way(path, "it is a file") from None
+        except OSError as error:
+            if not there:
+                with contextlib.suppress(OSError):
+                    self.file_system.remove_directory(path)
+            failure = self._failed(directory, error)
+            if directory.online:
+                raise NotYetError(failure.code, failure.message) from error
+            raise failure from error
+
+    @staticmethod
+    def _name_topic(log: Log, topic_id: bytes) -> None:
+        try:
+            log.set_topic_id(topic_id)
+        except KafkaError as error:
+            if log.offline is None:
+                raise NotYetError(error.code, error.message) from error
+            raise
 
     def _forget_outdated(self) -> None:
         """A new log must not find the offsets of one that was deleted: the start after a kill would believe that its
@@ -772,7 +867,7 @@ class LogManager:
         for path in paths:
             try:
                 if path.endswith(DELETE_DIRECTORY):
-                    self.file_system.remove_tree(path)
+                    remove_partition_directory(self.file_system, path)
                 else:
                     self.file_system.unlink(path)
             except FileNotFoundError:
@@ -922,6 +1017,23 @@ def _close_logs(logs: Iterable[Log], now_ms: int, run: RunFlushes) -> list[Log]:
             log.flush_failed(flush, error)
             failed.append(log)
     return failed
+
+
+def _why_unusable(path: str, error: OSError) -> str:
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return f"{path} cannot be used: it, or a part of its path, is a file. Name a directory."
+    advice = ""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        advice = ". The user of the server must be able to write there: change the owner, or name another directory."
+    elif error.errno == errno.EROFS:
+        advice = ". Mount it for writing, or name another directory."
+    where = f" at {error.filename}" if isinstance(error.filename, str) and error.filename != path else ""
+    return f"{path} cannot be used: {error.strerror or error}{where}{advice}"
+
+
+def _in_the_way(path: str, what: str) -> KafkaError:
+    text = f"{path} is in the way of the partition: {what}. Move it to another place, and start again"
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
 
 def _new_path(key: TopicPartition, directory: LogDirectory, suffix: str) -> str:

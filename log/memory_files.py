@@ -319,12 +319,15 @@ class MemoryFileSystem:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self._change_names([(path, None, False)])
 
-    def remove_tree(self, path: str) -> None:
-        for name in sorted((name for name in list(self._names) if name.startswith(path + "/")), reverse=True):
-            self.check("unlink", name)
-            self._change_names([(name, None, False)])
-        if path in self._names:
-            self._change_names([(path, None, False)])
+    def remove_directory(self, path: str) -> None:
+        self.check("unlink", path)
+        if path not in self._names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if self._names[path] is not None:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        if any(name.startswith(path + "/") for name in list(self._names)):  # a thread may be changing them
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        self._change_names([(path, None, False)])
 
     def sync_directory(self, path: str) -> None:
         self.check("sync", path)

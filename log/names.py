@@ -10,6 +10,9 @@
 before they take their place. A partition's directory that is to be deleted is renamed to
 `<topic>-<partition>.<32 hex digits>-delete`, one that belongs to no topic of the cluster to `...-stray`, and
 `...-future` is a replica on its way to another log directory.
+
+A log directory may hold files of its user, too. Only names of exactly these forms are the log's: whatever deletes files
+asks `is_partition_file` or `is_leftover`, not the end of a name.
 """
 
 from __future__ import annotations
@@ -36,7 +39,21 @@ STRAY_DIRECTORY = "-stray"
 METADATA_TOPIC = "__cluster_metadata"
 """The metadata log lies in a log directory too, but belongs to the controller: it is not one of the broker's logs."""
 
+CUT = ".cut-"
+"""In the name of a file that keeps what a repair has cut off: `<segment>.log.cut-<position>`."""
+
 _MAX_NAME = 255
+_MAX_TOPIC = 249
+_MAX_PARTITION = 0x7FFF_FFFF
+_TOPIC_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_UNIQUE_CHARACTERS = frozenset("0123456789abcdef")
+_UNIQUE_LENGTH = 32
+
+_OFFSET_SUFFIXES = frozenset({*SEGMENT_SUFFIXES, PRODUCER_SNAPSHOT})
+_STATES = (DELETED, CLEANED, SWAP, TEMPORARY)
+_OFFSET_LEFTOVERS = frozenset(suffix + state for suffix in _OFFSET_SUFFIXES for state in _STATES)
+_SMALL_FILES = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA})
+_SMALL_LEFTOVERS = frozenset(name + TEMPORARY for name in _SMALL_FILES)
 
 
 def offset_file_name(offset: int, suffix: str) -> str:
@@ -52,23 +69,50 @@ def parse_offset_file_name(name: str) -> tuple[int, str] | None:
     return int(digits), dot + suffix
 
 
+def is_leftover(name: str) -> bool:
+    """Whether a file of a partition was being written, swapped in or deleted, by its name."""
+    parsed = parse_offset_file_name(name)
+    return name in _SMALL_LEFTOVERS if parsed is None else parsed[1] in _OFFSET_LEFTOVERS
+
+
+def is_partition_file(name: str) -> bool:
+    """Whether a file of this name in a partition's directory is the partition's."""
+    parsed = parse_offset_file_name(name)
+    if parsed is None:
+        return name in _SMALL_FILES or name in _SMALL_LEFTOVERS
+    suffix = parsed[1]
+    if suffix in _OFFSET_SUFFIXES or suffix in _OFFSET_LEFTOVERS:
+        return True
+    position = suffix.removeprefix(LOG + CUT)
+    return position != suffix and position.isascii() and position.isdigit()
+
+
 def partition_directory_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 
 
 def parse_partition_directory_name(name: str) -> tuple[str, int, str] | None:
-    """Topic, partition and what the directory is ("" or one of the three suffixes); None for any other directory."""
+    """Topic, partition and what the directory is ("" or one of the three suffixes); None for any other directory.
+
+    A name that Kafka would not write, as `backup-007` or `x-1.old-delete`, is any other directory's.
+    """
     state = ""
     for suffix in (DELETE_DIRECTORY, FUTURE_DIRECTORY, STRAY_DIRECTORY):
         if name.endswith(suffix):
-            name, dot, unique = name[: -len(suffix)].rpartition(".")
-            if not dot or not unique:
+            name, _dot, unique = name[: -len(suffix)].rpartition(".")
+            if len(unique) != _UNIQUE_LENGTH or not _UNIQUE_CHARACTERS.issuperset(unique):
                 return None
             state = suffix
-    topic, dash, partition = name.rpartition("-")
-    if not dash or not topic or not (partition.isascii() and partition.isdigit()):
+            break
+    topic, _dash, digits = name.rpartition("-")
+    if not 0 < len(topic) <= _MAX_TOPIC or not _TOPIC_CHARACTERS.issuperset(topic):
         return None
-    return topic, int(partition), state
+    if not 0 < len(digits) <= 10 or not (digits.isascii() and digits.isdigit()):
+        return None
+    partition = int(digits)
+    if partition > _MAX_PARTITION or (digits[0] == "0" and digits != "0"):
+        return None
+    return topic, partition, state
 
 
 def retired_directory_name(topic: str, partition: int, unique: str, suffix: str) -> str:

@@ -7,7 +7,10 @@
   DELETE, and for lists APPEND and SUBTRACT, which start from the default where nothing is set.
 * A group need not exist to have configs: they wait for it.
 * `validate_only` answers the same and writes nothing.
-* Not here yet: configs of client metrics, and log levels; they are refused.
+* Configs of client metrics and log levels are not supported, which is the server's lack and not the client's mistake:
+  UNSUPPORTED_VERSION. Types that Kafka does not have are INVALID_REQUEST.
+* With the feature eligible.leader.replicas.version, min.insync.replicas of all brokers stays, and no single broker has
+  another (KIP-966).
 
 A value that does not change makes no ConfigRecord, except for brokers, where the record makes them load files that a
 value names once more (KAFKA-14136).
@@ -27,7 +30,14 @@ from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import alter_configs as legacy
 from ..protocol.messages import incremental_alter_configs as incremental
 from .features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from .image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigResource
+from .image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigResource,
+)
 from .outcome import NO_ERROR, ApiError, Outcome, Versioned, check_record_count
 from .records import ClearElrRecord, ConfigRecord
 from .topic_names import validate_topic_name
@@ -41,6 +51,8 @@ DELETE: Final = 1
 APPEND: Final = 2
 SUBTRACT: Final = 3
 _OPERATIONS: Final = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+
+_UNSUPPORTED_RESOURCES: Final = {BROKER_LOGGER_RESOURCE: "BROKER_LOGGER", CLIENT_METRICS_RESOURCE: "CLIENT_METRICS"}
 
 MAX_VALUE_BYTES: Final = 0x7FFF
 """The longest string of a ConfigRecord; a request cannot hold a longer one either, but APPEND can make one."""
@@ -124,6 +136,7 @@ def _alter(
                 raise _invalid_request("The request has this resource more than once.")
             _check_form(resource, operations, context)
             changes = wanted(resource, operations)
+            _check_common_min_insync_replicas(image, resource, changes)
             _check_state(image, resource, changes, context)
         except KafkaError as error:
             errors.append(ApiError.of(error))
@@ -150,7 +163,18 @@ def _check_form(resource: ConfigResource, operations: list[_Operation], context:
         if resource.name:
             _check_broker_name(resource.name, context.node_id)
     elif resource.type not in (TOPIC_RESOURCE, GROUP_RESOURCE):
-        raise _invalid_request(f"Resources of type {resource.type} have no configs here")
+        raise unsupported_resource(resource.type)
+
+
+def unsupported_resource(resource_type: int) -> KafkaError:
+    """The error of a type of resource that has no configs here."""
+    name = _UNSUPPORTED_RESOURCES.get(resource_type)
+    if name is None:
+        return _invalid_request(f"There is no type {resource_type} of resources that have configs")
+    return KafkaError(
+        ErrorCode.UNSUPPORTED_VERSION,
+        f"This server does not support configs of {name} resources (type {resource_type})",
+    )
 
 
 def _check_broker_name(name: str, node_id: int) -> None:
@@ -229,6 +253,26 @@ def _check_state(
     if resource.name not in image.topics_by_name:
         message = f"There is no topic '{resource.name}'"
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+
+
+def _check_common_min_insync_replicas(
+    image: MetadataImage, resource: ConfigResource, changes: Mapping[str, str | None]
+) -> None:
+    """Raise where eligible leader replicas need the one min.insync.replicas of all brokers as it is."""
+    name = "min.insync.replicas"
+    if (
+        resource.type != BROKER_RESOURCE
+        or name not in changes
+        or not image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION)
+    ):
+        return
+    if resource.name:
+        message = f"{name} of a single broker cannot be set while {ELIGIBLE_LEADER_REPLICAS_VERSION} is 1"
+    elif changes[name] is None:
+        message = f"{name} of all brokers cannot be deleted while {ELIGIBLE_LEADER_REPLICAS_VERSION} is 1"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 
 def _config_records(

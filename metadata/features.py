@@ -14,8 +14,12 @@ start, and one where it was taken back does not (`missing_features`).
 know it write to partitions without adding them to the transaction first, and get a new epoch with each transaction
 (KIP-890). It can be taken to 1 and to 0 at any time: each request says by its version what its producer goes by.
 
+`eligible.leader.replicas.version` 1 keeps replicas that left the in-sync set eligible as leaders (KIP-966). New
+directories are not formatted with it.
+
 A directory that Apache Kafka wrote may finalize features that are not supported here (share.version, ...). They are
-kept and not reported to clients (`reported_features`).
+kept and not reported to clients (`reported_features`). The same happens to those of Apache Kafka 4.3 that an
+UpdateFeatures request names (`KEPT_FEATURES`), because `kafka-features upgrade --release-version` names all of them.
 """
 
 from __future__ import annotations
@@ -39,8 +43,15 @@ SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
     KRAFT_VERSION: VersionRange(0, 1),
     GROUP_VERSION: VersionRange(0, 1),
     TRANSACTION_VERSION: VersionRange(0, 2),
+    ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, 1),
 }
 """The ranges that brokers and controllers of this software register, and that ApiVersions reports."""
+
+KEPT_FEATURES: Final[Mapping[str, VersionRange]] = {
+    "share.version": VersionRange(0, 1),
+    "streams.version": VersionRange(0, 1),
+}
+"""Features of Apache Kafka 4.3 that are not supported here: their levels can be recorded, and have no effect."""
 
 BOOTSTRAP_FEATURES: Final[Mapping[str, int]] = {
     METADATA_VERSION: LATEST_METADATA_VERSION,

@@ -62,7 +62,8 @@ class _MetadataInspection:
         names, _ = self._files.list_directory(self._directory)
         snapshots = sorted(found for found in map(parse_file_name, names) if found is not None)
         for name in sorted(names):
-            if name.endswith((f".checkpoint{PART}", f".checkpoint{DELETED}")):
+            suffix = name[name.rfind(".") :]
+            if suffix in (PART, DELETED) and parse_file_name(name.removesuffix(suffix)) is not None:
                 self._add(Severity.NOTE, name, "a snapshot that was not finished, or is to be deleted", Remedy.REMOVE)
             elif name.endswith(f".checkpoint{DAMAGED}"):
                 self._add(Severity.NOTE, name, "a damaged snapshot that a start has set aside; it is not needed")

@@ -71,7 +71,7 @@ from .records import (
 )
 from .registrations import Endpoint
 from .settings import MetadataLogSettings
-from .topic_names import invalid_reason
+from .topic_names import CLUSTER_METADATA, invalid_reason
 from .transactions import TransactionFilter
 
 if TYPE_CHECKING:
@@ -431,6 +431,8 @@ class Metadata:
         Returns the error of each name that is no topic afterwards. Coordinators' topics get what they need.
         """
         errors = {name: ErrorCode.INVALID_TOPIC_EXCEPTION for name in names if invalid_reason(name) is not None}
+        if CLUSTER_METADATA in names:
+            errors[CLUSTER_METADATA] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # this log is no topic, and cannot be one
         missing = [
             name for name in dict.fromkeys(names) if name not in errors and name not in self.image.topics_by_name
         ]

@@ -1,7 +1,12 @@
 """UpdateFeatures (57): the finalized level of a feature is raised or lowered, for the whole cluster (KIP-584).
 
 * All updates of a request are made, or none: the first error is that of the request.
-* Every broker and controller has to support the level; lowering one has to be asked for as such (KIP-778).
+* Every broker and controller has to support the level; lowering one has to be asked for as such (KIP-778). A feature
+  that no node knows is refused at every level.
+* Features of Apache Kafka 4.3 that are not supported here (`KEPT_FEATURES`) are recorded and have no effect: a request
+  for the features of a release is not refused because of them.
+* With eligible.leader.replicas.version 1, min.insync.replicas is a config of all brokers and of no single one: raising
+  the feature writes that config, from the static setting, and deletes those of single brokers (KIP-966).
 * metadata.version can only go down over levels that brought no new records, because nothing here rewrites the log.
 * kraft.version goes up and never down.
 * `validate_only` answers the same and writes nothing. Up to version 1 each feature has a result of its own.
@@ -19,13 +24,16 @@ from ..protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from .features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    KEPT_FEATURES,
     KRAFT_VERSION,
     METADATA_VERSION,
     SUPPORTED_FEATURES,
     loses_metadata,
 )
+from .image import BROKER_RESOURCE
 from .outcome import Outcome, Versioned
-from .records import FeatureLevelRecord, NoOpRecord
+from .records import ConfigRecord, FeatureLevelRecord, NoOpRecord
 from .registrations import VersionRange
 
 if TYPE_CHECKING:
@@ -84,7 +92,24 @@ def _update(
         return _update_kraft_version(level, current)
     if feature == METADATA_VERSION:
         _check_metadata_version(level, current, upgrade_type)
-    return [Versioned(FeatureLevelRecord(name=feature, feature_level=level))]
+    records = [Versioned(FeatureLevelRecord(name=feature, feature_level=level))]
+    if feature == ELIGIBLE_LEADER_REPLICAS_VERSION and level > current:
+        records += _common_min_insync_replicas(image, context)
+    return records
+
+
+def _common_min_insync_replicas(image: MetadataImage, context: ControllerContext) -> list[Versioned]:
+    name = "min.insync.replicas"
+    records = []
+    if name not in image.config(BROKER_RESOURCE, ""):
+        value = str(context.config.int(name))
+        records.append(ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name=name, value=value))
+    records += [
+        ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=resource.name, name=name, value=None)
+        for resource, configs in image.configs.items()
+        if resource.type == BROKER_RESOURCE and resource.name and name in configs
+    ]
+    return [Versioned(record) for record in records]
 
 
 def _update_kraft_version(level: int, current: int) -> list[Versioned]:
@@ -108,6 +133,10 @@ def _check_metadata_version(level: int, current: int, upgrade_type: int) -> None
 
 def _check_supported(image: MetadataImage, feature: str, level: int, context: ControllerContext) -> None:
     """Raise unless this controller and every registered broker and controller supports the level."""
+    if feature in KEPT_FEATURES:
+        if level not in KEPT_FEATURES[feature]:
+            raise _invalid(feature, level, f"Apache Kafka 4.3 has the levels {KEPT_FEATURES[feature]}.")
+        return
     nodes = [(f"Local controller {context.node_id}", SUPPORTED_FEATURES)]
     nodes += [(f"Broker {broker.id}", broker.features) for broker in image.brokers.values()]
     nodes += [
@@ -115,6 +144,8 @@ def _check_supported(image: MetadataImage, feature: str, level: int, context: Co
         for controller in image.controllers.values()
         if controller.id != context.node_id
     ]
+    if level == 0 and feature not in image.features and not any(feature in features for _, features in nodes):
+        raise _invalid(feature, level, "There is no such feature.")
     for node, features in nodes:
         supported = features.get(feature, _DISABLED)
         if level not in supported:

@@ -34,10 +34,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from .checksum import crc32c
-from .compression import DEFAULT_MAX_SIZE, Codec, CompressionError, compress, decompress
+from .compression import DEFAULT_MAX_SIZE, Codec, CompressionError, compress, decompress_pieces
 
 Buffer = bytes | bytearray | memoryview
 
@@ -267,10 +267,11 @@ def _check_length_and_magic(batch_length: int, magic: int) -> None:
 
 
 def iter_records(batch: RecordBatch, max_size: int = DEFAULT_MAX_SIZE) -> Iterator[Record]:
-    """The batch's records in order, decompressed first if need be, each with its absolute offset and its timestamp.
+    """The batch's records in order, decompressed piece by piece, each with its absolute offset and its timestamp.
 
     Under LogAppendTime every record has the batch's max_timestamp. Raises `InvalidRecordsError` when the bytes are not
-    exactly `record_count` records, and `CompressionError` when they do not decompress to at most `max_size` bytes.
+    exactly `record_count` records, and `CompressionError` when they do not decompress to at most `max_size` bytes;
+    records may have come before.
     """
     count = batch.record_count
     if count <= 0:
@@ -279,23 +280,95 @@ def iter_records(batch: RecordBatch, max_size: int = DEFAULT_MAX_SIZE) -> Iterat
         if len(batch.data) > BATCH_OVERHEAD:
             raise InvalidRecordsError("bytes follow the header of a batch of no records")
         return
-    data = bytes(decompress(batch.codec, batch.data[BATCH_OVERHEAD:], max_size))
+    pieces = decompress_pieces(batch.codec, batch.data[BATCH_OVERHEAD:], max_size)
     base_offset = batch.base_offset
     base_timestamp = batch.base_timestamp
     log_append_time = batch.max_timestamp if batch.attributes & TIMESTAMP_TYPE_MASK else None
+    data = next(pieces, b"")
     end = len(data)
     position = 0
     for _ in range(count):
-        try:
-            timestamp_delta, offset_delta, key, value, headers, position = _read_record(data, position, end)
-        except IndexError:
-            raise InvalidRecordsError("the records end too early") from None
-        timestamp = base_timestamp + timestamp_delta if log_append_time is None else log_append_time
-        if not -_MAX_INT64 <= timestamp <= _MAX_INT64:
-            raise InvalidRecordsError(f"the timestamp {timestamp} is no int64")
+        while True:
+            try:
+                timestamp_delta, offset_delta, key, value, headers, position_after = _read_record(data, position, end)
+                break
+            except _RecordCutOffError as cut_off:
+                needed = cut_off.size
+            except IndexError:
+                if end - position >= MAX_VARINT:
+                    raise InvalidRecordsError("a record's length and its content disagree") from None
+                needed = MAX_VARINT
+            longer = extended(data, position, needed, pieces)
+            if longer is None:
+                # What is wrong is said by a look that expects no more.
+                _refuse_record(data, position, end)
+            data, position, end = longer, 0, len(longer)
+        position = position_after
+        timestamp = log_append_time
+        if timestamp is None:
+            timestamp = base_timestamp + timestamp_delta
+            if not -_MAX_INT64 <= timestamp <= _MAX_INT64:
+                timestamp = wrap_int64(timestamp)
         yield Record(base_offset + offset_delta, timestamp, key, value, headers)
-    if position != end:
-        raise InvalidRecordsError(f"{end - position} bytes follow the {count} records that the batch declares")
+    if position != end or next(pieces, None) is not None:
+        raise bytes_follow(count)
+
+
+MAX_VARINT = 5
+"""Bytes that the length of a record takes at most."""
+
+
+def extended(data: bytes, position: int, needed: int, pieces: Iterator[bytes]) -> bytes | None:
+    """What is left of `data` from `position` on and enough of `pieces` to make it `needed` bytes, or all that there
+    are; None when there are none."""
+    piece = next(pieces, None)
+    if piece is None:
+        return None
+    if needed <= len(data) - position + len(piece):
+        return data[position:] + piece
+    # A record of many pieces.
+    longer = bytearray(data[position:])
+    longer += piece
+    while len(longer) < needed and (piece := next(pieces, None)) is not None:
+        longer += piece
+    return bytes(longer)
+
+
+def bytes_follow(count: int) -> InvalidRecordsError:
+    """The error for a batch that holds more than its records."""
+    return InvalidRecordsError(f"bytes follow the {count} records that the batch declares")
+
+
+def wrap_int64(value: int) -> int:
+    """`value` as Java's long holds it, which is how clients and Apache Kafka add up timestamps."""
+    return (value + (1 << 63) & _UNSIGNED_INT64) - (1 << 63)
+
+
+def time_after(timestamp_ms: int, duration_ms: int) -> int:
+    """A time that is written down, or sent, as an int64; of a duration that reaches beyond, the last there is.
+
+    Durations of 2**63 - 1 stand for ever. Apache Kafka wraps around, into the past, in most places.
+    """
+    return min(timestamp_ms + duration_ms, _MAX_INT64)
+
+
+class _RecordCutOffError(InvalidRecordsError):
+    """A record whose end is not there; `size` is that of the whole record, with its length."""
+
+    def __init__(self, length: int, left: int, size: int) -> None:
+        super().__init__(f"a record of {length} bytes does not fit into the {left} that are left")
+        self.size = size
+
+
+def _refuse_record(data: bytes, position: int, end: int) -> NoReturn:
+    """Raise what is wrong with a record that is cut off by the end of the batch."""
+    try:
+        _read_record(data, position, end)
+    except _RecordCutOffError as error:
+        raise InvalidRecordsError(str(error)) from None
+    except IndexError:
+        pass
+    raise InvalidRecordsError("the records end too early")
 
 
 def _read_record(
@@ -305,15 +378,18 @@ def _read_record(
 
     The one-byte case of every varint is written out: nearly all of them are, and a call costs more than the rest.
     """
+    start = position
     byte = data[position]
     if byte < 0x80:
         length = (byte >> 1) ^ -(byte & 1)
         position += 1
     else:
-        length, position = _read_varint(data, position)
+        length, position = read_varint(data, position)
     record_end = position + length
-    if length < 0 or record_end > end:
-        raise InvalidRecordsError(f"a record of {length} bytes does not fit into the {end - position} that are left")
+    if length < 0:
+        raise InvalidRecordsError(f"the length of a record is {length}")
+    if record_end > end:
+        raise _RecordCutOffError(length, end - position, record_end - start)
     position += 1  # the record's attributes: unused so far
 
     byte = data[position]
@@ -321,13 +397,13 @@ def _read_record(
         timestamp_delta = (byte >> 1) ^ -(byte & 1)
         position += 1
     else:
-        timestamp_delta, position = _read_varint(data, position, 10)
+        timestamp_delta, position = read_varint(data, position, 10)
     byte = data[position]
     if byte < 0x80:
         offset_delta = (byte >> 1) ^ -(byte & 1)
         position += 1
     else:
-        offset_delta, position = _read_varint(data, position)
+        offset_delta, position = read_varint(data, position)
 
     key: bytes | None = None
     byte = data[position]
@@ -335,7 +411,7 @@ def _read_record(
         length = (byte >> 1) ^ -(byte & 1)
         position += 1
     else:
-        length, position = _read_varint(data, position)
+        length, position = read_varint(data, position)
     if length >= 0:
         key = data[position : position + length]
         position += length
@@ -345,7 +421,7 @@ def _read_record(
         length = (byte >> 1) ^ -(byte & 1)
         position += 1
     else:
-        length, position = _read_varint(data, position)
+        length, position = read_varint(data, position)
     if length >= 0:
         value = data[position : position + length]
         position += length
@@ -362,18 +438,18 @@ def _read_record(
 
 
 def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    count, position = _read_varint(data, position)
+    count, position = read_varint(data, position)
     # Each header takes two bytes or more, which bounds the list before it grows.
     if count < 0 or count * 2 > end - position:
         raise InvalidRecordsError(f"a record declares {count} headers in {end - position} bytes")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
-        length, position = _read_varint(data, position)
+        length, position = read_varint(data, position)
         if length < 0:
             raise InvalidRecordsError("a record header has no key")
         key = data[position : position + length].decode("utf-8", "surrogateescape")
         position += length
-        length, position = _read_varint(data, position)
+        length, position = read_varint(data, position)
         value = None
         if length >= 0:
             value = data[position : position + length]
@@ -384,7 +460,7 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str
     return tuple(headers), position
 
 
-def _read_varint(data: bytes, position: int, max_bytes: int = 5) -> tuple[int, int]:
+def read_varint(data: bytes, position: int, max_bytes: int = 5) -> tuple[int, int]:
     """The zigzag varint at `position`, of at most 5 bytes (10 for a varlong), and the position after it."""
     value = shift = 0
     for _ in range(max_bytes):
@@ -458,7 +534,10 @@ def build_batch(
         timestamp = record.timestamp
         if timestamp > largest:
             largest = timestamp
-        _append_record(parts, record, timestamp - base_timestamp, offset_delta)
+        timestamp_delta = timestamp - base_timestamp
+        if not -_MAX_INT64 <= timestamp_delta <= _MAX_INT64:
+            timestamp_delta = wrap_int64(timestamp_delta)
+        append_record(parts, record, timestamp_delta, offset_delta)
     body = b"".join(parts)
     if codec and records:
         body = compress(codec, body, level)
@@ -486,8 +565,25 @@ def build_batch(
     return b"".join((prefix, covered, body))
 
 
-def _append_record(parts: list[bytes], record: Record, timestamp_delta: int, offset_delta: int) -> None:
-    """Most numbers are small: those are looked up here, as a call for each costs more than the rest."""
+def batch_header(batch: BatchHeader, body: bytes, *, attributes: int, max_timestamp: int) -> bytes:
+    """The header of a batch from a producer whose records are now these bytes; with a valid CRC."""
+    covered = _CRC_COVERED_HEADER.pack(
+        attributes,
+        batch.last_offset_delta,
+        batch.base_timestamp,
+        max_timestamp,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.record_count,
+    )
+    crc = crc32c(body, crc32c(covered))
+    prefix = _PREFIX.pack(batch.base_offset, BATCH_OVERHEAD - LOG_OVERHEAD + len(body), NO_LEADER_EPOCH, MAGIC, crc)
+    return prefix + covered
+
+
+def append_record(parts: list[bytes], record: Record, timestamp_delta: int, offset_delta: int) -> None:
+    """Encode a record. Most numbers are small: they are looked up here, as a call for each costs more than the rest."""
     _offset, _timestamp, key, value, headers = record
     small, end = _SMALL, _SMALL_END
     if key is None:

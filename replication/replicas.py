@@ -25,6 +25,9 @@ class Replicas:
             partitions = self._topics[partition.topic_id] = {}
             self._topics[partition.topic] = partitions
         partitions[partition.index] = partition
+        if self._offline:
+            self._offline.discard((partition.topic, partition.index))
+            self._offline.discard((partition.topic_id, partition.index))
 
     def add_offline(self, topic: str, topic_id: bytes, index: int) -> None:
         """Know of a partition whose log could not be opened."""

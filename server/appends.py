@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +19,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ..replication.partition import Partition
+    from .background import Lane
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +40,8 @@ Done = Callable[[KafkaError | None], None]
 class AppendQueues:
     """The partitions that have appends in a thread, each with its queue."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, executor: ThreadPoolExecutor, now_ms: Callable[[], int]
-    ) -> None:
-        self._loop = loop
-        self._executor = executor
+    def __init__(self, lane: Lane, now_ms: Callable[[], int]) -> None:
+        self._lane = lane
         self._now_ms = now_ms
         self._queues: dict[Partition, deque[tuple[Buffer, Append, Done]]] = {}
 
@@ -82,7 +79,7 @@ class AppendQueues:
             config = partition.log.config
             if len(records) > INLINE_BYTES and needs_recompression(records, config):
                 work = partial(recompress, records, config, now_ms=self._now_ms())
-                self._loop.run_in_executor(self._executor, work).add_done_callback(partial(self._prepared, partition))
+                self._lane.run(work).add_done_callback(partial(self._prepared, partition))
                 return
             queue.popleft()
             self._run(partial(append, records, validated=False), done)

@@ -11,9 +11,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from ..log.manager import NotYetError
 from ..metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from ..metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ..protocol.errors import ErrorCode, KafkaError
@@ -30,6 +30,7 @@ from .clock import Clock, wall_clock
 from .fetch_session import FetchSessionCache
 from .group_commit import GroupCommit
 from .housekeeping import Housekeeping
+from .late_replicas import LateReplicas
 from .log_cleaner import CleanerSettings, LogCleaner
 from .log_configs import topic_log_config, topic_min_insync_replicas
 from .metadata_snapshots import MetadataSnapshots
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ..log.partition_log import Log
     from ..metadata.image import MetadataDelta, MetadataImage
     from ..metadata.registrations import TopicImage
+    from .background import Background
     from .coordinators import Coordinators
     from .groups import GroupCoordinators
     from .read_ahead import ReadAhead
@@ -57,6 +59,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _STORAGE_FAILURE_LOG_SECONDS = 10.0
+
+# How many jobs of a kind are in threads at once: codecs, which compute, and the file work of everything periodic.
+CODECS = 2
+CHORES = 8
 
 NodeEndpoint = tuple[int, str, int, str | None]  # node id, host, port, rack
 
@@ -71,6 +77,7 @@ class Broker:
         timers: TimerWheel,
         storage: Storage,
         read_ahead: ReadAhead,
+        background: Background,
         *,
         advertised: dict[str, tuple[str, int]],
         clock: Clock = wall_clock,
@@ -91,18 +98,23 @@ class Broker:
         self.auto_create_topics = config.bool("auto.create.topics.enable")
         self._advertised = advertised
         self._rack = config.optional_str("broker.rack")
-        self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="moldau-codec")
-        self.appends = AppendQueues(loop, self._executor, self.now_ms)
+        self.background = background
+        self.chores = background.lane(CHORES)
+        """For file work that is neither a flush nor a cold read."""
+        self._codecs = background.lane(CODECS)
+        self.appends = AppendQueues(self._codecs, self.now_ms)
         self._soon: deque[Callable[[], None]] = deque()
-        self.group_commit = GroupCommit(loop, self.now_ms, self.run_soon)
+        self.group_commit = GroupCommit(loop, background, self.now_ms, self.run_soon)
         self._producer_ids = iter(range(0))
         self._storage_failure_logged = float("-inf")
+        self.late_replicas = LateReplicas(timers, self._make_late)
         self._misplaced: list[tuple[bytes, Partition]] = []  # (the directory it is in, replica)
         self._groups: GroupCoordinators | None = None
         self._transactions: TransactionCoordinators | None = None
         self.verifications = Verifications(self)
         self.housekeeping = Housekeeping(
             loop,
+            self.chores,
             timers,
             self.log_manager,
             self.now_ms,
@@ -115,6 +127,7 @@ class Broker:
         )
         self.trash = Trash(
             loop,
+            self.chores,
             timers,
             self.log_manager,
             self.now_ms,
@@ -122,6 +135,7 @@ class Broker:
         )
         self.retention = Retention(
             loop,
+            self.chores,
             timers,
             self.replicas,
             self.trash,
@@ -133,6 +147,7 @@ class Broker:
         )
         self.log_cleaner = LogCleaner(
             loop,
+            self.chores,
             self.log_manager,
             self.now_ms,
             CleanerSettings.of(config),
@@ -148,6 +163,7 @@ class Broker:
         self.metadata.subscribe(self.apply)
         self.metadata_snapshots = MetadataSnapshots(
             loop,
+            self.chores,
             timers,
             self.metadata,
             self.log_manager,
@@ -302,9 +318,14 @@ class Broker:
                         directory_id=registration.directory(self.node_id),
                     )
                 except KafkaError as error:
-                    logger.error("%s-%d is offline: %s", topic.name, index, error)
                     self.replicas.add_offline(topic.name, topic.topic_id, index)
+                    if isinstance(error, NotYetError):
+                        self.late_replicas.add(topic.name, topic.topic_id, index, error)
+                    else:
+                        self.late_replicas.discard(topic.topic_id, index)
+                        logger.error("%s-%d is offline: %s", topic.name, index, error)
                     continue
+                self.late_replicas.discard(topic.topic_id, index)
                 partition = Partition(
                     topic.name, topic.topic_id, index, self.node_id, log, self.group_commit.flush_soon
                 )
@@ -318,6 +339,18 @@ class Broker:
                 replicas=registration.replicas,
                 isr=registration.isr,
             )
+
+    def _make_late(self, topic_id: bytes, index: int) -> None:
+        """Try again to serve a partition whose log could not be made."""
+        image = self.metadata.image
+        topic = image.topics_by_id.get(topic_id)
+        if topic is None or index not in topic.partitions:
+            self.late_replicas.discard(topic_id, index)
+            return
+        self._update_topic(image, topic, [index])
+        for coordinators in self._coordinators():
+            if topic.name == coordinators.topic:
+                coordinators.follow(index)
 
     def _note_directory(self, partition: Partition, registered: bytes) -> None:
         """Tell the controller later which log directory a replica is in, if it knows otherwise (KIP-858)."""
@@ -380,8 +413,10 @@ class Broker:
     def _remove(self, topic: TopicImage, index: int, code: ErrorCode) -> None:
         """Serve the partition no more; who waits for it is told ``code``."""
         partition = self.replicas.remove(topic.name, topic.topic_id, index)
+        was_late = self.late_replicas.discard(topic.topic_id, index)
         if partition is not None:
             partition.close(code)
+        if partition is not None or was_late:
             self.log_cleaner.forget(topic.name, index)
             try:
                 self.log_manager.delete(topic.name, index)
@@ -405,7 +440,7 @@ class Broker:
         now = self.loop.time()
         if now - self._storage_failure_logged >= _STORAGE_FAILURE_LOG_SECONDS:
             self._storage_failure_logged = now
-            logger.error("An append failed and was refused: %s", error.message)
+            logger.error("An append failed and was refused: %s", error)
 
     async def close_coordinators(self) -> None:
         """Coordinate no more: those who wait for a rebalance or a transaction are answered."""
@@ -414,6 +449,7 @@ class Broker:
 
     async def close(self) -> None:
         """Stop what runs beside the requests; the logs and the metadata are closed by their owner."""
+        self.late_replicas.close()
         await self.metadata_snapshots.close()
         await self.replica_mover.close()
         await self.log_cleaner.close()
@@ -421,4 +457,4 @@ class Broker:
         await self.trash.close()
         await self.housekeeping.close()
         await self.group_commit.close()
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._codecs.close()

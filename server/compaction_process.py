@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import os
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Callable
 from typing import Protocol
 
 from ..log.compaction.job import CompactionJob, CompactionResult, CorruptSegmentError, Replacement
 from ..log.files import FileSystem
+from .background import ProcessNotStartedError, start_process
 
 _LENGTH_BYTES = 4
 # A process that has closed its pipes and does not end is killed after so long.
@@ -102,18 +103,23 @@ class WorkerProcess:
         if self._process is None or self._process.returncode is not None:
             await self._end()
             try:
-                self._process = await asyncio.create_subprocess_exec(
+                self._process = await start_process(
                     sys.executable,
                     # Not from where the server happens to have been started, but what the server itself imports.
                     "-P",
                     "-m",
                     "moldau.server.compaction_worker",
-                    stdin=PIPE,
-                    stdout=PIPE,
-                    env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+                    environment=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
                 )
-            except OSError as error:  # no `OSError` of the job's: those are the log directory's
-                raise WorkerNotStartedError(f"the process could not be started: {error.strerror or error}") from error
+                ready = await _answer(self._process)
+                assert ready == ("ready",), ready
+            except ProcessNotStartedError as error:  # no `OSError` of the job's: those are the log directory's
+                raise WorkerNotStartedError(str(error)) from error
+            except (asyncio.IncompleteReadError, ConnectionError) as error:
+                code = await self._end(died=True)
+                if self._killed:
+                    raise WorkerError("the process was ended") from error
+                raise WorkerNotStartedError(f"the process ended with {code} before it could work") from error
         return self._process
 
     async def _end(self, *, died: bool = False) -> int | None:

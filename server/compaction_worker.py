@@ -7,6 +7,7 @@ writes files that nobody but the server puts in place.
 
     message     length int32 | a pickled tuple
     job         (CompactionJob, durable)
+    ready       ("ready",)                                      once, before the first job
     answers     ("replacement", Replacement)*, then one of
                 ("result", CompactionResult)
                 ("corrupt", path, position, offset, problem)    a segment that must be looked at by people
@@ -49,7 +50,9 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anybody prints must not come between the answers
     jobs: SimpleQueue[tuple[CompactionJob, bool]] = SimpleQueue()
+    # If the thread cannot be started the process ends. It was not ready then: the server tries again later.
     threading.Thread(target=_read_jobs, args=(sys.stdin.buffer, jobs), daemon=True).start()
+    _send(answers, ("ready",))
     while True:
         job, durable = jobs.get()
         _send(answers, _perform(job, durable, answers))

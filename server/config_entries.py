@@ -3,14 +3,17 @@ KIP-569).
 
 The value in force is the first of: the topic's override, this broker's dynamic setting, the dynamic setting of all
 brokers, the static one, the default. Synonyms are all of those that are there, in that order, under the names they
-have on the broker (``retention.ms`` of a topic is ``log.retention.ms``, or ``.minutes`` or ``.hours``). Passwords are
-never told.
+have on the broker (``retention.ms`` of a topic is ``log.retention.ms``, or ``.minutes`` or ``.hours``).
+
+A broker has more settings than its table: those that exist only while they are set (the throttles of replication),
+those for one listener (``listener.name.<listener>.<setting>``), and names that are unknown here. They are described
+where they were set. The values of passwords and of unknown settings, which may be passwords, are never shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..config import broker as broker_settings
 from ..config import group as group_settings
@@ -24,6 +27,7 @@ _SOURCES = (
     ConfigSource.STATIC_BROKER_CONFIG,
     ConfigSource.DEFAULT_CONFIG,
 )
+_SET = _SOURCES[:-1]
 
 
 class Synonym(NamedTuple):
@@ -34,14 +38,43 @@ class Synonym(NamedTuple):
     source: ConfigSource
 
 
+UNKNOWN_TYPE: Final = 0
+"""The type of a setting that no table has, as DescribeConfigsResponse writes it."""
+
+
 class Entry(NamedTuple):
     """A setting as DescribeConfigs describes it."""
 
-    setting: Setting
+    name: str
+    type: int
+    documentation: str | None
+    is_sensitive: bool
     value: str | None
     read_only: bool
     source: ConfigSource
     synonyms: list[Synonym]
+
+    @classmethod
+    def of(
+        cls,
+        setting: Setting,
+        value: str | None,
+        source: ConfigSource,
+        synonyms: list[Synonym],
+        *,
+        read_only: bool = False,
+    ) -> Entry:
+        """The entry of a setting of a table."""
+        return cls(
+            setting.name,
+            setting.type,
+            setting.documentation,
+            setting.is_sensitive,
+            None if setting.is_sensitive else value,
+            read_only,
+            source,
+            synonyms,
+        )
 
 
 def topic_entries(overrides: Mapping[str, str], config: BrokerConfig, names: Iterable[str] | None) -> list[Entry]:
@@ -56,7 +89,7 @@ def topic_entries(overrides: Mapping[str, str], config: BrokerConfig, names: Ite
             synonyms.insert(0, Synonym(setting.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
         else:
             value = format_value(defaults[setting.name])
-        entries.append(Entry(setting, value, False, _source(synonyms), synonyms))
+        entries.append(Entry.of(setting, value, _source(synonyms), synonyms))
     return entries
 
 
@@ -73,33 +106,64 @@ def group_entries(overrides: Mapping[str, str], config: BrokerConfig, names: Ite
         if setting.name in overrides:
             value = format_value(setting.parse(overrides[setting.name]))
             synonyms.insert(0, Synonym(setting.name, value, ConfigSource.DYNAMIC_GROUP_CONFIG))
-        entries.append(Entry(setting, value, False, _source(synonyms), synonyms))
+        entries.append(Entry.of(setting, value, _source(synonyms), synonyms))
     return entries
 
 
 def broker_entries(config: BrokerConfig, names: Iterable[str] | None) -> list[Entry]:
     """The settings of this broker."""
+    names = None if names is None else list(names)
     entries = []
     for setting in _selected(broker_settings.SETTINGS, names):
         synonyms = _synonyms(
             config, list(broker_settings.synonyms(setting.name)), primary=setting.name, sensitive=setting.is_sensitive
         )
-        value = None if setting.is_sensitive else format_value(config.get(setting.name))
-        entries.append(Entry(setting, value, setting.update_mode is UpdateMode.READ_ONLY, _source(synonyms), synonyms))
-    return entries
+        value = format_value(config.get(setting.name))
+        read_only = setting.update_mode is UpdateMode.READ_ONLY
+        entries.append(Entry.of(setting, value, _source(synonyms), synonyms, read_only=read_only))
+    written = [name for source in _SET for name in config.written(source) if name not in broker_settings.SETTINGS]
+    return entries + [_entry_outside_the_table(config, name, _SOURCES) for name in _chosen(written, names)]
 
 
 def default_broker_entries(config: BrokerConfig, names: Iterable[str] | None) -> list[Entry]:
     """What was set dynamically for all brokers, and only that."""
-    written = config.written(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    written = config.written(source)
     entries = []
-    for setting in _selected(
-        broker_settings.SETTINGS, written if names is None else [n for n in names if n in written]
-    ):
-        value = None if setting.is_sensitive else written[setting.name]
-        source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-        entries.append(Entry(setting, value, False, source, [Synonym(setting.name, value, source)]))
+    for name in _chosen(written, names):
+        setting = broker_settings.SETTINGS.get(name)
+        if setting is None:
+            entries.append(_entry_outside_the_table(config, name, (source,), with_base=False))
+        elif not setting.internal:
+            value = None if setting.is_sensitive else written[name]
+            entries.append(Entry.of(setting, value, source, [Synonym(name, value, source)]))
     return entries
+
+
+def _entry_outside_the_table(
+    config: BrokerConfig, name: str, sources: Iterable[ConfigSource], *, with_base: bool = True
+) -> Entry:
+    """A setting that was set, and that is described only because of that."""
+    behind = broker_settings.setting_behind(name)
+    sensitive = behind is None or behind.is_sensitive
+    names = list(dict.fromkeys((name, broker_settings.base_name(name)))) if with_base else [name]
+    synonyms = _synonyms(config, names, sensitive=sensitive, sources=sources)
+    return Entry(
+        name,
+        UNKNOWN_TYPE if behind is None else behind.type,
+        broker_settings.DYNAMIC_ONLY[name].documentation if name in broker_settings.DYNAMIC_ONLY else None,
+        sensitive,
+        synonyms[0].value,
+        name not in broker_settings.DYNAMIC_ONLY,
+        synonyms[0].source,
+        synonyms,
+    )
+
+
+def _chosen(written: Iterable[str], names: Iterable[str] | None) -> list[str]:
+    """Of what was written, what was asked for: each name once."""
+    present = dict.fromkeys(written)
+    return list(present) if names is None else [name for name in dict.fromkeys(names) if name in present]
 
 
 def _selected(settings: Mapping[str, Setting], names: Iterable[str] | None) -> list[Setting]:
@@ -111,10 +175,17 @@ def _source(synonyms: list[Synonym]) -> ConfigSource:
     return synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
 
 
-def _synonyms(config: BrokerConfig, names: list[str], *, sensitive: bool, primary: str | None = None) -> list[Synonym]:
+def _synonyms(
+    config: BrokerConfig,
+    names: list[str],
+    *,
+    sensitive: bool,
+    primary: str | None = None,
+    sources: Iterable[ConfigSource] = _SOURCES,
+) -> list[Synonym]:
     found = [
         Synonym(name, None if sensitive else written[name], source)
-        for source in _SOURCES
+        for source in sources
         for written in (config.written(source),)
         for name in names
         if name in written

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .event_loop import Readiness
     from .express import Express
     from .memory import MemoryBudget
+    from .peer_log import PeerLog
     from .read_ahead import ReadAhead
     from .request import RequestContext
     from .spare_frames import SpareFrames
@@ -113,6 +114,7 @@ class Host(Protocol):
     outgoing: memoryview  # of OUTGOING_BYTES
     read_ahead: ReadAhead
     dispatcher: FrameHandler
+    peer_log: PeerLog
     max_request_bytes: int
     max_idle_ms: int
 
@@ -688,14 +690,15 @@ class Connection:
             self.close(None)
 
     def close(self, reason: str | None, *, level: int = logging.WARNING) -> None:
-        """Close now. ``reason`` (None: the peer went away by itself) is logged with the peer's address."""
+        """Close now. ``reason`` (None: the peer went away by itself) is logged with the peer's address (`PeerLog`)."""
         if self.closed:
             return
         self.closed = True
         if self._in_event and not self._writing:
             self._send_last_answers()
         if reason is not None:
-            logger.log(level, "Closing the connection from %s (%s): %s", self.peer, self.listener_name, reason)
+            message = f"Closing the connection from {self.peer} ({self.listener_name}): {reason}"
+            self._host.peer_log.log(level, self.peer_host, reason, message)
         self._pause()
         if self._writing:
             self._host.readiness.remove_writer(self.fd)

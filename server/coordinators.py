@@ -452,7 +452,7 @@ class Coordinators(ABC, Generic[S]):
         if found.records is None:
             return b""
         try:
-            return await self._broker.loop.run_in_executor(None, found.records.read)
+            return await self._broker.chores.run(found.records.read)
         finally:
             found.records.release()
 

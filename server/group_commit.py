@@ -25,7 +25,6 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,6 +34,7 @@ from ..protocol.errors import KafkaError
 if TYPE_CHECKING:
     from ..log.flushing import Flush
     from ..log.partition_log import Log
+    from .background import Background
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +52,13 @@ class GroupCommit:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        background: Background,
         now_ms: Callable[[], int],
         run_soon: Callable[[Callable[[], None]], None],
     ) -> None:
         """``run_soon`` calls something at the end of the loop's turn."""
         self._loop = loop
+        self._lane = background.lane(THREADS)
         self._now_ms = now_ms
         self._run_soon = run_soon
         self._waiting: dict[Log, None] = {}  # in the order in which they asked
@@ -65,7 +67,6 @@ class GroupCommit:
         self._postponed: dict[Log, tuple[float, asyncio.TimerHandle]] = {}  # the latest pause, and its end
         self._held: set[Log] = set()
         self._beginning = False
-        self._executor: ThreadPoolExecutor | None = None
         self._idle: asyncio.Event | None = None
 
     def flush_soon(self, log: Log) -> None:
@@ -107,8 +108,6 @@ class GroupCommit:
     async def close(self) -> None:
         """Wait for what runs; nobody may ask for a flush any more."""
         await self.wait_idle()
-        if self._executor is not None:
-            self._executor.shutdown(wait=True)
 
     def _begin_soon(self) -> None:
         if not self._beginning:
@@ -138,10 +137,8 @@ class GroupCommit:
             self._forget_pause(log)
             _done(awaiting)
             return
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="moldau-flush")
         self._running[log] = awaiting
-        future = self._loop.run_in_executor(self._executor, _run, flush)
+        future = self._lane.run(partial(_run, flush))
         future.add_done_callback(partial(self._ended, log, flush))
 
     def _try_later(self, log: Log, reason: str) -> None:

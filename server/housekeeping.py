@@ -1,6 +1,6 @@
 """What a server does now and then, off the path of requests: checkpoints, due flushes, silent producers.
 
-Files are written in threads, by way of aiofiles; the loop only begins and ends each step. Old segments are the business
+Files are written in threads (`background`); the loop only begins and ends each step. Old segments are the business
 of `retention`, and what is to be unlinked that of `trash`.
 """
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..log.checkpoints import TopicPartition
     from ..log.manager import CheckpointFiles, LogManager
     from ..log.partition_log import Log
+    from .background import Lane
     from .timers import Timer, TimerWheel
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ class Housekeeping:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        chores: Lane,
         timers: TimerWheel,
         log_manager: LogManager,
         now_ms: Callable[[], int],
@@ -38,6 +40,7 @@ class Housekeeping:
         producer_expiration_check_ms: int,
     ) -> None:
         self._loop = loop
+        self._chores = chores
         self._timers = timers
         self._log_manager = log_manager
         self._now_ms = now_ms
@@ -109,9 +112,7 @@ class Housekeeping:
         await self._write(self._log_manager.begin_checkpoints(recovery_points=False))
 
     async def _write(self, files: CheckpointFiles) -> None:
-        from aiofiles.base import wrap
-
-        await wrap(files.run)()
+        await self._chores.run(files.run)
         self._log_manager.end_checkpoints(files)
 
     async def _expire_producers(self) -> None:

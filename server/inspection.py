@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..config.integers import bounded_integer
 from ..log.checkpoints import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARK_CHECKPOINT,
@@ -37,6 +38,7 @@ from ..log.names import (
     parse_partition_directory_name,
     partition_directory_name,
 )
+from ..log.partition_directory import look_into
 from ..metadata.image import BROKER_RESOURCE, MetadataImage
 from ..metadata.inspection import inspect_metadata, is_metadata_file
 from ..metadata.metadata_log import DIRECTORY as METADATA_DIRECTORY
@@ -201,6 +203,8 @@ class _Inspection:
                 self._contents[target.directory] = inspect_log_directory(self._files, target.directory)
         report.directories = list(self._contents)
         self._read_metadata(whole)
+        for directory in self._contents:
+            self._leave_out_foreign(directory)
         for directory in whole:
             report.findings += self._contents[directory].findings
         self._inspect_ownership(whole)
@@ -232,8 +236,31 @@ class _Inspection:
             text = "the metadata log is not here: which topics are compacted, and what should be here, is not known"
             self._add(Severity.NOTE, Kind.METADATA, directory, text)
 
+    def _leave_out_foreign(self, directory: str) -> None:
+        """What only has a partition's name: a start goes by the metadata, and by what is in it."""
+        contents = self._contents[directory]
+        for key, name in list(contents.partitions.items()):
+            if key[0] == METADATA_TOPIC or self._is_placed_here(key, contents):
+                continue
+            found = look_into(self._files, join(directory, name))
+            # Without metadata, what has any of a partition's files is worth looking at.
+            if found.is_partition or (found.has_partition_files and not self._image_is_whole):
+                continue
+            del contents.partitions[key]
+            path = join(directory, name)
+            text = f"has a partition's name, and is not one that is known: {found.why_not}. A start leaves it as it is"
+            contents.findings.append(Finding(Severity.NOTE, Kind.UNKNOWN, path, text))
+
+    def _is_placed_here(self, key: TopicPartition, contents: DirectoryContents) -> bool:
+        """By the metadata, as far as they are known."""
+        if self._image is None or not self._image_is_whole:
+            return False
+        registration = self._image.partition(*key)
+        return registration is not None and self._node(contents) in registration.replicas
+
     def _node(self, contents: DirectoryContents) -> int:
-        return int(contents.node_id) if contents.node_id and contents.node_id.isdigit() else -1
+        node_id = bounded_integer(contents.node_id or "", 2**31 - 1)
+        return -1 if node_id is None else node_id
 
     def _inspect_ownership(self, whole: list[str]) -> None:
         """Whether the directories belong together, and to the metadata log."""

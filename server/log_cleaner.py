@@ -26,6 +26,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..log.compaction.job import CorruptSegmentError
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ..log.compaction.job import CompactionJob, CompactionResult, Replacement
     from ..log.manager import LogManager
     from ..log.partition_log import Log
+    from .background import Lane
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ class LogCleaner:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        chores: Lane,
         log_manager: LogManager,
         now_ms: Callable[[], int],
         settings: CleanerSettings,
@@ -102,6 +105,7 @@ class LogCleaner:
     ) -> None:
         """`last_stable_offset`: of a partition, None where it is not served. `swapped`: there are files to unlink."""
         self._loop = loop
+        self._chores = chores
         self._log_manager = log_manager
         self._now_ms = now_ms
         self._settings = settings
@@ -163,11 +167,9 @@ class LogCleaner:
 
     async def write_checkpoint(self) -> None:
         """Up to where each log was compacted, as of now."""
-        from aiofiles.base import wrap
-
         async with self._checkpoint_lock:  # or an older one could come later
             files = self._log_manager.begin_cleaner_checkpoints()
-            await wrap(files.run)()
+            await self._chores.run(files.run)
             self._log_manager.end_checkpoints(files)
 
     async def close(self) -> None:
@@ -227,17 +229,18 @@ class LogCleaner:
         try:
             await self._rest()  # a server that starts has other things to do
             while not self._closed and self._settings.enabled and number < self._settings.workers:
-                found = await self._filthiest(worker)
-                if found is not None:
-                    idle = False
-                    await self._clean(worker, *found)
-                    continue
-                if idle:
-                    await worker.close()  # its memory is of use elsewhere
+                try:
+                    found = await self._filthiest(worker)
+                    if found is not None:
+                        idle = False
+                        await self._clean(worker, *found)
+                        continue
+                    if idle:
+                        await worker.close()  # its memory is of use elsewhere
+                except Exception:
+                    logger.exception("Compaction failed with an unexpected error and is tried again")
                 idle = True
                 await self._rest()
-        except Exception:
-            logger.exception("Compaction has ended by our own fault; a restart begins it again")
         finally:
             await worker.close()
 
@@ -391,10 +394,8 @@ class LogCleaner:
 
     async def _sync_directory(self, log: Log, directory: str) -> None:
         """Not left to a flush: another one, still under way, may have taken this upon itself."""
-        from aiofiles.base import wrap
-
         try:
-            await wrap(self._log_manager.file_system.sync_directory)(directory)
+            await self._chores.run(partial(self._log_manager.file_system.sync_directory, directory))
         except FileNotFoundError:
             raise  # it is being deleted
         except OSError as error:

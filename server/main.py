@@ -24,10 +24,18 @@ __all__ = ["StartError", "run"]
 logger = logging.getLogger(__name__)
 
 
-def run(config: BrokerConfig, *, data_dir: Path | None, ephemeral: bool, exit_with_stdin: bool = False) -> int:
+def run(
+    config: BrokerConfig,
+    *,
+    data_dir: Path | None,
+    ephemeral: bool,
+    exit_with_stdin: bool = False,
+    allow_non_empty: bool = False,
+) -> int:
     """Serve until a signal (or, with ``exit_with_stdin``, the end of standard input) says to stop; the exit code.
 
     ``ephemeral`` keeps the data in a temporary directory, which is removed at the end, and syncs nothing.
+    ``allow_non_empty``: a directory that holds other files, and no data yet, becomes a data directory.
 
     Raises:
         StartError: see `Server.start`.
@@ -44,17 +52,28 @@ def run(config: BrokerConfig, *, data_dir: Path | None, ephemeral: bool, exit_wi
         else:
             log_dirs = [str(Path(path).absolute()) for path in config.log_dirs] or [str(data_dir)]
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_serve(config, log_dirs, durable=not ephemeral, exit_with_stdin=exit_with_stdin))
+            return runner.run(
+                _serve(
+                    config,
+                    log_dirs,
+                    durable=not ephemeral,
+                    exit_with_stdin=exit_with_stdin,
+                    allow_non_empty=allow_non_empty,
+                )
+            )
 
 
-async def _serve(config: BrokerConfig, log_dirs: list[str], *, durable: bool, exit_with_stdin: bool) -> int:
+async def _serve(
+    config: BrokerConfig, log_dirs: list[str], *, durable: bool, exit_with_stdin: bool, allow_non_empty: bool
+) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     pipe = Pipe(loop, stopping.set) if exit_with_stdin else None
     # Whoever started us with a pipe may move the clock.
-    server = Server(config, log_dirs, durable=durable, clock=MovableClock() if exit_with_stdin else wall_clock)
+    clock = MovableClock() if exit_with_stdin else wall_clock
+    server = Server(config, log_dirs, durable=durable, clock=clock, allow_non_empty=allow_non_empty)
     # A start makes very much that stays, and hardly any cycles: with 10,000 partitions, a third of its time would go
     # into collections that find nothing.
     gc.disable()

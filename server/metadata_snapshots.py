@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..log.manager import LogManager
     from ..metadata.image import MetadataDelta, MetadataImage
     from ..metadata.quorum import Metadata
+    from .background import Lane
     from .clock import Clock
     from .timers import Timer, TimerWheel
     from .trash import Trash
@@ -41,6 +42,7 @@ class MetadataSnapshots:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        chores: Lane,
         timers: TimerWheel,
         metadata: Metadata,
         log_manager: LogManager,
@@ -48,6 +50,7 @@ class MetadataSnapshots:
         trash: Trash,
     ) -> None:
         self._loop = loop
+        self._chores = chores
         self._timers = timers
         self._metadata = metadata
         self._log_manager = log_manager
@@ -127,27 +130,25 @@ class MetadataSnapshots:
             self._trash.add(deleted, self._metadata.settings.delete_delay_ms)
 
     async def _write_snapshot(self, reason: str) -> None:
-        from aiofiles.base import wrap
-
         snapshot = self._metadata.begin_snapshot(self._now_ms())
         try:
             until = self._loop.time() + SLICE_SECONDS
             while snapshot.encode():
                 if snapshot.wants_to_write:
-                    await wrap(snapshot.write)()
+                    await self._chores.run(snapshot.write)
                 elif self._loop.time() >= until:
                     await asyncio.sleep(0)  # requests go first
                 else:
                     continue
                 if self._closed:
-                    await wrap(snapshot.discard)()
+                    await self._chores.run(snapshot.discard)
                     return
                 until = self._loop.time() + SLICE_SECONDS
             # Partitions that were deleted before it was begun have been renamed.
-            await wrap(self._log_manager.sync_names)()
-            await wrap(snapshot.finish)()
+            await self._chores.run(self._log_manager.sync_names)
+            await self._chores.run(snapshot.finish)
         except BaseException:
-            await wrap(snapshot.discard)()
+            await self._chores.run(snapshot.discard)
             raise
         self._metadata.end_snapshot(snapshot, self._now_ms())
         logger.info(

@@ -9,9 +9,11 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from .background import Background
 from .connection import OUTGOING_BYTES, SCRATCH_BYTES, Connection, FrameHandler
 from .event_loop import readiness_of
 from .memory import MemoryBudget
+from .peer_log import PeerLog
 from .read_ahead import ReadAhead
 from .spare_frames import SpareFrames
 from .timers import TimerWheel
@@ -22,6 +24,9 @@ logger = logging.getLogger(__name__)
 ACCEPTS_PER_EVENT = 64
 # Out of descriptors: try again after this long. Waiting connections stay in the kernel's queue.
 ACCEPT_PAUSE_MS = 500
+# For connections that do not leave this machine: it never paces, and Linux lets every process choose it.
+# BBR, where that is the system's default, paces 1 MB by timers and takes twice the CPU time (docs/decisions/0020).
+LOCAL_CONGESTION_CONTROL = b"reno"
 
 
 class Listener:
@@ -76,6 +81,7 @@ class Network:
         loop: asyncio.AbstractEventLoop,
         timers: TimerWheel,
         dispatcher: FrameHandler,
+        background: Background,
         *,
         max_request_bytes: int,
         queued_max_request_bytes: int,
@@ -94,7 +100,8 @@ class Network:
         self.spare_frames = SpareFrames()
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.outgoing = memoryview(bytearray(OUTGOING_BYTES))
-        self.read_ahead = ReadAhead(loop)
+        self.read_ahead = ReadAhead(background)
+        self.peer_log = PeerLog(logging.getLogger(Connection.__module__), timers)
         self.listeners: list[Listener] = []
         self.connections: set[Connection] = set()
         self._backlog = backlog
@@ -134,6 +141,8 @@ class Network:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self._send_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+            if sock.getpeername()[0] == sock.getsockname()[0]:
+                _choose_local_congestion_control(sock)
             connection = Connection(self, sock, listener_name)
         except OSError as error:  # it went away between accept and here
             logger.debug("A connection was lost while it was accepted: %s", error)
@@ -175,3 +184,13 @@ class Network:
         for connection in list(self.connections):
             connection.close(None)
         await self.read_ahead.close()
+
+
+def _choose_local_congestion_control(sock: socket.socket) -> None:
+    option = getattr(socket, "TCP_CONGESTION", None)  # Linux
+    if option is None:
+        return
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, option, LOCAL_CONGESTION_CONTROL)
+    except OSError as error:  # the connection works with any other
+        logger.debug("The congestion control of a local connection stays the system's: %s", error)

@@ -27,7 +27,13 @@ from ..log.checkpoints import (
     decode_properties,
 )
 from ..log.files import FileSystem, join
-from ..log.names import LOG, METADATA_TOPIC, PARTITION_METADATA, parse_partition_directory_name
+from ..log.names import (
+    LOG,
+    METADATA_TOPIC,
+    PARTITION_METADATA,
+    parse_offset_file_name,
+    parse_partition_directory_name,
+)
 from ..metadata.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from ..metadata.metadata_log import is_formatted
 from ..protocol.uuid import uuid_to_str
@@ -64,11 +70,7 @@ def check_before_changing(
 ) -> None:
     """Raise `OwnershipError` where a start would make a new metadata log, or new ids, beside partitions of old ones."""
     for each in (metadata_directory, *directories):
-        if (
-            each.cluster_id is None
-            and each.online
-            and (is_formatted(file_system, each.path) or (each in directories and _with_log(file_system, each)))
-        ):
+        if each.cluster_id is None and each.online and was_used(file_system, each.path):
             raise OwnershipError(
                 f"{each.path} has been used, and has lost its {META_PROPERTIES}, which says by whom. Put it back from "
                 "a backup; a new one would be another cluster's. Nothing was changed."
@@ -81,13 +83,18 @@ def check_before_changing(
             f"The metadata log is in {elsewhere[0]}, and not in {metadata_directory.path}: let log.dirs begin with "
             f"{elsewhere[0]}, or set metadata.log.dir. Nothing was changed."
         )
-    found = [path for each in directories for path in _with_log(file_system, each)]
+    found = [path for each in directories if each.online for path in _with_log(file_system, each.path)]
     if found:
         raise OwnershipError(
             f"There are partitions without the metadata log that knows of them: {_some(found)}. It would be "
             f"{join(metadata_directory.path, METADATA_DIRECTORY)}; is it in another directory, which log.dirs or "
             "metadata.log.dir should name, or on a disk that is not mounted? Nothing was changed."
         )
+
+
+def was_used(file_system: FileSystem, path: str) -> bool:
+    """Whether a directory holds a metadata log, or partitions to which anything was ever appended."""
+    return is_formatted(file_system, path) or bool(_with_log(file_system, path))
 
 
 class Ownership:
@@ -147,7 +154,9 @@ class Ownership:
     def _check_partitions(self, image: MetadataImage, deleted_topics: Collection[bytes]) -> None:
         belonging, unknown = 0, []
         for directory in self._directories:
-            for path, (name, _partition) in _partitions(self._file_system, directory):
+            if not directory.online:
+                continue
+            for path, (name, _partition) in _partitions(self._file_system, directory.path):
                 topic = image.topics_by_name.get(name)
                 topic_id = self._topic_id(path)
                 if topic is not None and topic_id in (None, topic.topic_id):
@@ -177,25 +186,29 @@ class Ownership:
             return None
 
 
-def _partitions(file_system: FileSystem, directory: LogDirectory) -> list[tuple[str, TopicPartition]]:
+def _partitions(file_system: FileSystem, directory: str) -> list[tuple[str, TopicPartition]]:
     """Paths of a directory's partitions, without those that wait to be deleted and the like."""
-    if not directory.online:
-        return []
     found = []
-    for name in sorted(file_system.list_directory(directory.path)[1]):
+    for name in sorted(file_system.list_directory(directory)[1]):
         parsed = parse_partition_directory_name(name)
         if parsed is not None and not parsed[2] and parsed[0] != METADATA_TOPIC:
-            found.append((join(directory.path, name), parsed[:2]))
+            found.append((join(directory, name), parsed[:2]))
     return found
 
 
-def _with_log(file_system: FileSystem, directory: LogDirectory) -> list[str]:
+def _with_log(file_system: FileSystem, directory: str) -> list[str]:
     """Paths of its partitions to which anything was ever appended."""
     return [path for path, _key in _partitions(file_system, directory) if _has_log(file_system, path)]
 
 
 def _has_log(file_system: FileSystem, path: str) -> bool:
-    return any(name.endswith(LOG) for name in file_system.list_directory(path)[0])
+    """By the name of a segment: any program has files that end in .log."""
+    try:
+        names = file_system.list_directory(path)[0]
+    except PermissionError:
+        return False  # loading it tells, if it is a partition
+    parsed = map(parse_offset_file_name, names)
+    return any(found is not None and found[1] == LOG for found in parsed)
 
 
 def _some(paths: Sequence[str]) -> str:

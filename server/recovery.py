@@ -18,9 +18,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..log.names import LOG, parse_offset_file_name
+from .background import start_thread
 
 if TYPE_CHECKING:
     from ..log.files import FileSystem
@@ -71,11 +73,11 @@ class Recovery:
             return
         for directory in self._directories.values():
             for _ in range(min(self._threads_per_directory, len(directory.logs))):
-                thread = threading.Thread(
-                    target=self._read_ahead, args=(directory,), name="moldau-recovery", daemon=True
-                )
+                thread = start_thread(partial(self._read_ahead, directory), "moldau-recovery")
+                if thread is None:
+                    logger.warning("A thread that reads ahead could not be started; recovery may take longer")
+                    return
                 self._threads.append(thread)
-                thread.start()
 
     def next(self, path: str) -> None:
         """The next log of this directory is recovered now."""

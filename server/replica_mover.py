@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..log.future_log import CopyError
@@ -65,9 +65,8 @@ class ReplicaMover:
         self._broker = broker
         self._manager = broker.log_manager
         self._tasks: set[asyncio.Task[None]] = set()
-        self._threads = threads
         self._turns = asyncio.Semaphore(threads)
-        self._executor: ThreadPoolExecutor | None = None
+        self._lane = broker.background.lane(threads)
         self._not_before = 0.0  # the throttle: the loop's time at which the next step may begin
         self._closing = asyncio.Event()
 
@@ -110,8 +109,6 @@ class ReplicaMover:
         self._closing.set()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        if self._executor is not None:
-            self._executor.shutdown(wait=True)
         for future in list(self._manager.futures.values()):
             self._leave(future)
 
@@ -219,10 +216,8 @@ class ReplicaMover:
             return
 
     async def _copy(self, future: FutureLog, copy: Copy, *, last: bool = False) -> None:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="moldau-move")
         try:
-            await self._broker.loop.run_in_executor(self._executor, copy.run)
+            await self._lane.run(copy.run)
         except BaseException:
             copy.release()
             raise
@@ -261,13 +256,10 @@ class ReplicaMover:
         source = self._manager.directory_of(partition.topic, partition.index)
         assert source is not None
         retired = self._manager.swap(future, lambda directory: self._assign(partition, directory))
-        assert self._executor is not None
         for directory in (source, future.directory):
             if directory.online:
                 try:
-                    await self._broker.loop.run_in_executor(
-                        self._executor, self._manager.file_system.sync_directory, directory.path
-                    )
+                    await self._lane.run(partial(self._manager.file_system.sync_directory, directory.path))
                 except OSError as error:
                     self._manager.directory_failed(directory, error)
         if source.online and future.directory.online:

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..log.retention import OldSegments, count_segments, explain
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ..log.partition_log import Log
     from ..replication.partition import Partition
     from ..replication.replicas import Replicas
+    from .background import Lane
     from .clock import Clock
     from .timers import Timer, TimerWheel
     from .trash import Trash
@@ -47,6 +49,7 @@ class Retention:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        chores: Lane,
         timers: TimerWheel,
         replicas: Replicas,
         trash: Trash,
@@ -59,6 +62,7 @@ class Retention:
     ) -> None:
         """`flush` brings a log to the device, by the same way as everybody else: a log has one flush at a time."""
         self._loop = loop
+        self._chores = chores
         self._timers = timers
         self._replicas = replicas
         self._trash = trash
@@ -149,8 +153,6 @@ class Retention:
 
     async def _read_ahead(self, partitions: Sequence[Partition]) -> None:
         """Have in memory what the look is going to read of the time indexes, if it has not been read before."""
-        from aiofiles.base import wrap
-
         paths = []
         for partition in partitions:
             log = partition.log
@@ -164,7 +166,7 @@ class Retention:
             ):
                 paths.append(segment.time_index.path)
         if paths:
-            await wrap(_read_last_entries)(self._file_system, paths)
+            await self._chores.run(partial(_read_last_entries, self._file_system, paths))
 
 
 def _read_last_entries(file_system: FileSystem, paths: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ import os
 
 from ..config.broker_config import BrokerConfig, Listener
 from ..log.files import FileSystem, RealFileSystem
+from .background import Background
 from .broker import Broker
 from .clock import Clock, wall_clock
 from .dispatch import Dispatcher
@@ -52,12 +53,16 @@ class Server:
         durable: bool = True,
         file_system: FileSystem | None = None,
         clock: Clock = wall_clock,
+        allow_non_empty: bool = False,
     ) -> None:
+        """``allow_non_empty``: see `open_storage`."""
         self.config = config
+        self._allow_non_empty = allow_non_empty
         self._clock = clock
         self._log_dirs = log_dirs
         self._file_system = file_system or RealFileSystem(durable=durable)
         self._timers: TimerWheel | None = None
+        self._background: Background | None = None
         self._network: Network | None = None
         self._storage: Storage | None = None
         self.broker: Broker | None = None
@@ -83,10 +88,13 @@ class Server:
         self._timers = TimerWheel(loop)
         dispatcher = Dispatcher()
         config = self.config
+        self._background = Background(loop)
+        self._background.start()
         self._network = Network(
             loop,
             self._timers,
             dispatcher,
+            self._background,
             max_request_bytes=config.int("socket.request.max.bytes"),
             queued_max_request_bytes=config.int("queued.max.request.bytes"),
             max_idle_ms=config.int("connections.max.idle.ms"),
@@ -105,6 +113,7 @@ class Server:
                 self._timers,
                 self._storage,
                 self._network.read_ahead,
+                self._background,
                 advertised=self._advertised(),
                 clock=self._clock,
             )
@@ -118,6 +127,8 @@ class Server:
 
     async def stop(self) -> None:
         """Answer what was asked, flush, and close; the next start finds a clean directory."""
+        if self._background is not None:
+            self._background.prepare_stop()
         if self.broker is not None:
             await self.broker.close_coordinators()
         if self._network is not None:
@@ -126,6 +137,8 @@ class Server:
             await self._network.close(CLOSE_GRACE_SECONDS, flushed)
         if self.broker is not None:
             await self.broker.close()
+        if self._background is not None:
+            await self._background.close()
         if self._storage is not None:
             high_watermarks = None if self.broker is None else self.broker.high_watermarks()
             self._storage.close(self._clock(), high_watermarks, threads=CLOSING_THREADS)
@@ -140,10 +153,13 @@ class Server:
     async def _abort(self) -> None:
         assert self._network is not None
         assert self._timers is not None
+        assert self._background is not None
+        self._background.prepare_stop()
         await self._network.close(0)
         if self.broker is not None:
             await self.broker.close_coordinators()
             await self.broker.close()
+        await self._background.close()
         if self._storage is not None:
             self._storage.abandon()
         self._timers.close()
@@ -151,7 +167,12 @@ class Server:
     def _open_storage(self, now_ms: int) -> Storage:
         try:
             return open_storage(
-                self.config, self._log_dirs, self._listening_on(), now_ms=now_ms, file_system=self._file_system
+                self.config,
+                self._log_dirs,
+                self._listening_on(),
+                now_ms=now_ms,
+                file_system=self._file_system,
+                allow_non_empty=self._allow_non_empty,
             )
         except StorageError as error:
             raise StartError(str(error)) from error

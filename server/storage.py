@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..config.broker_config import BrokerConfig, Listener
@@ -21,6 +21,8 @@ from ..log.manager import LogManager
 from ..metadata.image import TOPIC_RESOURCE
 from ..metadata.quorum import Endpoint, Metadata, MetadataLogError
 from ..protocol.errors import KafkaError
+from .background import map_with_threads
+from .data_directories import DataDirectoryError, check_data_directories
 from .log_configs import topic_log_config
 from .ownership import Ownership, OwnershipError, check_before_changing, with_node_id_of
 from .recovery import Recovery
@@ -59,8 +61,8 @@ class Storage:
             self.metadata.close(now_ms, may_write_snapshot=self._names_are_durable)
         except KafkaError as error:
             logger.error("The metadata log could not be closed cleanly: %s", error)
-        with ThreadPoolExecutor(threads, thread_name_prefix="moldau-flush") as executor:
-            self.log_manager.close(now_ms=now_ms, broker_epoch=epoch, high_watermarks=high_watermarks, run=executor.map)
+        run = partial(map_with_threads, threads=threads)
+        self.log_manager.close(now_ms=now_ms, broker_epoch=epoch, high_watermarks=high_watermarks, run=run)
         if self._metadata_directory is not None:
             self._metadata_directory.release()
 
@@ -90,15 +92,23 @@ def open_storage(
     *,
     now_ms: int,
     file_system: FileSystem,
+    allow_non_empty: bool = False,
 ) -> Storage:
     """Open or make the directories; the metadata is in the first of them, or in `metadata.log.dir`.
 
-    Without a `node.id` among the settings it is that of the directories.
+    Without a `node.id` among the settings it is that of the directories. `allow_non_empty`: a directory that holds
+    other files, and no data yet, becomes a data directory.
 
     Raises:
-        StorageError: a directory is in use, belongs to another broker or cluster, or cannot be read.
+        StorageError: a directory is in use, belongs to another broker or cluster, cannot be read, or is no place for
+            data.
     """
     metadata_path = (config.optional_str("metadata.log.dir") or log_dirs[0]).rstrip("/")
+    try:
+        paths = dict.fromkeys([metadata_path, *log_dirs])
+        check_data_directories(file_system, paths, allow_non_empty=allow_non_empty)
+    except DataDirectoryError as error:
+        raise StorageError(str(error)) from None
     config = with_node_id_of(config, [metadata_path, *log_dirs], file_system)
     with contextlib.ExitStack() as opened:
         try:
@@ -156,6 +166,8 @@ def open_storage(
 
 def _check(file_system: FileSystem, config: BrokerConfig, manager: LogManager, home: LogDirectory) -> None:
     """What has to be so before anything is written; `home` is the directory with the metadata."""
+    if not home.online and len(manager.directories) == 1 and home in manager.directories:
+        raise StorageError(home.failure or "")
     if not home.online:
         where = "in the first log directory" if config.get("metadata.log.dir") is None else f"in {home.path}"
         raise StorageError(f"The metadata is {where}, and that is offline: {home.failure}")
@@ -196,7 +208,7 @@ def _load_logs(storage: Storage, now_ms: int) -> None:
         )
     finally:
         recovery.close()
-    troubles = report.repairs or report.strays or report.failed or report.links
+    troubles = report.repairs or report.strays or report.failed or report.links or report.foreign
     level = logging.WARNING if troubles else logging.INFO
     if report.loaded or level > logging.INFO:
         summary = report.summary()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ..log.manager import LogManager
+    from .background import Lane
     from .clock import Clock
     from .timers import Timer, TimerWheel
 
@@ -32,6 +34,7 @@ class Trash:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        chores: Lane,
         timers: TimerWheel,
         log_manager: LogManager,
         now_ms: Clock,
@@ -39,6 +42,7 @@ class Trash:
     ) -> None:
         """`directory_delay_ms`: how long what is no topic's any more is kept."""
         self._loop = loop
+        self._chores = chores
         self._timers = timers
         self._log_manager = log_manager
         self._now_ms = now_ms
@@ -68,8 +72,6 @@ class Trash:
 
     async def remove_due(self) -> None:
         """Unlink what has waited long enough; return when it is gone."""
-        from aiofiles.base import wrap
-
         async with self._removing:
             self._take()
             now_ms = self._now_ms()
@@ -77,7 +79,7 @@ class Trash:
             while self._waiting and self._waiting[0][0] <= now_ms:
                 due.append(heappop(self._waiting)[1])
             if due:
-                for problem in await wrap(self._log_manager.remove_trash)(due):
+                for problem in await self._chores.run(partial(self._log_manager.remove_trash, due)):
                     logger.warning("What was deleted could not be unlinked, and is left to the next start: %s", problem)
 
     def _take(self) -> None:

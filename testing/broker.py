@@ -31,11 +31,13 @@ ConfigValue = str | int | float | bool
 
 _MEMORY_DIRECTORY = "/data"
 
-# What makes a broker pleasant in a test: internal topics of one partition instead of 50, groups that do not wait three
-# seconds for more members, and records of any time that are deleted when the test says so (`delete_old_segments`), and
-# not in the midst of it.
+# What makes a broker pleasant in a test: internal topics of one partition instead of 50, groups that assign partitions
+# at once instead of waiting for more members (three seconds in classic groups, one second in KIP-848 groups, whose
+# client then asks again five seconds later), and records of any time that are deleted when the test says so
+# (`delete_old_segments`), and not in the midst of it.
 TEST_CONFIG: Mapping[str, ConfigValue] = {
     "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.assignment.interval.ms": 0,
     "log.initial.task.delay.ms": 7 * 24 * 3_600_000,
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.num.partitions": 1,
@@ -49,6 +51,7 @@ class Broker:
     ``config``: Kafka broker settings (``{"message.max.bytes": 2000000}``), over :data:`TEST_CONFIG`. With ``log.dirs``
     among them (not with ``thread``) the data is there, and stays there.
     ``data_dir``: keep the data here, across brokers; default is a temporary directory that :meth:`close` removes.
+    ``allow_non_empty``: ``data_dir`` (or ``log.dirs``) may hold other files and no data yet; they are left alone.
     ``ephemeral``: the server itself picks a directory and removes it when it stops: nothing survives a restart.
     ``thread``: run the server in a thread of this process instead; it can then not be killed.
     ``memory``: keep the data in memory (with ``thread``): :meth:`crash` is then a loss of power.
@@ -63,6 +66,7 @@ class Broker:
         *,
         config: Mapping[str, ConfigValue] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
+        allow_non_empty: bool = False,
         ephemeral: bool = False,
         thread: bool = False,
         memory: bool = False,
@@ -78,6 +82,7 @@ class Broker:
         self.config: dict[str, ConfigValue] = {**TEST_CONFIG, **(config or {})}
         self._directory = tempfile.TemporaryDirectory(prefix="moldau-test-", ignore_cleanup_errors=True)
         self._data_dir = Path(data_dir if data_dir is not None else Path(self._directory.name) / "data")
+        self._allow_non_empty = allow_non_empty
         self._ephemeral = ephemeral
         self._thread = thread
         self._memory: MemoryFileSystem | None = _empty_memory() if memory else None
@@ -381,6 +386,8 @@ class Broker:
             command += ["--ephemeral"]
         elif "log.dirs" not in self.config:
             command += ["--data-dir", str(self._data_dir)]
+        if self._allow_non_empty:
+            command += ["--allow-non-empty"]
         for name, value in self.config.items():
             command += ["--set", f"{name}={config_text(value)}"]
         return command
@@ -392,7 +399,12 @@ class Broker:
             shutil.rmtree(self._data_dir, ignore_errors=True)
         if self._memory is not None:
             return ServerThread(self._broker_config(), _MEMORY_DIRECTORY, durable=True, memory=self._memory)
-        return ServerThread(self._broker_config(), str(self._data_dir), durable=not self._ephemeral)
+        return ServerThread(
+            self._broker_config(),
+            str(self._data_dir),
+            durable=not self._ephemeral,
+            allow_non_empty=self._allow_non_empty,
+        )
 
     def _broker_config(self) -> BrokerConfig:
         from ..config.checks import check_broker_config

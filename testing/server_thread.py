@@ -32,13 +32,20 @@ class ServerThread(ServerRun):
     """A :class:`moldau.server.server.Server` in a daemon thread."""
 
     def __init__(
-        self, config: BrokerConfig, log_dir: str, *, durable: bool, memory: MemoryFileSystem | None = None
+        self,
+        config: BrokerConfig,
+        log_dir: str,
+        *,
+        durable: bool,
+        memory: MemoryFileSystem | None = None,
+        allow_non_empty: bool = False,
     ) -> None:
         """``memory``: where ``log_dir`` is, instead of on the disk."""
         self._config = config
         self._log_dir = log_dir
         self._durable = durable
         self._memory = memory
+        self._allow_non_empty = allow_non_empty
         self._server: Server | None = None
         self._loop = new_event_loop()
         self._stopping = asyncio.Event()
@@ -125,7 +132,12 @@ class ServerThread(ServerRun):
 
     async def _serve(self) -> None:
         server = Server(
-            self._config, [self._log_dir], durable=self._durable, file_system=self._memory, clock=MovableClock()
+            self._config,
+            [self._log_dir],
+            durable=self._durable,
+            file_system=self._memory,
+            clock=MovableClock(),
+            allow_non_empty=self._allow_non_empty,
         )
         await server.start()
         self._server = server

@@ -134,12 +134,15 @@ ROWS = (
         needs=("cc",),
         targets=(Target("mb_per_s", at_least=1.0),),
     ),
-    Row(
-        name="fetch-1m",
-        title="fetch 1 MB, 2 connections x 1 in flight",
-        group=GROUP,
-        measure=Fetch(batches=16, connections=2, in_flight=1),
-        needs=("cc",),
-        targets=(Target("cpu_s_per_gb", at_most=1.0),),
+    *(
+        Row(
+            name=name,
+            title=f"fetch 1 MB, {connections} connection{'s' * (connections > 1)} x 1 in flight",
+            group=GROUP,
+            measure=Fetch(batches=16, connections=connections, in_flight=1),
+            needs=("cc",),
+            targets=(Target("cpu_s_per_gb", at_most=1.0), Target("requests_per_s", at_least=1.0)),
+        )
+        for name, connections in (("fetch-1m-1x1", 1), ("fetch-1m", 2), ("fetch-1m-4x1", 4))
     ),
 )

@@ -22,6 +22,7 @@ from ...protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ...protocol.records import time_after
 from ...protocol.uuid import ZERO_UUID
 from ..records import OffsetCommitKey, OffsetCommitValue
 
@@ -42,7 +43,7 @@ def handle_offset_commit(states: GroupStates, caller: Caller, request: OffsetCom
     """One record for each partition that is committed."""
     check = _check_member(states, caller, request, now)
     retention_ms = request.retention_time_ms
-    expire_timestamp = -1 if retention_ms == -1 else now.epoch_ms + retention_ms
+    expire_timestamp = -1 if retention_ms == -1 else time_after(now.epoch_ms, retention_ms)
     version = VERSION if retention_ms == -1 else _VERSION_WITH_EXPIRY
     # What this version of the record cannot hold must not be in the state either: a restart would lose it.
     has_topic_id = version == VERSION

@@ -36,6 +36,8 @@ from ...protocol.records import (
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
+    time_after,
+    wrap_int64,
 )
 from .key_map import KeyMap
 from .reading import (
@@ -123,7 +125,7 @@ class BatchFilter:
         self._first_dirty_offset = first_dirty_offset
         self._end_offset = end_offset
         self._now_ms = now_ms
-        self._delete_horizon_ms = now_ms + delete_retention_ms
+        self._delete_horizon_ms = time_after(now_ms, delete_retention_ms)
         self._last_batches = last_batches
         self.transactions = Transactions()
         self.records_kept = 0
@@ -253,8 +255,8 @@ def _rebuilt(fields: tuple[int, ...], kept: _Kept, count: int) -> Changed:
     else:
         shift = None if delete_horizon_ms is None else delete_horizon_ms - old_base_timestamp
         data, shift, max_timestamp_delta = rewrite(plain, position, flags, shift=shift)
-        base_timestamp = old_base_timestamp + shift
-        max_timestamp = max(NO_TIMESTAMP, old_base_timestamp + max_timestamp_delta)
+        base_timestamp = wrap_int64(old_base_timestamp + shift)
+        max_timestamp = max(NO_TIMESTAMP, wrap_int64(old_base_timestamp + max_timestamp_delta))
     if codec := attributes & CODEC_MASK:
         data = compress(codec, data)
     return _batch(fields, attributes, base_timestamp, max_timestamp, count, data)

@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from ...protocol.compression import CompressionError, decompress
-from ...protocol.records import BATCH_OVERHEAD, CODEC_MASK, InvalidRecordsError
+from ...protocol.records import BATCH_OVERHEAD, CODEC_MASK, InvalidRecordsError, wrap_int64
 from .reading import ATTRIBUTES, Batch
 
 MAX_KEY = 31
@@ -234,7 +234,7 @@ def rewrite(
                     begin = start
                 new_delta = delta - shift if timestamp_delta is None else timestamp_delta
                 if new_delta != delta:
-                    encoded = small[new_delta] if 0 <= new_delta < small_end else encode_varint(new_delta)
+                    encoded = small[new_delta] if 0 <= new_delta < small_end else encode_varint(wrap_int64(new_delta))
                     if len(encoded) == timestamp_end - position:
                         parts.append(data[begin:position])
                         parts.append(encoded)

@@ -28,8 +28,8 @@ from ..names import (
     SEGMENT_SUFFIXES,
     SWAP,
     TRANSACTION_INDEX,
+    is_leftover,
     offset_file_name,
-    parse_offset_file_name,
 )
 from ..segment import Segment
 from ..segments import Segments
@@ -116,7 +116,7 @@ def discard(file_system: FileSystem, directory: str) -> None:
         return
     _unlink(
         file_system,
-        [join(directory, name) for name in names if name.endswith(CLEANED) and parse_offset_file_name(name)],
+        [join(directory, name) for name in names if name.endswith(CLEANED) and is_leftover(name)],
     )
 
 

@@ -28,6 +28,7 @@ from ..names import (
     TEMPORARY,
     parse_partition_directory_name,
 )
+from ..partition_directory import look_into
 from .finding import Finding, Kind, Remedy, Severity
 
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
@@ -172,10 +173,15 @@ class _DirectoryInspection:
             self._add(Severity.NOTE, Kind.UNKNOWN, name, "no partition's directory; nothing reads it")
             return
         topic, partition, state = parsed
-        if state:
+        if not state:
+            self._contents.partitions[topic, partition] = name
+            return
+        foreign = None if state == STRAY_DIRECTORY else look_into(self._files, join(self._path, name)).foreign
+        if foreign is None and (target is None or state == STRAY_DIRECTORY):
             self._add(Severity.NOTE, Kind.LEFTOVER, name, _STATES[state])
         else:
-            self._contents.partitions[topic, partition] = name
+            text = f"not only a partition's: {foreign or 'it is a link'}. A start leaves it as it is"
+            self._add(Severity.NOTE, Kind.UNKNOWN, name, text)
 
     def _inspect_file(self, name: str) -> None:
         if name in _OWN_FILES or name.startswith(REPORT_PREFIX):
@@ -187,12 +193,21 @@ class _DirectoryInspection:
             else:
                 text = "has a partition's name, and is a file"
             self._add(Severity.ERROR, Kind.UNREADABLE, name, text)
-        elif name.endswith(TEMPORARY):
+        elif _is_own_temporary(name):
             self._add(
                 Severity.NOTE, Kind.LEFTOVER, name, "a file that was being written; nothing reads it", Remedy.REMOVE
             )
         else:
             self._add(Severity.NOTE, Kind.UNKNOWN, name, "no file of a log directory; nothing reads it")
+
+
+def _is_own_temporary(name: str) -> bool:
+    """`meta.properties.tmp`, and of checkpoints also `recovery-point-offset-checkpoint.17.tmp`."""
+    stem = name.removesuffix(TEMPORARY)
+    if stem == name:
+        return False
+    checkpoint, dot, number = stem.rpartition(".")
+    return stem in _OWN_FILES or (dot == "." and checkpoint in OFFSET_CHECKPOINTS and number.isdigit())
 
 
 _STATES = {

@@ -42,9 +42,10 @@ from ..names import (
     PRODUCER_SNAPSHOT,
     SEGMENT_SUFFIXES,
     SWAP,
-    TEMPORARY,
     TIME_INDEX,
     TRANSACTION_INDEX,
+    is_leftover,
+    is_partition_file,
     offset_file_name,
     parse_offset_file_name,
 )
@@ -54,9 +55,6 @@ from ..transaction_index import AbortedTransaction
 from .batches import PIECE_BYTES, Damage, Progress, inspect_batches
 from .finding import Finding, Kind, Remedy, Severity
 from .indexes import OffsetIndexCheck, TimeIndexCheck
-
-CUT = ".cut-"
-"""In the name of a file that keeps what a repair has cut off: `<segment>.log.cut-<position>`."""
 
 _ABORTED_ENTRY = Struct(">hqqqq")
 _MAX_FINDINGS_OF_A_KIND = 20
@@ -169,18 +167,19 @@ class PartitionInspection:
         snapshots: list[int] = []
         for name in sorted(names):
             parsed = parse_offset_file_name(name)
-            if name.endswith((DELETED, CLEANED, SWAP, TEMPORARY)):
+            if is_leftover(name):
                 self._add(NOTE, Kind.LEFTOVER, name, _leftover(name), remedy=Remedy.REMOVE if _is_waste(name) else None)
             elif parsed is not None and parsed[1] in SEGMENT_SUFFIXES:
                 segments.setdefault(parsed[0], set()).add(parsed[1])
             elif parsed is not None and parsed[1] == PRODUCER_SNAPSHOT:
                 snapshots.append(parsed[0])
-            elif CUT in name:
+            elif parsed is not None and is_partition_file(name):
                 self._add(NOTE, Kind.LEFTOVER, name, "what a repair has cut off; nothing reads it")
-            elif name not in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA) and not self._is_own_file(name):
-                self._add(NOTE, Kind.UNKNOWN, name, "no file of a partition")
+            elif not is_partition_file(name) and not self._is_own_file(name):
+                self._add(NOTE, Kind.UNKNOWN, name, "no file of a partition; with it, the directory is never removed")
         for name in directories:
-            self._add(NOTE, Kind.UNKNOWN, name, "a directory, which nothing reads")
+            text = "a directory, which nothing reads; with it, the directory around it is never removed"
+            self._add(NOTE, Kind.UNKNOWN, name, text)
         for base_offset in sorted(segments):
             if LOG not in segments[base_offset]:
                 for suffix in sorted(segments.pop(base_offset)):
@@ -668,4 +667,4 @@ def _is_waste(name: str) -> bool:
     return not name.endswith(SWAP)
 
 
-__all__ = ["CUT", "Known", "PartitionInspection", "Totals"]
+__all__ = ["Known", "PartitionInspection", "Totals"]

@@ -15,6 +15,7 @@ from ..files import FileSystem, join
 from ..leader_epochs import LeaderEpochs
 from ..loader import reindex, whole_batches
 from ..names import (
+    CUT,
     LEADER_EPOCH_CHECKPOINT,
     LOG,
     PRODUCER_SNAPSHOT,
@@ -25,7 +26,6 @@ from ..names import (
 from ..producer_state import CorruptSnapshotError, ProducerState
 from ..segment import Segment
 from ..transaction_index import AbortedTransaction
-from .partition import CUT
 
 _COPY_BYTES = 1 << 22
 _EPOCH_POSITION = 12

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...metadata.alter_configs import unsupported_resource
 from ...metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -105,20 +106,18 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[config_e
         if name == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Groups have no common configs: a group has to be named.")
         return config_entries.group_entries(image.config(GROUP_RESOURCE, name), broker.config, names)
-    raise KafkaError(
-        ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} have no configs on this server."
-    )
+    raise unsupported_resource(resource.resource_type)
 
 
 def _describe(entry: config_entries.Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     described = DescribeConfigsResourceResult(
-        name=entry.setting.name,
+        name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
-        is_sensitive=entry.setting.is_sensitive,
-        config_type=entry.setting.type,
-        documentation=entry.setting.documentation if request.include_documentation else None,
+        is_sensitive=entry.is_sensitive,
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
     )
     if request.include_synonyms:
         described.synonyms = [

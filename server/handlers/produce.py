@@ -37,6 +37,7 @@ from ...protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ...protocol.records import ATTRIBUTES_POSITION, BATCH_OVERHEAD, CODEC_MASK, HEADER, TRANSACTIONAL_MASK
+from ...protocol.uuid import uuid_to_str
 from ..request import PARKED, Parked
 from ..verification import Knows, of_produce
 from .topic_state import LEADER_ERRORS
@@ -279,7 +280,7 @@ class _Produce:
                     if self._refusal is not None:
                         raise self._refusal
                     if partition is None:
-                        raise KafkaError(self._broker.replicas.why_absent(key, data.index))
+                        raise _absent(self._broker.replicas.why_absent(key, data.index), key, data.index)
                     if partition.topic in INTERNAL_TOPICS and self._context.client_id != _ADMIN_CLIENT_ID:
                         raise KafkaError(
                             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by its coordinator alone."
@@ -405,3 +406,11 @@ class _Produce:
             self._context.reply_nothing()
         else:
             self._context.reply(answer)
+
+
+def _absent(code: ErrorCode, topic: str | bytes, index: int) -> KafkaError:
+    """Why a partition cannot be appended to that this broker does not serve."""
+    if code is not ErrorCode.KAFKA_STORAGE_ERROR:
+        return KafkaError(code)
+    name = topic if isinstance(topic, str) else uuid_to_str(topic)
+    return KafkaError(code, f"The log of {name}-{index} could not be opened or made; the server's log says why.")

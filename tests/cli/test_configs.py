@@ -76,17 +76,21 @@ def test_group_settings_are_set_shown_and_removed(ask: Run, new_topic: Callable[
     def shown() -> Any:
         return ask("configs", "describe", "group", group, "--json").json()
 
-    found = wait_until(shown, "the setting")
-    assert found["consumer.session.timeout.ms"] == {
+    wait_until(lambda: "consumer.session.timeout.ms" in shown(), "the setting")
+    assert shown()["consumer.session.timeout.ms"] == {
         "value": "50000",
         "source": "DYNAMIC_GROUP_CONFIG",
         "read_only": False,
         "sensitive": False,
     }
     assert ask("configs", "delete", "group", group, "consumer.session.timeout.ms").code == 0
-    wait_until(lambda: not shown(), "the end of the setting")
-    described = ask("configs", "describe", "group", group)
-    assert described.lines == [f"All settings of group {group} have their defaults; --all shows them."]
+    wait_until(lambda: "consumer.session.timeout.ms" not in shown(), "the end of the setting")
+
+
+def test_resource_without_settings_of_its_own_has_their_defaults(ask: Run, new_topic: Callable[..., str]) -> None:
+    topic = new_topic()
+    described = ask("configs", "describe", "topic", topic)
+    assert described.lines == [f"All settings of topic {topic} have their defaults; --all shows them."]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from moldau.cli import group
@@ -44,6 +46,7 @@ COMMANDS = [
     ["log", "repair"],
     ["log", "compact"],
     ["log", "dirs"],
+    ["cluster"],
     ["doctor"],
     ["spark"],
     ["spark", "archive"],
@@ -75,13 +78,24 @@ def test_version(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["brew"], "No such command 'brew'"),
+        (["brew"], "No such command 'brew'. There are serve, topics, produce, "),
+        (["tpoics", "list"], "No such command 'tpoics'. Did you mean topics?"),
+        (["Serve"], "No such command 'Serve'. Did you mean serve?"),
+        (["topics", "lst"], "No such command 'lst'. Did you mean list?"),
+        (["groups", "delete-ofsets"], "No such command 'delete-ofsets'. Did you mean delete-offsets"),
+        (["spark", "brew"], "No such command 'brew'. There are archive, audit, compact, replay."),
+        (["topics", "list", "--jsn"], "--json"),
+        (["serve", "--ephemral"], "--ephemeral"),
         (["topics", "list", "--brew"], "No such option '--brew'"),
         (["topics", "create"], "Missing argument 'TOPIC...'"),
         (["serve", "--brew"], "No such option '--brew'"),
         (["serve", "--listen"], "requires an argument"),
         (["topics", "list", "--bootstrap-server", "host:port"], "'host:port' is not HOST:PORT"),
         (["topics", "list", "--bootstrap-server", ""], "at least one HOST:PORT"),
+        (["topics", "list", "-b", "http://localhost:9092"], "'http://localhost:9092' is a URL; write localhost:9092"),
+        (["topics", "list", "-b", "h:1,PLAINTEXT://k:9092/x"], "'PLAINTEXT://k:9092/x' is a URL; write k:9092"),
+        (["doctor", "-b", "https://localhost/"], "'https://localhost/' is a URL; write localhost"),
+        (["spark", "audit", "-b", "http://localhost:9092"], "is a URL; write localhost:9092"),
     ],
 )
 def test_senseless_command_line_is_exit_code_2(run: Run, arguments: list[str], words: str) -> None:
@@ -89,6 +103,53 @@ def test_senseless_command_line_is_exit_code_2(run: Run, arguments: list[str], w
     assert refused.code == 2
     assert words in refused.err
     assert refused.out == b""
+
+
+def commands_with_an_address() -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group.moldau)
+    for name in group.moldau.list_commands(context):
+        command = group.moldau.get_command(context, name)
+        assert command is not None
+        below = command.commands.items() if isinstance(command, click.Group) else [("", command)]
+        for sub_name, each in below:
+            if any(parameter.name == "bootstrap_server" for parameter in each.params):
+                yield f"{name} {sub_name}".strip(), each
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands_with_an_address()))
+def test_default_address_of_every_command_is_the_variables(
+    name: str, command: click.Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (option,) = (parameter for parameter in command.params if parameter.name == "bootstrap_server")
+
+    def address(*given: str) -> object:
+        context = click.Context(command)
+        arguments = list(given)
+        parser = command.make_parser(context)
+        values, _, _ = parser.parse_args(arguments)
+        option.handle_parse_result(context, values, arguments)
+        return context.params["bootstrap_server"]
+
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    assert address() == "127.0.0.1:9092"
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "one:1,two:2")
+    assert address() == "one:1,two:2"
+    assert address("-b", "three:3") == "three:3"
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "")
+    assert address() == "127.0.0.1:9092"
+    assert "KAFKA_BOOTSTRAP_SERVERS" in command.get_help(click.Context(command))
+
+
+def test_variable_names_the_server(run: Run, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", bootstrap_servers)
+    assert run("topics", "list").code == 0
+
+
+def test_wrong_address_in_the_variable_names_the_variable(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "http://localhost:9092")
+    refused = run("topics", "list")
+    assert refused.code == 2
+    assert "environment variable KAFKA_BOOTSTRAP_SERVERS: 'http://localhost:9092' is a URL" in refused.err
 
 
 def test_unreachable_server_is_one_clear_message(run: Run, unused_port: int) -> None:

@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from moldau.cli.consume import parse_time
+from moldau.cli.produce import Progress
+from moldau.compat_tests.wire import wait_until
+from moldau.testing import Broker
 
 from .conftest import Run
 
@@ -30,6 +33,10 @@ RECORDS: list[dict[str, Any]] = [
     {"key": None, "value": "h", "headers": [{"name": "ü", "value_base64": "/w=="}]},
     {"key": None, "value": "x" * 100_000, "headers": []},
 ]
+
+
+# A number whose digits a float does not keep, a name twice, an escaped character, blanks.
+ODD_OBJECT = '{"a":1.10,"a":12345678901234567890.5, "é":"\\u00e9"}'
 
 
 def json_lines(records: Iterable[dict[str, Any]]) -> bytes:
@@ -80,6 +87,86 @@ def test_what_consume_prints_can_be_produced(ask: Run, new_topic: NewTopic) -> N
 
     assert contents(second) == contents(first)
     assert len(contents(first)) == 3 * len(RECORDS)
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ('{"n": 1}', '{"n": 1}'),
+        ('[1, [2], "]}"]', '[1, [2], "]}"]'),
+        ('  {"a":1.10,"a":12345678901234567890.5, "é":"\\u00e9"}\t', ODD_OBJECT),
+        ("{}", "{}"),
+        ("[]", "[]"),
+    ],
+)  # fmt: skip
+def test_json_object_or_array_is_sent_as_it_is_written(ask: Run, new_topic: NewTopic, written: str, text: str) -> None:
+    topic = new_topic()
+    lines = [
+        f'{{"key":{written},"value":{written}}}',
+        f'{{ "key" : "a, {{}}" ,\r"partition": 0,"value" :{written}, "headers":{{"h":"1"}} }}',
+    ]
+    sent = ask("produce", topic, "--json", input="\n".join(lines).encode())
+    assert sent.code == 0, sent.err
+    got = ask("consume", topic, "--json").json_lines()
+    assert [(record["key"], record["value"]) for record in got] == [(text, text), ("a, {}", text)]
+
+
+def test_headers_of_json_may_be_an_object(ask: Run, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    record = {"value": "v", "headers": {"source": "shell", "empty": ""}}
+    assert ask("produce", topic, "--json", "-H", "fixed=1", input=json_lines([record])).code == 0
+    (got,) = ask("consume", topic, "--json").json_lines()
+    headers = [("source", "shell"), ("empty", ""), ("fixed", "1")]
+    assert [(header["name"], header["value"]) for header in got["headers"]] == headers
+
+
+def test_topic_that_the_server_creates_is_mentioned(run: Run) -> None:
+    with Broker(config={"num.partitions": 3}) as broker:
+        address = ("--bootstrap-server", broker.bootstrap_servers)
+        assert run("produce", "fresh", *address).err == "0 records sent to fresh\n"
+        assert run("topics", "list", "--json", *address).json() == []
+        first = run("produce", "fresh", *address, input=b"a\nb\n")
+        assert first.err.splitlines() == [
+            "There was no topic fresh; the server created it with 3 partitions.",
+            "2 records sent to fresh",
+        ]
+        assert run("produce", "fresh", *address, input=b"c\n").err == "1 record sent to fresh\n"
+
+
+def test_records_before_a_line_that_fails_are_counted(ask: Run, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    failed = ask("produce", topic, "--json", input=b'{"value": "a"}\n{"value": "b"}\nx\n')
+    assert failed.code == 1
+    assert failed.err.splitlines()[1] == f"2 records sent to {topic}, all acknowledged"
+    assert ask("consume", topic).out == b"a\nb\n"
+
+
+def test_interrupt_says_what_was_sent(bootstrap_servers: str, ask: Run, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    with subprocess.Popen(
+        [sys.executable, "-m", "moldau", "produce", topic, "--bootstrap-server", bootstrap_servers],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as producing:
+        assert producing.stdin is not None
+        producing.stdin.write(b"one\ntwo\n")
+        producing.stdin.flush()
+        wait_until(lambda: ask("consume", topic).out == b"one\ntwo\n", "both records")
+        producing.send_signal(signal.SIGINT)
+        assert producing.wait(30) == 130
+        assert producing.stderr is not None
+        assert producing.stderr.read().decode() == f"moldau: interrupted: 2 records sent to {topic}, all acknowledged\n"
+
+
+def test_interrupt_says_which_records_are_in_doubt() -> None:
+    progress = Progress("t", confirmed=True)
+    assert str(progress) == "0 records sent to t"
+    progress.sent = 3
+    progress.on_acknowledged(None)
+    assert str(progress) == ("3 records sent to t, 1 acknowledged; the server may or may not have stored the other 2")
+    unconfirmed = Progress("t", confirmed=False)
+    unconfirmed.sent = 3
+    assert str(unconfirmed) == "3 records sent to t; with --acks 0 the server does not acknowledge them"
 
 
 def test_partition_and_timestamp_of_json_are_taken(ask: Run, new_topic: NewTopic) -> None:
@@ -153,10 +240,20 @@ def test_acks(ask: Run, new_topic: NewTopic, acks: str) -> None:
     [
         (["--key-separator", ":"], b"no separator\n", "line 2: there is no ':' in it"),
         (["--null", "NULL"], b"NULL\n", "line 2: key and value are both null"),
-        (["--json"], b"{\n", "line 2: it is not the JSON that is expected"),
-        (["--json"], b"[]\n", "line 2: it is no JSON object"),
-        (["--json"], b'{"value": 5}\n', "value is not a string"),
-        (["--json"], b'{"value_base64": "&"}\n', "line 2: it is not the JSON that is expected"),
+        (["--json"], b"{\n", "line 2: it is not valid JSON: "),
+        (["--json"], b"\xff{}\n", "line 2: it is not valid JSON: "),
+        (["--json"], b'{"value": {"n": NaN}}\n', "line 2: it is not valid JSON: JSON has no NaN"),
+        (["--json"], b"[]\n", "line 2: it is not a JSON object"),
+        (["--json"], b'{"value": 5}\n', 'line 2: value is not a string, an object or an array; write "5" to send'),
+        (["--json"], b'{"value_base64": "&"}\n', "line 2: value_base64 is not base64: "),
+        (["--json"], b'{"value_base64": 5}\n', "line 2: value_base64 is not a string"),
+        (["--json"], b'{"value": "v", "value_base64": "dg=="}\n', "line 2: there are both value and value_base64"),
+        (["--json"], b'{"vaule": "v"}\n', "line 2: unknown field 'vaule'. Did you mean value?"),
+        (["--json"], b'{"value": "v", "ttl": 5}\n', "line 2: unknown field 'ttl'. There are key, key_base64, value, "),
+        (["--json"], b'{"value": "v", "headers": {"h": null}}\n', "line 2: header h is null"),
+        (["--json"], b'{"value": "v", "headers": {"h": 5}}\n', 'line 2: header h: value is not a string; write "5"'),
+        (["--json"], b'{"value": "v", "headers": "h"}\n', "line 2: headers are written {"),
+        (["--json"], b'{"value": "v", "headers": [{"name": "h", "val": "x"}]}\n', "unknown field 'val'. Did you mean"),
         (["--json"], b'{"value": "v", "partition": "1"}\n', "line 2: partition is not a whole number"),
         (["--json"], b'{"value": "v", "headers": [{"value": "x"}]}\n', "line 2: a header is written"),
         (["--json"], b'{"value": "v", "headers": [{"name": "h", "value": null}]}\n', "header h is null"),
@@ -169,9 +266,10 @@ def test_line_that_is_no_record_is_named(
     first = b'{"value": "ok"}\n' if "--json" in options else b"a:b\n"
     failed = ask("produce", new_topic(), *options, input=first + line)
     assert failed.code == 1
-    assert failed.err.startswith("moldau: ")
-    assert words in failed.err
-    assert len(failed.err.splitlines()) == 1
+    problem, *what_was_sent = failed.err.splitlines()
+    assert problem.startswith("moldau: ")
+    assert words in problem
+    assert len(what_was_sent) <= 1
 
 
 def test_record_that_the_topic_does_not_take_is_told(ask: Run, new_topic: NewTopic) -> None:

@@ -15,7 +15,7 @@ from .conftest import Run
 
 EVERYTHING = [
     "--listen", "127.0.0.1:0", "--listen=INSIDE://h:1", "--data-dir", "/d", "--durable", "--config", "f",
-    "--set", "a=b", "--set=c=d", "--ephemeral", "--print-config", "--exit-with-stdin",
+    "--set", "a=b", "--set=c=d", "--allow-non-empty", "--ephemeral", "--print-config", "--exit-with-stdin",
 ]  # fmt: skip
 
 
@@ -26,6 +26,7 @@ def test_options_are_parsed() -> None:
         "--durable": [],
         "--config": ["f"],
         "--set": ["a=b", "c=d"],
+        "--allow-non-empty": [],
         "--ephemeral": [],
         "--print-config": [],
         "--exit-with-stdin": [],
@@ -206,6 +207,53 @@ def test_configured_directory_keeps_the_default_away(name: str) -> None:
     assert serve.load_config({"--set": [f"{name}=/a,/b"]}, {}).log_dirs == ("/a", "/b")
 
 
+GROUP_DELAYS = ("group.initial.rebalance.delay.ms", "group.consumer.assignment.interval.ms")
+
+
+def group_delays(options: serve.Options, environment: dict[str, str] | None = None) -> list[int]:
+    config = serve.load_config(options, environment or {})
+    check_broker_config(config)
+    return [config.int(name) for name in GROUP_DELAYS]
+
+
+@pytest.mark.parametrize(
+    "listeners", [[], ["127.0.0.1:0"], ["localhost:0"], ["[::1]:0"], ["127.0.0.1:0", "127.1.2.3:0"], ["LOCALHOST:0"]]
+)
+def test_groups_on_loopback_assign_partitions_at_once(listeners: list[str]) -> None:
+    assert group_delays({"--listen": listeners} if listeners else {}) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "listeners",
+    [["0.0.0.0:0"], [":0"], ["[::]:0"], ["kafka:0"], ["127.0.0.1:0", "192.168.1.1:0"], ["127.example.org:0"]],
+)
+def test_groups_that_other_machines_can_reach_keep_apache_kafkas_delays(listeners: list[str]) -> None:
+    assert group_delays({"--listen": listeners}) == [3000, 1000]
+
+
+def test_group_delays_are_apache_kafkas_with_a_config_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
+    assert group_delays({"--config": [str(file)]}) == [3000, 1000]
+
+
+def test_group_delays_on_loopback_can_be_set() -> None:
+    assert group_delays({"--set": [f"{GROUP_DELAYS[0]}=7"]}) == [7, 0]
+    assert group_delays({}, {"KAFKA_GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS": "8"}) == [0, 8]
+    assert group_delays({"--set": ["group.consumer.min.assignment.interval.ms=9"]}) == [0, 9]
+
+
+def test_listeners_from_the_environment_decide_on_group_delays_too() -> None:
+    assert group_delays({}, {"KAFKA_LISTENERS": "PLAINTEXT://:9092"}) == [3000, 1000]
+    assert group_delays({}, {"KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:9092"}) == [0, 0]
+
+
+def test_origin_of_a_group_delay_on_loopback_is_shown(run: Run) -> None:
+    printed = run("serve", "--print-config").text
+    for name in GROUP_DELAYS:
+        assert f"# default on loopback\n{name}=0\n" in printed
+
+
 def test_relative_data_directory_is_made_absolute() -> None:
     assert serve.load_config({"--data-dir": ["here"]}, {}).log_dirs == (str(Path.cwd() / "here"),)
 
@@ -223,9 +271,10 @@ def test_wrong_value_refuses_the_start_naming_key_value_range_and_origin(
     refused = run("serve", "--set", "log.segment.bytes=10")
     assert refused.code == 1
     assert refused.err.splitlines() == [
-        "moldau: Invalid value soon for configuration log.roll.ms: Not a number of type LONG "
+        "moldau: Invalid value soon for log.roll.ms: expected a whole number of 64 bits "
         "(from environment variable KAFKA_LOG_ROLL_MS)",
-        "moldau: Invalid value 10 for configuration log.segment.bytes: Value must be at least 1048576 (from --set)",
+        "moldau: Invalid value 10 for log.segment.bytes: expected a whole number from 1048576 to 2147483647 "
+        "(from --set)",
     ]
 
 
@@ -236,6 +285,15 @@ def test_wrong_value_refuses_the_start_naming_key_value_range_and_origin(
         (["--config", "/nowhere/server.properties"], "cannot read /nowhere/server.properties: No such file"),
         (["--listen", "h:99999"], "NAME://host:port, the port from 0 to 65535"),
         (["--listen", "SSL://h:1"], "only PLAINTEXT is supported yet"),
+        (["--listen", "http://127.0.0.1:9092"], "--listen http://127.0.0.1:9092: Kafka's protocol is not HTTP; write"),
+        (["--set", "num.partition=3"], "--set num.partition: there is no such setting; did you mean num.partitions"),
+        (["--set", "Num.Partitions=3"], "did you mean num.partitions"),
+        (["--set", "frobnicate=3"], "there is no such setting; `moldau serve --print-config` lists all settings"),
+        (
+            ["--set", "retention.ms=1"],
+            "this is a setting of a topic, not of the server; its default for all topics is ",
+        ),
+        (["--set", "leader.replication.throttled.rate=1"], "`moldau configs set broker default leader.replication."),
     ],
 )
 def test_unusable_configuration_is_one_message(run: Run, arguments: list[str], words: str) -> None:
@@ -246,9 +304,40 @@ def test_unusable_configuration_is_one_message(run: Run, arguments: list[str], w
     assert len(refused.err.splitlines()) == 1
 
 
-def test_print_config_tells_values_and_origins(run: Run) -> None:
-    settings = ["--set", "num.partitions=3", "--set", "ssl.key.password=hunter2", "--set", "no.such=1"]
-    printed = run("serve", "--print-config", *settings)
+def test_every_unknown_name_of_set_is_reported(run: Run) -> None:
+    refused = run("serve", "--set", "num.partition=3", "--set", "num.partitions=3", "--set", "log.dir.s=x")
+    assert refused.code == 1
+    assert [line.partition(":")[2].split(":")[0] for line in refused.err.splitlines()] == [
+        " --set num.partition",
+        " --set log.dir.s",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "background.threads",  # of Apache Kafka, without effect here
+        "listener.name.internal.ssl.keystore.location",
+        "config.providers.file.class",
+        "rsm.config.bucket",
+        "min.insync.replicas",
+    ],
+)
+def test_names_that_apache_kafka_knows_are_accepted(name: str) -> None:
+    assert serve.load_config({"--set": [f"{name}=1"]}, {}).static[name].text == "1"
+
+
+def test_unknown_names_in_a_file_or_a_variable_are_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("zookeeper.connect=h:2181\n")
+    config = serve.load_config({"--config": [str(file)]}, {"KAFKA_SERVICE_HOST": "10.0.0.1"})
+    check_broker_config(config)
+    assert warnings(config) == ["unknown settings, ignored: service.host, zookeeper.connect"]
+
+
+def test_print_config_tells_values_and_origins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_NO_SUCH", "1")
+    printed = run("serve", "--print-config", "--set", "num.partitions=3", "--set", "ssl.key.password=hunter2")
     assert printed.code == 0
     assert "# --set\nnum.partitions=3\n" in printed.text
     assert "\nmessage.max.bytes=1048588\n" in printed.text

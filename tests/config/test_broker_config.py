@@ -56,11 +56,26 @@ def test_dynamic_settings_win_and_those_of_the_broker_first() -> None:
 
 def test_dynamic_settings_that_cannot_be_used_are_left_out() -> None:
     config = config_of(num_partitions="2").with_dynamic(
-        default={"num.partitions": "5", "message.max.bytes": "many", "of.another.version": "1"}, broker_specific={}
+        default={
+            "num.partitions": "5",
+            "message.max.bytes": "many",
+            "sasl.jaas.config": "x",
+            "listener.name.outside.ssl.protocol": "x",
+            "listener.name.outside.max.connections": "many",
+        },
+        broker_specific={"ssl.keystore.type": "PEM"},
     )
     assert config.int("num.partitions") == 2
     assert config.int("message.max.bytes") == 1_048_588
     assert config.written(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG) == {}
+    assert config.written(ConfigSource.DYNAMIC_BROKER_CONFIG) == {}
+
+
+def test_dynamic_settings_of_unknown_names_and_of_listeners_are_kept() -> None:
+    unknown, connections = {"of.another.version": "1"}, {"listener.name.outside.max.connections": "5"}
+    config = config_of().with_dynamic(default=unknown, broker_specific=connections)
+    assert config.written(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG) == unknown
+    assert config.written(ConfigSource.DYNAMIC_BROKER_CONFIG) == connections
 
 
 def test_written_values_are_told_by_source() -> None:
@@ -122,6 +137,12 @@ def test_listeners_are_read_with_their_protocols() -> None:
     assert config.advertised_listeners == {"INSIDE": Listener("INSIDE", "host", 19092, "PLAINTEXT")}
 
 
+@pytest.mark.parametrize("port", ["9" * 5000, "65536", "-1", "", "²"])
+def test_ports_that_cannot_be(port: str) -> None:
+    with pytest.raises(ConfigError, match="the port from 0 to 65535"):
+        _ = config_of(listeners=f"PLAINTEXT://localhost:{port}").listeners
+
+
 def test_default_listener_is_the_local_machine() -> None:
     assert BrokerConfig().listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
     assert BrokerConfig().advertised_listeners == {}
@@ -169,8 +190,8 @@ def test_same_port_on_two_addresses_is_two_listeners() -> None:
 
 def test_every_wrong_value_is_named_with_value_rule_and_origin() -> None:
     assert refusal(log_segment_bytes="1", num_partitions="x", queued_max_requests="5").splitlines() == [
-        "Invalid value 1 for configuration log.segment.bytes: Value must be at least 1048576 (from --set)",
-        "Invalid value x for configuration num.partitions: Not a number of type INT (from --set)",
+        "Invalid value 1 for log.segment.bytes: expected a whole number from 1048576 to 2147483647 (from --set)",
+        "Invalid value x for num.partitions: expected a whole number from 1 to 2147483647 (from --set)",
     ]
 
 

@@ -13,12 +13,18 @@ from moldau.config.definition import (
     INT,
     LIST,
     LONG,
+    LOW,
     PASSWORD,
     SHORT,
     STRING,
     ConfigError,
     ConfigType,
+    Setting,
+    Validator,
+    at_least,
+    between,
     format_value,
+    one_of,
     parse_value,
 )
 
@@ -32,6 +38,9 @@ from moldau.config.definition import (
         (INT, "2097152", 2097152),
         (INT, " +7\t", 7),
         (INT, "-2147483648", -(2**31)),
+        (INT, "٤٢", 42),
+        (INT, "0" * 5000 + "7", 7),
+        (INT, "-" + "٠" * 5000 + "7", -7),
         (SHORT, "32767", 32767),
         (LONG, "9223372036854775807", 2**63 - 1),
         (DOUBLE, "0.5", 0.5),
@@ -40,6 +49,11 @@ from moldau.config.definition import (
         (DOUBLE, "1e-1", 0.1),
         (DOUBLE, "0.5f", 0.5),
         (DOUBLE, "0x1p-1", 0.5),
+        (DOUBLE, "0x1.8P1d", 3.0),
+        (DOUBLE, "0x.8p1", 1.0),
+        (DOUBLE, "5.", 5.0),
+        (DOUBLE, "9" * 5000, float("inf")),
+        (DOUBLE, "-0x1p99999", float("-inf")),
         (DOUBLE, "-Infinity", float("-inf")),
         (STRING, "  a b ", "a b"),
         (PASSWORD, " secret ", "secret"),
@@ -65,6 +79,10 @@ def test_value_is_taken_as_kafka_takes_it(type: ConfigType, text: str, value: ob
         (INT, "+ 1", "Not a number of type INT"),
         (INT, "--1", "Not a number of type INT"),
         (INT, "2147483648", "Not a number of type INT"),
+        (INT, "9" * 4301, "Not a number of type INT"),
+        (LONG, "-" + "1" * 32_000, "Not a number of type LONG"),
+        (INT, "\U0001d7d7", "Not a number of type INT"),
+        (INT, "²", "Not a number of type INT"),
         (SHORT, "40000", "Not a number of type SHORT"),
         (LONG, "9223372036854775808", "Not a number of type LONG"),
         (LONG, "10L", "Not a number of type LONG"),
@@ -73,6 +91,10 @@ def test_value_is_taken_as_kafka_takes_it(type: ConfigType, text: str, value: ob
         (DOUBLE, "inf", "Not a number of type DOUBLE"),
         (DOUBLE, "nan", "Not a number of type DOUBLE"),
         (DOUBLE, "1_0.0", "Not a number of type DOUBLE"),
+        (DOUBLE, "0x10", "Not a number of type DOUBLE"),
+        (DOUBLE, "1.5ff", "Not a number of type DOUBLE"),
+        (DOUBLE, "٣", "Not a number of type DOUBLE"),
+        (DOUBLE, ".", "Not a number of type DOUBLE"),
     ],
 )
 def test_value_of_another_type_is_refused(type: ConfigType, text: str, rule: str) -> None:
@@ -115,7 +137,7 @@ def test_value_of_another_type_is_refused(type: ConfigType, text: str, rule: str
             "foo",
             "Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete",
         ),
-        ("cleanup.policy", "delete,delete", "Configuration 'cleanup.policy' values must not be duplicated."),
+        ("cleanup.policy", ",", "Configuration 'cleanup.policy' values must not be empty."),
         ("cleanup.policy", "delete,", "Configuration 'cleanup.policy' values must not be empty."),
         (
             "leader.replication.throttled.replicas",
@@ -138,6 +160,13 @@ def test_topic_value_out_of_range_is_refused(name: str, text: str | None, messag
     with pytest.raises(ConfigError) as refused:
         topic.SETTINGS[name].parse(text)
     assert str(refused.value) == message
+
+
+def test_duplicates_in_a_list_are_dropped() -> None:
+    assert topic.SETTINGS["cleanup.policy"].parse("compact, delete,compact") == ("compact", "delete")
+    assert broker.SETTINGS["log.dirs"].parse("/b,/a,/b") == ("/b", "/a")
+    throttled = topic.SETTINGS["leader.replication.throttled.replicas"]
+    assert throttled.parse("0:1,0:1") == ("0:1", "0:1"), "a list without this rule keeps them"
 
 
 @pytest.mark.parametrize(
@@ -230,3 +259,22 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
     for type in ConfigType:
         with suppress(ConfigError):
             parse_value("x", type, text)
+
+
+@pytest.mark.parametrize(
+    ("type_", "validator", "expected"),
+    [
+        (INT, at_least(1), "a whole number from 1 to 2147483647"),
+        (SHORT, None, "a whole number of 16 bits"),
+        (LONG, between(-1, 5), "a whole number from -1 to 5"),
+        (DOUBLE, None, "a number"),
+        (DOUBLE, at_least(0), "a number of at least 0"),
+        (DOUBLE, between(0, 1), "a number from 0 to 1"),
+        (BOOLEAN, None, "true or false"),
+        (STRING, one_of("a", "b"), "one of a, b"),
+        (LIST, None, None),
+        (STRING, None, None),
+    ],
+)
+def test_expected_values_are_described(type_: ConfigType, validator: Validator | None, expected: str | None) -> None:
+    assert Setting("name", type_, None, validator, LOW, "").expected == expected

@@ -105,13 +105,21 @@ def test_heartbeats_come_more_often_than_sessions_end() -> None:
         ("-PT1H", -3_600_000),
         ("-PT-0.25S", 250),
         ("PT1,5S", 1500),
+        ("P" + "0" * 5000 + "1D", 86_400_000),
+        ("PT9223372036854775807S", (2**63 - 1) * 1000),
     ],
 )
 def test_durations_are_read_as_java_reads_them(text: str, milliseconds: int) -> None:
     assert parse_duration_ms(text) == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1H", "P1H", "PT1D", "P1W", "PT1H ", "PT١S", "+P"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "P", "PT", "P1DT", "1H", "P1H", "PT1D", "P1W", "PT1H ", "PT١S", "+P"),
+        *("P" + "9" * 5000 + "D", "PT9223372036854775808S", "PT1H9223372036854775807S", "P106751991167301D"),
+    ],
+)
 def test_other_texts_are_no_durations(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration_ms(text)

@@ -33,6 +33,9 @@ def test_variables_of_kafkas_scripts_and_of_others_are_no_settings() -> None:
         "KAFKA_HEAP_OPTS": "-Xmx1G",
         "KAFKA_OPTS": "-D",
         "KAFKA_LOG4J_OPTS": "x",
+        "KAFKA_BOOTSTRAP_SERVERS": "localhost:9092",
+        "KAFKA_DEBUG": "y",
+        "KAFKA_JMX_PORT": "9999",
         "HOME": "/",
         "kafka_x": "1",
     }
@@ -77,7 +80,10 @@ def test_broken_file_is_named(tmp_path: Path) -> None:
 
 
 def test_override_keeps_its_value_from_the_first_equals_sign_on() -> None:
-    assert read_overrides(["a=b=c", " d = e"]) == {"a": StaticValue("b=c", "--set"), "d": StaticValue(" e", "--set")}
+    assert read_overrides(["log.dir=b=c", " broker.rack = e"]) == {
+        "log.dir": StaticValue("b=c", "--set"),
+        "broker.rack": StaticValue(" e", "--set"),
+    }
 
 
 @pytest.mark.parametrize("override", ["a", "", "=b"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from moldau.log.checkpoints import encode_partition_metadata
 from moldau.log.compaction.compact import compact
 from moldau.log.config import LogConfig
 from moldau.log.directory import LogDirectory, LogDirectoryError
@@ -207,6 +208,7 @@ def test_a_copy_of_which_nobody_knows_that_it_is_whole_is_left_alone(broker: Bro
 def test_of_two_directories_of_a_partition_the_metadata_name_one(broker: Broker) -> None:
     broker.append(b"1")
     broker.disk.make_directory("/b/t-0")
+    broker.disk.replace_file("/b/t-0/partition.metadata", encode_partition_metadata(b"\1" * 16), sync=True)
     broker.home = b"\7" * 16
     with pytest.raises(LogDirectoryError, match="is both in /b/t-0 and in /a/t-0"):
         broker.kill()
@@ -226,3 +228,22 @@ def test_a_copy_of_a_topic_that_was_deleted_goes(broker: Broker) -> None:
     assert not broker.disk.exists(future.path)
     trash = broker.manager.take_trash()
     assert len([path for path in trash if path.endswith("-delete")]) == 2
+
+
+def test_the_lag_goes_down_with_the_bytes_that_are_copied(broker: Broker) -> None:
+    """Not with whole segments: one of a gigabyte is copied for a long time."""
+    broker.append(*(b"%03d" % number for number in range(100)))
+    broker.log.roll(NOW)
+    broker.append(*(b"%03d" % number for number in range(100, 150)))
+    future = broker.begin()
+    lags = [future.lag]
+    while (step := future.begin_copy(500)) is not None:
+        step.run()
+        future.end_copy(step)
+        lags.append(future.lag)
+    assert lags == sorted(lags, reverse=True)
+    assert (lags[0], lags[-1]) == (150, 0)
+    assert len(set(lags)) > 15
+    assert all(lag > 50 for lag in lags[: lags.index(50)])
+    broker.append(b"more")
+    assert future.lag == 1

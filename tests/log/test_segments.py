@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from moldau.log.partition_directory import remove_partition_directory
 from moldau.log.producer_state import EndTransactionMarker
 from moldau.log.verification import SWITCHED_OFF
 from moldau.protocol.errors import ErrorCode, KafkaError
@@ -455,7 +456,7 @@ def test_a_deleted_partition_does_not_disturb_a_running_flush(partition: Any, ba
     partition.append(batch(b"b"))
     flush = partition.log.begin_flush()
     partition.log.abandon()
-    partition.file_system.remove_tree(partition.directory)
+    remove_partition_directory(partition.file_system, partition.directory)
     flush.run()
     partition.log.end_flush(flush, NOW)
 

@@ -245,6 +245,7 @@ def test_directories_that_apache_kafka_formatted_are_read() -> None:
                 assert {p.leader for p in metadata.image.topics_by_name["by-apache"].partitions.values()} == {1}
                 assert metadata.image.features["eligible.leader.replicas.version"] == 1
                 levels = {"metadata.version": 30, "kraft.version": 1, "group.version": 1, "transaction.version": 2}
+                levels["eligible.leader.replicas.version"] = 1
                 assert metadata.finalized_features == levels
                 properties = (server.data_dir / "meta.properties").read_text()
                 (directory_id,) = re.findall(r"directory.id=(\S+)", properties)

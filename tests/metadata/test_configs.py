@@ -117,7 +117,9 @@ def test_the_whole_configuration_is_replaced(cluster: Cluster) -> None:
         ((BROKER_RESOURCE, "", [("log.retention.ms", APPEND, "1")]), "INVALID_CONFIG"),
         ((BROKER_RESOURCE, "", [("no.such", APPEND, "1")]), "INVALID_CONFIG"),
         ((0, "x", []), "INVALID_REQUEST"),
-        ((16, "metrics", []), "INVALID_REQUEST"),
+        ((16, "metrics", []), "UNSUPPORTED_VERSION"),
+        ((8, "1", []), "UNSUPPORTED_VERSION"),
+        ((1, "x", []), "INVALID_REQUEST"),
         ((GROUP_RESOURCE, "", [("consumer.session.timeout.ms", SET, "60000")]), "INVALID_REQUEST"),
         ((GROUP_RESOURCE, "g", [("consumer.session.timeout.ms", SET, "60001")]), "INVALID_CONFIG"),
         ((GROUP_RESOURCE, "g", [("consumer.session.timeout.ms", APPEND, "1")]), "INVALID_CONFIG"),
@@ -213,3 +215,19 @@ def test_all_configs_of_a_group_have_to_fit_together(cluster: Cluster) -> None:
     outcome = change(cluster, (GROUP_RESOURCE, "g", [good, bad]), (GROUP_RESOURCE, "h", [good]))
     assert errors(outcome) == ["INVALID_CONFIG", "NONE"]
     assert [record.resource_name for record, _ in outcome.records] == ["h"]
+
+
+def test_eligible_leader_replicas_keep_one_minimum_for_all_brokers(cluster: Cluster) -> None:
+    name, own = "min.insync.replicas", str(cluster.context.node_id)
+    cluster.commit(
+        [
+            Versioned(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1)),
+            Versioned(ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name=name, value="1")),
+        ]
+    )
+    assert errors(change(cluster, (BROKER_RESOURCE, "", [(name, SET, "2")]))) == ["NONE"]
+    assert errors(change(cluster, (BROKER_RESOURCE, "", [(name, DELETE, None)]))) == ["INVALID_CONFIG"]
+    assert errors(replace(cluster, (BROKER_RESOURCE, "", {"message.max.bytes": "5"}))) == ["INVALID_CONFIG"]
+    assert errors(replace(cluster, (BROKER_RESOURCE, "", {name: "1", "message.max.bytes": "5"}))) == ["NONE"]
+    assert errors(change(cluster, (BROKER_RESOURCE, own, [(name, SET, "2")]))) == ["INVALID_CONFIG"]
+    assert errors(replace(cluster, (BROKER_RESOURCE, own, {"message.max.bytes": "5"}))) == ["NONE"]

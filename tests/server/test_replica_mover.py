@@ -185,6 +185,37 @@ def test_a_replica_moves_to_and_fro_while_an_idempotent_producer_writes(make_ser
         assert everything(wire) == written
 
 
+def test_the_lag_of_a_move_goes_down_within_a_segment(filled, monkeypatch):
+    """Kafka's tools show it, and whoever waits for a large segment wants to see that it moves."""
+    server, (target, _) = filled
+    monkeypatch.setattr(replica_mover, "NEARLY_THERE_BYTES", 0)
+    monkeypatch.setattr(replica_mover, "STEP_BYTES", 1)  # no batch is whole
+    steps = threading.Semaphore(0)
+    copying = replica_mover.ReplicaMover._copy
+
+    async def one_step(self, future, copy, **options):
+        await self._broker.loop.run_in_executor(None, steps.acquire)
+        await copying(self, future, copy, **options)
+
+    monkeypatch.setattr(replica_mover.ReplicaMover, "_copy", one_step)
+    with server.wire() as wire:
+        assert move(wire, target) == {0: 0}
+        try:
+            seen = [described(wire)[str(target), True][0]]
+            for _ in range(400):
+                steps.release()
+                server.wait_until(lambda: steps._value == 0)
+                seen.append(described(wire)[str(target), True][0])
+        finally:
+            steps.release(1 << 20)
+        assert seen == sorted(seen, key=lambda told: (-told[1], told[0]))
+        first, last = seen[0][1], seen[-1][1]
+        assert first == 90
+        assert 82 < last < 90
+        wait_moved(server, target)
+        assert everything(wire) == RECORDS
+
+
 def test_a_move_is_shown_and_a_later_request_takes_its_place(slow):
     server, (second, third) = slow
     first = where(server)

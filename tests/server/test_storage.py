@@ -181,15 +181,20 @@ def test_a_stop_syncs_many_new_partitions_at_once(make_server, monkeypatch, capl
     server = make_server()
     server.create_topic("t", partitions=300)
     threads = set()
+    changed = threading.Condition()
     run = Flush.run
 
     def noting(flush):
-        threads.add(threading.current_thread().name)
+        if threading.current_thread().name.startswith("moldau-flush"):
+            with changed:
+                threads.add(threading.current_thread().name + str(threading.get_ident()))
+                changed.notify_all()
+                assert changed.wait_for(lambda: len(threads) > 1, 30)
         run(flush)
 
     monkeypatch.setattr(Flush, "run", noting)
     server.stop()
-    assert sum(name.startswith("moldau-flush") for name in threads) > 1
+    assert len(threads) > 1
     caplog.set_level("INFO")
     server.start()
     assert "loaded 300 partitions" in caplog.text.lower()
@@ -207,7 +212,7 @@ def test_a_sync_that_fails_at_a_stop_leaves_the_directory_unclean(make_server, m
     failed = []
 
     def failing(flush):
-        if not failed and threading.current_thread().name.startswith("moldau-flush"):
+        if not failed:
             failed.append(flush)
             raise OSError(errno.EIO, "made up by the test")
         run(flush)
@@ -221,3 +226,27 @@ def test_a_sync_that_fails_at_a_stop_leaves_the_directory_unclean(make_server, m
     assert "after an unclean stop" in caplog.text
     with server.wire() as wire:
         assert produce(wire, "t", batch(b"x"), partition=299).base_offset == 0
+
+
+def test_a_data_directory_that_is_a_file_is_named(make_server, tmp_path):
+    (tmp_path / "file").write_text("notes")
+    for path in (tmp_path / "file", tmp_path / "file" / "data"):
+        with pytest.raises(
+            StartError, match=f"^{path} cannot be used: it, or a part of its path, is a file. Name a dir"
+        ):
+            make_server(log_dirs=[path])
+    assert (tmp_path / "file").read_text() == "notes"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.EACCES, r"Permission denied at .*/data/\.lock\. The user of the server must be able to write there"),
+        (errno.EROFS, r"Read-only file system at .*/data/\.lock\. Mount it for writing, or name another directory"),
+    ],
+)
+def test_a_data_directory_that_cannot_be_written_to_is_named(make_server, code, words):
+    file_system = MemoryFileSystem()
+    file_system.fail_with = lambda operation, path: code if path.endswith(".lock") else None
+    with pytest.raises(StartError, match=f"^/data cannot be used: {words}"):
+        make_server(log_dirs=["/data"], file_system=file_system)

@@ -8,6 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from moldau.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.heartbeat import HeartbeatRequest
@@ -75,6 +79,31 @@ class Member:
     def heartbeat(self) -> int:
         request = HeartbeatRequest(group_id="g", generation_id=1, member_id=self.member_id)
         return int(self.wire.call(request, 4).error_code)
+
+
+def test_member_of_a_consumer_group_that_rejoins_has_its_partitions_at_once(broker: Broker) -> None:
+    """Without TEST_CONFIG its first answer would be empty: the group was given an assignment less than a second ago."""
+
+    def heartbeat(epoch: int) -> ConsumerGroupHeartbeatResponse:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="kip-848",
+            member_id="the-member",
+            member_epoch=epoch,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+        answer: ConsumerGroupHeartbeatResponse = wire.call(request, 1)
+        assert answer.error_code == NONE
+        return answer
+
+    joining, leaving = 0, -1
+    with WireClient(broker.bootstrap_servers) as wire:
+        for _ in range(3):
+            assignment = heartbeat(joining).assignment
+            assert assignment is not None
+            assert [each.partitions for each in assignment.topic_partitions] == [[0, 1]]
+            heartbeat(leaving)
 
 
 @pytest.fixture

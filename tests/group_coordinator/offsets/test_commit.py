@@ -134,6 +134,14 @@ def test_a_retention_time_makes_a_record_of_version_1(coordinator: Any) -> None:
     assert coordinator.states.offsets.get("group", "a", 0) == kept
 
 
+@pytest.mark.parametrize("retention_ms", [0, 2**62, 2**63 - 2, 2**63 - 1])
+def test_a_retention_time_of_any_length_is_kept(coordinator: Any, retention_ms: int) -> None:
+    coordinator.commit("group", {"a": {0: CommittedOffset(1, -1, "")}}, version=4, retention_ms=retention_ms)
+    coordinator.restart()
+    kept = coordinator.states.offsets.get("group", "a", 0)
+    assert kept.expire_timestamp_ms == min(coordinator.now().epoch_ms + retention_ms, 2**63 - 1)
+
+
 def test_a_negative_offset_is_taken(coordinator: Any) -> None:
     assert coordinator.commit("group", {"a": {0: -1, 1: -5}}) == {"a": {0: OK, 1: OK}}
     assert coordinator.fetched("group") == {"a": {0: -1, 1: -5}}

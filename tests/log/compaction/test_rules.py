@@ -404,3 +404,21 @@ def test_a_throttled_pass_sleeps(memory_compactor: Any) -> None:
     result = compact(job, memory_compactor.partition.file_system, clock=lambda: now[0], sleep=sleep)
     statistics = result.statistics
     assert statistics.seconds == pytest.approx((statistics.bytes_read + statistics.bytes_written) / 1_000, rel=0.05)
+
+
+@pytest.mark.parametrize("retention_ms", [0, 1, RETENTION_MS, 2**62, 2**63 - 1 - NOW, 2**63 - 1])
+@pytest.mark.parametrize("timestamp", [-1, 0, NOW, -(2**62)])
+def test_a_tombstone_lives_as_long_as_any_retention_says(compactor: Any, retention_ms: int, timestamp: int) -> None:
+    compactor.delete_retention_ms = retention_ms
+    append(compactor, batch((b"a", b"1"), (b"b", b"1")), batch((b"a", None), timestamp=timestamp))
+    compactor.roll()
+    compactor.compact()
+    assert compactor.contents() == [(1, b"b", b"1"), (2, b"a", None)]
+    assert [record.timestamp for record in compactor.records()] == [NOW, timestamp]
+    (horizon,) = [b.delete_horizon_ms for b in compactor.batches() if b.delete_horizon_ms is not None]
+    assert horizon == min(NOW + retention_ms, 2**63 - 1)
+    advance(compactor, RETENTION_MS)
+    append(compactor, batch((b"c", b"1")))
+    compactor.roll()
+    compactor.compact()
+    assert ((2, b"a", None) in compactor.contents()) is (retention_ms > RETENTION_MS)

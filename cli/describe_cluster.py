@@ -1,0 +1,180 @@
+"""``moldau cluster``: what a cluster is, by its own account.
+
+Kafka's protocol has no request for the version of a server. The finalized ``metadata.version`` is the nearest thing:
+the release whose records and features the whole cluster uses. Every other fact has a request of its own that older or
+other servers may not have, and what a server does not say is shown as such.
+"""
+
+from typing import Any, Final
+
+import click
+
+from ..protocol.api import ApiKey
+from ..protocol.messages.api_versions import ApiVersionsResponse
+from ..protocol.messages.describe_cluster import DescribeClusterRequest
+from ..protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ..protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from ..protocol.messages.metadata import MetadataRequest
+from .client import bootstrap_option
+from .cluster import Cluster, cluster
+from .output import print_json, print_table
+
+_METADATA_VERSION: Final = "metadata.version"
+
+# The levels of metadata.version by release, from the first one that KRaft clusters in production have (3.3-IV3) on.
+_FIRST_LEVEL: Final = 7
+_LEVELS: Final = (
+    "3.3-IV3", "3.4-IV0", "3.5-IV0", "3.5-IV1", "3.5-IV2", "3.6-IV0", "3.6-IV1", "3.6-IV2", "3.7-IV0", "3.7-IV1",
+    "3.7-IV2", "3.7-IV3", "3.7-IV4", "3.8-IV0", "3.9-IV0", "4.0-IV0", "4.0-IV1", "4.0-IV2", "4.0-IV3", "4.1-IV0",
+    "4.1-IV1", "4.2-IV0", "4.2-IV1", "4.3-IV0", "4.4-IV0",
+)  # fmt: skip
+
+# Only Moldau has a setting of this name.
+_OWN_SETTING: Final = "moldau.validate.records"
+_BROKER: Final = 4
+_FENCED_SINCE: Final = 2
+
+
+@click.command("cluster", short_help="Id, version, controller, features and brokers of a cluster.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@bootstrap_option
+def command(as_json: bool, bootstrap_server: str) -> None:
+    """Describe the cluster behind an address: its id, version, controller, features and brokers.
+
+    \b
+    Examples:
+      moldau cluster
+      moldau cluster --json --bootstrap-server kafka.example:9092
+    """
+    with cluster(bootstrap_server) as servers:
+        described = describe(servers)
+    if as_json:
+        print_json(described)
+    else:
+        show(described)
+
+
+def describe(servers: Cluster) -> dict[str, Any]:
+    """What the cluster says about itself; None for what it does not say."""
+    features = _features(servers.bootstrap.greeting)
+    level = features.get(_METADATA_VERSION, {}).get("finalized")
+    cluster_id, controller, brokers = _members(servers)
+    return {
+        "cluster_id": cluster_id,
+        "software": _software(servers, brokers),
+        "version": release(level),
+        "controller": _leader_of_quorum(servers, controller),
+        "features": features,
+        "brokers": brokers,
+    }
+
+
+def release(level: int | None) -> str | None:
+    """The release that a level of metadata.version belongs to; None if it is not known here."""
+    known = level is not None and 0 <= level - _FIRST_LEVEL < len(_LEVELS)
+    return _LEVELS[level - _FIRST_LEVEL] if level is not None and known else None
+
+
+def _features(greeting: ApiVersionsResponse) -> dict[str, dict[str, int | None]]:
+    """Finalized level and supported levels by feature; a feature that is not finalized is at level 0."""
+    finalized = {feature.name: feature.max_version_level for feature in greeting.finalized_features}
+    supported = {feature.name: feature for feature in greeting.supported_features}
+    is_known = greeting.finalized_features_epoch >= 0
+    return {
+        name: {
+            "finalized": finalized.get(name, 0 if is_known else None),
+            "lowest_supported": supported[name].min_version if name in supported else None,
+            "highest_supported": supported[name].max_version if name in supported else None,
+        }
+        for name in sorted({*finalized, *supported})
+    }
+
+
+def _members(servers: Cluster) -> tuple[str | None, int | None, list[dict[str, Any]]]:
+    """Cluster id, controller and brokers. DescribeCluster also has fenced brokers, which Metadata leaves out."""
+    connection = servers.bootstrap
+    if connection.offers(ApiKey.DESCRIBE_CLUSTER):
+        fenced_too = connection.version_of(DescribeClusterRequest) >= _FENCED_SINCE
+        answer = servers.ask(DescribeClusterRequest(include_fenced_brokers=fenced_too))
+        if not answer.error_code:
+            brokers = [_broker(each.broker_id, each, each.is_fenced if fenced_too else None) for each in answer.brokers]
+            return answer.cluster_id, _id(answer.controller_id), brokers
+    metadata = servers.ask(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+    brokers = [_broker(each.node_id, each, None) for each in metadata.brokers]
+    return metadata.cluster_id, _id(metadata.controller_id), brokers
+
+
+def _broker(broker_id: int, said: Any, fenced: bool | None) -> dict[str, Any]:
+    return {"id": broker_id, "host": said.host, "port": said.port, "rack": said.rack, "fenced": fenced}
+
+
+def _id(node_id: int) -> int | None:
+    return node_id if node_id >= 0 else None
+
+
+def _leader_of_quorum(servers: Cluster, otherwise: int | None) -> int | None:
+    """The active controller. In answers for clients KRaft brokers name any broker instead, which forwards requests."""
+    if not servers.bootstrap.offers(ApiKey.DESCRIBE_QUORUM):
+        return otherwise
+    topic = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
+    answer = servers.ask(DescribeQuorumRequest(topics=[topic]))
+    leaders = [
+        partition.leader_id
+        for topic in answer.topics
+        for partition in topic.partitions
+        if not answer.error_code and not partition.error_code
+    ]
+    return _id(leaders[0]) if leaders else otherwise
+
+
+def _software(servers: Cluster, brokers: list[dict[str, Any]]) -> str | None:
+    """Moldau, if it is that."""
+    running = [broker["id"] for broker in brokers if not broker["fenced"]]
+    if not running or not servers.bootstrap.offers(ApiKey.DESCRIBE_CONFIGS):
+        return None
+    resource = DescribeConfigsResource(
+        resource_type=_BROKER, resource_name=str(running[0]), configuration_keys=[_OWN_SETTING]
+    )
+    (result,) = servers.ask_broker(running[0], DescribeConfigsRequest(resources=[resource])).results
+    return "Moldau" if any(config.name == _OWN_SETTING for config in result.configs) else None
+
+
+def show(described: dict[str, Any]) -> None:
+    """Print a description for people."""
+    level = described["features"].get(_METADATA_VERSION, {}).get("finalized")
+    version = described["version"] or "not known"
+    if level is None:
+        version += " (the server does not report its metadata.version)"
+    else:
+        version += f" (metadata.version {level}; Kafka's protocol has no version of the server itself)"
+    print(f"cluster id  {_or_unknown(described['cluster_id'])}")
+    print(f"software    {described['software'] or 'not known; it is not Moldau, or does not show its settings'}")
+    print(f"version     {version}")
+    print(f"controller  {_or_unknown(described['controller'])}")
+    print()
+    if described["features"]:
+        rows = [
+            (name, _or_unknown(feature["finalized"]), _range(feature))
+            for name, feature in described["features"].items()
+        ]
+        print_table(("feature", "level", "supported"), rows)
+    else:
+        print("The server does not report any features.")
+    print()
+    brokers = [
+        (broker["id"], broker["host"], broker["port"], broker["rack"], _STATES[broker["fenced"]])
+        for broker in described["brokers"]
+    ]
+    print_table(("broker", "host", "port", "rack", "state"), brokers)
+
+
+_STATES: Final = {None: "active", False: "active", True: "fenced"}
+
+
+def _or_unknown(value: object) -> object:
+    return "not known" if value is None else value
+
+
+def _range(feature: dict[str, int | None]) -> str:
+    lowest, highest = feature["lowest_supported"], feature["highest_supported"]
+    return "not known" if lowest is None else str(lowest) if lowest == highest else f"{lowest}-{highest}"

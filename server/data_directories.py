@@ -1,0 +1,109 @@
+"""Whether a directory may become a data directory: asked before a start makes, locks or writes anything.
+
+A directory with `meta.properties` is one already. Any other must be missing or empty, as for `initdb`: a mistyped path
+must not mix the server's files with those of somebody else. `lost+found`, hidden files, and what a first start leaves
+that was cut off do not count. The explicit wish (`moldau serve --allow-non-empty`) overrides that, but not for the
+directories of the operating system, nor for the user's home itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from ..log.checkpoints import META_PROPERTIES, RECOVERY_POINT_CHECKPOINT
+from ..log.files import FileSystem, join
+from ..log.names import TEMPORARY
+from .ownership import was_used
+
+_NAMED_AT_MOST = 3
+
+_OF_A_FIRST_START = frozenset(
+    {RECOVERY_POINT_CHECKPOINT, RECOVERY_POINT_CHECKPOINT + TEMPORARY, META_PROPERTIES + TEMPORARY}
+)
+"""What is written before `meta.properties`, see `LogDirectory.adopt`."""
+
+_SYSTEM_DIRECTORIES = frozenset(
+    (
+        *("/", "/bin", "/boot", "/dev", "/dev/shm", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/opt"),
+        *("/proc", "/root", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var"),
+        *(f"/usr/{name}" for name in ("bin", "include", "lib", "lib64", "libexec", "local", "sbin", "share", "src")),
+        *(f"/usr/local/{name}" for name in ("bin", "etc", "lib", "sbin", "share")),
+        *(f"/var/{name}" for name in ("cache", "lib", "lock", "log", "mail", "opt", "run", "spool", "tmp")),
+        *("/Applications", "/Library", "/System", "/Users", "/Users/Shared", "/Volumes", "/cores", "/opt/homebrew"),
+        *("/private", "/private/etc", "/private/tmp", "/private/var", "/private/var/tmp"),
+    )
+)
+"""Of Linux and macOS. What lies in them is another matter, but for the kernel's own."""
+
+_OF_THE_KERNEL = ("/proc/", "/sys/")
+
+
+class DataDirectoryError(Exception):
+    """A directory that must not be used for data; nothing was changed. The text is for people."""
+
+
+def check_data_directories(file_system: FileSystem, paths: Iterable[str], *, allow_non_empty: bool) -> None:
+    """Raise `DataDirectoryError` for the first that must not become a data directory.
+
+    One that is missing or cannot be read passes: opening it makes it, or says why not.
+    """
+    for path in paths:
+        try:
+            _check(file_system, path, allow_non_empty)
+        except OSError:
+            continue
+
+
+def _check(file_system: FileSystem, path: str, allow_non_empty: bool) -> None:
+    if file_system.exists(join(path, META_PROPERTIES)):
+        return
+    what = _system_directory(path)
+    if what is not None:
+        example = join("/var/lib" if path.count("/") < 2 else path.rstrip("/"), "moldau")
+        raise DataDirectoryError(
+            f"{path} is {what}, not a place for data. Name a directory for Moldau alone, for example {example}. "
+            "Nothing was changed."
+        )
+    if allow_non_empty or was_used(file_system, path):
+        return
+    files, directories = file_system.list_directory(path)
+    found = sorted(name for name in (*files, *directories) if not _does_not_count(name))
+    if found:
+        more = f" and {len(found) - _NAMED_AT_MOST} more" if len(found) > _NAMED_AT_MOST else ""
+        raise DataDirectoryError(
+            f"{path} is not empty, and is not a data directory: it has no {META_PROPERTIES}, but "
+            f"{', '.join(found[:_NAMED_AT_MOST])}{more}. Name a directory that is new or empty, or start once with "
+            "--allow-non-empty to have the data beside these files. Nothing was changed."
+        )
+
+
+def _does_not_count(name: str) -> bool:
+    return name.startswith(".") or name == "lost+found" or name in _OF_A_FIRST_START
+
+
+def _system_directory(path: str) -> str | None:
+    real = os.path.realpath(path)
+    if real in _SYSTEM_DIRECTORIES or real.startswith(_OF_THE_KERNEL):
+        return "a directory of the operating system"
+    if real in _homes():
+        return "your home directory"
+    return None
+
+
+def _homes() -> set[str]:
+    """By the environment and by the system's own list, which may differ (sudo)."""
+    return {
+        os.path.realpath(home)
+        for home in (os.path.expanduser("~"), os.path.expanduser(f"~{_user()}"))
+        if home[:1] == "/"
+    }
+
+
+def _user() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container's user without a name
+        return ""

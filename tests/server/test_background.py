@@ -1,0 +1,233 @@
+"""Work beside the event loop goes on after the system has refused to start threads."""
+
+import asyncio
+import gc
+import logging
+import threading
+import weakref
+
+import pytest
+
+from moldau.server import background as background_module
+from moldau.server.background import Background, map_with_threads
+
+
+class Limit:
+    """The system's limit of threads: at most ``allowed`` more are started."""
+
+    def __init__(self, monkeypatch):
+        self.allowed = 1_000
+        self.refused = 0
+        start = threading.Thread.start
+
+        def limited(thread):
+            if thread.name.startswith("moldau-"):
+                if self.allowed < 1:
+                    self.refused += 1
+                    raise RuntimeError("can't start new thread")
+                self.allowed -= 1
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", limited)
+
+
+@pytest.fixture
+def limit(monkeypatch):
+    monkeypatch.setattr(background_module, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(background_module, "_LONGEST_RETRY_SECONDS", 0.002)
+    return Limit(monkeypatch)
+
+
+def run(test):
+    async def main():
+        background = Background(asyncio.get_running_loop())
+        try:
+            async with asyncio.timeout(30):
+                await test(background)
+        finally:
+            await background.close()
+
+    asyncio.run(main())
+
+
+def test_a_job_runs_in_a_thread_and_its_future_has_what_it_returns():
+    async def test(background):
+        assert await background.lane(1).run(threading.current_thread) is not threading.current_thread()
+
+    run(test)
+
+
+def test_a_job_that_raises_fails_its_future():
+    def refuse():
+        raise ValueError("made up by the test")
+
+    async def test(background):
+        with pytest.raises(ValueError, match="made up"):
+            await background.lane(1).run(refuse)
+        assert await background.lane(1).run(lambda: 7) == 7
+
+    run(test)
+
+
+def test_a_job_waits_while_no_thread_can_be_started_and_runs_once_afterwards(limit, caplog):
+    runs = []
+
+    async def test(background):
+        limit.allowed = 0
+        future = background.lane(1).run(lambda: runs.append(threading.current_thread().name))
+        while limit.refused < 5:  # noqa: ASYNC110 - the retries are what is waited for
+            await asyncio.sleep(0.001)
+        assert not future.done()
+        limit.allowed = 1
+        await future
+
+    with caplog.at_level(logging.INFO):
+        run(test)
+    assert runs == ["moldau-background-1"]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]  # once, not with each attempt
+    assert "1 jobs wait for 0 threads" in caplog.text
+
+
+def test_one_thread_serves_all_lanes_where_no_other_can_be_started(limit):
+    async def test(background):
+        background.start()
+        limit.allowed = 0
+        futures = [background.lane(4).run(lambda number=number: number) for number in range(20)]
+        assert await asyncio.gather(*futures) == list(range(20))
+
+    run(test)
+
+
+def test_a_stop_needs_no_thread(limit):
+    runs = []
+
+    async def test(background):
+        limit.allowed = 0
+        lane = background.lane(2)
+        waiting = [lane.run(lambda number=number: runs.append(number)) for number in range(5)]
+        background.prepare_stop()
+        await asyncio.gather(*waiting)
+        await lane.run(lambda: runs.append(threading.current_thread()))  # what the stop itself hands over
+
+    run(test)
+    assert runs == [0, 1, 2, 3, 4, threading.current_thread()]
+
+
+def test_no_more_jobs_of_a_lane_are_under_way_than_its_limit():
+    under_way, most, lock = 0, 0, threading.Lock()
+
+    def work():
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        barrier.wait(10)
+        with lock:
+            under_way -= 1
+
+    barrier = threading.Barrier(3)
+
+    async def test(background):
+        lane = background.lane(3)
+        await asyncio.gather(*(lane.run(work) for _ in range(12)))
+
+    run(test)
+    assert most == 3
+
+
+def test_a_full_lane_does_not_hold_up_another():
+    async def test(background):
+        release = threading.Event()
+        held = background.lane(1).run(lambda: release.wait(10))
+        assert await background.lane(1).run(lambda: "done") == "done"
+        assert not held.done()
+        release.set()
+        await held
+
+    run(test)
+
+
+def test_a_cancelled_job_that_has_not_begun_is_not_done():
+    runs = []
+
+    async def test(background):
+        release = threading.Event()
+        lane = background.lane(1)
+        held = lane.run(lambda: release.wait(10))
+        second = lane.run(lambda: runs.append("second"))
+        third = lane.run(lambda: runs.append("third"))
+        second.cancel()
+        release.set()
+        await asyncio.gather(held, third)
+
+    run(test)
+    assert runs == ["third"]
+
+
+def test_a_closed_lane_cancels_what_waits_and_what_comes_later():
+    async def test(background):
+        release = threading.Event()
+        lane = background.lane(1)
+        held = lane.run(lambda: release.wait(10))
+        waiting = lane.run(lambda: None)
+        lane.close()
+        assert waiting.cancelled()
+        assert lane.run(lambda: None).cancelled()
+        release.set()
+        assert await held
+
+    run(test)
+
+
+def test_nothing_holds_a_job_that_has_failed():
+    class Data:
+        pass
+
+    async def test(background):
+        data = Data()
+        reference = weakref.ref(data)
+
+        def fail(held=data):
+            raise ValueError(str(held))
+
+        future = background.lane(1).run(fail)
+        del data, fail
+        await asyncio.wait([future])
+        assert isinstance(future.exception(), ValueError)
+        del future
+        await background.lane(1).run(lambda: None)
+        assert reference() is None
+
+    gc.disable()
+    try:
+        run(test)
+    finally:
+        gc.enable()
+
+
+def test_closing_waits_for_jobs_that_are_under_way():
+    ended = []
+
+    async def test(background):
+        background.lane(1).run(lambda: ended.append(release.wait(10)))
+        asyncio.get_running_loop().call_later(0.01, release.set)
+        await background.close()
+        assert ended == [True]
+
+    release = threading.Event()
+    run(test)
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 1_000])
+def test_mapping_with_threads_keeps_the_order_however_many_can_be_started(limit, allowed):
+    limit.allowed = allowed
+    assert list(map_with_threads(lambda number: number * 2, range(100), threads=4)) == list(range(0, 200, 2))
+    assert list(map_with_threads(str, [], threads=4)) == []
+
+
+def test_mapping_with_threads_raises_what_an_item_raises():
+    def fail(number):
+        raise ValueError(str(number))
+
+    with pytest.raises(ValueError, match="0"):
+        map_with_threads(fail, [0], threads=4)
