@@ -64,22 +64,27 @@ def find_usable(target: Target, created: list[str]) -> None:
 
 def test_no_descriptors(target: Target, dice: random.Random, long: bool) -> None:
     """Clients that are connected are served on while no descriptor is free."""
-    in_use = len(os.listdir(f"/proc/{target.pid}/fd"))
     limits = resource.prlimit(target.pid, resource.RLIMIT_NOFILE)
     created = []
-    with target.wire() as wire:
-        with target.attack("no descriptors"), contextlib.ExitStack() as stack:
-            resource.prlimit(target.pid, resource.RLIMIT_NOFILE, (in_use + 10, limits[1]))
-            opened = stack.enter_context(attackers.connections(target.address, 100))
-            for connection in opened:
-                attackers.send(connection, dice.randbytes(3))
-            for index in range(20 if long else 5):
-                if create(wire, f"starved-{index}") == 0:
-                    created.append(f"starved-{index}")
-                commit(wire, f"group-{index}")
-            attackers.hold(10 if long else 1)
+    with (
+        target.attack("no descriptors"),
+        target.wire() as wire,
+        attackers.connections(target.address, 100) as opened,
+    ):
+        in_use = len(os.listdir(f"/proc/{target.pid}/fd"))
+        resource.prlimit(target.pid, resource.RLIMIT_NOFILE, (in_use + 5, limits[1]))
+        try:
+            with attackers.connections(target.address, 100) as waiting:
+                for connection in (*opened, *waiting):
+                    attackers.send(connection, dice.randbytes(3))
+                for index in range(20 if long else 5):
+                    if create(wire, f"starved-{index}") == 0:
+                        created.append(f"starved-{index}")
+                    commit(wire, f"group-{index}")
+                attackers.hold(10 if long else 1)
+        finally:
             resource.prlimit(target.pid, resource.RLIMIT_NOFILE, limits)
-        find_usable(target, created)
+    find_usable(target, created)
 
 
 @contextlib.contextmanager
