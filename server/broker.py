@@ -27,6 +27,7 @@ from ..replication.partition import Partition
 from ..replication.replicas import Replicas
 from .appends import AppendQueues
 from .clock import Clock, wall_clock
+from .decoding import Decoder
 from .fetch_session import FetchSessionCache
 from .group_commit import GroupCommit
 from .housekeeping import Housekeeping
@@ -92,7 +93,8 @@ class Broker:
         self._advertised = advertised
         self._rack = config.optional_str("broker.rack")
         self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="moldau-codec")
-        self.appends = AppendQueues(loop, self._executor, self.now_ms)
+        self.decoder = Decoder(loop, self._executor)
+        self.appends = AppendQueues(self.decoder, self.now_ms)
         self._soon: deque[Callable[[], None]] = deque()
         self.group_commit = GroupCommit(loop, self.now_ms, self.run_soon)
         self._producer_ids = iter(range(0))
@@ -382,6 +384,7 @@ class Broker:
         partition = self.replicas.remove(topic.name, topic.topic_id, index)
         if partition is not None:
             partition.close(code)
+            self.appends.forget(partition)
             self.log_cleaner.forget(topic.name, index)
             try:
                 self.log_manager.delete(topic.name, index)
@@ -421,4 +424,5 @@ class Broker:
         await self.trash.close()
         await self.housekeeping.close()
         await self.group_commit.close()
+        await self.decoder.close()
         self._executor.shutdown(wait=True, cancel_futures=True)

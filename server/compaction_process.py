@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Callable
 from typing import Protocol
 
 from ..log.compaction.job import CompactionJob, CompactionResult, CorruptSegmentError, Replacement
 from ..log.files import FileSystem
 
-_LENGTH_BYTES = 4
 # A process that has closed its pipes and does not end is killed after so long.
 _DEATH_SECONDS = 10
 
@@ -57,7 +54,7 @@ class WorkerProcess:
         return self._process.pid if self._process is not None else None
 
     async def compact(self, job: CompactionJob, on_replacement: Callable[[Replacement], None], /) -> CompactionResult:
-        import pickle  # a server's start would pay for it, and many never compact
+        from .worker_pipe import message, receive  # a server's start would pay for it, and many never compact
 
         self._killed = False
         try:
@@ -65,10 +62,9 @@ class WorkerProcess:
             if self._killed:
                 raise WorkerError("the process was ended")
             assert process.stdin is not None
-            data = pickle.dumps((job, self._durable))
-            process.stdin.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
+            process.stdin.write(message((job, self._durable)))
             while True:
-                match await _answer(process):
+                match await receive(process):
                     case ("replacement", Replacement() as replacement):
                         on_replacement(replacement)
                     case ("result", CompactionResult() as result):
@@ -100,18 +96,11 @@ class WorkerProcess:
 
     async def _started(self) -> Process:
         if self._process is None or self._process.returncode is not None:
+            from .worker_pipe import start_worker
+
             await self._end()
             try:
-                self._process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    # Not from where the server happens to have been started, but what the server itself imports.
-                    "-P",
-                    "-m",
-                    "moldau.server.compaction_worker",
-                    stdin=PIPE,
-                    stdout=PIPE,
-                    env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-                )
+                self._process = await start_worker("moldau.server.compaction_worker")
             except OSError as error:  # no `OSError` of the job's: those are the log directory's
                 raise WorkerNotStartedError(f"the process could not be started: {error.strerror or error}") from error
         return self._process
@@ -128,14 +117,6 @@ class WorkerProcess:
         if process.returncode is None:
             process.kill()
         return await process.wait()
-
-
-async def _answer(process: Process) -> object:
-    import pickle
-
-    assert process.stdout is not None
-    length = await process.stdout.readexactly(_LENGTH_BYTES)
-    return pickle.loads(await process.stdout.readexactly(int.from_bytes(length, "big")))
 
 
 class InlineWorker:
