@@ -117,6 +117,8 @@ _BATCH_OVERHEAD = 61
 _RECORD_OVERHEAD = 32
 # So long a call of `tick` may take, beyond its last decision.
 _TICK_MS = 2
+# Of the records of a batch that cannot be read.
+_LEFT_OUT_SHOWN = 10
 # Loading gives way after so many records: about a tenth of a millisecond.
 _RECORDS_OF_A_STEP = 32
 
@@ -487,8 +489,8 @@ class CoordinatorRuntime(Generic[S]):
     def load(self, batch: RecordBatch) -> Iterator[None]:
         """Replay a batch of the log, yielding now and then, so that others can be served in between.
 
-        What cannot be decoded is left out with a line in the log: one broken record must not make a group's offsets
-        unreachable.
+        What cannot be decoded is left out with a line in the log, for the first records of a batch: one broken record
+        must not make a group's offsets unreachable.
 
         Raises:
             InvalidRecordsError: the batch cannot be taken apart.
@@ -499,22 +501,31 @@ class CoordinatorRuntime(Generic[S]):
                 self._replay_marker(record, batch.producer_id)
         else:
             decode, replay = self.shard.decode, self.shard.replay
+            left_out = 0
             for number, record in enumerate(iter_records(batch), 1):
-                if record.key is None:
-                    logger.warning("%s: the record at offset %d has no key; it is left out", self.name, record.offset)
-                    continue
+                if not number % _RECORDS_OF_A_STEP:
+                    yield
                 try:
+                    if record.key is None:
+                        raise MalformedMessage("it has no key", 0)
                     decoded = decode(record.key, record.value)
                 except MalformedMessage as error:
-                    logger.warning(
-                        "%s: the record at offset %d cannot be read and is left out: %s",
-                        self.name, record.offset, error,
-                    )  # fmt: skip
+                    left_out += 1
+                    if left_out <= _LEFT_OUT_SHOWN:
+                        logger.warning(
+                            "%s: the record at offset %d cannot be read and is left out: %s",
+                            self.name, record.offset, error,
+                        )  # fmt: skip
                     continue
                 if decoded is not None:
                     replay(decoded, producer_id=producer_id)
-                if not number % _RECORDS_OF_A_STEP:
-                    yield
+            if left_out > _LEFT_OUT_SHOWN:
+                logger.warning(
+                    "%s: %d more records of the batch at offset %d are left out",
+                    self.name,
+                    left_out - _LEFT_OUT_SHOWN,
+                    batch.base_offset,
+                )
             self.loaded_records += batch.record_count
         self.load_offset = batch.next_offset
         yield

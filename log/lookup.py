@@ -1,15 +1,33 @@
 """Finding records by time, for ListOffsets (KIP-79, KIP-734).
 
-The time index leads to the batch, and that one batch is decoded, compressed or not: the answer is exact.
+The time index leads to the batch, and that one batch is looked into, compressed or not: the answer is exact.
+
+A batch may take seconds, so that is a piece of work by itself (`BatchSearch`), which its owner may do elsewhere.
+`next_search` finds the batch, and is asked again with a later offset where nothing was found in it: a producer may have
+put a larger timestamp into the header than into any record. It keeps nothing between two calls, so the log may change.
 """
 
 from __future__ import annotations
 
-from ..protocol.compression import CodecUnavailableError, CompressionError
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from ..protocol.compression import (
+    DEFAULT_MAX_SIZE,
+    CodecUnavailableError,
+    CompressionError,
+    DecompressedTooLargeError,
+    decompress_pieces,
+)
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.records import InvalidRecordsError, Record, iter_records
+from ..protocol.record_scan import RecordScan
+from ..protocol.records import BATCH_OVERHEAD, HEADER, LOG_APPEND_TIME, BatchHeader, InvalidRecordsError, iter_records
 from .segment import Segment
 from .segments import Segments
+from .validation import TooMuchWorkError, batch_in
+
+_HEADERS_IN_A_CALL = 1000
+_ANY_TIMESTAMP = 1 << 63
 
 
 class TimestampAndOffset:
@@ -33,23 +51,103 @@ class TimestampAndOffset:
         return f"TimestampAndOffset({self.timestamp}, {self.offset}, {self.leader_epoch})"
 
 
-def find_timestamp(segments: Segments, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
-    """The first record from `start_offset` on with this timestamp or a later one; None if there is none."""
+@dataclass(frozen=True, slots=True)
+class BatchSearch:
+    """A batch that may have the record."""
+
+    batch: bytes
+    timestamp: int | None
+    """The first record with this timestamp or a later one; None: the first with the largest of the batch."""
+    start_offset: int
+    """Records before this one do not count."""
+    place: str
+    """Where the batch is, for messages."""
+
+    @property
+    def header(self) -> BatchHeader:
+        return BatchHeader(*HEADER.unpack_from(self.batch))
+
+    def steps(self, max_size: int | None = None) -> Generator[None, None, tuple[int, int] | None]:
+        """Search in steps of about 2 ms; the generator's value is (timestamp, offset), or None.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE.
+            TooMuchWorkError: there are more than ``max_size`` decompressed bytes.
+        """
+        try:
+            return (yield from self._steps(DEFAULT_MAX_SIZE if max_size is None else max_size))
+        except DecompressedTooLargeError as error:
+            if max_size is not None:
+                raise TooMuchWorkError from None
+            raise self._corrupt(error) from None
+        except (InvalidRecordsError, CompressionError) as error:
+            raise self._corrupt(error) from None
+        except CodecUnavailableError as error:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from None
+
+    def _steps(self, max_size: int) -> Generator[None, None, tuple[int, int] | None]:
+        batch = batch_in(self.batch)
+        if not batch.record_count:
+            return None  # compaction has emptied it
+        if batch.timestamp_type == LOG_APPEND_TIME:
+            # All have the same one.
+            if self.timestamp is not None and batch.max_timestamp < self.timestamp:
+                return None
+            for number, record in enumerate(iter_records(batch, max_size)):
+                if record.offset >= self.start_offset:
+                    return record.timestamp, record.offset
+                if not number % _HEADERS_IN_A_CALL:
+                    yield
+            return None
+        found: tuple[int, int] | None = None
+
+        def on_odd(_index: int, offset_delta: int, timestamp: int, _has_key: bool) -> bool:
+            nonlocal found
+            offset = batch.base_offset + offset_delta
+            if offset < self.start_offset or (self.timestamp is not None and timestamp < self.timestamp):
+                return False
+            found = timestamp, offset
+            return True
+
+        scan = RecordScan(
+            decompress_pieces(batch.codec, batch.data[BATCH_OVERHEAD:], max_size),
+            batch.record_count,
+            batch.base_timestamp,
+            lowest=-_ANY_TIMESTAMP,
+            highest=_ANY_TIMESTAMP - 1 if self.timestamp is None else self.timestamp - 1,
+            on_odd=on_odd,
+        )
+        yield from scan.steps()
+        if self.timestamp is None:
+            return scan.largest, batch.base_offset + scan.delta_of_largest
+        return found
+
+    def _corrupt(self, error: Exception) -> KafkaError:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.place} cannot be decoded: {error}")
+
+
+Next = BatchSearch | int | None
+"""The next batch to look into; or from which offset to ask again, as enough was done for one call; or there is none."""
+
+
+def next_search(segments: Segments, timestamp: int, start_offset: int) -> Next:
+    """For the first record from `start_offset` on with this timestamp or a later one."""
+    headers = 0
     for segment in segments:
         if segment.largest_timestamp() < timestamp:
             continue
         begin = max(segment.time_index.offset(timestamp), start_offset)
         for header, position in segment.scan(segment.offset_index.position(begin)):
-            if header.max_timestamp < timestamp or header.last_offset < start_offset:
-                continue
-            for record in _decode(segment, position, header.size):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return TimestampAndOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+                return _search(segment, position, header, timestamp, start_offset)
+            headers += 1
+            if headers >= _HEADERS_IN_A_CALL and header.next_offset > start_offset:
+                return header.next_offset
     return None
 
 
-def find_max_timestamp(segments: Segments) -> TimestampAndOffset | None:
-    """The first record with the largest timestamp of all; None for a log without records or without timestamps.
+def next_search_for_largest(segments: Segments, start_offset: int) -> Next:
+    """For the first record with the largest timestamp of all.
 
     As in Apache Kafka, the beginning of the first segment counts too, even if it lies before the log start offset.
     """
@@ -57,22 +155,19 @@ def find_max_timestamp(segments: Segments) -> TimestampAndOffset | None:
     largest = segment.max_timestamp
     if largest < 0:
         return None
-    for header, position in segment.scan(segment.offset_index.position(segment.offset_of_max_timestamp)):
-        if header.max_timestamp == largest:
-            # A producer may have put a larger timestamp into the header than into any record.
-            record = max(_decode(segment, position, header.size), key=lambda record: record.timestamp, default=None)
-            if record is None:
-                continue  # compaction has emptied it
-            return TimestampAndOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+    begin = max(segment.offset_of_max_timestamp, start_offset)
+    for headers, (header, position) in enumerate(segment.scan(segment.offset_index.position(begin)), 1):
+        if header.max_timestamp == largest and header.last_offset >= start_offset:
+            return _search(segment, position, header, None, header.base_offset)
+        if headers >= _HEADERS_IN_A_CALL and header.next_offset > start_offset:
+            return header.next_offset
     return None
 
 
-def _decode(segment: Segment, position: int, size: int) -> list[Record]:
-    try:
-        return list(iter_records(segment.read_batch(position, size)))
-    except (InvalidRecordsError, CompressionError) as error:
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, f"the batch at position {position} of {segment.path} cannot be decoded: {error}"
-        ) from error
-    except CodecUnavailableError as error:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from error
+def _search(
+    segment: Segment, position: int, header: BatchHeader, timestamp: int | None, start_offset: int
+) -> BatchSearch:
+    batch = segment.read_batch(position, header.size)
+    return BatchSearch(
+        bytes(batch.data), timestamp, start_offset, f"the batch at position {position} of {segment.path}"
+    )

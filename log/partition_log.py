@@ -52,7 +52,7 @@ from .descriptors import DescriptorCache, FileRange
 from .files import TRANSIENT_ERRNOS, Buffer, join
 from .flushing import Flush, FlushFailure, FlushPostponedError, failure_of
 from .leader_epochs import LeaderEpochs
-from .lookup import TimestampAndOffset, find_max_timestamp, find_timestamp
+from .lookup import Next, TimestampAndOffset, next_search, next_search_for_largest
 from .names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from .producer_state import (
     MARKER_BATCH_SIZE,
@@ -838,23 +838,48 @@ class Log:
 
     # Looking up
 
+    def next_search(self, timestamp: int | None, start_offset: int) -> Next:
+        """The next batch that may have the first record from `start_offset` (and `log_start_offset`) on with this
+        timestamp or a later one, in ms; None: with the largest timestamp. See `log.lookup`."""
+        self.check_online()
+        with self._storage():
+            if timestamp is None:
+                return next_search_for_largest(self.segments, start_offset)
+            return next_search(self.segments, timestamp, max(start_offset, self.log_start_offset))
+
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """The first record from `log_start_offset` on with this timestamp or a later one; None if there is none.
 
-        Exact: the batch that has it is decoded. `timestamp` is in ms, not one of ListOffsets' special values.
+        Exact: the batch that has it is looked into, here and now. `timestamp` is in ms, not one of ListOffsets' special
+        values.
         """
-        self.check_online()
-        with self._storage():
-            return find_timestamp(self.segments, timestamp, self.log_start_offset)
+        return self._search(timestamp)
 
     def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
         """The first record with the largest timestamp; None for a log without records or without timestamps.
 
         Exact within the batch, as `offset_for_timestamp`.
         """
-        self.check_online()
-        with self._storage():
-            return find_max_timestamp(self.segments)
+        return self._search(None)
+
+    def _search(self, timestamp: int | None) -> TimestampAndOffset | None:
+        offset = 0
+        while (search := self.next_search(timestamp, offset)) is not None:
+            if isinstance(search, int):
+                offset = search
+                continue
+            header = search.header
+            steps = search.steps()
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    found: tuple[int, int] | None = end.value
+                    break
+            if found is not None:
+                return TimestampAndOffset(*found, header.partition_leader_epoch)
+            offset = header.next_offset
+        return None
 
     @property
     def size(self) -> int:

@@ -5,15 +5,30 @@ on a compacted topic (each needs a key), for recompression to the topic's `compr
 and when the header's timestamps look wrong, to name the records that are. Where Apache Kafka, which decodes every
 batch, would see more, `docs/known_gaps.md` says so.
 
-Everything here is a pure function of bytes, configuration and time, so that a server can run the expensive ones
-(`recompress`) in a thread and append the result. What is refused raises `KafkaError`, whatever the bytes were.
+Everything here is a pure function of bytes, configuration and time, so that a server can run the expensive one
+(`prepare_steps`) in a thread or another process, in slices, and append the result. What is refused raises `KafkaError`,
+whatever the bytes were.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+from struct import Struct
+from typing import NamedTuple
+
 from ..protocol.checksum import crc32c
-from ..protocol.compression import Codec, CodecUnavailableError, CompressionError
+from ..protocol.compression import (
+    DEFAULT_MAX_SIZE,
+    PIECE_BYTES,
+    Codec,
+    CodecUnavailableError,
+    CompressionError,
+    DecompressedTooLargeError,
+    compressor,
+    decompress_pieces,
+)
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.record_scan import STEP_ELEMENTS, RecordScan
 from ..protocol.records import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
@@ -29,10 +44,11 @@ from ..protocol.records import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     InvalidRecordsError,
-    Record,
     RecordBatch,
-    build_batch,
+    append_record,
+    batch_header,
     iter_records,
+    wrap_int64,
 )
 from .config import LogConfig
 from .files import Buffer
@@ -45,6 +61,9 @@ _CODEC_BY_NAME = {
     "zstd": Codec.ZSTD,
 }
 _RECORD_ERRORS_SHOWN = 3
+MAX_RECORD_ERRORS = 1000
+"""Bad records that an answer names. The first so many are enough to refuse the batch, and the others are not looked at:
+Apache Kafka names all."""
 _OTHER_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK
 
 
@@ -71,14 +90,99 @@ def needs_recompression(records: Buffer, config: LogConfig) -> bool:
     return attributes & CODEC_MASK != target
 
 
-def recompress(records: Buffer, config: LogConfig, *, now_ms: int) -> bytes:
-    """The batch in the topic's `compression.type`, after every check of a client's batch but those of the log's state.
+def needs_records(records: Buffer, config: LogConfig, *, now_ms: int) -> bool:
+    """Must the records of this batch be looked at before it is appended? Looks at the header only; of malformed bytes
+    it says no."""
+    if len(records) < BATCH_OVERHEAD or records[MAGIC_POSITION] != MAGIC:
+        return False
+    if config.compacted or config.validate_records:
+        return True
+    attributes = records[ATTRIBUTES_POSITION + 1]
+    target = target_codec(config)
+    return (
+        (target is not None and attributes & CODEC_MASK != target)
+        or bool(attributes & TIMESTAMP_TYPE_MASK)
+        or _timestamps_look_wrong(*_TIMESTAMPS.unpack_from(records, _TIMESTAMPS_POSITION), config, now_ms)
+    )
 
-    Slow for large batches, and releases the GIL for most of it. The result is to be appended with `validated=True`.
+
+class Prepared(NamedTuple):
+    """What the look at a batch's records gave."""
+
+    max_timestamp: int
+    """The largest of the records'."""
+    recompressed: bytes | None = None
+    """The whole batch in the topic's `compression.type`; None if it has that already."""
+
+
+class TooMuchWorkError(Exception):
+    """The records take more memory than the caller of `prepare_steps` allowed."""
+
+
+def prepare_steps(
+    records: Buffer, config: LogConfig, *, now_ms: int, max_size: int | None = None
+) -> Generator[None, None, Prepared]:
+    """Every check of a client's batch but those of the log's state, and recompression, in steps of about 2 ms.
+
+    The records are decompressed, looked at and compressed piece by piece. Raises `KafkaError`, and `TooMuchWorkError`
+    where they are more than `max_size` bytes.
     """
     batch = _checked_batch(records, config)
-    decoded = _checked_records(batch, config, now_ms)
-    return _rebuild(batch, decoded, config)
+    target = target_codec(config)
+    limit = DEFAULT_MAX_SIZE if max_size is None else max_size
+    try:
+        pieces = decompress_pieces(batch.codec, batch.data[BATCH_OVERHEAD:], limit)
+        output = None
+        if target is not None and target != batch.codec:
+            output = _Output(target, config)
+            pieces = output.copy(pieces)
+        checks = _RecordChecks(batch, config, now_ms)
+        scan = checks.scan(pieces)
+        yield from scan.steps()
+        checks.refuse()
+        largest = batch.max_timestamp if batch.timestamp_type == LOG_APPEND_TIME else scan.largest
+        if output is None:
+            return Prepared(largest)
+        if not scan.is_sequential or batch.timestamp_type == LOG_APPEND_TIME:
+            assert target is not None
+            output = _Output(target, config)
+            yield from output.rewrite(batch, limit)
+        return Prepared(largest, output.batch(batch, largest))
+    except DecompressedTooLargeError as error:
+        if max_size is not None:
+            raise TooMuchWorkError from None
+        raise _undecodable(error) from None
+    except (InvalidRecordsError, CompressionError) as error:
+        raise _undecodable(error) from None
+    except CodecUnavailableError as error:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from None
+
+
+def _undecodable(error: Exception) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, f"The batch cannot be decoded: {error}")
+
+
+def prepare(records: Buffer, config: LogConfig, *, now_ms: int) -> Prepared:
+    """`prepare_steps` at once, however long it takes."""
+    steps = prepare_steps(records, config, now_ms=now_ms)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            prepared: Prepared = end.value
+            return prepared
+
+
+def prepared_batch(records: Buffer, prepared: Prepared, config: LogConfig) -> Buffer:
+    """The batch to be appended with `validated=True`."""
+    if prepared.recompressed is not None:
+        return prepared.recompressed
+    return _with_true_timestamps(single_batch(records), prepared.max_timestamp, config).data
+
+
+def recompress(records: Buffer, config: LogConfig, *, now_ms: int) -> Buffer:
+    """The batch as it is to be appended with `validated=True`."""
+    return prepared_batch(records, prepare(records, config, now_ms=now_ms), config)
 
 
 def validate_client_batch(records: Buffer, config: LogConfig, *, now_ms: int, validated: bool = False) -> RecordBatch:
@@ -87,20 +191,8 @@ def validate_client_batch(records: Buffer, config: LogConfig, *, now_ms: int, va
     It is the given one wherever nothing had to be changed. `validated`: its records were looked at already.
     """
     batch = _checked_batch(records, config)
-    target = target_codec(config)
-    recompression = target is not None and target != batch.codec
-    if not validated and (
-        recompression
-        or config.compacted
-        or config.validate_records
-        or batch.timestamp_type == LOG_APPEND_TIME
-        or _timestamps_look_wrong(batch, config, now_ms)
-    ):
-        decoded = _checked_records(batch, config, now_ms)
-        if recompression:
-            batch = _parse(_rebuild(batch, decoded, config))
-        else:
-            batch = _with_true_timestamps(batch, decoded, config)
+    if not validated and needs_records(records, config, now_ms=now_ms):
+        batch = batch_in(prepared_batch(records, prepare(records, config, now_ms=now_ms), config))
     if batch.size > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -172,7 +264,7 @@ def single_batch(records: Buffer) -> RecordBatch:
             f"Record batch is corrupt (the size {batch_size} is smaller than the minimum allowed overhead "
             f"{BATCH_OVERHEAD})",
         )
-    return _parse(records[:batch_size])
+    return batch_in(records[:batch_size])
 
 
 def _next_batch_size(records: Buffer, position: int) -> int | None:
@@ -194,17 +286,21 @@ def _next_batch_size(records: Buffer, position: int) -> int | None:
     return LOG_OVERHEAD + length if left >= LOG_OVERHEAD + length else None
 
 
-def _parse(records: Buffer) -> RecordBatch:
+def batch_in(records: Buffer) -> RecordBatch:
+    """The batch that these bytes are; nothing is checked."""
     batch = RecordBatch(*HEADER.unpack_from(records))
     batch.data = memoryview(records)
     return batch
 
 
-def _timestamps_look_wrong(batch: RecordBatch, config: LogConfig, now_ms: int) -> bool:
+_TIMESTAMPS = Struct(">qq")
+_TIMESTAMPS_POSITION = 27
+
+
+def _timestamps_look_wrong(base: int, largest: int, config: LogConfig, now_ms: int) -> bool:
     """Could a record be outside the topic's limits, or the header's largest timestamp be untrue?"""
     if config.message_timestamp_type != "CreateTime":
         return False
-    base, largest = batch.base_timestamp, batch.max_timestamp
     return (
         largest < base
         or (base != NO_TIMESTAMP and now_ms - base > config.message_timestamp_before_max_ms)
@@ -212,63 +308,153 @@ def _timestamps_look_wrong(batch: RecordBatch, config: LogConfig, now_ms: int) -
     )
 
 
-def decode(batch: RecordBatch) -> list[Record]:
-    """The records of a client's batch; what cannot be decoded is INVALID_RECORD."""
-    try:
-        return list(iter_records(batch))
-    except (InvalidRecordsError, CompressionError) as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"The batch cannot be decoded: {error}") from None
-    except CodecUnavailableError as error:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from None
+class _RecordChecks:
+    """Looks at the records of a client's batch as Apache Kafka's LogValidator does."""
 
+    def __init__(self, batch: RecordBatch, config: LogConfig, now_ms: int) -> None:
+        self._batch = batch
+        self._compacted = config.compacted
+        self._create_time = config.message_timestamp_type == "CreateTime"
+        self._log_append_time = batch.timestamp_type == LOG_APPEND_TIME
+        self._lowest = now_ms - config.message_timestamp_before_max_ms
+        self._highest = now_ms + config.message_timestamp_after_max_ms
+        self._errors: list[tuple[int, str]] = []
+        self._bad_timestamp = False
 
-def _checked_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> list[Record]:
-    """The records, each checked as Apache Kafka's LogValidator does."""
-    records = decode(batch)
-    errors: list[tuple[int, str]] = []
-    bad_timestamp = False
-    create_time = config.message_timestamp_type == "CreateTime"
-    before, after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
-    for index, record in enumerate(records):
-        if config.compacted and record.key is None:
-            errors.append((index, "Compacted topic cannot accept message without key"))
-        elif create_time and record.timestamp != NO_TIMESTAMP:
-            if now_ms - record.timestamp > before or record.timestamp - now_ms > after:
-                bad_timestamp = True
-                errors.append(
+    def scan(self, pieces: Iterator[bytes]) -> RecordScan:
+        lowest, highest = -_ANY_TIMESTAMP, _ANY_TIMESTAMP - 1
+        if self._log_append_time:
+            lowest, highest = 0, -1  # the timestamps are the batch's: look at each record
+        elif self._create_time:
+            lowest, highest = max(lowest, self._lowest), min(highest, self._highest)
+        return RecordScan(
+            pieces,
+            self._batch.record_count,
+            self._batch.base_timestamp,
+            lowest=lowest,
+            highest=highest,
+            key_required=self._compacted,
+            on_odd=self._look,
+        )
+
+    def _look(self, index: int, offset_delta: int, timestamp: int, has_key: bool) -> bool:
+        if self._log_append_time:
+            timestamp = self._batch.max_timestamp
+        if self._compacted and not has_key:
+            self._errors.append((index, "Compacted topic cannot accept message without key"))
+        elif self._create_time and timestamp != NO_TIMESTAMP:
+            if not self._lowest <= timestamp <= self._highest:
+                self._bad_timestamp = True
+                self._errors.append(
                     (
                         index,
-                        f"Timestamp {record.timestamp} of message with offset {record.offset} is out of range. "
-                        f"The timestamp should be within [{now_ms - before}, {now_ms + after}]",
+                        f"Timestamp {timestamp} of message with offset {offset_delta} is out of range. "
+                        f"The timestamp should be within [{self._lowest}, {self._highest}]",
                     )
                 )
-        elif batch.timestamp_type == LOG_APPEND_TIME:
-            bad_timestamp = True
-            errors.append((index, "Invalid timestamp type. Producer should not set timestamp type to LogAppendTime."))
-    if bad_timestamp:
-        raise InvalidRecordBatchError(
-            ErrorCode.INVALID_TIMESTAMP, "One or more records have been rejected due to invalid timestamp", errors
-        )
-    if errors:
-        shown = "; ".join(f"record {index}: {text}" for index, text in errors[:_RECORD_ERRORS_SHOWN])
-        raise InvalidRecordBatchError(
-            ErrorCode.INVALID_RECORD,
-            f"One or more records have been rejected due to {len(errors)} record errors in total, and only showing the "
-            f"first three errors at most: {shown}",
-            errors,
-        )
-    return records
+        elif self._log_append_time:
+            self._bad_timestamp = True
+            self._errors.append(
+                (index, "Invalid timestamp type. Producer should not set timestamp type to LogAppendTime.")
+            )
+        return len(self._errors) >= MAX_RECORD_ERRORS
+
+    def refuse(self) -> None:
+        """Raise if something was wrong."""
+        errors = self._errors
+        if self._bad_timestamp:
+            raise InvalidRecordBatchError(
+                ErrorCode.INVALID_TIMESTAMP, "One or more records have been rejected due to invalid timestamp", errors
+            )
+        if errors:
+            shown = "; ".join(f"record {index}: {text}" for index, text in errors[:_RECORD_ERRORS_SHOWN])
+            raise InvalidRecordBatchError(
+                ErrorCode.INVALID_RECORD,
+                f"One or more records have been rejected due to {len(errors)} record errors in total, and only showing "
+                f"the first three errors at most: {shown}",
+                errors,
+            )
 
 
-def _with_true_timestamps(batch: RecordBatch, records: list[Record], config: LogConfig) -> RecordBatch:
+_ANY_TIMESTAMP = 1 << 63
+
+
+class _Output:
+    """The records compressed again, as far as the topic's `max.message.bytes` lets them be appended."""
+
+    def __init__(self, codec: Codec, config: LogConfig) -> None:
+        levels = {
+            Codec.GZIP: config.compression_gzip_level,
+            Codec.LZ4: config.compression_lz4_level,
+            Codec.ZSTD: config.compression_zstd_level,
+        }
+        self._codec = codec
+        self._compressor = compressor(codec, levels.get(codec))
+        self._limit = config.max_message_bytes
+        self._parts: list[bytes] = []
+        self._size = BATCH_OVERHEAD
+
+    def copy(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """These pieces, each compressed on its way."""
+        for piece in pieces:
+            self._add(piece)
+            yield piece
+
+    def rewrite(self, batch: RecordBatch, max_size: int) -> Iterator[None]:
+        """Compress the records with the offsets 0, 1, 2, ...; in steps."""
+        parts: list[bytes] = []
+        size = 0
+        for index, record in enumerate(iter_records(batch, max_size)):
+            append_record(parts, record, wrap_int64(record.timestamp - batch.base_timestamp), index)
+            size += len(parts[-1])
+            if size > PIECE_BYTES:
+                self._add(b"".join(parts))
+                parts.clear()
+                size = 0
+            if not index % _REWRITTEN_IN_A_STEP:
+                yield
+        self._add(b"".join(parts))
+
+    def _add(self, piece: bytes) -> None:
+        if self._size <= self._limit:  # beyond, the batch is refused, once its records have been looked at
+            self._keep(self._compressor.add(piece))
+
+    def _keep(self, part: bytes) -> None:
+        if part:
+            self._parts.append(part)
+            self._size += len(part)
+
+    def batch(self, batch: RecordBatch, max_timestamp: int) -> bytes:
+        """The whole batch.
+
+        Raises:
+            KafkaError: MESSAGE_TOO_LARGE.
+        """
+        if self._size <= self._limit:
+            self._keep(self._compressor.finish())
+        if self._size > self._limit:
+            self._parts.clear()
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"Message batch size is {self._size} bytes or more, which exceeds the maximum configured size of "
+                f"{self._limit}.",
+            )
+        body = b"".join(self._parts)
+        attributes = self._codec | batch.attributes & TRANSACTIONAL_MASK
+        return batch_header(batch, body, attributes=attributes, max_timestamp=max_timestamp) + body
+
+
+_REWRITTEN_IN_A_STEP = STEP_ELEMENTS // 4
+
+
+def _with_true_timestamps(batch: RecordBatch, largest: int, config: LogConfig) -> RecordBatch:
     """The batch with CreateTime and the true largest timestamp in its header."""
     if config.message_timestamp_type != "CreateTime":
         return batch
-    largest = max(record.timestamp for record in records)
     if batch.timestamp_type != LOG_APPEND_TIME and batch.max_timestamp == largest:
         return batch
     header = with_timestamps(batch, largest, log_append_time=False)
-    return _parse(header + bytes(batch.data[BATCH_OVERHEAD:]))
+    return batch_in(header + bytes(batch.data[BATCH_OVERHEAD:]))
 
 
 def with_timestamps(batch: RecordBatch, max_timestamp: int, *, log_append_time: bool) -> bytes:
@@ -297,25 +483,3 @@ def with_timestamps(batch: RecordBatch, max_timestamp: int, *, log_append_time: 
     crc = crc32c(batch.data[BATCH_OVERHEAD:], crc32c(header[ATTRIBUTES_POSITION:]))
     header[ATTRIBUTES_POSITION - 4 : ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
     return bytes(header)
-
-
-def _rebuild(batch: RecordBatch, records: list[Record], config: LogConfig) -> bytes:
-    codec = target_codec(config)
-    codec = Codec(batch.codec) if codec is None else codec
-    levels = {
-        Codec.GZIP: config.compression_gzip_level,
-        Codec.LZ4: config.compression_lz4_level,
-        Codec.ZSTD: config.compression_zstd_level,
-    }
-    try:
-        return build_batch(
-            records,
-            codec=codec,
-            level=levels.get(codec),
-            producer_id=batch.producer_id,
-            producer_epoch=batch.producer_epoch,
-            base_sequence=batch.base_sequence,
-            transactional=batch.is_transactional,
-        )
-    except CodecUnavailableError as error:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from None

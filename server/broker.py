@@ -27,6 +27,7 @@ from ..replication.partition import Partition
 from ..replication.replicas import Replicas
 from .appends import AppendQueues
 from .clock import Clock, wall_clock
+from .decoding import Decoder
 from .fetch_session import FetchSessionCache
 from .group_commit import GroupCommit
 from .housekeeping import Housekeeping
@@ -104,7 +105,8 @@ class Broker:
         self.chores = background.lane(CHORES)
         """For file work that is neither a flush nor a cold read."""
         self._codecs = background.lane(CODECS)
-        self.appends = AppendQueues(self._codecs, self.now_ms)
+        self.decoder = Decoder(loop, self._codecs)
+        self.appends = AppendQueues(self.decoder, self.now_ms)
         self._soon: deque[Callable[[], None]] = deque()
         self.group_commit = GroupCommit(loop, background, self.now_ms, self.run_soon)
         self._producer_ids = iter(range(0))
@@ -418,6 +420,7 @@ class Broker:
         was_late = self.late_replicas.discard(topic.topic_id, index)
         if partition is not None:
             partition.close(code)
+            self.appends.forget(partition)
         if partition is not None or was_late:
             self.log_cleaner.forget(topic.name, index)
             try:
@@ -460,4 +463,5 @@ class Broker:
         await self.trash.close()
         await self.housekeeping.close()
         await self.group_commit.close()
+        await self.decoder.close()
         self._codecs.close()

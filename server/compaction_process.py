@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import sys
 from asyncio.subprocess import Process
 from collections.abc import Callable
 from typing import Protocol
 
 from ..log.compaction.job import CompactionJob, CompactionResult, CorruptSegmentError, Replacement
 from ..log.files import FileSystem
-from .background import ProcessNotStartedError, start_process
+from .background import ProcessNotStartedError
 
-_LENGTH_BYTES = 4
 # A process that has closed its pipes and does not end is killed after so long.
 _DEATH_SECONDS = 10
 
@@ -58,7 +55,7 @@ class WorkerProcess:
         return self._process.pid if self._process is not None else None
 
     async def compact(self, job: CompactionJob, on_replacement: Callable[[Replacement], None], /) -> CompactionResult:
-        import pickle  # a server's start would pay for it, and many never compact
+        from .worker_pipe import message, receive  # a server's start would pay for it, and many never compact
 
         self._killed = False
         try:
@@ -66,10 +63,9 @@ class WorkerProcess:
             if self._killed:
                 raise WorkerError("the process was ended")
             assert process.stdin is not None
-            data = pickle.dumps((job, self._durable))
-            process.stdin.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
+            process.stdin.write(message((job, self._durable)))
             while True:
-                match await _answer(process):
+                match await receive(process):
                     case ("replacement", Replacement() as replacement):
                         on_replacement(replacement)
                     case ("result", CompactionResult() as result):
@@ -101,25 +97,13 @@ class WorkerProcess:
 
     async def _started(self) -> Process:
         if self._process is None or self._process.returncode is not None:
+            from .worker_pipe import start_worker
+
             await self._end()
             try:
-                self._process = await start_process(
-                    sys.executable,
-                    # Not from where the server happens to have been started, but what the server itself imports.
-                    "-P",
-                    "-m",
-                    "moldau.server.compaction_worker",
-                    environment=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-                )
-                ready = await _answer(self._process)
-                assert ready == ("ready",), ready
+                self._process = await start_worker("moldau.server.compaction_worker")
             except ProcessNotStartedError as error:  # no `OSError` of the job's: those are the log directory's
                 raise WorkerNotStartedError(str(error)) from error
-            except (asyncio.IncompleteReadError, ConnectionError) as error:
-                code = await self._end(died=True)
-                if self._killed:
-                    raise WorkerError("the process was ended") from error
-                raise WorkerNotStartedError(f"the process ended with {code} before it could work") from error
         return self._process
 
     async def _end(self, *, died: bool = False) -> int | None:
@@ -134,14 +118,6 @@ class WorkerProcess:
         if process.returncode is None:
             process.kill()
         return await process.wait()
-
-
-async def _answer(process: Process) -> object:
-    import pickle
-
-    assert process.stdout is not None
-    length = await process.stdout.readexactly(_LENGTH_BYTES)
-    return pickle.loads(await process.stdout.readexactly(int.from_bytes(length, "big")))
 
 
 class InlineWorker:

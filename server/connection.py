@@ -88,7 +88,7 @@ class FrameHandler(Protocol):
         be answered later. May close the connection.
         """
 
-    def finish(self, context: RequestContext, steps: Sliced[Message]) -> None:
+    def finish(self, context: RequestContext, steps: Sliced[Any]) -> None:
         """Answer a request that was parked with what these steps return, in slices."""
 
 
@@ -424,7 +424,7 @@ class Connection:
                 return
         self._serve(frame)
 
-    def go_on(self, context: RequestContext, steps: Sliced[Message]) -> None:
+    def go_on(self, context: RequestContext, steps: Sliced[Any]) -> None:
         """Answer a request that was parked, in slices."""
         self._host.dispatcher.finish(context, steps)
 

@@ -331,7 +331,7 @@ class Dispatcher:
             context.give_back()
         yield from self._finish(context, route, answer, frame)
 
-    def finish(self, context: RequestContext, steps: Sliced[Message]) -> None:
+    def finish(self, context: RequestContext, steps: Sliced[Any]) -> None:
         """Answer a request that was parked; see `connection.FrameHandler`."""
         assert self._slices is not None
         self._slices.begin(self._finish(context, context.route, steps), context)

@@ -113,8 +113,8 @@ class RequestContext:
         if parts is not None:
             self._answered(parts)
 
-    def go_on(self, steps: Sliced[Message]) -> None:
-        """Answer a request that was parked with what these steps return, in slices."""
+    def go_on(self, steps: Sliced[Message | Parked]) -> None:
+        """Answer a request that was parked with what these steps return, in slices; they may park it again."""
         self.connection.go_on(self, steps)
 
     def reply_encoded(self, parts: list[Part]) -> None:

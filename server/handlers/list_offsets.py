@@ -5,12 +5,14 @@
   There is no tiered storage, so -4 is the earliest, and for -5 and -6 nothing is found.
 - The latest offset is the high watermark, or the last stable offset for ``read_committed``; a record beyond it is not
   found.
-- By time: the first record whose timestamp is at least the one asked for, exact within its batch.
+- By time: the first record whose timestamp is at least the one asked for, exact within its batch. A large batch is
+  looked into elsewhere (`server.decoding`), and the answer waits for that.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -22,10 +24,13 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ...replication.partition import ISOLATION_LEVELS
+from ..decode_jobs import Search, copy_of
+from ..request import PARKED, Parked
 
 if TYPE_CHECKING:
     from ...replication.partition import Partition
     from ..broker import Broker
+    from ..decode_jobs import Outcome
     from ..request import RequestContext
     from ..slices import Sliced
 
@@ -49,7 +54,9 @@ _NEVER = 0x7FFF
 _UNKNOWN = -1
 
 
-def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> Sliced[ListOffsetsResponse]:
+def handle(
+    broker: Broker, context: RequestContext, request: ListOffsetsRequest
+) -> Sliced[ListOffsetsResponse | Parked]:
     """Look up every partition."""
     if request.isolation_level not in ISOLATION_LEVELS:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -59,30 +66,7 @@ def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest)
         for wanted in topic.partitions:
             asked[topic.name, wanted.partition_index] += 1
             yield 0
-    response = ListOffsetsResponse()
-    for topic in request.topics:
-        yield 0
-        topic_response = ListOffsetsTopicResponse(name=topic.name)
-        response.topics.append(topic_response)
-        for wanted in topic.partitions:
-            yield 0
-            result = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
-            topic_response.partitions.append(result)
-            try:
-                if asked[(topic.name, wanted.partition_index)] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST)
-                partition = broker.replicas.partition_by_key(topic.name, wanted.partition_index)
-                if partition is None:
-                    raise KafkaError(broker.replicas.why_absent(topic.name, wanted.partition_index))
-                partition.check_leader(wanted.current_leader_epoch)
-                result.timestamp, result.offset, leader_epoch = _look_up(
-                    partition, wanted, request.isolation_level, context.api_version
-                )
-                if context.api_version >= 4:
-                    result.leader_epoch = leader_epoch
-            except KafkaError as error:
-                result.error_code = error.code
-    return response
+    return (yield from _LookUp(broker, context, request, asked).run())
 
 
 def failed(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
@@ -101,22 +85,121 @@ def failed(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
     )
 
 
-def _look_up(
-    partition: Partition, wanted: ListOffsetsPartition, isolation_level: int, version: int
-) -> tuple[int, int, int]:
-    """(timestamp, offset, leader epoch); -1 for what is not known."""
-    timestamp = wanted.timestamp
-    if timestamp < 0 and version < _SINCE_VERSION.get(timestamp, _NEVER):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    log = partition.log
-    end_offset = partition.visible_end_offset(isolation_level)
-    if timestamp == LATEST:
-        return _UNKNOWN, end_offset, partition.leader_epoch
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return _UNKNOWN, log.log_start_offset, log.epoch_of(log.log_start_offset)
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return _UNKNOWN, _UNKNOWN, _UNKNOWN
-    found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    if found is None or found.offset >= end_offset:
-        return _UNKNOWN, _UNKNOWN, _UNKNOWN
-    return found.timestamp, found.offset, found.leader_epoch
+_NOTHING = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
+
+
+class _LookUp:
+    """One request, which looks up its partitions one after the other, and waits where a large batch must be looked
+    into."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        context: RequestContext,
+        request: ListOffsetsRequest,
+        asked: Mapping[tuple[str, int], int],
+    ) -> None:
+        self._broker = broker
+        self._context = context
+        self._isolation_level = request.isolation_level
+        self._asked = asked
+        self._steps = self._look_up_all(request)
+        self._cancel: Callable[[], None] | None = None
+        self._outcome: Outcome | None = None
+        self.response = ListOffsetsResponse()
+
+    def run(self) -> Sliced[ListOffsetsResponse | Parked]:
+        """Go on to the end, or until a batch must be looked into elsewhere; it is continued by itself then."""
+        for search in self._steps:
+            if search is not None:
+                self._wait_for(search)
+                return PARKED
+            yield 0
+        return self.response
+
+    def _wait_for(self, search: Search) -> None:
+        self._cancel = self._broker.decoder.submit(search, self._decoded)
+        self._context.on_abandon = self._abandoned
+
+    def _decoded(self, outcome: Outcome) -> None:
+        self._cancel = None
+        self._outcome = outcome
+        if not self._context.abandoned:
+            self._context.go_on(self.run())
+
+    def _abandoned(self) -> None:
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+
+    def _look_up_all(self, request: ListOffsetsRequest) -> Iterator[Search | None]:
+        """Yields what must be done elsewhere, its outcome being in `_outcome` afterwards; and None now and then."""
+        for topic in request.topics:
+            topic_response = ListOffsetsTopicResponse(name=topic.name)
+            self.response.topics.append(topic_response)
+            for wanted in topic.partitions:
+                result = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+                topic_response.partitions.append(result)
+                try:
+                    if self._asked[(topic.name, wanted.partition_index)] > 1:
+                        raise KafkaError(ErrorCode.INVALID_REQUEST)
+                    result.timestamp, result.offset, leader_epoch = yield from self._look_up(topic.name, wanted)
+                    if self._context.api_version >= 4:
+                        result.leader_epoch = leader_epoch
+                except KafkaError as error:
+                    result.error_code = error.code
+                yield None
+
+    def _partition(self, topic: str, wanted: ListOffsetsPartition) -> Partition:
+        partition = self._broker.replicas.partition_by_key(topic, wanted.partition_index)
+        if partition is None:
+            raise KafkaError(self._broker.replicas.why_absent(topic, wanted.partition_index))
+        partition.check_leader(wanted.current_leader_epoch)
+        return partition
+
+    def _look_up(
+        self, topic: str, wanted: ListOffsetsPartition
+    ) -> Generator[Search | None, None, tuple[int, int, int]]:
+        """(timestamp, offset, leader epoch); -1 for what is not known."""
+        partition = self._partition(topic, wanted)
+        timestamp = wanted.timestamp
+        if timestamp < 0 and self._context.api_version < _SINCE_VERSION.get(timestamp, _NEVER):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        log = partition.log
+        end_offset = partition.visible_end_offset(self._isolation_level)
+        if timestamp == LATEST:
+            return _UNKNOWN, end_offset, partition.leader_epoch
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return _UNKNOWN, log.log_start_offset, log.epoch_of(log.log_start_offset)
+        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            return _NOTHING
+        offset = 0
+        while True:
+            next_search = log.next_search(None if timestamp == MAX_TIMESTAMP else timestamp, offset)
+            if next_search is None:
+                return _NOTHING
+            if isinstance(next_search, int):
+                offset = next_search
+                yield None
+                continue
+            header = next_search.header
+            search = Search(next_search)
+            del next_search
+            outcome = self._broker.decoder.attempt_now(search)
+            if outcome is None:
+                yield search
+                outcome, self._outcome = self._outcome, None
+                assert outcome is not None
+                # Much may have happened meanwhile.
+                if self._partition(topic, wanted) is not partition:
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            else:
+                yield None
+            if outcome.error is not None:
+                raise copy_of(outcome.error)
+            if outcome.value is not None:
+                found_timestamp, found_offset = outcome.value
+                if found_offset >= end_offset:
+                    return _NOTHING
+                return found_timestamp, found_offset, header.partition_leader_epoch
+            offset = header.next_offset

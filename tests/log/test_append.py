@@ -187,6 +187,40 @@ def test_by_default_any_past_is_allowed_and_an_hour_of_future(partition: Any, ba
     assert partition.refused(batch(timestamp=NOW + HOUR_MS + 1)).code == ErrorCode.INVALID_TIMESTAMP
 
 
+@pytest.mark.parametrize("timestamp", [-(2**63), -(2**63) + 1, 2**63 - 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_timestamps_at_the_ends_of_64_bits_are_out_of_range(partition: Any, timestamp: int, codec: Codec) -> None:
+    data = build_batch([Record(0, timestamp, None, b"v")], codec=codec, max_timestamp=NOW)
+    assert partition.refused(data).code == ErrorCode.INVALID_TIMESTAMP
+    data = build_batch([Record(0, NOW, None, b"v"), Record(0, timestamp, None, b"v")], codec=codec)
+    partition.configure(validate_records=True)
+    assert partition.refused(data).code == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_of_many_bad_records_the_first_thousand_are_named(partition: Any) -> None:
+    partition.configure(cleanup_policy=("compact",))
+    error = partition.refused(build_batch([Record(0, NOW, None, b"v")] * 1_500))
+    assert isinstance(error, InvalidRecordBatchError)
+    assert [index for index, _ in error.record_errors] == list(range(1_000))
+
+
+def test_records_whose_offsets_are_not_in_order_are_numbered_when_they_are_recompressed(partition: Any) -> None:
+    partition.configure(compression_type="lz4")
+    records = [Record(7 - number, NOW + number, b"k", b"%d" % number, (("h", b"x"),)) for number in range(5)]
+    data = build_batch(records, base_offset=0, keep_offsets=True, last_offset_delta=4, codec=Codec.GZIP)
+    partition.append(data)
+    expected = [record._replace(offset=number) for number, record in enumerate(records)]
+    assert partition.records() == expected
+
+
+def test_a_claimed_append_time_becomes_the_time_of_the_records_when_they_are_recompressed(
+    partition: Any, batch: Batch
+) -> None:
+    partition.configure(compression_type="zstd")
+    partition.append(batch(b"a", b"b", timestamp=5, log_append_time_ms=NOW))
+    assert [record.timestamp for record in partition.records()] == [NOW, NOW]
+
+
 def test_a_compressed_batch_is_judged_by_its_records_too(partition: Any) -> None:
     records = [Record(0, NOW, None, b"fine"), Record(0, NOW + 2 * HOUR_MS, None, b"not")]
     error = partition.refused(build_batch(records, codec=Codec.ZSTD))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from moldau.log.compaction.job import CompactionJob, SegmentFiles
-from moldau.server.compaction_worker import LENGTH_BYTES
+from moldau.server.worker_pipe import LENGTH_BYTES
 
 
 def test_a_worker_whose_server_was_killed_before_its_answer_says_nothing() -> None:

@@ -224,7 +224,7 @@ def test_an_append_whose_end_cannot_be_told_holds_nobody_up(server, blocked, cap
     blocked.set()
     server.wait_until(lambda: not server.broker.appends._queues)
     assert [error and error.code for error in done] == [ErrorCode.INVALID_RECORD, None]
-    assert "could not be told" in caplog.text
+    assert "could not be handled" in caplog.text
     with server.wire() as wire:
         assert values(fetch(wire, "t")) == [b"x" * 10_000, b"y"]
 

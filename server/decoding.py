@@ -1,0 +1,100 @@
+"""Looking at the records of batches, away from the event loop where that may take long.
+
+There are three places, by what a batch may cost at most:
+
+* the event loop, for a batch that is done in one step (2 ms) and little memory: most batches, at the price of a call;
+* a thread, for one of moderate size. The codecs release the interpreter lock, and the look at the records, which does
+  not, is short;
+* the process of `decode_process`, for all others, where jobs take turns.
+
+Nothing that a batch says of itself is believed: the header decides where a job begins, and a job that turns out to be
+larger than its place allows is begun again in the next one. The number of records that the header declares bounds how
+many are looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from ..protocol.record_scan import STEP_ELEMENTS
+from .background import Lane
+from .decode_jobs import Job, Outcome, attempt, declared_records, internal_error
+from .decode_process import DecodeProcess, Decoding, Done
+
+logger = logging.getLogger(__name__)
+
+INLINE_BYTES = 16 * 1024
+INLINE_DECOMPRESSED_BYTES = 128 * 1024
+_THREAD_BYTES = 4 << 20
+_THREAD_DECOMPRESSED_BYTES = 4 << 20
+_THREAD_STEPS = 6
+
+
+class Decoder:
+    """The three places. Belongs to the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, lane: Lane) -> None:
+        self._lane = lane
+        self.process = DecodeProcess(loop)
+
+    @staticmethod
+    def attempt_now(job: Job, max_bytes: int = INLINE_BYTES) -> Outcome | None:
+        """Do a small job here and now; None if it is not small enough."""
+        if len(job.batch) > max_bytes or declared_records(job) > STEP_ELEMENTS:
+            return None
+        return attempt(job, 1, INLINE_DECOMPRESSED_BYTES)
+
+    def submit(self, job: Job, done: Done) -> Callable[[], None]:
+        """Do the job elsewhere and call ``done``, later. Calling what is returned cancels it."""
+        if len(job.batch) <= _THREAD_BYTES and declared_records(job) <= _THREAD_STEPS * STEP_ELEMENTS:
+            in_thread = _InThread(self, job, done)
+            in_thread.start(self._lane)
+            return in_thread.cancel
+        return self.process.submit(job, done).cancel
+
+    async def close(self) -> None:
+        """End the process; jobs that wait for it are refused."""
+        await self.process.close()
+
+
+class _InThread:
+    """A job in a thread; if it is too large for that, it goes on to the process."""
+
+    __slots__ = ("_decoder", "_decoding", "_done", "_job")
+
+    def __init__(self, decoder: Decoder, job: Job, done: Done) -> None:
+        self._decoder = decoder
+        self._job: Job | None = job
+        self._done: Done | None = done
+        self._decoding: Decoding | None = None
+
+    def start(self, lane: Lane) -> None:
+        assert self._job is not None
+        work = partial(attempt, self._job, _THREAD_STEPS, _THREAD_DECOMPRESSED_BYTES)
+        lane.run(work).add_done_callback(self._ended)
+
+    def cancel(self) -> None:
+        self._job = self._done = None
+        if self._decoding is not None:
+            self._decoding.cancel()
+
+    def _ended(self, future: asyncio.Future[Outcome | None]) -> None:
+        job, done = self._job, self._done
+        self._job = self._done = None
+        if done is None or job is None:
+            return
+        outcome: Outcome | None
+        if future.cancelled() or future.exception() is not None:  # `attempt` raises nothing
+            outcome = Outcome(error=internal_error())
+        else:
+            outcome = future.result()
+        if outcome is None:
+            self._decoding = self._decoder.process.submit(job, done)
+            return
+        try:
+            done(outcome)
+        except Exception:
+            logger.exception("What came of a look at the records of a batch could not be used")

@@ -1,0 +1,124 @@
+"""What the processes have in common that compute for a server: messages over two pipes, and an end with the server.
+
+    message     length int32 | a pickled tuple
+
+Both ends of the pipes are ours, so the messages are trusted. The child's end is `begin`, `read_messages` and `send`;
+the server's is `start_worker` and `receive`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from .background import ProcessNotStartedError, start_process
+
+NICENESS = 10
+"""Requests go first."""
+LENGTH_BYTES = 4
+READY = ("ready",)
+"""The first message of a child, which can take jobs from then on."""
+
+# <linux/prctl.h>
+_PR_SET_PDEATHSIG = 1
+
+
+def message(content: tuple[object, ...]) -> bytes:
+    """The bytes of a message."""
+    data = pickle.dumps(content)
+    return len(data).to_bytes(LENGTH_BYTES, "big") + data
+
+
+# The server's end
+
+
+async def start_worker(module: str) -> Process:
+    """The process that runs this module of the package, ready for its first job.
+
+    Raises:
+        ProcessNotStartedError: the system refuses, or the process ended before it was ready.
+    """
+    process = await start_process(
+        sys.executable,
+        # Not from where the server happens to have been started, but what the server itself imports.
+        "-P",
+        "-m",
+        module,
+        environment=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+    )
+    try:
+        ready = await receive(process)
+        assert ready == READY, ready
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise ProcessNotStartedError(f"the process ended with {await process.wait()} before it could work") from error
+    except BaseException:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        raise
+    return process
+
+
+async def receive(process: Process) -> Any:
+    """The next message.
+
+    Raises:
+        IncompleteReadError, ConnectionError: the process has ended.
+    """
+    assert process.stdout is not None
+    length = await process.stdout.readexactly(LENGTH_BYTES)
+    return pickle.loads(await process.stdout.readexactly(int.from_bytes(length, "big")))
+
+
+# The child's end
+
+
+def begin() -> BinaryIO:
+    """Make this process a worker; the result is where its messages go."""
+    # A Ctrl-C at the terminal is meant for the server, which ends this process when it has stopped.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_the_server()
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what anything prints must not come between the messages
+    return output
+
+
+def _die_with_the_server() -> None:
+    """Also when this process is stopped (SIGSTOP), or held up in a system call, and so does not see the end of its
+    input. Only Linux has that."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def read_messages(put: Callable[[Any], None]) -> None:
+    """Hand over each message; in a thread of its own, which only waits: it must see the end of the server while the
+    process computes. The end of the input is the end of the server, however it ended, and of this process, at once."""
+    stream = sys.stdin.buffer
+    while True:
+        length = stream.read(LENGTH_BYTES)
+        data = stream.read(int.from_bytes(length, "big")) if len(length) == LENGTH_BYTES else b""
+        if not data:
+            os._exit(0)
+        put(pickle.loads(data))
+
+
+def send(stream: BinaryIO, content: tuple[object, ...]) -> None:
+    """Send a message to the server."""
+    try:
+        stream.write(message(content))
+        stream.flush()
+    except BrokenPipeError:
+        os._exit(0)  # the server was killed, and this shows before the end of the input does
