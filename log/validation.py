@@ -23,7 +23,9 @@ from ..protocol.compression import (
     Codec,
     CodecUnavailableError,
     CompressionError,
+    Compressor,
     DecompressedTooLargeError,
+    compress,
     compressor,
     decompress_pieces,
 )
@@ -99,11 +101,10 @@ def needs_records(records: Buffer, config: LogConfig, *, now_ms: int) -> bool:
         return True
     attributes = records[ATTRIBUTES_POSITION + 1]
     target = target_codec(config)
-    return (
-        (target is not None and attributes & CODEC_MASK != target)
-        or bool(attributes & TIMESTAMP_TYPE_MASK)
-        or _timestamps_look_wrong(*_TIMESTAMPS.unpack_from(records, _TIMESTAMPS_POSITION), config, now_ms)
-    )
+    if (target is not None and attributes & CODEC_MASK != target) or attributes & TIMESTAMP_TYPE_MASK:
+        return True
+    base, largest = _TIMESTAMPS.unpack_from(records, _TIMESTAMPS_POSITION)
+    return _timestamps_look_wrong(base, largest, config, now_ms)
 
 
 class Prepared(NamedTuple):
@@ -127,7 +128,10 @@ def prepare_steps(
     The records are decompressed, looked at and compressed piece by piece. Raises `KafkaError`, and `TooMuchWorkError`
     where they are more than `max_size` bytes.
     """
-    batch = _checked_batch(records, config)
+    return (yield from _look(_checked_batch(records, config), config, now_ms, max_size))
+
+
+def _look(batch: RecordBatch, config: LogConfig, now_ms: int, max_size: int | None) -> Generator[None, None, Prepared]:
     target = target_codec(config)
     limit = DEFAULT_MAX_SIZE if max_size is None else max_size
     try:
@@ -164,7 +168,10 @@ def _undecodable(error: Exception) -> KafkaError:
 
 def prepare(records: Buffer, config: LogConfig, *, now_ms: int) -> Prepared:
     """`prepare_steps` at once, however long it takes."""
-    steps = prepare_steps(records, config, now_ms=now_ms)
+    return _at_once(prepare_steps(records, config, now_ms=now_ms))
+
+
+def _at_once(steps: Generator[None, None, Prepared]) -> Prepared:
     while True:
         try:
             next(steps)
@@ -192,7 +199,11 @@ def validate_client_batch(records: Buffer, config: LogConfig, *, now_ms: int, va
     """
     batch = _checked_batch(records, config)
     if not validated and needs_records(records, config, now_ms=now_ms):
-        batch = batch_in(prepared_batch(records, prepare(records, config, now_ms=now_ms), config))
+        prepared = _at_once(_look(batch, config, now_ms, None))
+        if prepared.recompressed is not None:
+            batch = batch_in(prepared.recompressed)
+        else:
+            batch = _with_true_timestamps(batch, prepared.max_timestamp, config)
     if batch.size > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -389,7 +400,9 @@ class _Output:
             Codec.ZSTD: config.compression_zstd_level,
         }
         self._codec = codec
-        self._compressor = compressor(codec, levels.get(codec))
+        self._level = levels.get(codec)
+        self._first: bytes | None = None  # a batch of one piece needs no compressor that keeps a state
+        self._compressor: Compressor | None = None
         self._limit = config.max_message_bytes
         self._parts: list[bytes] = []
         self._size = BATCH_OVERHEAD
@@ -416,8 +429,16 @@ class _Output:
         self._add(b"".join(parts))
 
     def _add(self, piece: bytes) -> None:
-        if self._size <= self._limit:  # beyond, the batch is refused, once its records have been looked at
-            self._keep(self._compressor.add(piece))
+        if self._size > self._limit:
+            return  # the batch is refused, once its records have been looked at
+        if self._compressor is None:
+            if self._first is None:
+                self._first = piece
+                return
+            self._compressor = compressor(self._codec, self._level)
+            self._keep(self._compressor.add(self._first))
+            self._first = b""
+        self._keep(self._compressor.add(piece))
 
     def _keep(self, part: bytes) -> None:
         if part:
@@ -430,7 +451,9 @@ class _Output:
         Raises:
             KafkaError: MESSAGE_TOO_LARGE.
         """
-        if self._size <= self._limit:
+        if self._compressor is None:
+            self._keep(compress(self._codec, self._first or b"", self._level))
+        elif self._size <= self._limit:
             self._keep(self._compressor.finish())
         if self._size > self._limit:
             self._parts.clear()

@@ -77,7 +77,7 @@ class RecordScan:
         pieces, count, base_timestamp = self._pieces, self._count, self._base_timestamp
         lowest, highest, key_required = self._lowest, self._highest, self._key_required
         largest = _LOWEST
-        data = next(pieces, b"")
+        data: bytes | bytearray = next(pieces, b"")
         end = len(data)
         position = 0
         left = STEP_ELEMENTS  # until the next yield

@@ -302,7 +302,7 @@ def iter_records(batch: RecordBatch, max_size: int = DEFAULT_MAX_SIZE) -> Iterat
             if longer is None:
                 # What is wrong is said by a look that expects no more.
                 _refuse_record(data, position, end)
-            data, position, end = longer, 0, len(longer)
+            data, position, end = bytes(longer), 0, len(longer)
         position = position_after
         timestamp = log_append_time
         if timestamp is None:
@@ -318,7 +318,7 @@ MAX_VARINT = 5
 """Bytes that the length of a record takes at most."""
 
 
-def extended(data: bytes, position: int, needed: int, pieces: Iterator[bytes]) -> bytes | None:
+def extended(data: bytes | bytearray, position: int, needed: int, pieces: Iterator[bytes]) -> bytes | bytearray | None:
     """What is left of `data` from `position` on and enough of `pieces` to make it `needed` bytes, or all that there
     are; None when there are none."""
     piece = next(pieces, None)
@@ -331,7 +331,7 @@ def extended(data: bytes, position: int, needed: int, pieces: Iterator[bytes]) -
     longer += piece
     while len(longer) < needed and (piece := next(pieces, None)) is not None:
         longer += piece
-    return bytes(longer)
+    return longer
 
 
 def bytes_follow(count: int) -> InvalidRecordsError:
@@ -460,7 +460,7 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str
     return tuple(headers), position
 
 
-def read_varint(data: bytes, position: int, max_bytes: int = 5) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray, position: int, max_bytes: int = 5) -> tuple[int, int]:
     """The zigzag varint at `position`, of at most 5 bytes (10 for a varlong), and the position after it."""
     value = shift = 0
     for _ in range(max_bytes):

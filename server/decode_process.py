@@ -233,6 +233,8 @@ class DecodeProcess:
         process, self._process = self._process, None
         if process is None:
             return None
+        if process.stdin is not None:
+            process.stdin.close()
         if process.returncode is None:
             process.kill()
         return await process.wait()

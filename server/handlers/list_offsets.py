@@ -198,6 +198,7 @@ class _LookUp:
             if outcome.error is not None:
                 raise copy_of(outcome.error)
             if outcome.value is not None:
+                assert isinstance(outcome.value, tuple)
                 found_timestamp, found_offset = outcome.value
                 if found_offset >= end_offset:
                     return _NOTHING

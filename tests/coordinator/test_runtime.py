@@ -786,3 +786,10 @@ def test_who_sees_what_a_marker_made_visible_waits_until_it_is_safe(bench: Bench
     bench.writer.replicate(2)
     bench.runtime.high_watermark_changed()
     assert reader.answers == [5]
+
+
+def test_loading_gives_way_and_says_little_where_no_record_can_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    assert load(bench, build_batch([LogRecord(0, 1, None, b"x")] * 3_200)) >= 100
+    assert len(caplog.records) == 11
+    assert "3190 more records" in caplog.records[-1].message
