@@ -26,13 +26,12 @@ import os
 import socket
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..log.descriptors import FileRange
 from ..protocol.api import ApiKey
 
 if TYPE_CHECKING:
-    from ..protocol.schema import Message
     from .event_loop import Readiness
     from .express import Express
     from .memory import MemoryBudget
