@@ -20,7 +20,6 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ..server.ephemeral import EphemeralDirectory, remove_leftovers
 from .server_process import ServerProcess
 from .server_run import BrokerError, ServerRun
 
@@ -48,6 +47,8 @@ TEST_CONFIG: Mapping[str, ConfigValue] = {
 
 @cache
 def _remove_leftovers_once() -> None:
+    from ..server.ephemeral import remove_leftovers
+
     remove_leftovers()
 
 
@@ -86,6 +87,8 @@ class Broker:
         if memory and (not thread or ephemeral or data_dir is not None):
             raise ValueError("memory=True needs thread=True, and neither data_dir nor ephemeral")
         self.config: dict[str, ConfigValue] = {**TEST_CONFIG, **(config or {})}
+        from ..server.ephemeral import EphemeralDirectory
+
         _remove_leftovers_once()
         self._directory = EphemeralDirectory("moldau-test-")
         self._data_dir = Path(data_dir if data_dir is not None else Path(self._directory.path) / "data")

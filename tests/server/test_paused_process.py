@@ -12,8 +12,8 @@ from moldau.testing import Broker
 from moldau.testing.wire import WireClient
 
 NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID = 0, 27, 25
-SESSION_MS = 2_000
-PAUSE_S = 3.0
+SESSION_MS = 6_000
+PAUSE_S = 7.0
 
 
 class Member:
@@ -54,13 +54,12 @@ def test_members_that_sent_heartbeats_during_the_pause_keep_their_sessions():
         for member in members:
             member.send_heartbeat()
             assert member.is_known()
-        for _ in range(2):
-            os.kill(broker.pid, signal.SIGSTOP)
-            for member in members:
-                member.send_heartbeat()
-            time.sleep(PAUSE_S)  # the pause is what is tested
-            os.kill(broker.pid, signal.SIGCONT)
-            assert [member.group_id for member in members if not member.is_known()] == []
+        os.kill(broker.pid, signal.SIGSTOP)
+        for member in members:
+            member.send_heartbeat()
+        time.sleep(PAUSE_S)  # the pause is what is tested
+        os.kill(broker.pid, signal.SIGCONT)
+        assert [member.group_id for member in members if not member.is_known()] == []
         silent.send_heartbeat()
         assert not silent.is_known()
         for member in [*members, silent]:
