@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..request import RequestContext
     from ..slices import Sliced
 
-_DELETED_AT_ONCE = 20
+_DELETED_AT_ONCE = 10
 """So many topics are deleted by one change of the metadata, which takes some milliseconds."""
 
 

@@ -14,11 +14,14 @@ import pytest
 
 from moldau.protocol.api import request_class, request_header_version
 from moldau.protocol.codec import encode
-from moldau.protocol.messages.describe_configs import DescribeConfigsRequest
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from moldau.protocol.messages.describe_groups import DescribeGroupsRequest
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.headers import RequestHeader
 from moldau.protocol.messages.list_offsets import ListOffsetsRequest
-from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -229,3 +232,31 @@ def test_every_version_may_be_asked_for_at_once(server: Any) -> None:
         for _ in correlation_ids:
             wire.receive()
     assert meter.steps >= 2 * len(asked)
+
+
+def test_what_is_named_twice_is_described_once(server: Any) -> None:
+    """Otherwise a small request could have an answer without any bound."""
+    server.create_topic("t")
+    with server.wire() as wire:
+        wire.call(FindCoordinatorRequest(key="g"), 3)
+        described = wire.call(DescribeGroupsRequest(groups=["g"] * 1000), 5).groups
+        assert [group.group_id for group in described] == ["g"]
+        resources = [DescribeConfigsResource(resource_type=2, resource_name="t") for _ in range(1000)]
+        assert len(wire.call(DescribeConfigsRequest(resources=resources), 4).results) == 1
+        topics = [MetadataRequestTopic(name="t") for _ in range(1000)]
+        assert len(wire.call(MetadataRequest(topics=topics), 9).topics) == 1
+
+
+def test_more_topics_than_are_deleted_at_once_are_deleted(server: Any) -> None:
+    for number in range(25):
+        server.create_topic(f"t{number}")
+    topics = [DeleteTopicState(name=f"t{number}") for number in range(25)]
+    twice = [DeleteTopicState(name="t24"), DeleteTopicState(name="none")]
+    with server.wire() as wire:
+        results = wire.call(DeleteTopicsRequest(topics=topics + twice), 6).responses
+    codes = {result.name: ErrorCode(result.error_code).name for result in results}
+    assert len(results) == 26
+    assert codes.pop("t24") == "INVALID_REQUEST"
+    assert codes.pop("none") == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert set(codes.values()) == {"NONE"}
+    assert list(server.broker.metadata.image.topics_by_name) == ["t24"]
