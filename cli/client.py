@@ -6,7 +6,7 @@ because it would otherwise need a package for each.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -99,8 +99,23 @@ def producer(bootstrap_server: str, **settings: Any) -> "Iterator[KafkaProducer]
         try:
             yield client
             client.flush()
-        finally:
-            client.close(timeout=5)
+        except BaseException:
+            _give_up(client)
+            raise
+        client.close(timeout=5)
+
+
+def _give_up(client: "KafkaProducer") -> None:
+    """Close a producer that may have records to send which no server takes: its own ``close`` would wait for them, and
+    raise the timeout in the place of what ended the command."""
+    from kafka.errors import KafkaTimeoutError
+
+    try:
+        client.close(timeout=0)
+    except KafkaTimeoutError:
+        client._sender.force_close()  # there is no public way
+        with suppress(KafkaTimeoutError):
+            client.close(timeout=1)
 
 
 @contextmanager

@@ -114,7 +114,10 @@ def _with_item(conf: Mapping[str, str], name: str, item: str) -> dict[str, str]:
 def gateway_exited(spark: SparkInstallation, settings: Mapping[str, str], java: int) -> str:
     """What may have ended the JVM, and what to do, in two lines: its own words are on a stream that cannot be read
     here."""
-    ended = f"The JVM of Spark {spark.spark_version} ended before it was ready; its output on standard error says why."
+    ended = (
+        f"The JVM of Spark {spark.spark_version} ended before it was ready; its output on standard error says why "
+        "(`moldau spark` shows it with --spark-log)."
+    )
     if java >= REFUSING_JAVA:
         return f"{ended}\nIf it says that getSubject is not supported, point JAVA_HOME at Java 17 or 21, not {java}."
     if PACKAGES not in settings:

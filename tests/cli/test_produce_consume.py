@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -157,6 +158,33 @@ def test_interrupt_says_what_was_sent(bootstrap_servers: str, ask: Run, new_topi
         assert producing.wait(30) == 130
         assert producing.stderr is not None
         assert producing.stderr.read().decode() == f"moldau: interrupted: 2 records sent to {topic}, all acknowledged\n"
+
+
+def test_interrupt_ends_the_command_while_the_server_does_not_answer() -> None:
+    with Broker() as broker:
+        address = ("--bootstrap-server", broker.bootstrap_servers)
+        with subprocess.Popen(
+            [sys.executable, "-m", "moldau", "produce", "t", *address],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as producing:
+            assert producing.stdin is not None
+            assert producing.stderr is not None
+            producing.stdin.write("one\n")
+            producing.stdin.flush()
+            assert "the server created it" in producing.stderr.readline()
+            os.kill(broker.pid, signal.SIGSTOP)
+            try:
+                producing.stdin.write("two\n")
+                producing.stdin.flush()
+                # Whether the second line was read and the first one acknowledged by now, is not known.
+                producing.send_signal(signal.SIGINT)
+                assert producing.wait(30) == 130
+            finally:
+                os.kill(broker.pid, signal.SIGCONT)
+            said = producing.stderr.read()
+        assert re.fullmatch(r"moldau: interrupted: [12] records? sent to t, [^\n]+\n", said), said
 
 
 def test_interrupt_says_which_records_are_in_doubt() -> None:
