@@ -6,28 +6,37 @@ what it is compared with: it is not refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..protocol.messages.list_groups import ListedGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator
 
     from .states import GroupStates
 
 
-def list_groups(states: GroupStates, states_filter: Sequence[str], types_filter: Sequence[str]) -> list[ListedGroup]:
-    """The groups in any of these states and of any of these types; none of either is all."""
+_GROUPS_OF_A_STEP: Final = 100
+
+
+def list_groups(
+    states: GroupStates, states_filter: Collection[str], types_filter: Collection[str]
+) -> Iterator[list[ListedGroup]]:
+    """The groups in any of these states and of any of these types, some at a time; none of either is all."""
     wanted_states = {state.strip().lower() for state in states_filter}
     wanted_types = {group_type.lower() for group_type in types_filter}
-    return [
-        ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.protocol_type,
-            group_state=group.state_name,
-            group_type=group.type.value,
-        )
-        for group in states.groups.values()
-        if (not wanted_states or group.state_name.lower() in wanted_states)
-        and (not wanted_types or group.type.value in wanted_types)
-    ]
+    group_ids = list(states.groups)
+    for first in range(0, len(group_ids), _GROUPS_OF_A_STEP):
+        some = (states.groups.get(group_id) for group_id in group_ids[first : first + _GROUPS_OF_A_STEP])
+        yield [
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state_name,
+                group_type=group.type.value,
+            )
+            for group in some
+            if group is not None
+            and (not wanted_states or group.state_name.lower() in wanted_states)
+            and (not wanted_types or group.type.value in wanted_types)
+        ]

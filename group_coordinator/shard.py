@@ -17,7 +17,7 @@ state. All of them work on the same `GroupStates`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import Any
 
 from ..coordinator.deadlines import Action, Deadlines
@@ -47,7 +47,7 @@ from .delete_groups import check_not_being_deleted, delete_group, waiting_caller
 from .end_session import end_session
 from .list_groups import list_groups
 from .migration import classic_members
-from .offsets import commit, expiration, txn_commit
+from .offsets import commit, deleted_topics, expiration, txn_commit
 from .offsets import delete as offset_delete
 from .offsets import fetch as offset_fetch
 from .offsets import replay as offset_replay
@@ -131,8 +131,10 @@ class GroupShard:
         check_not_being_deleted(self.states, request.group_id)
         return txn_commit.handle_txn_offset_commit(self.states, caller, request, now)
 
-    def fetch_offsets(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
-        """OffsetFetch of one group; no topics (None) means all."""
+    def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> Generator[int, None, OffsetFetchResponseGroup]:
+        """OffsetFetch of one group; no topics (None) means all. It yields after each partition."""
         check_not_being_deleted(self.states, request.group_id)
         return offset_fetch.fetch_offsets(self.states, request, require_stable=require_stable)
 
@@ -143,12 +145,13 @@ class GroupShard:
 
     def delete_offsets_of_topics(self, names: Sequence[str]) -> Callable[[Now], Outcome]:
         """Topics were deleted: so are their offsets, of all groups."""
-        return lambda now: offset_delete.delete_offsets_of_topics(self.states, names, now)
+        return lambda now: deleted_topics.delete_offsets_of_topics(self.states, names, now)
 
     # -- what people ask -----------------------------------------------------------------------------------------------
 
-    def list_groups(self, states_filter: Sequence[str], types_filter: Sequence[str]) -> list[ListedGroup]:
-        """The groups in any of these states and of any of these types, compared without case; none of either is all."""
+    def list_groups(self, states_filter: Collection[str], types_filter: Collection[str]) -> Iterator[list[ListedGroup]]:
+        """The groups in any of these states and of any of these types, compared without case; none of either is all.
+        They come some at a time, and may change in between."""
         return list_groups(self.states, states_filter, types_filter)
 
     def describe_group(self, group_id: str, *, api_version: int) -> DescribedGroup:

@@ -13,6 +13,7 @@ from ..coordinator.outcome import Caller
 from .classic.group import ClassicGroup
 from .config import GroupConfig
 from .consumer.group import ConsumerGroup
+from .offsets.deleted_topics import DeletedTopics
 from .offsets.store import OffsetStore
 
 
@@ -55,5 +56,6 @@ class GroupStates:
         self.deadlines = Deadlines()
         self.groups: dict[str, ClassicGroup | ConsumerGroup] = {}
         self.offsets = OffsetStore()
+        self.deleted_topics = DeletedTopics()
         self.being_deleted: dict[str, list[Caller]] = {}
         """Groups that are deleted in slices, with whoever waits for it; see `delete_groups`."""

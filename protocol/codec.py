@@ -12,7 +12,16 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from .compiler import Decoder, Encoder, compile_decoder, compile_encoder
+from .compiler import (
+    Decoder,
+    Encoder,
+    SlicedDecoder,
+    SlicedEncoder,
+    compile_decoder,
+    compile_encoder,
+    compile_sliced_decoder,
+    compile_sliced_encoder,
+)
 from .explain import explain
 from .schema import Message
 
@@ -20,6 +29,8 @@ M = TypeVar("M", bound=Message)
 
 _decoders: dict[tuple[type[Message], int], Decoder] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
+_sliced_decoders: dict[tuple[type[Message], int], SlicedDecoder] = {}
+_sliced_encoders: dict[tuple[type[Message], int], SlicedEncoder] = {}
 
 
 def decoder(cls: type[Message], version: int) -> Decoder:
@@ -43,6 +54,24 @@ def encoder(cls: type[Message], version: int) -> Encoder:
         return _encoders[cls, version]
     except KeyError:
         function = _encoders[cls, version] = compile_encoder(cls, version)
+        return function
+
+
+def sliced_decoder(cls: type[Message], version: int) -> SlicedDecoder:
+    """As `decoder`; the function returns a generator that yields the number of elements decoded since it last did."""
+    try:
+        return _sliced_decoders[cls, version]
+    except KeyError:
+        function = _sliced_decoders[cls, version] = compile_sliced_decoder(cls, version)
+        return function
+
+
+def sliced_encoder(cls: type[Message], version: int) -> SlicedEncoder:
+    """As `encoder`; the function returns a generator that yields the number of elements encoded since it last did."""
+    try:
+        return _sliced_encoders[cls, version]
+    except KeyError:
+        function = _sliced_encoders[cls, version] = compile_sliced_encoder(cls, version)
         return function
 
 

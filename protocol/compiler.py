@@ -8,6 +8,10 @@ prints them; tracebacks show their lines under names such as `<moldau FetchReque
     decode(buf, pos) -> (message, end)
     encode(message, parts) -> None      appends buffers to parts
 
+Both have a sliced form, a generator that does the same with pauses, for messages whose arrays may be long. It yields
+after about `STEP` elements of arrays (and of tagged fields) how many there were since the last time. The decoder counts
+an array of numbers before it makes it, so that whoever drives it can refuse to go on.
+
 What the code relies on, and what a reader of it should know:
 
 * Lengths. Flexible versions (KIP-482) write lengths as unsigned varints, plus one where null is possible (0 is null).
@@ -31,7 +35,7 @@ What the code relies on, and what a reader of it should know:
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from .decoder import DecoderWriter
@@ -41,6 +45,8 @@ from .schema import Message
 
 Decoder = Callable[[Any, int], tuple[Any, int]]
 Encoder = Callable[[Any, list[Any]], None]
+SlicedDecoder = Callable[[Any, int], Generator[int, None, tuple[Any, int]]]
+SlicedEncoder = Callable[[Any, list[Any]], Generator[int, None, None]]
 
 
 def compile_decoder(cls: type[Message], version: int) -> Decoder:
@@ -52,6 +58,22 @@ def compile_decoder(cls: type[Message], version: int) -> Decoder:
 def compile_encoder(cls: type[Message], version: int) -> Encoder:
     source, names = encoder_source(cls, version)
     function: Encoder = compile_function("encode", source, f"<moldau {cls.__name__} v{version} encode>", names)
+    return function
+
+
+def compile_sliced_decoder(cls: type[Message], version: int) -> SlicedDecoder:
+    _check_version(cls, version)
+    source, names = DecoderWriter(cls, version, sliced=True).write()
+    filename = f"<moldau {cls.__name__} v{version} sliced decode>"
+    function: SlicedDecoder = compile_function("decode", source, filename, names)
+    return function
+
+
+def compile_sliced_encoder(cls: type[Message], version: int) -> SlicedEncoder:
+    _check_version(cls, version)
+    source, names = EncoderWriter(cls, version, sliced=True).write()
+    filename = f"<moldau {cls.__name__} v{version} sliced encode>"
+    function: SlicedEncoder = compile_function("encode", source, filename, names)
     return function
 
 

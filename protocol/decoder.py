@@ -7,6 +7,7 @@ from typing import Any
 
 from .runtime import (
     MAX_STRING_LENGTH,
+    MAX_TAGGED_FIELDS,
     ArrayFormats,
     check_count,
     check_tag_count,
@@ -14,13 +15,14 @@ from .runtime import (
     malformed,
     null_field,
     past_the_end,
+    read_numbers,
     read_unknown_tags,
     varint_tail,
     wrong_tag,
     wrong_tag_size,
 )
 from .schema import Field, Message, Struct
-from .source import FORMAT_CODES, SourceWriter
+from .source import FORMAT_CODES, STEP, SourceWriter
 
 _ARRAY_READERS = {type: ArrayFormats(FORMAT_CODES[type], "unpack_from") for type in ("int8", "int16", "int32", "int64")}
 
@@ -28,17 +30,21 @@ _ARRAY_READERS = {type: ArrayFormats(FORMAT_CODES[type], "unpack_from") for type
 class DecoderWriter(SourceWriter):
     """Writes `decode`. `run` collects targets and format codes until something of variable size needs `pos`."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
-        super().__init__(cls, version)
+    def __init__(self, cls: type[Message], version: int, *, sliced: bool = False) -> None:
+        super().__init__(cls, version, sliced=sliced)
         self.run: list[tuple[str, str]] = []
 
     def write(self) -> tuple[str, dict[str, Any]]:
         with self.block("def decode(buf, pos):"):
+            if self.sliced:
+                self.line(f"left = {STEP}")
             with self.block("try:"):
                 target = self.struct(self.cls)
                 self.flush()
                 with self.block("if pos > len(buf):"):
                     self.line(f"raise {self.call(past_the_end)}(buf, pos, pos)")
+                if self.sliced:
+                    self.line(f"yield {STEP} - left")
                 self.line(f"return {target}, pos")
             self.names["struct_error"] = struct.error
             with self.block("except (struct_error, IndexError, UnicodeDecodeError) as error:"):
@@ -162,13 +168,20 @@ class DecoderWriter(SourceWriter):
         if field.type in _ARRAY_READERS:
             readers = self.name(f"read_{field.type}s", _ARRAY_READERS[field.type])
             size = struct.calcsize(">" + FORMAT_CODES[field.type])
-            self.line(f"{target} = list({readers}[{count}](buf, pos))")
+            if self.sliced:
+                # Counted before they are there, and in pieces.
+                self.line(f"left -= {count}")
+                self.give_way()
+                self.line(f"{target} = yield from {self.call(read_numbers)}({readers}, {size}, {count}, buf, pos)")
+            else:
+                self.line(f"{target} = list({readers}[{count}](buf, pos))")
             self.line(f"pos += {size} * ({count})" if size > 1 else f"pos += {count}")
             return
         self.depth += 1
         items = f"items_{self.depth}"
         self.line(f"{target} = {items} = []")
         with self.block(f"for _ in range({count}):"):
+            self.count_element()
             if field.type == "struct":
                 assert field.struct is not None
                 value = self.struct(field.struct)
@@ -196,7 +209,11 @@ class DecoderWriter(SourceWriter):
         if not tagged and not foreign:
             with self.block("if t:"):
                 reader = self.call(read_unknown_tags)
+                if self.sliced:
+                    self.line("end = pos")
                 self.line(f"{target}.unknown_tagged_fields, pos = {reader}(buf, pos, t)")
+                if self.sliced:
+                    self.line(f"left -= min((pos - end) // 2, {MAX_TAGGED_FIELDS})")
             with self.block("else:"):
                 self.line(f"{target}.unknown_tagged_fields = None")
             return
@@ -207,6 +224,8 @@ class DecoderWriter(SourceWriter):
             with self.block("if t > 127:"):
                 self.line(f"t, pos = {self.call(varint_tail)}(buf, pos, t)")
                 self.line(f"{self.call(check_tag_count)}(t, pos)")
+            if self.sliced:
+                self.line("left -= t")
             with self.block("for _ in range(t):"):
                 self.varint(tag)
                 self.varint(end)

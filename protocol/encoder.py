@@ -18,7 +18,7 @@ from .runtime import (
     varint,
 )
 from .schema import Field, Message, Struct
-from .source import FORMAT_CODES, SourceWriter
+from .source import FORMAT_CODES, STEP, SourceWriter
 
 _ARRAY_WRITERS = {type: ArrayFormats(FORMAT_CODES[type], "pack") for type in ("int8", "int16", "int32", "int64")}
 
@@ -26,17 +26,21 @@ _ARRAY_WRITERS = {type: ArrayFormats(FORMAT_CODES[type], "pack") for type in ("i
 class EncoderWriter(SourceWriter):
     """Writes `encode`. `run` collects format codes and expressions until something of variable size must follow."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
-        super().__init__(cls, version)
+    def __init__(self, cls: type[Message], version: int, *, sliced: bool = False) -> None:
+        super().__init__(cls, version, sliced=sliced)
         self.run: list[tuple[str, str]] = []
         self.append = "append"
 
     def write(self) -> tuple[str, dict[str, Any]]:
         with self.block("def encode(message, parts):"):
             self.line("append = parts.append")
+            if self.sliced:
+                self.line(f"left = {STEP}")
             with self.block("try:"):
                 self.struct(self.cls, "message")
                 self.flush()
+                if self.sliced:
+                    self.line(f"yield {STEP} - left")
                 if self.lines[-1].endswith("try:"):
                     self.line("pass")
             self.names["struct_error"] = struct.error
@@ -196,12 +200,14 @@ class EncoderWriter(SourceWriter):
             item = self.local(field.struct)
             with self.block(f"for {item} in {items}:"):
                 before = len(self.lines)
+                self.count_element()
                 self.struct(field.struct, item)
                 self.flush()
                 if len(self.lines) == before:
                     self.line("pass")
             return
         with self.block(f"for item in {items}:"):
+            self.count_element()
             if field.type == "uuid":
                 with self.block("if len(item) != 16:"):
                     self.line("raise ValueError('a uuid has 16 bytes')")

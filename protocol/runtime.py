@@ -6,7 +6,7 @@ Varints above 127, tagged fields, limits, and the errors. `compiler.py` says whe
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from .errors import EncodeError, MalformedMessage, UnsupportedVersion
@@ -156,6 +156,20 @@ def not_in_version(field: str, message: str, version: int) -> UnsupportedVersion
 
 def tags_not_in_version(struct_name: str, message: str, version: int) -> UnsupportedVersion:
     return UnsupportedVersion(f"{message} v{version} is not flexible, and {struct_name} has unknown tagged fields")
+
+
+def read_numbers(formats: ArrayFormats, size: int, count: int, buf: bytes, pos: int) -> Generator[int, None, list[Any]]:
+    """An array of numbers of `size` bytes each, in pieces. They have been counted: it yields zeros."""
+    if count <= _NUMBERS_OF_A_PIECE:
+        return list(formats[count](buf, pos))
+    numbers: list[Any] = []
+    for first in range(0, count, _NUMBERS_OF_A_PIECE):
+        numbers += formats[min(_NUMBERS_OF_A_PIECE, count - first)](buf, pos + first * size)
+        yield 0
+    return numbers
+
+
+_NUMBERS_OF_A_PIECE: Final = 4096
 
 
 class ArrayFormats(dict[int, Callable[..., Any]]):

@@ -22,7 +22,13 @@ FORMAT_CODES: Final = {
 }
 
 
-_RESERVED = ("message", "buf", "pos", "end", "n", "t", "present", "parts", "append", "data", "tail", "item", "error")
+STEP: Final = 256
+"""The sliced form of a codec yields after so many elements: a tenth of a millisecond, or two."""
+
+_RESERVED = (
+    *("message", "buf", "pos", "end", "n", "t", "present", "parts", "append", "data", "tail", "item", "error"),
+    *("left",),
+)
 """Local variables of generated code that are not named after a struct."""
 
 
@@ -34,8 +40,9 @@ def snake_case(name: str) -> str:
 class SourceWriter:
     """What both directions share: lines, indentation, names, and which facts hold in this version."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, sliced: bool = False) -> None:
         self.cls = cls
+        self.sliced = sliced
         self.message = cls.__name__
         self.version = version
         self.flexible = version in cls.FLEXIBLE_VERSIONS
@@ -54,6 +61,17 @@ class SourceWriter:
         self.indent += 1
         yield
         self.indent -= 1
+
+    def count_element(self) -> None:
+        """At the head of a loop over elements: the sliced form gives way now and then."""
+        if self.sliced:
+            self.line("left -= 1")
+            self.give_way()
+
+    def give_way(self) -> None:
+        with self.block("if left < 0:"):
+            self.line(f"yield {STEP} - left")
+            self.line(f"left = {STEP}")
 
     def name(self, name: str, value: Any) -> str:
         self.names[name] = value

@@ -36,6 +36,7 @@ from .log_configs import topic_log_config, topic_min_insync_replicas
 from .metadata_snapshots import MetadataSnapshots
 from .replica_mover import ReplicaMover
 from .retention import Retention
+from .slices import Slices
 from .trash import Trash
 from .verification import Verifications
 
@@ -88,6 +89,7 @@ class Broker:
         self.loop = loop
         self.timers = timers
         self.read_ahead = read_ahead
+        self.slices = Slices(loop.call_soon)
         self.log_manager = storage.log_manager
         self.metadata = storage.metadata
         self.node_id = self.metadata.node_id
@@ -450,6 +452,7 @@ class Broker:
     async def close(self) -> None:
         """Stop what runs beside the requests; the logs and the metadata are closed by their owner."""
         self.late_replicas.close()
+        self.slices.close()
         await self.metadata_snapshots.close()
         await self.replica_mover.close()
         await self.log_cleaner.close()

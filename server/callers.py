@@ -76,6 +76,7 @@ class Gathering:
     """Collects the answers of the parts of a request in their order, and answers with all of them."""
 
     def __init__(self, context: RequestContext, count: int, answer: Callable[[list[Any]], Any]) -> None:
+        """``answer`` makes the response of the parts; None: it sees to the answer by itself."""
         self._context = context
         self._answer = answer
         self._parts: list[Any] = [None] * count
@@ -88,7 +89,9 @@ class Gathering:
             self._parts[index] = response
             self._missing -= 1
             if not self._missing:
-                self._context.reply(self._answer(self._parts))
+                response = self._answer(self._parts)
+                if response is not None:
+                    self._context.reply(response)
 
         return Gathered(self._context, part, failed)
 

@@ -32,12 +32,14 @@ from ..log.descriptors import FileRange
 from ..protocol.api import ApiKey
 
 if TYPE_CHECKING:
+    from ..protocol.schema import Message
     from .event_loop import Readiness
     from .express import Express
     from .memory import MemoryBudget
     from .peer_log import PeerLog
     from .read_ahead import ReadAhead
     from .request import RequestContext
+    from .slices import Sliced
     from .spare_frames import SpareFrames
     from .timers import Timer, TimerWheel
 
@@ -85,6 +87,9 @@ class FrameHandler(Protocol):
         Returns the parts of the answer, None where there is none (``acks=0``), or the context of a request that will
         be answered later. May close the connection.
         """
+
+    def finish(self, context: RequestContext, steps: Sliced[Message]) -> None:
+        """Answer a request that was parked with what these steps return, in slices."""
 
 
 class InFlight(Protocol):
@@ -144,6 +149,7 @@ class Connection:
         "_sock",
         "_turn_left",
         "_warm_until",
+        "_working",
         "_writing",
         "client_host",
         "client_software",
@@ -185,6 +191,7 @@ class Connection:
         self._file_sent = 0  # bytes of the file range at the head of _out that are sent
         self._warm_until = 0  # up to here that range may be sent without asking whether it is in memory
         self._reading = False
+        self._working = False  # a request is served in slices: the next ones wait
         self._writing = False  # the peer's window is full
         self._parked = False  # sending waits for a thread that reads ahead, or for the next turn of the loop
         self._turn_left = 0  # bytes that may still be sent in this turn
@@ -349,7 +356,11 @@ class Connection:
 
     def _must_wait(self) -> bool:
         return (
-            self._writing or self._parked or len(self._in_flight) >= MAX_IN_FLIGHT or self._held_bytes > MAX_HELD_BYTES
+            self._writing
+            or self._parked
+            or self._working
+            or len(self._in_flight) >= MAX_IN_FLIGHT
+            or self._held_bytes > MAX_HELD_BYTES
         )
 
     # -- answering -----------------------------------------------------------------------------------------------------
@@ -413,6 +424,20 @@ class Connection:
                 return
         self._serve(frame)
 
+    def go_on(self, context: RequestContext, steps: Sliced[Message]) -> None:
+        """Answer a request that was parked, in slices."""
+        self._host.dispatcher.finish(context, steps)
+
+    def begin_work(self) -> None:
+        """A request is served in slices: read no other before `end_work`, so that their order is kept."""
+        self._working = True
+
+    def end_work(self) -> None:
+        """The request that was served in slices is answered, or waits for something else now."""
+        if self._working:
+            self._working = False
+            self.resume_reading()
+
     def give_back(self, size: int) -> None:
         """The bytes of a request that waited are not in use any more."""
         self._host.budget.give_back(size)
@@ -425,7 +450,8 @@ class Connection:
         if not in_flight:
             return
         if in_flight[0] is not context:
-            self._hurry_before(context)
+            if context.hurries_others:
+                self._hurry_before(context)
             return
         while in_flight and in_flight[0].parts is not None:
             first = in_flight.popleft()

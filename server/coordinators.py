@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -155,6 +156,7 @@ class Coordinators(ABC, Generic[S]):
         self._hosted: dict[int, Hosted[S]] = {}
         self._partitions = 0
         self._closed = False
+        self._due: deque[Hosted[S]] = deque()  # of which the first is ticking, or is about to
         self._to_load: list[Hosted[S]] = []
         self._load_failures: dict[int, int] = {}  # of a partition, in a row
         self._loader: asyncio.Task[None] | None = None
@@ -278,9 +280,22 @@ class Coordinators(ABC, Generic[S]):
         hosted.timer = self._broker.timers.call_at(deadline, lambda: self._tick(hosted))
 
     def _tick(self, hosted: Hosted[S]) -> None:
+        """Decide what is due. Where this is so for many partitions, one has its turn in each turn of the loop."""
         hosted.timer = None
-        hosted.runtime.tick()
-        self._arm(hosted)
+        self._due.append(hosted)
+        if len(self._due) == 1:
+            self._tick_first()
+
+    def _tick_first(self) -> None:
+        hosted = self._due[0]
+        try:
+            if self._hosted.get(hosted.partition.index) is hosted:
+                hosted.runtime.tick()
+                self._arm(hosted)
+        finally:
+            self._due.popleft()
+            if self._due:
+                self._broker.loop.call_soon(self._tick_first)
 
     # -- partitions follow the metadata --------------------------------------------------------------------------------
 

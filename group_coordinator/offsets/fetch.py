@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.offset_fetch import (
+    OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
@@ -21,7 +22,7 @@ from ...protocol.messages.offset_fetch import (
 from ...protocol.uuid import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator
 
     from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup
     from ..states import GroupStates
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
 
 def fetch_offsets(
     states: GroupStates, request: OffsetFetchRequestGroup, *, require_stable: bool
-) -> OffsetFetchResponseGroup:
-    """The offsets by topic; topics have the ids that the request gave them."""
+) -> Generator[int, None, OffsetFetchResponseGroup]:
+    """The offsets by topic; topics have the ids that the request gave them.
+
+    A group may have very many, so it yields after each. Between two of them the state may change.
+    """
     group_id = request.group_id
     group = states.groups.get(group_id)
     if group is not None:
@@ -41,41 +45,28 @@ def fetch_offsets(
             return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
     offsets = states.offsets
 
-    def topic_response(
-        name: str,
-        topic_id: bytes,
-        present_id: bytes | None,
-        partitions: Iterable[tuple[int, CommittedOffset | None]],
-    ) -> OffsetFetchResponseTopics:
-        return OffsetFetchResponseTopics(
-            name=name,
-            topic_id=topic_id,
-            partitions=[
-                _unstable(index)
-                if unstable and offsets.is_pending(group_id, name, index)
-                else _partition(index, committed, topic_id, present_id)
-                for index, committed in partitions
-            ],
-        )
-
     unstable = require_stable and offsets.has_pending(group_id)
-    if request.topics is None:
-        topics = []
-        for name in offsets.topics(group_id):
-            present_id = states.topics.id_of(name)
-            found = [one for one in offsets.partitions(group_id, name) if not one[1].is_of_another_topic(present_id)]
-            if found:
-                topics.append(topic_response(name, ZERO_UUID, present_id, found))
-    else:
-        topics = [
-            topic_response(
-                topic.name,
-                topic.topic_id,
-                states.topics.id_of(topic.name),
-                ((index, offsets.get(group_id, topic.name, index)) for index in topic.partition_indexes),
-            )
-            for topic in request.topics
-        ]
+    topics: list[OffsetFetchResponseTopics] = []
+    for_all = request.topics is None
+    wanted = request.topics or []
+    if for_all:
+        wanted = [OffsetFetchRequestTopics(name=name) for name in offsets.topics(group_id)]
+    for topic in wanted:
+        name, topic_id = topic.name, topic.topic_id
+        present_id = states.topics.id_of(name)
+        partitions = []
+        for index in offsets.indexes(group_id, name) if for_all else dict.fromkeys(topic.partition_indexes):
+            yield 0
+            committed = offsets.get(group_id, name, index)
+            if for_all and (committed is None or committed.is_of_another_topic(present_id)):
+                continue
+            if unstable and offsets.is_pending(group_id, name, index):
+                partitions.append(_unstable(index))
+            else:
+                partitions.append(_partition(index, committed, topic_id, present_id))
+        if partitions or not for_all:
+            topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions))
+            yield len(partitions) if for_all else 0
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
 

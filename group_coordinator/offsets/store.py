@@ -8,6 +8,8 @@ An offset that a transaction commits (TxnOffsetCommit) is *pending* until the tr
 unless the partition was given another offset by a record that came later in the log: of two records the later one
 wins, whenever their transactions end. A deletion is final for pending offsets too.
 
+By topic it knows which groups have offsets of it, so that deleting a topic looks at these alone.
+
 This only keeps what `replay` puts here; it has no rules about who may commit or when an offset is forgotten.
 """
 
@@ -74,10 +76,19 @@ _PartitionKey = tuple[str, str, int]  # group, topic, partition
 class OffsetStore:
     """Offsets of all groups. Each method takes names as they are; nothing has to exist."""
 
-    __slots__ = ("_by_group", "_count", "_counts", "_pending_by_group", "_pending_by_producer", "_sequence")
+    __slots__ = (
+        "_by_group",
+        "_count",
+        "_counts",
+        "_groups_by_topic",
+        "_pending_by_group",
+        "_pending_by_producer",
+        "_sequence",
+    )
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[str, dict[int, bytes]]] = {}
+        self._groups_by_topic: dict[str, dict[str, int]] = {}  # how much the group has of it, with what is pending
         self._counts: dict[str, int] = {}
         self._count = 0
         # The same `_Pending` by who will decide over it and by what it is for.
@@ -113,7 +124,22 @@ class OffsetStore:
         if partition not in partitions:
             self._counts[group_id] += 1
             self._count += 1
+            self._note(group_id, topic)
         partitions[partition] = packed
+
+    def _note(self, group_id: str, topic: str) -> None:
+        groups = self._groups_by_topic.get(topic)
+        if groups is None:
+            groups = self._groups_by_topic[sys.intern(topic)] = {}
+        groups[group_id] = groups.get(group_id, 0) + 1
+
+    def _forget(self, group_id: str, topic: str) -> None:
+        groups = self._groups_by_topic[topic]
+        groups[group_id] -= 1
+        if not groups[group_id]:
+            del groups[group_id]
+            if not groups:
+                del self._groups_by_topic[topic]
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         """What is committed for the partition."""
@@ -132,6 +158,7 @@ class OffsetStore:
             if partitions is not None and partitions.pop(partition, None) is not None:
                 self._count -= 1
                 self._counts[group_id] -= 1
+                self._forget(group_id, topic)
                 if not partitions:
                     del topics[topic]
                 if not topics:
@@ -149,6 +176,18 @@ class OffsetStore:
         """The topics that the group has committed offsets for."""
         return list(self._by_group.get(group_id, _NO_TOPICS))
 
+    def has_topic(self, topic: str) -> bool:
+        """Whether any group has offsets of the topic, committed or pending."""
+        return topic in self._groups_by_topic
+
+    def groups(self, topic: str) -> list[str]:
+        """The groups that have offsets of the topic, committed or pending."""
+        return list(self._groups_by_topic.get(topic, ()))
+
+    def indexes(self, group_id: str, topic: str) -> list[int]:
+        """The partitions of the topic that the group has committed offsets for."""
+        return list(self._by_group.get(group_id, _NO_TOPICS).get(topic, _NO_PARTITIONS))
+
     def partitions(self, group_id: str, topic: str) -> Iterator[tuple[int, CommittedOffset]]:
         """The group's offsets of one topic, which may not change while they are looked at."""
         for partition, packed in self._by_group.get(group_id, _NO_TOPICS).get(topic, _NO_PARTITIONS).items():
@@ -160,6 +199,8 @@ class OffsetStore:
         """Commit as part of the open transaction of this producer."""
         self._sequence += 1
         pending = _Pending(packed, self._sequence)
+        if (group_id, topic, partition) not in self._pending_by_producer.get(producer_id, ()):
+            self._note(group_id, topic)
         self._pending_by_producer.setdefault(producer_id, {})[group_id, topic, partition] = pending
         of_group = self._pending_by_group.setdefault(group_id, {})
         of_group.setdefault((topic, partition), {})[producer_id] = pending
@@ -200,6 +241,7 @@ class OffsetStore:
         of_group = self._pending_by_group[group_id]
         of_partition = of_group[topic, partition]
         del of_partition[producer_id]
+        self._forget(group_id, topic)
         if not of_partition:
             del of_group[topic, partition]
         if not of_group:

@@ -1,7 +1,8 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources (API keys 32, 33, 44, 74).
 
 - DescribeConfigs 1 to 4 of topics, groups, this broker and the default of all brokers, with synonyms and documentation.
-  No keys mean all; an unknown key is left out, and one that is named twice comes once, as Apache Kafka does.
+  No keys mean all; an unknown key is left out, and one that is named twice comes once, as Apache Kafka does. So does a
+  resource.
 - The two ways of changing are the controller's; a change of topic or broker settings is in force when the answer
   leaves.
 - ListConfigResources 0 to 1: version 0 lists client metrics subscriptions only (KIP-714), version 1 every type
@@ -47,16 +48,17 @@ from .. import config_entries
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..request import RequestContext
+    from ..slices import Sliced
 
 _RESOURCE_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, GROUP_RESOURCE, CLIENT_METRICS_RESOURCE)
 
 
 def handle_describe_configs(
     broker: Broker, context: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
+) -> Sliced[DescribeConfigsResponse]:
     """Describe every resource that is named."""
     results = []
-    for resource in request.resources:
+    for resource in _each_resource_once(request.resources):
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             entries = _entries(broker, resource)
@@ -65,8 +67,24 @@ def handle_describe_configs(
             result.error_message = error.message
         else:
             result.configs = [_describe(entry, request) for entry in entries]
+            yield len(entries)
         results.append(result)
+        yield 0
     return DescribeConfigsResponse(results=results)
+
+
+def _each_resource_once(resources: list[DescribeConfigsResource]) -> list[DescribeConfigsResource]:
+    """One that is named twice is described once, with the keys of both."""
+    once: dict[tuple[int, str], DescribeConfigsResource] = {}
+    for resource in resources:
+        first = once.setdefault((resource.resource_type, resource.resource_name), resource)
+        if first is resource:
+            continue
+        if first.configuration_keys and resource.configuration_keys:
+            first.configuration_keys += resource.configuration_keys
+        else:
+            first.configuration_keys = None
+    return list(once.values())
 
 
 def failed_describe_configs(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
@@ -173,7 +191,7 @@ def failed_incremental_alter_configs(
 
 def handle_list_config_resources(
     broker: Broker, context: RequestContext, request: ListConfigResourcesRequest
-) -> ListConfigResourcesResponse:
+) -> Sliced[ListConfigResourcesResponse]:
     """Name every resource of the types that were asked for; no types means all."""
     if context.api_version == 0:
         types = {CLIENT_METRICS_RESOURCE}
@@ -191,11 +209,11 @@ def handle_list_config_resources(
     for resource_type in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
         if resource_type in types:
             names += [(resource_type, resource.name) for resource in image.configs if resource.type == resource_type]
-    return ListConfigResourcesResponse(
-        config_resources=[
-            ConfigResource(resource_name=name, resource_type=resource_type) for resource_type, name in names
-        ]
-    )
+    response = ListConfigResourcesResponse()
+    for resource_type, name in names:
+        yield 1
+        response.config_resources.append(ConfigResource(resource_name=name, resource_type=resource_type))
+    return response
 
 
 def failed_list_config_resources(request: ListConfigResourcesRequest, error: KafkaError) -> ListConfigResourcesResponse:

@@ -19,17 +19,20 @@ from ...protocol.messages.delete_records import (
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..request import RequestContext
+    from ..slices import Sliced
 
 _NO_LOW_WATERMARK = -1
 
 
-def handle(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def handle(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> Sliced[DeleteRecordsResponse]:
     """Delete from every partition that is named."""
     response = DeleteRecordsResponse()
     for topic in request.topics:
+        yield 0
         topic_response = DeleteRecordsTopicResult(name=topic.name)
         response.topics.append(topic_response)
         for wanted in topic.partitions:
+            yield 0
             result = DeleteRecordsPartitionResult(
                 partition_index=wanted.partition_index, low_watermark=_NO_LOW_WATERMARK
             )

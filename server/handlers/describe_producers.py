@@ -22,15 +22,20 @@ from ...protocol.messages.describe_producers import (
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..request import RequestContext
+    from ..slices import Sliced
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(
+    broker: Broker, context: RequestContext, request: DescribeProducersRequest
+) -> Sliced[DescribeProducersResponse]:
     """List the producers of every partition that is named."""
     response = DescribeProducersResponse()
     for topic in request.topics:
+        yield 0
         topic_response = TopicResponse(name=topic.name)
         response.topics.append(topic_response)
-        for index in topic.partition_indexes:
+        for index in dict.fromkeys(topic.partition_indexes):
+            yield 0
             result = PartitionResponse(partition_index=index)
             topic_response.partitions.append(result)
             try:
@@ -50,6 +55,7 @@ def handle(broker: Broker, context: RequestContext, request: DescribeProducersRe
                     )
                     for producer in partition.log.active_producers()
                 ]
+                yield len(result.active_producers)
             except KafkaError as error:
                 result.error_code = error.code
                 result.error_message = error.message

@@ -24,11 +24,12 @@ from .topic_state import leader_error, offline_replicas
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..request import RequestContext
+    from ..slices import Sliced
 
 
 def handle(
     broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> Sliced[DescribeTopicPartitionsResponse]:
     """Describe one page."""
     image = broker.metadata.image
     cursor = request.cursor
@@ -43,6 +44,7 @@ def handle(
     room = max(1, min(request.response_partition_limit, broker.config.int("max.request.partition.size.limit")))
     response = DescribeTopicPartitionsResponse()
     for name in names:
+        yield 0
         if room == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -69,6 +71,7 @@ def handle(
         )
         response.topics.append(described)
         for index in indexes[:room]:
+            yield 1
             partition = topic.partitions[index]
             described.partitions.append(
                 DescribeTopicPartitionsResponsePartition(

@@ -1,6 +1,6 @@
 """FindCoordinator (API key 10): which broker coordinates a group or a transactional id.
 
-- Versions 0 to 6; several keys at once since version 4 (KIP-699).
+- Versions 0 to 6; several keys at once since version 4 (KIP-699). A key that is named twice is answered once.
 - A group's coordinator leads the partition of `__consumer_offsets` that the group's id hashes to, a transactional id's
   that of `__transaction_state`; the topic is made when the first one is asked for.
 - There is no coordinator of share groups yet (docs/known_gaps.md): COORDINATOR_NOT_AVAILABLE, which clients retry.
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..coordinators import Coordinators
     from ..request import RequestContext
+    from ..slices import Sliced
 
 _KEY_TYPES = {0: "group", 1: "transaction", 2: "share group"}
 _GROUP = 0
@@ -25,16 +26,13 @@ _TRANSACTION = 1
 _SHARE = 2
 
 
-def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def handle(
+    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
+) -> Sliced[FindCoordinatorResponse] | FindCoordinatorResponse:
     """Find the coordinator of every key; before version 4 there is one."""
-    if context.api_version >= 4 and not request.coordinator_keys:
-        return FindCoordinatorResponse()
-    if request.key_type not in _KEY_TYPES or (request.key_type == _SHARE and context.api_version < 6):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.key_type} is no coordinator type of this version.")
     if context.api_version >= 4:
-        return FindCoordinatorResponse(
-            coordinators=[_find(broker, context, request.key_type, key) for key in request.coordinator_keys]
-        )
+        return _find_all(broker, context, request)
+    _check_key_type(context, request)
     found = _find(broker, context, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
@@ -43,6 +41,23 @@ def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequ
         host=found.host,
         port=found.port,
     )
+
+
+def _find_all(
+    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
+) -> Sliced[FindCoordinatorResponse]:
+    response = FindCoordinatorResponse()
+    request.coordinator_keys = list(dict.fromkeys(request.coordinator_keys))  # each is answered once
+    for key in request.coordinator_keys:
+        _check_key_type(context, request)
+        response.coordinators.append(_find(broker, context, request.key_type, key))
+        yield 0
+    return response
+
+
+def _check_key_type(context: RequestContext, request: FindCoordinatorRequest) -> None:
+    if request.key_type not in _KEY_TYPES or (request.key_type == _SHARE and context.api_version < 6):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.key_type} is no coordinator type of this version.")
 
 
 def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> Coordinator:

@@ -2,8 +2,8 @@
 69, 16, 42).
 
 - DescribeGroups 0 to 6, ConsumerGroupDescribe 0 to 1, ListGroups 0 to 5, DeleteGroups 0 to 2.
-- Each group of a request succeeds or fails by itself. ListGroups answers for all groups of this broker, and fails
-  while one of its partitions of `__consumer_offsets` loads.
+- Each group of a request succeeds or fails by itself, and is answered once, however often it is named. ListGroups
+  answers for all groups of this broker, and fails while one of its partitions of `__consumer_offsets` loads.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ from . import authorized_operations
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..request import RequestContext
+    from ..slices import Sliced
 
 _ERROR_MESSAGE_SINCE = 6
 
 
 def handle_describe_groups(
     broker: Broker, context: RequestContext, request: DescribeGroupsRequest
-) -> DescribeGroupsResponse | Parked:
+) -> Sliced[DescribeGroupsResponse | Parked]:
     """Classic groups with their members."""
     groups = []
-    for group_id in request.groups:
+    for group_id in dict.fromkeys(request.groups):
         try:
             group = broker.groups.read(group_id).describe_group(group_id, api_version=context.api_version)
         except KafkaError as error:
             group = _failed_group(group_id, error)
+        yield len(group.members)
         if context.api_version < _ERROR_MESSAGE_SINCE:
             group.error_message = None
         if request.include_authorized_operations and not group.error_code:
@@ -60,10 +62,10 @@ def _failed_group(group_id: str, error: KafkaError) -> DescribedGroup:
 
 def handle_consumer_group_describe(
     broker: Broker, context: RequestContext, request: ConsumerGroupDescribeRequest
-) -> ConsumerGroupDescribeResponse | Parked:
+) -> Sliced[ConsumerGroupDescribeResponse | Parked]:
     """Consumer groups with their members and assignments."""
     groups = []
-    for group_id in request.group_ids:
+    for group_id in dict.fromkeys(request.group_ids):
         try:
             if not serves_consumer_protocol(broker.config, broker.metadata.image.features):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -72,6 +74,7 @@ def handle_consumer_group_describe(
             group = broker.groups.read(group_id).describe_consumer_group(group_id)
         except KafkaError as error:
             group = _failed_consumer_group(group_id, error)
+        yield len(group.members)
         if request.include_authorized_operations and not group.error_code:
             group.authorized_operations = authorized_operations.GROUP
         groups.append(group)
@@ -93,11 +96,15 @@ def _failed_consumer_group(group_id: str, error: KafkaError) -> DescribedConsume
 
 def handle_list_groups(
     broker: Broker, context: RequestContext, request: ListGroupsRequest
-) -> ListGroupsResponse | Parked:
+) -> Sliced[ListGroupsResponse | Parked]:
     """The groups of this broker."""
+    states_filter, types_filter = set(request.states_filter), set(request.types_filter)
     groups = []
     for shard in broker.groups.read_all():
-        groups += shard.list_groups(request.states_filter, request.types_filter)
+        yield 0
+        for some in shard.list_groups(states_filter, types_filter):
+            groups += some
+            yield len(some)
     return broker.groups.when_safe(context, ListGroupsResponse(groups=groups))
 
 
@@ -108,7 +115,7 @@ def failed_list_groups(request: ListGroupsRequest, error: KafkaError) -> ListGro
 
 def handle_delete_groups(
     broker: Broker, context: RequestContext, request: DeleteGroupsRequest
-) -> Parked | DeleteGroupsResponse:
+) -> Sliced[Parked | DeleteGroupsResponse]:
     """Delete each of the groups, if it has no members."""
     # A group that is named twice is deleted once.
     group_ids = list(dict.fromkeys(request.groups_names))
@@ -117,6 +124,7 @@ def handle_delete_groups(
     gathering = Gathering(context, len(group_ids), lambda parts: DeleteGroupsResponse(results=parts))
     for index, group_id in enumerate(group_ids):
         _delete(broker, gathering, index, group_id)
+        yield 0
     return PARKED
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...replication.partition import Partition
     from ..broker import Broker
     from ..request import RequestContext
+    from ..slices import Sliced
 
 LATEST = -1
 EARLIEST = -2
@@ -48,18 +49,23 @@ _NEVER = 0x7FFF
 _UNKNOWN = -1
 
 
-def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> Sliced[ListOffsetsResponse]:
     """Look up every partition."""
-    asked = Counter(
-        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
-    )
     if request.isolation_level not in ISOLATION_LEVELS:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    asked: Counter[tuple[str, int]] = Counter()
+    for topic in request.topics:
+        yield 0
+        for wanted in topic.partitions:
+            asked[topic.name, wanted.partition_index] += 1
+            yield 0
     response = ListOffsetsResponse()
     for topic in request.topics:
+        yield 0
         topic_response = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(topic_response)
         for wanted in topic.partitions:
+            yield 0
             result = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
             topic_response.partitions.append(result)
             try:

@@ -23,24 +23,29 @@ if TYPE_CHECKING:
     from ...log.directory import LogDirectory
     from ..broker import Broker
     from ..request import RequestContext
+    from ..slices import Sliced
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequest) -> Sliced[DescribeLogDirsResponse]:
     """Describe every log directory."""
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        wanted = set()
+        for topic in request.topics:
+            for index in topic.partitions:
+                wanted.add((topic.topic, index))
+                yield 0
     results: dict[str, DescribeLogDirsResult] = {}
     topics: dict[tuple[str, str], DescribeLogDirsTopic] = {}
 
     def add(directory: LogDirectory | None, name: str, partition: DescribeLogDirsPartition) -> None:
         if directory is None or results[directory.path].error_code:
             return
-        topic = topics.get((directory.path, name))
-        if topic is None:
-            topic = topics[directory.path, name] = DescribeLogDirsTopic(name=name)
-            results[directory.path].topics.append(topic)
-        topic.partitions.append(partition)
+        described = topics.get((directory.path, name))
+        if described is None:
+            described = topics[directory.path, name] = DescribeLogDirsTopic(name=name)
+            results[directory.path].topics.append(described)
+        described.partitions.append(partition)
 
     for directory in broker.log_manager.directories:
         result = DescribeLogDirsResult(log_dir=directory.path)
@@ -52,9 +57,11 @@ def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequ
         else:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         results[directory.path] = result
-    for partition in broker.replicas:
+    for partition in list(broker.replicas):
+        yield 0
         if wanted is not None and (partition.topic, partition.index) not in wanted:
             continue
+        yield 1
         key = (partition.topic, partition.index)
         add(
             broker.log_manager.directory_of(*key),

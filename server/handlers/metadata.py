@@ -30,19 +30,27 @@ if TYPE_CHECKING:
     from ...metadata.registrations import TopicImage
     from ..broker import Broker
     from ..request import RequestContext
+    from ..slices import Sliced
 
 
-def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+_MISSING_AT_ONCE = 100
+"""So many topics are made by one change of the metadata."""
+
+
+def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> Sliced[MetadataResponse]:
     """Describe the cluster and the topics that were asked for."""
     version = context.api_version
     include_operations = request.include_topic_authorized_operations
     wanted = request.topics
     if wanted is None or (version == 0 and not wanted):
         image = broker.metadata.image
-        topics = [_describe(broker, image, topic, include_operations) for topic in image.topics_by_name.values()]
+        topics: list[MetadataResponseTopic] = []
+        for topic in image.topics_by_name.values():
+            described = yield from _describe(broker, image, topic, include_operations)
+            topics.append(described)
     else:
         auto_create = version < 4 or request.allow_auto_topic_creation
-        topics = _describe_named(
+        topics = yield from _describe_named(
             broker, context, wanted, auto_create=auto_create, include_operations=include_operations
         )
     return MetadataResponse(
@@ -77,35 +85,42 @@ def _describe_named(
     *,
     auto_create: bool,
     include_operations: bool,
-) -> list[MetadataResponseTopic]:
-    if any(topic.topic_id != ZERO_UUID for topic in wanted):
+) -> Sliced[list[MetadataResponseTopic]]:
+    keys: dict[bytes | str, None] = {}
+    missing: dict[str, None] = {}
+    with_id = nameless = False
+    for topic in wanted:
+        yield 0
+        if topic.topic_id != ZERO_UUID:
+            if not with_id:
+                with_id = True  # as Apache Kafka has it: one id, and names do not count
+                keys.clear()
+            keys[topic.topic_id] = None
+        elif topic.name is None:
+            nameless = True
+        elif not with_id:
+            keys[topic.name] = None
+            if topic.name not in broker.metadata.image.topics_by_name:
+                missing[topic.name] = None
+    if with_id:
+        missing.clear()
         if context.api_version < 12:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Topics are asked for by id from version 12 on.")
-        # As Apache Kafka has it: one id, and names do not count.
-        wanted = [
-            MetadataRequestTopic(name=None, topic_id=topic.topic_id) for topic in wanted if topic.topic_id != ZERO_UUID
-        ]
-    elif any(topic.name is None for topic in wanted):
+    elif nameless:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic has neither a name nor an id.")
-    missing = [
-        topic.name
-        for topic in wanted
-        if topic.name is not None and topic.name not in broker.metadata.image.topics_by_name
-    ]
     errors: dict[str, ErrorCode] = {}
-    if missing:
-        errors = broker.missing_topics(missing, create=auto_create and broker.auto_create_topics)
+    names = list(missing)
+    for first in range(0, len(names), _MISSING_AT_ONCE):
+        some = names[first : first + _MISSING_AT_ONCE]
+        errors |= broker.missing_topics(some, create=auto_create and broker.auto_create_topics)
+        yield 0
     image = broker.metadata.image
     answer: list[MetadataResponseTopic] = []
-    seen: set[bytes | str] = set()
-    for topic in wanted:
-        key = topic.name if topic.name is not None else topic.topic_id
-        if key in seen:
-            continue
-        seen.add(key)
+    for key in keys:
+        yield 0
         found = image.topics_by_name.get(key) if isinstance(key, str) else image.topics_by_id.get(key)
         if found is not None:
-            answer.append(_describe(broker, image, found, include_operations))
+            answer.append((yield from _describe(broker, image, found, include_operations)))
         elif isinstance(key, bytes):
             answer.append(MetadataResponseTopic(name=None, topic_id=key, error_code=ErrorCode.UNKNOWN_TOPIC_ID))
         else:
@@ -116,12 +131,11 @@ def _describe_named(
 
 def _describe(
     broker: Broker, image: MetadataImage, topic: TopicImage, include_operations: bool
-) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
+) -> Sliced[MetadataResponseTopic]:
+    partitions = []
+    for index, partition in sorted(topic.partitions.items()):
+        yield 1
+        partitions.append(
             MetadataResponsePartition(
                 error_code=leader_error(partition),
                 partition_index=index,
@@ -131,8 +145,12 @@ def _describe(
                 isr_nodes=list(partition.isr),
                 offline_replicas=offline_replicas(broker, image, topic, index, partition),
             )
-            for index, partition in sorted(topic.partitions.items())
-        ],
+        )
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
         topic_authorized_operations=authorized_operations.TOPIC
         if include_operations
         else authorized_operations.NOT_ASKED,

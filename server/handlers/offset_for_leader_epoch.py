@@ -18,17 +18,20 @@ from ...protocol.messages.offset_for_leader_epoch import (
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..request import RequestContext
+    from ..slices import Sliced
 
 
 def handle(
     broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+) -> Sliced[OffsetForLeaderEpochResponse]:
     """Look up every partition."""
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:
+        yield 0
         topic_response = OffsetForLeaderTopicResult(topic=topic.topic)
         response.topics.append(topic_response)
         for wanted in topic.partitions:
+            yield 0
             result = EpochEndOffset(partition=wanted.partition)
             topic_response.partitions.append(result)
             try:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import KafkaError
@@ -23,8 +24,15 @@ from ...protocol.messages.delete_topics import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...metadata.image import MetadataImage
     from ..broker import Broker
     from ..request import RequestContext
+    from ..slices import Sliced
+
+_DELETED_AT_ONCE = 20
+"""So many topics are deleted by one change of the metadata, which takes some milliseconds."""
 
 
 def handle_create_topics(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -42,13 +50,39 @@ def failed_create_topics(request: CreateTopicsRequest, error: KafkaError) -> Cre
     )
 
 
-def handle_delete_topics(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Delete topics; below version 6 they come as bare names."""
+def handle_delete_topics(
+    broker: Broker, context: RequestContext, request: DeleteTopicsRequest
+) -> Sliced[DeleteTopicsResponse]:
+    """Delete topics, some at a time; below version 6 they come as bare names."""
+    topics = request.topics
     if context.api_version < 6:
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name) for name in request.topic_names], timeout_ms=request.timeout_ms
-        )
-    return broker.metadata.delete_topics(request, now_ms=broker.now_ms())
+        topics = [DeleteTopicState(name=name) for name in request.topic_names]
+    response = DeleteTopicsResponse()
+    for some in _some_topics(broker.metadata.image, topics):
+        part = DeleteTopicsRequest(topics=some, timeout_ms=request.timeout_ms)
+        try:
+            answer = broker.metadata.delete_topics(part, now_ms=broker.now_ms())
+        except KafkaError as error:
+            answer = failed_delete_topics(part, error)
+        response.responses += answer.responses
+        yield 0
+    return response
+
+
+def _some_topics(image: MetadataImage, topics: list[DeleteTopicState]) -> Iterator[list[DeleteTopicState]]:
+    """The topics in several lists. Those that are named twice are refused, so they stay together."""
+
+    def key(topic: DeleteTopicState) -> bytes | str | None:
+        found = None if topic.name is None else image.topics_by_name.get(topic.name)
+        return found.topic_id if found is not None else topic.name or topic.topic_id
+
+    counts = Counter(map(key, topics))
+    together = [topic for topic in topics if counts[key(topic)] > 1]
+    if together:
+        yield together
+    single = [topic for topic in topics if counts[key(topic)] == 1]
+    for first in range(0, len(single), _DELETED_AT_ONCE):
+        yield single[first : first + _DELETED_AT_ONCE]
 
 
 def failed_delete_topics(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:

@@ -22,20 +22,22 @@ from ...transaction_coordinator.describe import unknown_states
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..request import Parked, RequestContext
+    from ..slices import Sliced
 
 
 def handle_describe_transactions(
     broker: Broker, context: RequestContext, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse | Parked:
+) -> Sliced[DescribeTransactionsResponse | Parked]:
     """The state of these transactional ids."""
-
-    def describe(transactional_id: str) -> TransactionState:
+    response = DescribeTransactionsResponse()
+    request.transactional_ids = list(dict.fromkeys(request.transactional_ids))
+    for transactional_id in request.transactional_ids:
         try:
-            return broker.transactions.read(transactional_id).describe(transactional_id)
+            state = broker.transactions.read(transactional_id).describe(transactional_id)
         except KafkaError as error:
-            return TransactionState(transactional_id=transactional_id, error_code=error.code)
-
-    response = DescribeTransactionsResponse(transaction_states=[describe(each) for each in request.transactional_ids])
+            state = TransactionState(transactional_id=transactional_id, error_code=error.code)
+        response.transaction_states.append(state)
+        yield len(state.topics)
     return broker.transactions.when_safe(context, response, request.transactional_ids)
 
 

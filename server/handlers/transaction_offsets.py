@@ -27,13 +27,14 @@ from ...protocol.messages.txn_offset_commit import (
 from ...protocol.records import NO_SEQUENCE
 from ..request import PARKED, Parked
 from ..verification import Verified, of_txn_offset_commit
-from .offset_partitions import BesideRefused, each_topic_once, take_missing
+from .offset_partitions import BesideRefused, each_topic_once, some_of, take_missing
 
 if TYPE_CHECKING:
     from ...metadata.image import MetadataImage
     from ...replication.partition import Partition
     from ..broker import Broker
     from ..request import RequestContext
+    from ..slices import Sliced
 
 _LOADING_KNOWN_SINCE = 2
 
@@ -50,9 +51,9 @@ _AS_COORDINATOR = {
 
 def handle(
     broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Parked:
+) -> Sliced[TxnOffsetCommitResponse | Parked]:
     """Answered when the offsets are in the log; nobody sees them before the transaction commits."""
-    refused = _leave_known(broker.metadata.image, request)
+    refused = yield from _leave_known(broker.metadata.image, request)
     if not request.topics:
         return TxnOffsetCommitResponse(topics=refused)
     caller = BesideRefused(
@@ -98,14 +99,16 @@ def _partition_of(broker: Broker, group_id: str) -> Partition:
     return partition
 
 
-def _leave_known(image: MetadataImage, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponseTopic]:
+def _leave_known(image: MetadataImage, request: TxnOffsetCommitRequest) -> Sliced[list[TxnOffsetCommitResponseTopic]]:
     """Leave the partitions in the request that there are; returns the answers to the others."""
     known = []
     refused = []
     for topic in request.topics:
         found = image.topics_by_name.get(topic.name)
-        if missing := take_missing(topic, {} if found is None else found.partitions):
-            refused.append(_refused(topic.name, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        missing = yield from take_missing(topic, {} if found is None else found.partitions)
+        for some in some_of(missing):
+            refused.append(_refused(topic.name, some, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            yield 0
         if topic.partitions:
             known.append(topic)
     request.topics = known

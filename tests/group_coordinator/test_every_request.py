@@ -36,6 +36,7 @@ from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from moldau.server.slices import completed
 
 from .harness import Coordinator, FakeCaller
 
@@ -258,7 +259,7 @@ def fetch(coordinator: Coordinator, member: Member) -> Answer:
     request = OffsetFetchRequestGroup(
         group_id=GROUP, member_id=member.member_id or None, member_epoch=member.epoch, topics=None
     )
-    return ErrorCode(coordinator.runtime.read(GROUP).fetch_offsets(request, require_stable=True).error_code)
+    return ErrorCode(completed(coordinator.runtime.read(GROUP).fetch_offsets(request, require_stable=True)).error_code)
 
 
 def delete_offset(coordinator: Coordinator, member: Member) -> Answer:

@@ -43,6 +43,7 @@ from moldau.protocol.records import build_batch
 from moldau.server import coordinators as hosting
 from moldau.server.coordinators import partition_of
 from moldau.server.handlers.group_offsets import handle_offset_delete
+from moldau.server.slices import completed
 from moldau.testing.wire import WireClient
 
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
@@ -494,7 +495,7 @@ def offset_delete_in_halves(server, partitions):
         ]
         request, caller = OffsetDeleteRequest(group_id="g", topics=topics), Caller()
         before = time.thread_time()
-        handle_offset_delete(broker, caller, request)
+        completed(handle_offset_delete(broker, caller, request))
         took = time.thread_time() - before
         (answer,) = caller.answers
         return took, answer

@@ -24,6 +24,7 @@ class Parked:
     def __init__(self, connection):
         self.connection = connection
         self.parts = None
+        self.hurries_others = True
         self.held_bytes = 0
         self.keeps_request = False
         self.kept_bytes = 0

@@ -54,6 +54,7 @@ from moldau.protocol.messages.txn_offset_commit import (
 )
 from moldau.protocol.records import Record as LogRecord
 from moldau.protocol.records import build_batch, iter_records
+from moldau.server.slices import completed
 
 from ...coordinator.harness import FakeCaller, Harness, MemoryLog, decoded
 
@@ -354,7 +355,7 @@ class Coordinator(Harness[GroupShard]):
                 )
                 for name, partitions in topics.items()
             ]
-        return self.runtime.read(group_id).fetch_offsets(request, require_stable=require_stable)
+        return completed(self.runtime.read(group_id).fetch_offsets(request, require_stable=require_stable))
 
     def fetched(self, group_id: str, topics: Mapping[str, Sequence[int]] | None = None) -> dict[str, dict[int, int]]:
         """The committed offsets by topic and partition."""

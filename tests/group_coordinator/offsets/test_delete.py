@@ -178,3 +178,49 @@ def test_a_log_that_refuses_the_deletion_is_not_asked_again_at_once_and_asked_un
     coordinator.log.refuses_with = None
     coordinator.advance(2000)
     assert len(coordinator.states.offsets) == 0
+
+
+def test_the_deletion_of_a_topic_looks_at_the_groups_alone_that_have_offsets_of_it(coordinator: Any) -> None:
+    for number in range(1000):
+        coordinator.commit(f"group-{number}", {"b": {0: 1}})
+    coordinator.commit("group", {"a": {0: 1}, "b": {0: 1}})
+    looked_up: list[str] = []
+    coordinator.states.offsets = WatchedStore(coordinator.states.offsets, looked_up)
+
+    coordinator.delete_topics("a")
+    coordinator.advance(20)
+
+    assert set(looked_up) == {"group"}
+    assert len(coordinator.states.offsets) == 1001
+
+
+def test_a_group_is_visited_once_for_many_deleted_topics(coordinator: Any) -> None:
+    names = [f"topic-{number}" for number in range(100)]
+    for group_id in ("one", "two"):
+        coordinator.commit(group_id, {name: {0: 1} for name in names})
+    batches = len(coordinator.log.batches())
+
+    for name in names:  # one after the other, as many requests delete them
+        coordinator.delete_topics(name)
+    coordinator.advance(1000)
+
+    assert len(coordinator.states.offsets) == 0
+    assert len(coordinator.log.batches()) - batches <= 4
+
+
+class WatchedStore:
+    """A store that notes whose offsets are looked at."""
+
+    def __init__(self, store: Any, looked_up: list[str]) -> None:
+        self._store = store
+        self._looked_up = looked_up
+
+    def partitions(self, group_id: str, topic: str) -> Any:
+        self._looked_up.append(group_id)
+        return self._store.partitions(group_id, topic)
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)

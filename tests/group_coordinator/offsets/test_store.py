@@ -186,3 +186,28 @@ def test_any_history_gives_what_a_plain_model_gives() -> None:
             open_keys = {key for of_producer in pending.values() for key in of_producer}
             assert {(group, *name) for group in "gh" for name in store.pending(group)} == open_keys
             assert all(store.count(group) == sum(key[0] == group for key in committed) for group in "gh")
+
+
+def test_the_groups_of_a_topic_are_those_that_have_offsets_of_it() -> None:
+    choose = random.Random(11)
+    store = OffsetStore()
+    groups, topics, producers = ["a", "b", "c"], ["x", "y"], [1, 2]
+    for _ in range(3000):
+        group, topic, partition = choose.choice(groups), choose.choice(topics), choose.randrange(2)
+        match choose.randrange(4):
+            case 0:
+                store.put(group, topic, partition, CommittedOffset(1).packed())
+            case 1:
+                store.put_pending(choose.choice(producers), group, topic, partition, CommittedOffset(2).packed())
+            case 2:
+                store.remove(group, topic, partition)
+            case 3:
+                store.end_transaction(choose.choice(producers), committed=choose.random() < 0.5)
+        for name in topics:
+            expected = {
+                each
+                for each in groups
+                if any(store.has(each, name, index) or store.is_pending(each, name, index) for index in (0, 1))
+            }
+            assert set(store.groups(name)) == expected
+            assert store.has_topic(name) == bool(expected)

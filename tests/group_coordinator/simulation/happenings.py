@@ -17,6 +17,7 @@ from moldau.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponse
+from moldau.server.slices import completed
 
 from .classic_client import KAFKA_1, KAFKA_2_4, NEW, ClassicClient
 from .client_assignors import COOPERATIVE, RANGE
@@ -248,10 +249,10 @@ class Happenings:
         if not world.coordinator.is_active:
             return
         shard = world.coordinator.runtime.read()
-        encode(ListGroupsResponse(groups=shard.list_groups([], [])), 5)
+        encode(ListGroupsResponse(groups=[one for some in shard.list_groups([], []) for one in some]), 5)
         asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
         require_stable = self.random.random() < 0.5
-        fetched = shard.fetch_offsets(asked, require_stable=require_stable)
+        fetched = completed(shard.fetch_offsets(asked, require_stable=require_stable))
         encode(OffsetFetchResponse(groups=[fetched]), 9)
         assert not fetched.error_code
         offsets = {
