@@ -6,6 +6,8 @@ import random
 import socket
 import struct
 
+import pytest
+
 from moldau.protocol.api import request_class, request_header_version
 from moldau.protocol.codec import encode
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
@@ -96,7 +98,8 @@ def test_huge_frames_that_stop_half_way(target: Target, dice: random.Random, lon
         attackers.hold(15 if long else 1)
 
 
-def test_drips_into_huge_frames_do_not_starve_a_large_producer(target: Target, dice: random.Random, long: bool) -> None:
+@pytest.mark.slow
+def test_drips_into_huge_frames_do_not_starve_a_large_producer(target: Target, dice: random.Random) -> None:
     """The drips hold all memory for large frames, and send a byte now and then so as not to be stalled.
 
     The large producer waits until the server gives up on one of them.
@@ -105,7 +108,7 @@ def test_drips_into_huge_frames_do_not_starve_a_large_producer(target: Target, d
     large = batch(dice.randbytes(8 * MEGABYTE))
     with (
         target.attack("drips into huge frames", memory_bytes_allowed=BUDGET_BYTES),
-        attackers.connections(target.address, 20 if long else 6) as opened,
+        attackers.connections(target.address, 20) as opened,
     ):
         dripping = []
         for connection in opened:

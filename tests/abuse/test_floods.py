@@ -93,7 +93,7 @@ def test_groups(target: Target, dice: random.Random, long: bool) -> None:
         names = [f"group-{index}" for index in range(count)]
         attackers.exchange(target.address, attackers.frame(DescribeGroupsRequest(groups=names), 5))
     with target.attack("the sessions of all groups end", **allowed):
-        attackers.hold(15)
+        attackers.hold(15 if long else 8)
 
 
 def test_member_ids(target: Target, dice: random.Random, long: bool) -> None:
