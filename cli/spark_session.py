@@ -104,8 +104,8 @@ def spark_session(
     from ..spark_integration.session import session
 
     if not log:
-        # pyspark has warnings about the versions of other packages, which the user of a command cannot act on.
-        warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+        # pyspark warns of pandas and PyArrow, of which a command uses neither.
+        warnings.filterwarnings("ignore", module="pyspark")
     with _log_kept_back(log), explained():
         spark = session(app_name, session_settings(master, configs, log=log, packages=packages or {}))
     try:
