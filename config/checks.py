@@ -10,7 +10,7 @@ from typing import Final
 from . import broker
 from .broker_config import BrokerConfig
 from .broker_groups import CONSUMER_ASSIGNORS, consumer_assignor
-from .definition import ConfigError, format_value, invalid_value
+from .definition import ConfigError, abridged, format_value, invalid_value
 
 # Pairs of settings of which the first must not exceed the second.
 _ORDERED: Final = (
@@ -86,7 +86,7 @@ def _unparsable(config: BrokerConfig) -> Iterator[ConfigError]:
                 if expected is None:
                     yield error
                 else:
-                    yield ConfigError(f"Invalid value {given.text} for {name}: expected {expected}", name)
+                    yield ConfigError(f"Invalid value {abridged(given.text)} for {name}: expected {expected}", name)
 
 
 def _conflicts(config: BrokerConfig) -> Iterator[ConfigError]:

@@ -20,6 +20,8 @@ from typing import Final
 
 from .integers import signed_integer
 
+_SHOWN_CHARACTERS: Final = 100
+
 # What a parsed value can be. Lists are tuples, so that a value can be shared without fear.
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 
@@ -490,4 +492,13 @@ def _format_double(value: float) -> str:
 
 def invalid_value(name: str, text: str | None, rule: str) -> ConfigError:
     """The error of a value that breaks a rule; names the setting, the value and the rule."""
-    return ConfigError(f"Invalid value {'null' if text is None else text} for configuration {name}: {rule}", name)
+    return ConfigError(
+        f"Invalid value {'null' if text is None else abridged(text)} for configuration {name}: {rule}", name
+    )
+
+
+def abridged(text: str) -> str:
+    """A value as a message shows it: a very long one is cut."""
+    if len(text) <= _SHOWN_CHARACTERS:
+        return text
+    return f"{text[:_SHOWN_CHARACTERS]}... ({len(text)} characters)"

@@ -21,6 +21,7 @@ from moldau.config.definition import (
     ConfigType,
     Setting,
     Validator,
+    abridged,
     at_least,
     between,
     format_value,
@@ -100,7 +101,7 @@ def test_value_is_taken_as_kafka_takes_it(type: ConfigType, text: str, value: ob
 def test_value_of_another_type_is_refused(type: ConfigType, text: str, rule: str) -> None:
     with pytest.raises(ConfigError) as refused:
         parse_value("some.key", type, text)
-    assert str(refused.value) == f"Invalid value {text} for configuration some.key: {rule}"
+    assert str(refused.value) == f"Invalid value {abridged(text)} for configuration some.key: {rule}"
     assert refused.value.name == "some.key"
 
 

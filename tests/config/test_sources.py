@@ -120,6 +120,10 @@ def test_later_sources_win(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["9" * 4301, "-" + "9" * 4301])
 def test_numbers_of_thousands_of_digits_are_refused_by_name(text: str) -> None:
     config = load(environment={"KAFKA_NUM_PARTITIONS": text}, overrides=["log.retention.ms=" + text])
-    with pytest.raises(ConfigError, match=r"for configuration num\.partitions: Not a number of type INT") as refused:
+    with pytest.raises(ConfigError) as refused:
         check_broker_config(config)
-    assert "for configuration log.retention.ms: Not a number of type LONG" in str(refused.value)
+    message = str(refused.value)
+    assert "for num.partitions: expected a whole number from 1 to 2147483647" in message
+    assert "for log.retention.ms: expected a whole number" in message
+    assert f"... ({len(text)} characters)" in message
+    assert len(message) < 1000
