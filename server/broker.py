@@ -26,6 +26,7 @@ from ..protocol.messages.assign_replicas_to_dirs import (
 from ..replication.partition import Partition
 from ..replication.replicas import Replicas
 from .appends import AppendQueues
+from .chores import Chores
 from .clock import Clock, wall_clock
 from .decoding import Decoder
 from .fetch_session import FetchSessionCache
@@ -102,8 +103,7 @@ class Broker:
         self._advertised = advertised
         self._rack = config.optional_str("broker.rack")
         self.background = background
-        self.chores = background.lane(CHORES)
-        """For file work that is neither a flush nor a cold read."""
+        self.chores = Chores(background.lane(CHORES))
         self._codecs = background.lane(CODECS)
         self.decoder = Decoder(loop, self._codecs)
         self.appends = AppendQueues(self.decoder, self.now_ms)

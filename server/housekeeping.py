@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..log.checkpoints import TopicPartition
     from ..log.manager import CheckpointFiles, LogManager
     from ..log.partition_log import Log
-    from .background import Lane
+    from .chores import Chores
     from .timers import Timer, TimerWheel
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Housekeeping:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        chores: Lane,
+        chores: Chores,
         timers: TimerWheel,
         log_manager: LogManager,
         now_ms: Callable[[], int],

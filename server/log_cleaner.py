@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..log.compaction.job import CompactionJob, CompactionResult, Replacement
     from ..log.manager import LogManager
     from ..log.partition_log import Log
-    from .background import Lane
+    from .chores import Chores
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class LogCleaner:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        chores: Lane,
+        chores: Chores,
         log_manager: LogManager,
         now_ms: Callable[[], int],
         settings: CleanerSettings,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..log.manager import LogManager
     from ..metadata.image import MetadataDelta, MetadataImage
     from ..metadata.quorum import Metadata
-    from .background import Lane
+    from .chores import Chores
     from .clock import Clock
     from .timers import Timer, TimerWheel
     from .trash import Trash
@@ -42,7 +42,7 @@ class MetadataSnapshots:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        chores: Lane,
+        chores: Chores,
         timers: TimerWheel,
         metadata: Metadata,
         log_manager: LogManager,

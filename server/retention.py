@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..log.partition_log import Log
     from ..replication.partition import Partition
     from ..replication.replicas import Replicas
-    from .background import Lane
+    from .chores import Chores
     from .clock import Clock
     from .timers import Timer, TimerWheel
     from .trash import Trash
@@ -49,7 +49,7 @@ class Retention:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        chores: Lane,
+        chores: Chores,
         timers: TimerWheel,
         replicas: Replicas,
         trash: Trash,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ..log.manager import LogManager
-    from .background import Lane
+    from .chores import Chores
     from .clock import Clock
     from .timers import Timer, TimerWheel
 
@@ -34,7 +34,7 @@ class Trash:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        chores: Lane,
+        chores: Chores,
         timers: TimerWheel,
         log_manager: LogManager,
         now_ms: Clock,
