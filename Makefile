@@ -90,6 +90,10 @@ test-quick: $(VENV)/.installed-test ## What to run while working: no other progr
 test-apache: $(VENV)/.installed-test ## The clients' and Spark's tests against Apache Kafka 4.3.1 (Java, Maven)
 	@$(BIN)/tox run -q -e apache
 
+.PHONY: test-abuse
+test-abuse: $(VENV)/.installed-test ## Attacks as large as the protocol allows, with several seeds (hours)
+	@MOLDAU_ABUSE_LONG=1 MOLDAU_ABUSE_SEEDS=$${MOLDAU_ABUSE_SEEDS:-1,2,3} $(BIN)/pytest tests/abuse $(PYTEST_ARGS)
+
 ##@ Measure
 
 .PHONY: bench

@@ -65,7 +65,7 @@ def parse_addresses(text: str) -> list[tuple[str, int]]:
         host, colon, port = entry.rpartition(":")
         if not colon or entry.endswith("]"):
             host, port = entry, "9092"
-        if not port.isdecimal() or not 0 < int(port) < 65536:
+        if not (port.isascii() and port.isdecimal() and len(port) <= 5) or not 0 < int(port) < 65536:
             raise click.BadParameter(f"{entry!r} is not HOST:PORT", param_hint="--bootstrap-server")
         addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
     if not addresses:

@@ -10,9 +10,10 @@ fetches one record at a time (`bystander`) and the server's memory is watched (`
 
 After the last attack the server serves a client of a library, stops cleanly, and has no traceback in its log.
 
-Each test has a short form, for the normal run, and a long one, which is marked slow and as large as the protocol
-allows. Seeds come from the environment variable MOLDAU_ABUSE_SEEDS (``1`` by default; ``MOLDAU_ABUSE_SEEDS=1,2,3``).
-The numbers of each attack are printed (``pytest -s``), and added to the file that MOLDAU_ABUSE_NUMBERS names.
+Each test has a short form, which runs with the other slow tests, and a long one, as large as the protocol allows, which
+runs with MOLDAU_ABUSE_LONG=1 alone (``make test-abuse``): some of these take many minutes. Seeds come from the
+environment variable MOLDAU_ABUSE_SEEDS (``1`` by default; ``MOLDAU_ABUSE_SEEDS=1,2,3``). The numbers of each attack are
+printed (``pytest -s``), and added to the file that MOLDAU_ABUSE_NUMBERS names.
 """
 
 from __future__ import annotations
@@ -62,14 +63,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seed", seeds, ids=[f"seed{seed}" for seed in seeds])
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not sys.platform.startswith("linux"):
-        for item in items:
-            if Path(__file__).parent in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason="needs Linux: /proc shows what a process holds"))
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: an attack as large as the protocol allows; MOLDAU_ABUSE_LONG=1 runs it")
 
 
-@pytest.fixture(params=[pytest.param(False, id="short"), pytest.param(True, id="long", marks=pytest.mark.slow)])
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    ours = [item for item in items if here in item.path.parents]
+    for item in ours:
+        item.add_marker(pytest.mark.slow)
+        if not sys.platform.startswith("linux"):
+            item.add_marker(pytest.mark.skip(reason="needs Linux: /proc shows what a process holds"))
+    if not os.environ.get("MOLDAU_ABUSE_LONG"):
+        left_out = [item for item in ours if item.get_closest_marker("long")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(params=[pytest.param(False, id="short"), pytest.param(True, id="long", marks=pytest.mark.long)])
 def long(request: pytest.FixtureRequest) -> bool:
     """Whether this is the long form."""
     return bool(request.param)

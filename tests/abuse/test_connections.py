@@ -98,7 +98,7 @@ def test_huge_frames_that_stop_half_way(target: Target, dice: random.Random, lon
         attackers.hold(15 if long else 1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_drips_into_huge_frames_do_not_starve_a_large_producer(target: Target, dice: random.Random) -> None:
     """The drips hold all memory for large frames, and send a byte now and then so as not to be stalled.
 

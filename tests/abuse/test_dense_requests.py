@@ -169,7 +169,7 @@ def test_arrays_of_all_apis(target: Target, dice: random.Random, long: bool) -> 
         attack_with(target, dense, ELEMENTS)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("key", [api.key for api in APIS if dense_requests(api)], ids=lambda key: ApiKey(key).name)
 def test_as_many_elements_as_fit(target: Target, dice: random.Random, key: int) -> None:
@@ -179,7 +179,7 @@ def test_as_many_elements_as_fit(target: Target, dice: random.Random, key: int) 
         attack_with(target, dense, ELEMENTS_LONG)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_several_at_once(target: Target, dice: random.Random) -> None:
     every = [dense for api in APIS for dense in dense_requests(api)]
