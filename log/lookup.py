@@ -20,14 +20,14 @@ from ..protocol.compression import (
     decompress_pieces,
 )
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.record_scan import RecordScan
-from ..protocol.records import BATCH_OVERHEAD, HEADER, LOG_APPEND_TIME, BatchHeader, InvalidRecordsError, iter_records
+from ..protocol.record_search import search
+from ..protocol.records import BATCH_OVERHEAD, HEADER, LOG_APPEND_TIME, BatchHeader, InvalidRecordsError
 from .segment import Segment
 from .segments import Segments
 from .validation import TooMuchWorkError, batch_in
 
 _HEADERS_IN_A_CALL = 1000
-_ANY_TIMESTAMP = 1 << 63
+_LEAST_TIMESTAMP = -(1 << 63)
 
 
 class TimestampAndOffset:
@@ -89,38 +89,20 @@ class BatchSearch:
         batch = batch_in(self.batch)
         if not batch.record_count:
             return None  # compaction has emptied it
-        if batch.timestamp_type == LOG_APPEND_TIME:
-            # All have the same one.
-            if self.timestamp is not None and batch.max_timestamp < self.timestamp:
-                return None
-            for number, record in enumerate(iter_records(batch, max_size)):
-                if record.offset >= self.start_offset:
-                    return record.timestamp, record.offset
-                if not number % _HEADERS_IN_A_CALL:
-                    yield
+        log_append_time = batch.timestamp_type == LOG_APPEND_TIME  # all have the same
+        if log_append_time and self.timestamp is not None and batch.max_timestamp < self.timestamp:
             return None
-        found: tuple[int, int] | None = None
-
-        def on_odd(_index: int, offset_delta: int, timestamp: int, _has_key: bool) -> bool:
-            nonlocal found
-            offset = batch.base_offset + offset_delta
-            if offset < self.start_offset or (self.timestamp is not None and timestamp < self.timestamp):
-                return False
-            found = timestamp, offset
-            return True
-
-        scan = RecordScan(
+        found = yield from search(
             decompress_pieces(batch.codec, batch.data[BATCH_OVERHEAD:], max_size),
             batch.record_count,
             batch.base_timestamp,
-            lowest=-_ANY_TIMESTAMP,
-            highest=_ANY_TIMESTAMP - 1 if self.timestamp is None else self.timestamp - 1,
-            on_odd=on_odd,
+            timestamp=_LEAST_TIMESTAMP if log_append_time else self.timestamp,
+            first_delta=self.start_offset - batch.base_offset,
         )
-        yield from scan.steps()
-        if self.timestamp is None:
-            return scan.largest, batch.base_offset + scan.delta_of_largest
-        return found
+        if found is None:
+            return None
+        timestamp, delta = found
+        return batch.max_timestamp if log_append_time else timestamp, batch.base_offset + delta
 
     def _corrupt(self, error: Exception) -> KafkaError:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.place} cannot be decoded: {error}")

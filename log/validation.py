@@ -30,7 +30,8 @@ from ..protocol.compression import (
     decompress_pieces,
 )
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.record_scan import STEP_ELEMENTS, RecordScan
+from ..protocol.record_cursor import Cursor
+from ..protocol.record_scan import BYTES_OF_AN_ELEMENT, STEP_ELEMENTS, RecordScan
 from ..protocol.records import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
@@ -47,9 +48,8 @@ from ..protocol.records import (
     TRANSACTIONAL_MASK,
     InvalidRecordsError,
     RecordBatch,
-    append_record,
     batch_header,
-    iter_records,
+    encode_varint,
     wrap_int64,
 )
 from .config import LogConfig
@@ -414,17 +414,36 @@ class _Output:
             yield piece
 
     def rewrite(self, batch: RecordBatch, max_size: int) -> Iterator[None]:
-        """Compress the records with the offsets 0, 1, 2, ...; in steps."""
+        """Compress the records, which were looked at, with the offsets 0, 1, 2, ...; in steps."""
+        timestamp_delta = None
+        if batch.timestamp_type == LOG_APPEND_TIME:
+            timestamp_delta = encode_varint(wrap_int64(batch.max_timestamp - batch.base_timestamp))
+        cursor = Cursor(decompress_pieces(batch.codec, batch.data[BATCH_OVERHEAD:], max_size))
         parts: list[bytes] = []
         size = 0
-        for index, record in enumerate(iter_records(batch, max_size)):
-            append_record(parts, record, wrap_int64(record.timestamp - batch.base_timestamp), index)
+        left = _REWRITTEN_IN_A_STEP
+        for index in range(batch.record_count):
+            length = cursor.varint()
+            end = cursor.offset + length
+            b"".join(cursor.take(1))  # attributes, which mean nothing
+            written = cursor.varint(10)
+            cursor.varint()
+            # The rest of the record is as it was.
+            begin = b"\0" + (timestamp_delta or encode_varint(written)) + encode_varint(index)
+            rest = end - cursor.offset
+            parts.append(encode_varint(len(begin) + rest) + begin)
             size += len(parts[-1])
-            if size > PIECE_BYTES:
-                self._add(b"".join(parts))
-                parts.clear()
-                size = 0
-            if not index % _REWRITTEN_IN_A_STEP:
+            for part in cursor.take(rest):
+                parts.append(part)
+                size += len(part)
+                left -= len(part) >> BYTES_OF_AN_ELEMENT
+                if size > PIECE_BYTES:
+                    self._add(b"".join(parts))
+                    parts.clear()
+                    size = 0
+            left -= 1
+            if left <= 0:
+                left = _REWRITTEN_IN_A_STEP
                 yield
         self._add(b"".join(parts))
 

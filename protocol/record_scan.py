@@ -6,17 +6,22 @@ is a generator: it takes the records piece by piece as they are decompressed, an
 (about 2 ms of work), so that its owner can do something else in between, or give up. What it finds is in its
 attributes.
 
-It refuses what `iter_records` refuses.
+It refuses what `iter_records` refuses. A record of many pieces is walked over, not held.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from .record_cursor import Cursor
 from .records import MAX_VARINT, InvalidRecordsError, bytes_follow, extended, read_varint, wrap_int64
 
 STEP_ELEMENTS = 4000
 """Records and record headers between two yields."""
+BYTES_OF_AN_ELEMENT = 8
+"""As a power of 2: so many bytes of a record of many pieces take as long as a record."""
+LONG_RECORD_BYTES = 256 * 1024
+"""Records of more bytes than this are not put together from their pieces."""
 
 _NULL = 1  # the length -1 as a zigzag varint
 _LOWEST = -(1 << 63)
@@ -95,6 +100,8 @@ class RecordScan:
                     if record_end <= end:
                         break
                     needed = record_end - start
+                    if needed > LONG_RECORD_BYTES:
+                        break
                 except IndexError:
                     pass
                 longer = extended(data, start, needed, pieces)
@@ -103,71 +110,88 @@ class RecordScan:
                 data, position, end = longer, 0, len(longer)
             if length < 0:
                 raise InvalidRecordsError(f"the length of a record is {length}")
-            try:
-                position += 1  # the record's attributes: unused so far
-                byte = data[position]
-                position += 1
-                timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
-                if byte >= 0x80:
-                    timestamp, position = read_varint(data, position - 1, 10)
-                    timestamp += base_timestamp
-                byte = data[position]
-                position += 1
-                offset_delta = (byte >> 1) ^ -(byte & 1)
-                if byte >= 0x80:
-                    offset_delta, position = read_varint(data, position - 1)
+            if record_end > end:
+                cursor = Cursor(pieces, data, position)
+                walk = _LongRecord(cursor, length)
+                for elements in walk.steps():
+                    left -= elements
+                    if left <= 0:
+                        left = STEP_ELEMENTS
+                        yield
+                data, position, end = cursor.data, cursor.position, len(cursor.data)
+                timestamp, offset_delta, has_key = (
+                    base_timestamp + walk.timestamp_delta,
+                    walk.offset_delta,
+                    walk.has_key,
+                )
                 if offset_delta != index:
                     self.is_sequential = False
-                key_length = data[position]
-                position += 1
-                if key_length >= 0x80:
-                    length, position = read_varint(data, position - 1)
-                    key_length = length << 1 if length >= 0 else _NULL
-                if not key_length & 1:
-                    position += key_length >> 1
-                    has_key = True
-                else:
-                    has_key = False
-                byte = data[position]
-                position += 1
-                if byte >= 0x80:
-                    length, position = read_varint(data, position - 1)
-                    byte = length << 1 if length >= 0 else _NULL
-                if not byte & 1:
-                    position += byte >> 1
-                byte = data[position]
-                position += 1
-                if byte:
-                    headers, position = read_varint(data, position - 1)
-                    # Each header takes two bytes or more, which bounds their number.
-                    if headers < 0 or headers * 2 > record_end - position:
-                        raise InvalidRecordsError(f"a record declares {headers} headers")
-                    for _ in range(headers):
-                        byte = data[position]
-                        position += 1
-                        if byte >= 0x80:
-                            length, position = read_varint(data, position - 1)
-                            byte = length << 1 if length >= 0 else _NULL
-                        if byte & 1:
-                            raise InvalidRecordsError("a record header has no key")
+            else:
+                try:
+                    position += 1  # the record's attributes: unused so far
+                    byte = data[position]
+                    position += 1
+                    timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
+                    if byte >= 0x80:
+                        timestamp, position = read_varint(data, position - 1, 10)
+                        timestamp += base_timestamp
+                    byte = data[position]
+                    position += 1
+                    offset_delta = (byte >> 1) ^ -(byte & 1)
+                    if byte >= 0x80:
+                        offset_delta, position = read_varint(data, position - 1)
+                    if offset_delta != index:
+                        self.is_sequential = False
+                    key_length = data[position]
+                    position += 1
+                    if key_length >= 0x80:
+                        length, position = read_varint(data, position - 1)
+                        key_length = length << 1 if length >= 0 else _NULL
+                    if not key_length & 1:
+                        position += key_length >> 1
+                        has_key = True
+                    else:
+                        has_key = False
+                    byte = data[position]
+                    position += 1
+                    if byte >= 0x80:
+                        length, position = read_varint(data, position - 1)
+                        byte = length << 1 if length >= 0 else _NULL
+                    if not byte & 1:
                         position += byte >> 1
-                        byte = data[position]
-                        position += 1
-                        if byte >= 0x80:
-                            length, position = read_varint(data, position - 1)
-                            byte = length << 1 if length >= 0 else _NULL
-                        if not byte & 1:
+                    byte = data[position]
+                    position += 1
+                    if byte:
+                        headers, position = read_varint(data, position - 1)
+                        # Each header takes two bytes or more, which bounds their number.
+                        if headers < 0 or headers * 2 > record_end - position:
+                            raise InvalidRecordsError(f"a record declares {headers} headers")
+                        for _ in range(headers):
+                            byte = data[position]
+                            position += 1
+                            if byte >= 0x80:
+                                length, position = read_varint(data, position - 1)
+                                byte = length << 1 if length >= 0 else _NULL
+                            if byte & 1:
+                                raise InvalidRecordsError("a record header has no key")
                             position += byte >> 1
-                        if position > record_end:
-                            raise InvalidRecordsError("a record header reaches past the end of its record")
-                        left -= 1
-                        if left <= 0:
-                            left = STEP_ELEMENTS
-                            yield
-            except IndexError:
-                raise InvalidRecordsError("a record's length and its content disagree") from None
-            if position != record_end:
-                raise InvalidRecordsError("a record's length and its content disagree")
+                            byte = data[position]
+                            position += 1
+                            if byte >= 0x80:
+                                length, position = read_varint(data, position - 1)
+                                byte = length << 1 if length >= 0 else _NULL
+                            if not byte & 1:
+                                position += byte >> 1
+                            if position > record_end:
+                                raise InvalidRecordsError("a record header reaches past the end of its record")
+                            left -= 1
+                            if left <= 0:
+                                left = STEP_ELEMENTS
+                                yield
+                except IndexError:
+                    raise InvalidRecordsError("a record's length and its content disagree") from None
+                if position != record_end:
+                    raise InvalidRecordsError("a record's length and its content disagree")
             if not lowest <= timestamp <= highest or (key_required and not has_key):
                 timestamp = wrap_int64(timestamp)
                 if (not lowest <= timestamp <= highest or (key_required and not has_key)) and self._on_odd(
@@ -183,3 +207,47 @@ class RecordScan:
                 yield
         if position != end or next(pieces, None) is not None:
             raise bytes_follow(count)
+
+
+class _LongRecord:
+    """A record of which not all pieces are there."""
+
+    __slots__ = ("_cursor", "_end", "has_key", "offset_delta", "timestamp_delta")
+
+    def __init__(self, cursor: Cursor, length: int) -> None:
+        self._cursor = cursor
+        self._end = cursor.offset + length
+        self.timestamp_delta = 0
+        self.offset_delta = 0
+        self.has_key = False
+
+    def steps(self) -> Iterator[int]:
+        """Walk over it; yields how many elements each part counts for."""
+        cursor = self._cursor
+        yield from self._skip(1)  # attributes
+        self.timestamp_delta = cursor.varint(10)
+        self.offset_delta = cursor.varint()
+        key_length = cursor.varint()
+        self.has_key = key_length >= 0
+        yield from self._skip(key_length)
+        yield from self._skip(cursor.varint())
+        headers = cursor.varint()
+        # Each header takes two bytes or more, which bounds their number.
+        if headers < 0 or headers * 2 > self._end - cursor.offset:
+            raise InvalidRecordsError(f"a record declares {headers} headers")
+        for _ in range(headers):
+            key_length = cursor.varint()
+            if key_length < 0:
+                raise InvalidRecordsError("a record header has no key")
+            yield from self._skip(key_length)
+            yield from self._skip(cursor.varint())
+            yield 1
+        if cursor.offset != self._end:
+            raise InvalidRecordsError("a record's length and its content disagree")
+
+    def _skip(self, count: int) -> Iterator[int]:
+        """Pass over a field; a negative length stands for null."""
+        if count > self._end - self._cursor.offset:
+            raise InvalidRecordsError("a record's length and its content disagree")
+        for size in self._cursor.skip(max(count, 0)):
+            yield size >> BYTES_OF_AN_ELEMENT

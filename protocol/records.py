@@ -474,7 +474,7 @@ def read_varint(data: bytes | bytearray, position: int, max_bytes: int = 5) -> t
     raise InvalidRecordsError(f"a varint is longer than {max_bytes} bytes")
 
 
-def _varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """`value` as a zigzag varint."""
     value = value << 1 if value >= 0 else (-value << 1) - 1
     if value < 0x80:
@@ -491,9 +491,9 @@ def _varint(value: int) -> bytes:
 
 _ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 _SMALL_END = 1024
-_SMALL = tuple(_varint(value) for value in range(_SMALL_END))
-_NULL = _varint(-1)
-_NO_HEADERS = _varint(0)
+_SMALL = tuple(encode_varint(value) for value in range(_SMALL_END))
+_NULL = encode_varint(-1)
+_NO_HEADERS = encode_varint(0)
 
 
 def build_batch(
@@ -590,17 +590,17 @@ def append_record(parts: list[bytes], record: Record, timestamp_delta: int, offs
         key_length, key = _NULL, b""
     else:
         length = len(key)
-        key_length = small[length] if length < end else _varint(length)
+        key_length = small[length] if length < end else encode_varint(length)
     if value is None:
         value_length, value = _NULL, b""
     else:
         length = len(value)
-        value_length = small[length] if length < end else _varint(length)
+        value_length = small[length] if length < end else encode_varint(length)
     body = b"".join(
         (
             b"\x00",
-            small[timestamp_delta] if 0 <= timestamp_delta < end else _varint(timestamp_delta),
-            small[offset_delta] if 0 <= offset_delta < end else _varint(offset_delta),
+            small[timestamp_delta] if 0 <= timestamp_delta < end else encode_varint(timestamp_delta),
+            small[offset_delta] if 0 <= offset_delta < end else encode_varint(offset_delta),
             key_length,
             key,
             value_length,
@@ -609,16 +609,16 @@ def append_record(parts: list[bytes], record: Record, timestamp_delta: int, offs
         )
     )
     length = len(body)
-    parts.append(small[length] if length < end else _varint(length))
+    parts.append(small[length] if length < end else encode_varint(length))
     parts.append(body)
 
 
 def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    encoded = [_varint(len(headers))]
+    encoded = [encode_varint(len(headers))]
     for key, value in headers:
         encoded_key = key.encode("utf-8", "surrogateescape")
-        encoded += (_varint(len(encoded_key)), encoded_key)
-        encoded += (_NULL,) if value is None else (_varint(len(value)), value)
+        encoded += (encode_varint(len(encoded_key)), encoded_key)
+        encoded += (_NULL,) if value is None else (encode_varint(len(value)), value)
     return b"".join(encoded)
 
 

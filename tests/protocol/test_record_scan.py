@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -62,13 +63,21 @@ def scan(batch: RecordBatch, piece_bytes: int, **limits: object) -> tuple[Record
 
 
 @settings(max_examples=150, deadline=None)
-@given(records_of_all_kinds, st.sampled_from(list(Codec)), st.integers(1, 300), st.integers(NOW, NOW + 5000))
+@given(
+    records_of_all_kinds,
+    st.sampled_from(list(Codec)),
+    st.integers(1, 300),
+    st.integers(NOW, NOW + 5000),
+    st.sampled_from([0, 100, 1000]),
+)
 def test_the_scan_sees_what_iter_records_sees(
-    records: list[Record], codec: Codec, piece_bytes: int, highest: int
+    records: list[Record], codec: Codec, piece_bytes: int, highest: int, long_record_bytes: int
 ) -> None:
     batch = batch_of(build_batch(records, codec=codec))
     decoded = list(iter_records(batch))
-    found, odd = scan(batch, piece_bytes, lowest=0, highest=highest, key_required=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_scan, "LONG_RECORD_BYTES", long_record_bytes)
+        found, odd = scan(batch, piece_bytes, lowest=0, highest=highest, key_required=True)
     largest = max(decoded, key=lambda record: record.timestamp)
     assert (found.largest, found.delta_of_largest) == (largest.timestamp, largest.offset)
     assert found.is_sequential
@@ -80,20 +89,24 @@ def test_the_scan_sees_what_iter_records_sees(
 
 
 @settings(max_examples=300, deadline=None)
-@given(records_of_all_kinds, st.data(), st.integers(1, 300))
-def test_the_scan_refuses_what_iter_records_refuses(records: list[Record], data: st.DataObject, size: int) -> None:
+@given(records_of_all_kinds, st.data(), st.integers(1, 300), st.sampled_from([0, 100, 1000]))
+def test_the_scan_refuses_what_iter_records_refuses(
+    records: list[Record], data: st.DataObject, size: int, long_record_bytes: int
+) -> None:
     damaged = bytearray(build_batch(records))
     for _ in range(data.draw(st.integers(1, 3))):
         damaged[data.draw(st.integers(BATCH_OVERHEAD, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     batch = batch_of(bytes(damaged))
     batch.data = batch.data[: data.draw(st.integers(BATCH_OVERHEAD, len(damaged)))]
-    try:
-        list(iter_records(batch))
-    except InvalidRecordsError:
-        with pytest.raises(InvalidRecordsError):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_scan, "LONG_RECORD_BYTES", long_record_bytes)
+        try:
+            list(iter_records(batch))
+        except InvalidRecordsError:
+            with pytest.raises(InvalidRecordsError):
+                scan(batch, size)
+        else:
             scan(batch, size)
-    else:
-        scan(batch, size)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -143,3 +156,24 @@ def test_a_damaged_end_of_the_compressed_bytes_is_noticed() -> None:
     batch.data = batch.data[:-4]
     with pytest.raises(CompressionError):
         scan(batch, 1000)
+
+
+def test_a_record_of_many_pieces_is_not_held() -> None:
+    size = 32 * 1024 * 1024
+    batch = batch_of(build_batch([Record(0, NOW, b"k", bytes(size))], codec=Codec.GZIP))
+    found = RecordScan(
+        decompress_pieces(batch.codec, batch.data[BATCH_OVERHEAD:]),
+        1,
+        batch.base_timestamp,
+        lowest=LOWEST,
+        highest=HIGHEST,
+        on_odd=lambda *_: False,
+    )
+    tracemalloc.start()
+    try:
+        steps = sum(1 for _ in found.steps())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * 1024 * 1024
+    assert steps > 10

@@ -1,0 +1,105 @@
+"""The search for a record of a batch by its timestamp, which looks at little more than the timestamps.
+
+Each record begins with its length, so the search goes from one to the next without a look at what is in between.
+What is wrong there it does not see: for what it passes over, `record_scan` is the judge, when a batch is produced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from .record_scan import BYTES_OF_AN_ELEMENT, STEP_ELEMENTS
+from .records import InvalidRecordsError, bytes_follow, read_varint, wrap_int64
+
+_LOWEST = -(1 << 63)
+_RECORDS_IN_A_STEP = 4 * STEP_ELEMENTS
+_LEAST_LENGTH = 6  # of a record without key, value and headers
+# From the first byte of a record to the next record, if that byte is the whole length; 0 if it is not.
+_STRIDES = bytes(
+    1 + (byte >> 1) if byte < 0x80 and not byte & 1 and byte >> 1 >= _LEAST_LENGTH else 0 for byte in range(256)
+)
+
+
+def search(
+    pieces: Iterator[bytes], count: int, base_timestamp: int, *, timestamp: int | None, first_delta: int = 0
+) -> Generator[None, None, tuple[int, int] | None]:
+    """(timestamp, offset delta) of the first record that has this timestamp or a later one and this offset delta or a
+    larger one; with None, of the first that has the largest timestamp. In steps of about 2 ms.
+
+    Raises:
+        InvalidRecordsError: the bytes are not ``count`` records.
+        CompressionError: they do not decompress.
+    """
+    # Timestamps are compared as they are written, as deltas. Those from `lowest` to `highest` are passed over.
+    lowest = _LOWEST - base_timestamp
+    highest = (_LOWEST if timestamp is None else timestamp - 1) - base_timestamp
+    largest = _LOWEST, 0
+    passed = _passed(lowest, highest)
+    strides = _STRIDES
+    data: bytes | bytearray = next(pieces, b"")
+    position = number = fetched = 0
+    step_end = min(_RECORDS_IN_A_STEP, count)
+    while number < count:
+        try:
+            for number in range(number, step_end):  # noqa: B007, B020 - it goes on where it was interrupted
+                stride = strides[data[position]]
+                if stride and passed[data[position + 2]]:
+                    position += stride
+                    continue
+                length, start = read_varint(data, position)
+                if length < _LEAST_LENGTH:
+                    raise InvalidRecordsError(f"the length of a record is {length}")
+                delta, end = read_varint(data, start + 1, 10)
+                if not lowest <= delta <= highest:
+                    offset_delta, _ = read_varint(data, end)
+                    found = wrap_int64(base_timestamp + delta)
+                    if timestamp is not None:
+                        if found >= timestamp and offset_delta >= first_delta:
+                            return found, offset_delta
+                    elif found > largest[0]:
+                        largest = found, offset_delta
+                        before, highest = highest, found - base_timestamp
+                        if before < _LARGEST_OF_A_BYTE and highest >= _LEAST_OF_A_BYTE:
+                            passed = _passed(lowest, highest)
+                position = start + length
+            number = step_end
+        except IndexError:
+            # The record, or what is looked at of it, lies in the next pieces.
+            while True:
+                position -= len(data)
+                piece = next(pieces, None)
+                if piece is None:
+                    raise InvalidRecordsError("the records end too early") from None
+                data = data[position:] + piece if position < 0 else piece
+                position = max(position, 0)
+                fetched += len(piece) >> BYTES_OF_AN_ELEMENT
+                if fetched >= STEP_ELEMENTS:
+                    fetched = 0
+                    yield
+                if position < len(data):
+                    break
+        else:
+            step_end = min(number + _RECORDS_IN_A_STEP, count)
+            if number < count:
+                yield
+    while position > len(data):
+        position -= len(data)
+        if (piece := next(pieces, None)) is None:
+            raise InvalidRecordsError("the records end too early")
+        data = piece
+        fetched += len(piece) >> BYTES_OF_AN_ELEMENT
+        if fetched >= STEP_ELEMENTS:
+            fetched = 0
+            yield
+    if position != len(data) or next(pieces, None) is not None:
+        raise bytes_follow(count)
+    return largest if timestamp is None else None
+
+
+# What the first byte of a varint may stand for if it is the only one.
+_LEAST_OF_A_BYTE, _LARGEST_OF_A_BYTE = -64, 63
+
+
+def _passed(lowest: int, highest: int) -> bytes:
+    """Which first bytes of a timestamp need no second look."""
+    return bytes(byte < 0x80 and lowest <= (byte >> 1) ^ -(byte & 1) <= highest for byte in range(256))
