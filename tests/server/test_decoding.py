@@ -224,6 +224,27 @@ def test_a_server_that_stops_while_the_process_ends_waits_for_that(monkeypatch):
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
+def test_the_same_search_is_done_once_for_all_that_ask(server, monkeypatch):
+    submitted = []
+    submit = process_of(server).submit
+    monkeypatch.setattr(process_of(server), "submit", lambda job, done: submitted.append(job) or submit(job, done))
+    server.create_topic("t")
+    with server.wire() as first, server.wire() as second, server.wire() as third, server.wire() as leaving:
+        batch = bytearray(same_record(5_000_000))
+        struct.pack_into(">q", batch, 35, NOW + 10)  # the header promises what no record has
+        struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+        assert produce(first, "t", bytes(batch)).error_code == 0
+        leaving.send(list_offsets("t", NOW + 1), 7)
+        server.wait_until(lambda: len(submitted) == 1)
+        for wire, timestamp in ((first, NOW + 1), (second, NOW + 1), (third, NOW + 2)):
+            wire.send(list_offsets("t", timestamp), 7)
+        leaving.close()
+        for wire in (first, second, third):
+            assert wire.receive().topics[0].partitions[0].error_code == 0
+        assert sorted(job.search.timestamp for job in submitted) == [NOW + 1, NOW + 2]
+        assert not server.broker.decoder._shared
+
+
 def test_a_server_stops_while_a_batch_is_looked_at(server):
     server.create_topic("t", cleanup_policy="compact")
     with server.wire() as wire:
