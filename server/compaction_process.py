@@ -88,9 +88,11 @@ class WorkerProcess:
             raise
 
     def kill(self) -> None:
+        from .worker_pipe import kill
+
         self._killed = True
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
+        if self._process is not None:
+            kill(self._process)
 
     async def close(self) -> None:
         await self._end()
@@ -108,16 +110,16 @@ class WorkerProcess:
 
     async def _end(self, *, died: bool = False) -> int | None:
         """`died`: it has closed its pipes, so it will be gone in a moment by itself."""
+        from .worker_pipe import end, ended
+
         process, self._process = self._process, None
         if process is None:
             return None
         if died:
             # Killing looks whether the process is there, and takes its exit code from who waits for that.
             with contextlib.suppress(TimeoutError):
-                return await asyncio.wait_for(process.wait(), _DEATH_SECONDS)
-        if process.returncode is None:
-            process.kill()
-        return await process.wait()
+                return await asyncio.wait_for(ended(process), _DEATH_SECONDS)
+        return await end(process)
 
 
 class InlineWorker:

@@ -7,7 +7,7 @@ million records. `attempt` does one within bounds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Hashable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -35,6 +35,10 @@ class Job(Protocol):
     def to_send(self) -> Job:
         """The same, to be pickled."""
 
+    @property
+    def identity(self) -> Hashable | None:
+        """What is equal for jobs of which one has to be done; None if each has to be."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
@@ -49,6 +53,10 @@ class Prepare:
 
     def to_send(self) -> Prepare:
         return replace(self, batch=bytes(self.batch))
+
+    @property
+    def identity(self) -> None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,12 @@ class Search:
 
     def to_send(self) -> Search:
         return self
+
+    @property
+    def identity(self) -> Hashable:
+        search = self.search
+        # The header has the checksum of the batch.
+        return search.place, search.timestamp, search.start_offset, search.batch[:BATCH_OVERHEAD]
 
 
 def declared_records(job: Job) -> int:

@@ -69,6 +69,7 @@ class DecodeProcess:
         self._running: dict[int, Decoding] = {}
         self._running_bytes = 0
         self._process: Process | None = None
+        self._ending: Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._closed = False
@@ -197,13 +198,13 @@ class DecodeProcess:
 
     def _cancelled(self, decoding: Decoding) -> None:
         if decoding.number in self._running and self._process is not None and self._process.stdin is not None:
-            from .worker_pipe import message
+            from .worker_pipe import kill, message
 
             self._process.stdin.write(message(("cancel", decoding.number)))
             del self._running[decoding.number]
             if not self._running and self._task is not None:
                 self._running_bytes = 0
-                self._process.kill()  # its task waits for an answer that does not come
+                kill(self._process)  # its task waits for an answer that does not come
 
     async def _died(self) -> None:
         code = await self._end_process()
@@ -230,14 +231,15 @@ class DecodeProcess:
             )
 
     async def _end_process(self) -> int | None:
-        process, self._process = self._process, None
-        if process is None:
+        from .worker_pipe import end
+
+        if self._process is not None:
+            self._ending, self._process = self._process, None
+        if self._ending is None:
             return None
-        if process.stdin is not None:
-            process.stdin.close()
-        if process.returncode is None:
-            process.kill()
-        return await process.wait()
+        code = await end(self._ending)  # if this is cancelled, the next call goes on
+        self._ending = None
+        return code
 
 
 def _stopping() -> Outcome:

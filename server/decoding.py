@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 
 from ..protocol.record_scan import STEP_ELEMENTS
@@ -39,6 +39,7 @@ class Decoder:
     def __init__(self, loop: asyncio.AbstractEventLoop, lane: Lane) -> None:
         self._lane = lane
         self.process = DecodeProcess(loop)
+        self._shared: dict[Hashable, _Shared] = {}
 
     @staticmethod
     def attempt_now(job: Job, max_bytes: int = INLINE_BYTES) -> Outcome | None:
@@ -48,7 +49,18 @@ class Decoder:
         return attempt(job, 1, INLINE_DECOMPRESSED_BYTES)
 
     def submit(self, job: Job, done: Done) -> Callable[[], None]:
-        """Do the job elsewhere and call ``done``, later. Calling what is returned cancels it."""
+        """Do the job elsewhere and call ``done``, later; once for all that are the same. Calling what is returned
+        cancels it."""
+        identity = job.identity
+        if identity is None:
+            return self._begin(job, done)
+        shared = self._shared.get(identity)
+        if shared is None:
+            shared = self._shared[identity] = _Shared(partial(self._shared.pop, identity))
+            shared.cancel = self._begin(job, shared.complete)
+        return shared.add(done)
+
+    def _begin(self, job: Job, done: Done) -> Callable[[], None]:
         if len(job.batch) <= _THREAD_BYTES and declared_records(job) <= _THREAD_STEPS * STEP_ELEMENTS:
             in_thread = _InThread(self, job, done)
             in_thread.start(self._lane)
@@ -58,6 +70,34 @@ class Decoder:
     async def close(self) -> None:
         """End the process; jobs that wait for it are refused."""
         await self.process.close()
+
+
+class _Shared:
+    """A job that several wait for."""
+
+    __slots__ = ("_dones", "_forget", "cancel")
+
+    def __init__(self, forget: Callable[[], object]) -> None:
+        self._forget = forget
+        self._dones: dict[object, Done] = {}
+        self.cancel: Callable[[], None] | None = None
+
+    def add(self, done: Done) -> Callable[[], None]:
+        token = object()
+        self._dones[token] = done
+        return partial(self._remove, token)
+
+    def _remove(self, token: object) -> None:
+        if self._dones.pop(token, None) is not None and not self._dones:
+            self._forget()
+            if self.cancel is not None:
+                self.cancel()
+
+    def complete(self, outcome: Outcome) -> None:
+        self._forget()
+        dones, self._dones = self._dones, {}
+        for done in dones.values():
+            _complete(done, outcome)
 
 
 class _InThread:
@@ -94,7 +134,11 @@ class _InThread:
         if outcome is None:
             self._decoding = self._decoder.process.submit(job, done)
             return
-        try:
-            done(outcome)
-        except Exception:
-            logger.exception("What came of a look at the records of a batch could not be used")
+        _complete(done, outcome)
+
+
+def _complete(done: Done, outcome: Outcome) -> None:
+    try:
+        done(outcome)
+    except Exception:
+        logger.exception("What came of a look at the records of a batch could not be used")

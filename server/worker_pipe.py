@@ -3,7 +3,7 @@
     message     length int32 | a pickled tuple
 
 Both ends of the pipes are ours, so the messages are trusted. The child's end is `begin`, `read_messages` and `send`;
-the server's is `start_worker` and `receive`.
+the server's is `start_worker`, `receive`, `kill` and `end`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .background import ProcessNotStartedError, start_process
 NICENESS = 10
 """Requests go first."""
 LENGTH_BYTES = 4
+_DISCARDED_BYTES = 1 << 16
 READY = ("ready",)
 """The first message of a child, which can take jobs from then on."""
 
@@ -57,13 +58,37 @@ async def start_worker(module: str) -> Process:
         ready = await receive(process)
         assert ready == READY, ready
     except (asyncio.IncompleteReadError, ConnectionError) as error:
-        raise ProcessNotStartedError(f"the process ended with {await process.wait()} before it could work") from error
+        raise ProcessNotStartedError(f"the process ended with {await ended(process)} before it could work") from error
     except BaseException:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        await end(process)
         raise
     return process
+
+
+async def end(process: Process) -> int:
+    """Kill the process, whatever it does; the exit status."""
+    kill(process)
+    return await ended(process)
+
+
+def kill(process: Process) -> None:
+    """Kill the process, which may have ended unnoticed."""
+    if process.returncode is None:
+        # `process.kill` would look first whether it has ended, and take the exit status from the loop, which then waits
+        # for it for ever.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+async def ended(process: Process) -> int:
+    """The exit status of a process that ends by itself or was killed, when its pipes are closed too."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    # asyncio waits for the end of the output, and a stream of which much is unread does not get there.
+    while await process.stdout.read(_DISCARDED_BYTES):
+        pass
+    return await process.wait()
 
 
 async def receive(process: Process) -> Any:

@@ -105,19 +105,23 @@ class _LookUp:
         self._asked = asked
         self._steps = self._look_up_all(request)
         self._cancel: Callable[[], None] | None = None
+        self._search: Search | None = None
         self._outcome: Outcome | None = None
         self.response = ListOffsetsResponse()
 
     def run(self) -> Sliced[ListOffsetsResponse | Parked]:
         """Go on to the end, or until a batch must be looked into elsewhere; it is continued by itself then."""
-        for search in self._steps:
-            if search is not None:
-                self._wait_for(search)
+        for _ in self._steps:
+            if self._search is not None:
+                self._wait()
                 return PARKED
             yield 0
         return self.response
 
-    def _wait_for(self, search: Search) -> None:
+    def _wait(self) -> None:
+        # Nothing here holds the batch: if the same search is being done already, it is not needed.
+        search, self._search = self._search, None
+        assert search is not None
         self._cancel = self._broker.decoder.submit(search, self._decoded)
         self._context.on_abandon = self._abandoned
 
@@ -132,8 +136,8 @@ class _LookUp:
             self._cancel()
             self._cancel = None
 
-    def _look_up_all(self, request: ListOffsetsRequest) -> Iterator[Search | None]:
-        """Yields what must be done elsewhere, its outcome being in `_outcome` afterwards; and None now and then."""
+    def _look_up_all(self, request: ListOffsetsRequest) -> Iterator[None]:
+        """Yields now and then, and when `_search` must be done elsewhere; its outcome is in `_outcome` afterwards."""
         for topic in request.topics:
             topic_response = ListOffsetsTopicResponse(name=topic.name)
             self.response.topics.append(topic_response)
@@ -158,9 +162,7 @@ class _LookUp:
         partition.check_leader(wanted.current_leader_epoch)
         return partition
 
-    def _look_up(
-        self, topic: str, wanted: ListOffsetsPartition
-    ) -> Generator[Search | None, None, tuple[int, int, int]]:
+    def _look_up(self, topic: str, wanted: ListOffsetsPartition) -> Generator[None, None, tuple[int, int, int]]:
         """(timestamp, offset, leader epoch); -1 for what is not known."""
         partition = self._partition(topic, wanted)
         timestamp = wanted.timestamp
@@ -188,7 +190,9 @@ class _LookUp:
             del next_search
             outcome = self._broker.decoder.attempt_now(search)
             if outcome is None:
-                yield search
+                self._search = search
+                del search
+                yield
                 outcome, self._outcome = self._outcome, None
                 assert outcome is not None
                 # Much may have happened meanwhile.

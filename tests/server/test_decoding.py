@@ -1,5 +1,7 @@
 """Batches whose records take long to look at: elsewhere than on the loop, in order, and one by one."""
 
+import asyncio
+import errno
 import gc
 import os
 import signal
@@ -15,7 +17,7 @@ from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from moldau.protocol.records import BATCH_OVERHEAD, Record, build_batch, iter_batches
-from moldau.server import decode_process
+from moldau.server import decode_process, worker_pipe
 from moldau.server.decode_jobs import Prepare, attempt
 from moldau.testing.builders import fetch, produce, produce_request, values
 
@@ -166,18 +168,81 @@ def test_the_process_ends_when_it_is_idle(server, monkeypatch):
 
 
 def test_a_process_that_cannot_be_started_refuses_what_clients_try_again(server, monkeypatch):
-    from moldau.server import worker_pipe
+    async def refused(*_command, **_options):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    async def refused(_module):
-        raise OSError(11, "Resource temporarily unavailable")
-
-    start = worker_pipe.start_worker
-    monkeypatch.setattr(worker_pipe, "start_worker", refused)
     server.create_topic("t", cleanup_policy="compact")
     with server.wire() as wire:
-        assert produce(wire, "t", same_record(30_000)).error_code == ErrorCode.REQUEST_TIMED_OUT
-        monkeypatch.setattr(worker_pipe, "start_worker", start)
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio, "create_subprocess_exec", refused)
+            assert produce(wire, "t", same_record(30_000)).error_code == ErrorCode.REQUEST_TIMED_OUT
         assert produce(wire, "t", same_record(30_000)).error_code == 0
+
+
+def test_a_process_ends_although_its_answer_is_not_read():
+    """As when a server stops while a large recompressed batch is on its way back."""
+    records = build_batch([Record(0, NOW, b"k", bytes(900_000))], codec=Codec.GZIP)
+    job = Prepare(records, LogConfig(compression_type="uncompressed"), NOW)
+
+    async def run():
+        process = await worker_pipe.start_worker("moldau.server.decode_worker")
+        process.stdin.write(worker_pipe.message(("job", 1, job)))
+        while not process.stdout._paused:  # noqa: ASYNC110 - the stream announces nothing
+            await asyncio.sleep(0.01)
+        assert await worker_pipe.end(process) == -signal.SIGKILL
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_a_process_that_has_ended_unnoticed_can_be_ended():
+    async def run():
+        process = await worker_pipe.start_worker("moldau.server.decode_worker")
+        os.kill(process.pid, signal.SIGKILL)
+        # It has ended, and the loop does not know.
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222
+        assert await worker_pipe.end(process) == -signal.SIGKILL
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_a_server_that_stops_while_the_process_ends_waits_for_that(monkeypatch):
+    monkeypatch.setattr(decode_process, "IDLE_SECONDS", 0.0)
+
+    async def run():
+        process = decode_process.DecodeProcess(asyncio.get_running_loop())
+        job = Prepare(same_record(10), LogConfig(), NOW)
+        done = asyncio.get_running_loop().create_future()
+        process.submit(job, done.set_result)
+        await done
+        pid = process.pid
+        while process.pid is not None:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0)
+        await process.close()
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_the_same_search_is_done_once_for_all_that_ask(server, monkeypatch):
+    submitted = []
+    submit = process_of(server).submit
+    monkeypatch.setattr(process_of(server), "submit", lambda job, done: submitted.append(job) or submit(job, done))
+    server.create_topic("t")
+    with server.wire() as first, server.wire() as second, server.wire() as third, server.wire() as leaving:
+        batch = bytearray(same_record(5_000_000))
+        struct.pack_into(">q", batch, 35, NOW + 10)  # the header promises what no record has
+        struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+        assert produce(first, "t", bytes(batch)).error_code == 0
+        leaving.send(list_offsets("t", NOW + 1), 7)
+        server.wait_until(lambda: len(submitted) == 1)
+        for wire, timestamp in ((first, NOW + 1), (second, NOW + 1), (third, NOW + 2)):
+            wire.send(list_offsets("t", timestamp), 7)
+        leaving.close()
+        for wire in (first, second, third):
+            assert wire.receive().topics[0].partitions[0].error_code == 0
+        assert sorted(job.search.timestamp for job in submitted) == [NOW + 1, NOW + 2]
+        assert not server.broker.decoder._shared
 
 
 def test_a_server_stops_while_a_batch_is_looked_at(server):
