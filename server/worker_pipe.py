@@ -24,6 +24,7 @@ NICENESS = 10
 """Requests go first."""
 LENGTH_BYTES = 4
 _DISCARDED_BYTES = 1 << 16
+_LARGE_BYTES = 1 << 20
 READY = ("ready",)
 """The first message of a child, which can take jobs from then on."""
 
@@ -98,8 +99,16 @@ async def receive(process: Process) -> Any:
         IncompleteReadError, ConnectionError: the process has ended.
     """
     assert process.stdout is not None
-    length = await process.stdout.readexactly(LENGTH_BYTES)
-    return pickle.loads(await process.stdout.readexactly(int.from_bytes(length, "big")))
+    length = int.from_bytes(await process.stdout.readexactly(LENGTH_BYTES), "big")
+    data = await process.stdout.readexactly(length)
+    if length <= _LARGE_BYTES:
+        return pickle.loads(data)
+    # Each copy of a large batch takes a while; requests go in between.
+    await asyncio.sleep(0)
+    content = pickle.loads(data)
+    del data
+    await asyncio.sleep(0)
+    return content
 
 
 # The child's end
@@ -143,7 +152,9 @@ def read_messages(put: Callable[[Any], None]) -> None:
 def send(stream: BinaryIO, content: tuple[object, ...]) -> None:
     """Send a message to the server."""
     try:
-        stream.write(message(content))
+        data = pickle.dumps(content)
+        stream.write(len(data).to_bytes(LENGTH_BYTES, "big"))
+        stream.write(data)
         stream.flush()
     except BrokenPipeError:
         os._exit(0)  # the server was killed, and this shows before the end of the input does
