@@ -482,6 +482,7 @@ class _Output:
                 f"{self._limit}.",
             )
         body = b"".join(self._parts)
+        self._parts.clear()  # the batch may be large
         attributes = self._codec | batch.attributes & TRANSACTIONAL_MASK
         return batch_header(batch, body, attributes=attributes, max_timestamp=max_timestamp) + body
 

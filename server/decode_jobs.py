@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Hashable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from pickle import PickleBuffer
+from typing import Protocol, cast
 
 from ..log.config import LogConfig
 from ..log.lookup import BatchSearch
@@ -52,7 +53,7 @@ class Prepare:
         return prepare_steps(self.batch, self.config, now_ms=self.now_ms, max_size=max_size)
 
     def to_send(self) -> Prepare:
-        return replace(self, batch=bytes(self.batch))
+        return replace(self, batch=cast(bytes, PickleBuffer(self.batch)))
 
     @property
     def identity(self) -> None:

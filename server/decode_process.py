@@ -165,7 +165,7 @@ class DecodeProcess:
             decoding.complete(outcome)
 
     def _send_more(self) -> None:
-        from .worker_pipe import message
+        from .worker_pipe import parts
 
         assert self._process is not None
         assert self._process.stdin is not None
@@ -186,7 +186,8 @@ class DecodeProcess:
             heapq.heappop(self._waiting)
             self._running[decoding.number] = decoding
             self._running_bytes += size
-            self._process.stdin.write(message(("job", decoding.number, job.to_send())))
+            for part in parts(("job", decoding.number, job.to_send())):
+                self._process.stdin.write(part)
 
     def _forget(self, number: int) -> Decoding | None:
         decoding = self._running.pop(number, None)

@@ -20,10 +20,11 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Generator
+from pickle import PickleBuffer
 from queue import Empty, SimpleQueue
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
-from ..log.validation import InvalidRecordBatchError
+from ..log.validation import InvalidRecordBatchError, Prepared
 from ..protocol.compression import CompressionError, buffer_bytes
 from ..protocol.errors import KafkaError
 from ..protocol.records import ATTRIBUTES_POSITION, BATCH_OVERHEAD, CODEC_MASK
@@ -107,7 +108,7 @@ class Turns:
             self._ready.append(entry)
             return
         except StopIteration as done:
-            answer = "done", number, done.value
+            answer = "done", number, _to_send(done.value)
         except KafkaError as error:
             record_errors = error.record_errors if isinstance(error, InvalidRecordBatchError) else None
             answer = "refused", number, int(error.code), error.message, record_errors
@@ -124,6 +125,13 @@ class Turns:
             self._a_large_one_runs = bool(self._large)
             if self._large:
                 self._ready.append(self._large.popleft())
+
+
+def _to_send(value: object) -> object:
+    """The same, a large batch in it to be sent without a copy; the server gets bytes."""
+    if isinstance(value, Prepared) and value.recompressed is not None:
+        return Prepared(value.max_timestamp, cast(bytes, PickleBuffer(value.recompressed)))
+    return value
 
 
 def _is_large(job: Job) -> bool:

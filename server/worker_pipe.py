@@ -1,6 +1,9 @@
 """What the processes have in common that compute for a server: messages over two pipes, and an end with the server.
 
-    message     length int32 | a pickled tuple
+    message     length int32 | length of the rest int32 | a pickled tuple | the rest
+
+The rest is what is a `pickle.PickleBuffer` in the tuple, at most one: a large batch is not copied into the pickled
+tuple and out of it. What arrives in its place is bytes.
 
 Both ends of the pipes are ours, so the messages are trusted. The child's end is `begin`, `read_messages` and `send`;
 the server's is `start_worker`, `receive`, `kill` and `end`.
@@ -24,6 +27,7 @@ NICENESS = 10
 """Requests go first."""
 LENGTH_BYTES = 4
 _DISCARDED_BYTES = 1 << 16
+_LARGE_BYTES = 1 << 20
 READY = ("ready",)
 """The first message of a child, which can take jobs from then on."""
 
@@ -32,9 +36,17 @@ _PR_SET_PDEATHSIG = 1
 
 
 def message(content: tuple[object, ...]) -> bytes:
-    """The bytes of a message."""
+    """The bytes of a message without a rest."""
     data = pickle.dumps(content)
-    return len(data).to_bytes(LENGTH_BYTES, "big") + data
+    return len(data).to_bytes(LENGTH_BYTES, "big") + bytes(LENGTH_BYTES) + data
+
+
+def parts(content: tuple[object, ...]) -> tuple[bytes, bytes | memoryview]:
+    """The bytes of a message, and its rest."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+    rest = buffers[0].raw() if buffers else b""
+    return len(data).to_bytes(LENGTH_BYTES, "big") + len(rest).to_bytes(LENGTH_BYTES, "big") + data, rest
 
 
 # The server's end
@@ -98,8 +110,15 @@ async def receive(process: Process) -> Any:
         IncompleteReadError, ConnectionError: the process has ended.
     """
     assert process.stdout is not None
-    length = await process.stdout.readexactly(LENGTH_BYTES)
-    return pickle.loads(await process.stdout.readexactly(int.from_bytes(length, "big")))
+    lengths = await process.stdout.readexactly(2 * LENGTH_BYTES)
+    length, rest = int.from_bytes(lengths[:LENGTH_BYTES], "big"), int.from_bytes(lengths[LENGTH_BYTES:], "big")
+    data = await process.stdout.readexactly(length)
+    if not rest:
+        return pickle.loads(data)
+    content = pickle.loads(data, buffers=[await process.stdout.readexactly(rest)])
+    if rest > _LARGE_BYTES:
+        await asyncio.sleep(0)  # a copy of so much takes a while: requests go in between
+    return content
 
 
 # The child's end
@@ -133,17 +152,21 @@ def read_messages(put: Callable[[Any], None]) -> None:
     process computes. The end of the input is the end of the server, however it ended, and of this process, at once."""
     stream = sys.stdin.buffer
     while True:
-        length = stream.read(LENGTH_BYTES)
-        data = stream.read(int.from_bytes(length, "big")) if len(length) == LENGTH_BYTES else b""
-        if not data:
+        lengths = stream.read(2 * LENGTH_BYTES)
+        data = stream.read(int.from_bytes(lengths[:LENGTH_BYTES], "big"))
+        length = int.from_bytes(lengths[LENGTH_BYTES:], "big")
+        rest = stream.read(length) if length else b""
+        if not data or len(rest) < length:
             os._exit(0)
-        put(pickle.loads(data))
+        put(pickle.loads(data, buffers=[rest] if length else ()))
+        del rest
 
 
 def send(stream: BinaryIO, content: tuple[object, ...]) -> None:
     """Send a message to the server."""
     try:
-        stream.write(message(content))
+        for part in parts(content):
+            stream.write(part)
         stream.flush()
     except BrokenPipeError:
         os._exit(0)  # the server was killed, and this shows before the end of the input does

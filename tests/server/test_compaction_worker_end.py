@@ -39,7 +39,7 @@ def test_a_worker_whose_server_was_killed_before_its_answer_says_nothing() -> No
         assert worker.stdout is not None
         assert worker.stderr is not None
         worker.stdout.close()
-        worker.stdin.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+        worker.stdin.write(len(data).to_bytes(LENGTH_BYTES, "big") + bytes(LENGTH_BYTES) + data)
         worker.stdin.flush()
         assert worker.wait(60) == 0
         assert worker.stderr.read() == b""
