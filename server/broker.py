@@ -178,10 +178,17 @@ class Broker:
 
     @property
     def groups(self) -> GroupCoordinators:
-        """The group coordinator; made when the first group is asked for, as many servers never have one."""
+        """The group coordinator; made when the first group is asked for, as many servers never have one.
+
+        Raises:
+            KafkaError: the system has no file descriptor, say, to load it with.
+        """
         if self._groups is None:
-            from .group_settings import group_config
-            from .groups import GroupCoordinators
+            try:
+                from .group_settings import group_config
+                from .groups import GroupCoordinators
+            except OSError as error:
+                raise _coordinator_not_loaded(error) from error
 
             self._groups = GroupCoordinators(
                 self,
@@ -194,10 +201,17 @@ class Broker:
 
     @property
     def transactions(self) -> TransactionCoordinators:
-        """The transaction coordinator; made when the first transactional id is asked for."""
+        """The transaction coordinator; made when the first transactional id is asked for.
+
+        Raises:
+            KafkaError: as for `groups`.
+        """
         if self._transactions is None:
-            from .transaction_settings import transaction_config
-            from .transactions import TransactionCoordinators
+            try:
+                from .transaction_settings import transaction_config
+                from .transactions import TransactionCoordinators
+            except OSError as error:
+                raise _coordinator_not_loaded(error) from error
 
             self._transactions = TransactionCoordinators(
                 self,
@@ -465,3 +479,8 @@ class Broker:
         await self.group_commit.close()
         await self.decoder.close()
         self._codecs.close()
+
+
+def _coordinator_not_loaded(error: OSError) -> KafkaError:
+    logger.warning("A coordinator cannot be loaded; clients retry: %s", error)
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))

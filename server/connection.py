@@ -10,6 +10,8 @@ module knows is only that; it does not know what a frame says.
   `MAX_HELD_BYTES` of waiting requests and answers.
 - While the peer does not read its answers nothing more is read from it: memory per connection is bounded by one frame,
   `ROUND_BYTES` and one answer to be sent, and what is held in the queue.
+- A peer that leaves is noticed also while nothing is read from it (`HangUps`): its requests that wait are abandoned, as
+  they are when its end is read, and what it has sent behind them is served.
 - File ranges go out by ``sendfile``; small ones are read and go out with the buffers around them. One that comes up
   short closes the connection: its length was promised.
 - A file range that is not in the page cache is read ahead by a thread (`read_ahead`), and this connection alone waits,
@@ -21,10 +23,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import logging
 import os
 import socket
 import struct
+import termios
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,7 +36,7 @@ from ..log.descriptors import FileRange
 from ..protocol.api import ApiKey
 
 if TYPE_CHECKING:
-    from .event_loop import Readiness
+    from .event_loop import HangUps, Readiness
     from .express import Express
     from .memory import MemoryBudget
     from .peer_log import PeerLog
@@ -73,6 +77,7 @@ AHEAD_BYTES = 4 * 1024 * 1024
 WARM_SECONDS = 1.0
 
 _FRAME_LENGTH = struct.Struct(">i")
+_UNREAD = struct.Struct("i")
 _METADATA = struct.pack(">h", ApiKey.METADATA)
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
@@ -111,6 +116,7 @@ class Host(Protocol):
 
     loop: asyncio.AbstractEventLoop
     readiness: Readiness
+    hang_ups: HangUps | None
     timers: TimerWheel
     budget: MemoryBudget
     spare_frames: SpareFrames
@@ -148,6 +154,7 @@ class Connection:
         "_sock",
         "_turn_left",
         "_warm_until",
+        "_watching",
         "_working",
         "_writing",
         "client_host",
@@ -190,6 +197,7 @@ class Connection:
         self._file_sent = 0  # bytes of the file range at the head of _out that are sent
         self._warm_until = 0  # up to here that range may be sent without asking whether it is in memory
         self._reading = False
+        self._watching = False  # for the end of the peer, while it is not read from
         self._working = False  # a request is served in slices: the next ones wait
         self._writing = False  # the peer's window is full
         self._parked = False  # sending waits for a thread that reads ahead, or for the next turn of the loop
@@ -345,7 +353,10 @@ class Connection:
 
     def resume_reading(self) -> None:
         """Go on reading: memory came back, the peer read its answers, or a parked request was answered."""
-        if self.closed or self.closing or self._reading or self._must_wait():
+        if self.closed or self.closing or self._reading:
+            return
+        if self._must_wait():
+            self._watch_for_end()
             return
         self._resume()
         if self._rest and self._frame is None and not self._in_event:
@@ -354,13 +365,10 @@ class Connection:
             self._consume(memoryview(data))
 
     def _must_wait(self) -> bool:
-        return (
-            self._writing
-            or self._parked
-            or self._working
-            or len(self._in_flight) >= MAX_IN_FLIGHT
-            or self._held_bytes > MAX_HELD_BYTES
-        )
+        return self._writing or self._parked or self._working or self._is_full()
+
+    def _is_full(self) -> bool:
+        return len(self._in_flight) >= MAX_IN_FLIGHT or self._held_bytes > MAX_HELD_BYTES
 
     # -- answering -----------------------------------------------------------------------------------------------------
 
@@ -681,9 +689,55 @@ class Connection:
         if self._reading:
             self._reading = False
             self._host.readiness.remove_reader(self.fd)
+            self._watch_for_end()
+
+    def _watch_for_end(self) -> None:
+        """The peer's end could come long before anything is read again.
+
+        Work in slices goes on to its end in any case, and writing notices it by itself.
+        """
+        if self._watching or self._working or self._writing or self._parked or self.closed or self.closing:
+            return
+        hang_ups = self._host.hang_ups
+        if hang_ups is not None:
+            self._watching = True
+            hang_ups.add_hang_up(self.fd, self._on_hang_up)
+
+    def _watch_no_more(self) -> None:
+        if self._watching:
+            self._watching = False
+            assert self._host.hang_ups is not None
+            self._host.hang_ups.remove_hang_up(self.fd)
+
+    def _on_hang_up(self) -> None:
+        """The peer sends no more; there may be requests that were not read. They are served: acks may be 0."""
+        self._watching = False
+        if self._is_full():
+            self._abandon_in_flight()
+            self.resume_reading()
+        elif self._is_cut_off():
+            self.close(None)
+
+    def _is_cut_off(self) -> bool:
+        """Whether the rest of the request that waits for memory was not sent."""
+        if self._frame is not None:
+            missing = self._frame_size - self._frame_filled
+        elif len(self._rest) >= _FRAME_LENGTH.size:
+            missing = _FRAME_LENGTH.unpack_from(self._rest)[0] + _FRAME_LENGTH.size - len(self._rest)
+        else:
+            return False
+        (unread,) = _UNREAD.unpack(fcntl.ioctl(self.fd, termios.FIONREAD, bytes(_UNREAD.size)))
+        return bool(unread < missing)
+
+    def _abandon_in_flight(self) -> None:
+        for context in self._in_flight:
+            context.abandon()
+        self._in_flight.clear()
+        self._held_bytes = 0
 
     def _resume(self) -> None:
         if not self._reading and not self.closed:
+            self._watch_no_more()
             self._reading = True
             self._host.readiness.add_reader(self.fd, self._on_readable)
 
@@ -726,6 +780,7 @@ class Connection:
             message = f"Closing the connection from {self.peer} ({self.listener_name}): {reason}"
             self._host.peer_log.log(level, self.peer_host, reason, message)
         self._pause()
+        self._watch_no_more()
         if self._writing:
             self._host.readiness.remove_writer(self.fd)
         if self._idle_timer is not None:
@@ -735,10 +790,7 @@ class Connection:
             if isinstance(part, FileRange):
                 part.release()
         self._out.clear()
-        for context in self._in_flight:
-            context.abandon()
-        self._in_flight.clear()
-        self._held_bytes = 0
+        self._abandon_in_flight()
         self._frame = None
         self._rest.clear()
         self._host.budget.release(self)

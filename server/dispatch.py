@@ -2,7 +2,8 @@
 
 `APIS` is the one table of what this server serves: ApiVersions, docs/apis.md and the tests come from it. Nothing is
 in it that is not done. A route is what serves one version of one API: the compiled decoder and encoder, and the
-handler; it is made when the first such request comes, and the module of the handler is imported then.
+handler; it is made when the first such request comes, and the module of the handler is imported then, unless
+`load_ahead` has done so. While an import fails because the system has no descriptor, say, the request waits.
 
 A small request is decoded, handled and answered in one piece. In slices (`slices`) goes what may be long: reading a
 frame above `SLICED_BYTES`, making a route, and handlers that are generators, because their arrays may be long; then the
@@ -50,6 +51,8 @@ SLICED_BYTES = 16 * 1024
 _IN_SLICES = 250_000  # the handler is a generator
 _PARTITIONS = 50_000  # the controller's: 10,000 partitions with their replicas
 _IN_ONE_PIECE = 10_000
+
+_IMPORT_RETRY_MS = 500
 
 _FEW_STEPS = 16
 """A handler that is done after so many steps is served like any other: slices cost ten microseconds."""
@@ -229,6 +232,7 @@ class Dispatcher:
         self._routes: dict[int, Route] = {}
         self._tasks: set[Any] = set()
         self._slices: Slices | None = None
+        self._waiting_apis: set[str] = set()  # those for which the log says so
 
     def serve(self, broker: Broker) -> None:
         """Serve with this broker; no frame may come before."""
@@ -341,6 +345,9 @@ class Dispatcher:
                 f"{_BY_KEY[key].max_elements}: send several smaller requests"
             )
             return
+        except OSError as error:  # an import: there is nothing to answer with
+            self._read_later(context, route_key, frame, error)
+            return
         except Exception:
             logger.exception("A request of %s could not be read", connection.peer)
             connection.close("its request could not be read", level=logging.ERROR)
@@ -352,6 +359,20 @@ class Dispatcher:
             context.keeps_request = False
             context.give_back()
         yield from self._finish(context, route, answer, frame)
+
+    def _read_later(self, context: RequestContext, route_key: int, frame: bytes | bytearray, error: OSError) -> None:
+        """Read again after a pause, like a request that was parked: the end of the connection is seen meanwhile."""
+        assert self._broker is not None
+        name = ApiKey(route_key >> 16).name
+        if name not in self._waiting_apis:
+            self._waiting_apis.add(name)
+            logger.warning("Requests of %s wait until what serves them can be loaded: %s", name, error)
+
+        def again() -> None:
+            assert self._slices is not None
+            self._slices.begin(_ending_work(context, self._read(context, route_key, frame)), context)
+
+        self._broker.timers.call_after(_IMPORT_RETRY_MS, again)
 
     def finish(self, context: RequestContext, steps: Sliced[Any]) -> None:
         """Answer a request that was parked; see `connection.FrameHandler`."""
@@ -454,7 +475,15 @@ def _new_route(route_key: int) -> Sliced[Route]:
 
 
 def _ending_work(context: RequestContext, work: Sliced[None]) -> Sliced[None]:
+    """The work, and what ends it, also when it is closed before its first step."""
+    steps = _with_end(context, work)
+    next(steps)
+    return steps
+
+
+def _with_end(context: RequestContext, work: Sliced[None]) -> Sliced[None]:
     try:
+        yield 0
         yield from work
     finally:
         if context.abandoned:

@@ -43,6 +43,15 @@ class Readiness(Protocol):
     def remove_writer(self, fd: int, /) -> object: ...
 
 
+class HangUps(Protocol):
+    """Notices peers that leave while nothing is read from them."""
+
+    def add_hang_up(self, fd: int, callback: Callback, /) -> object:
+        """Call once when the peer of ``fd`` will send no more. For descriptors without a reader."""
+
+    def remove_hang_up(self, fd: int, /) -> object: ...
+
+
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """The loop that a server runs best in."""
     if not hasattr(select, "epoll"):
@@ -56,6 +65,11 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 def readiness_of(loop: asyncio.AbstractEventLoop) -> Readiness:
     """The short way of a loop of ours, or the loop."""
     return _selectors.get(loop, loop)
+
+
+def hang_ups_of(loop: asyncio.AbstractEventLoop) -> HangUps | None:
+    """The same for peers that leave; None in other loops, which cannot notice it without reading."""
+    return _selectors.get(loop)
 
 
 def polls_for_all(loop: asyncio.AbstractEventLoop) -> int:
@@ -76,37 +90,51 @@ class DirectSelector(selectors.EpollSelector):
         self._direct = select.epoll.fromfd(os.dup(self.fileno()))
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
+        self._hang_ups: dict[int, Callback] = {}
         self.polls_for_all = 1
         """How many more polls it may take until everything is served that was ready at the latest one."""
 
     def add_reader(self, fd: int, callback: Callback, /) -> None:
-        self._readers[fd] = callback
-        if fd in self._writers:
-            self._direct.modify(fd, select.EPOLLIN | select.EPOLLOUT)
-        else:
-            self._direct.register(fd, select.EPOLLIN)
+        self._change(fd, self._readers, callback)
 
     def remove_reader(self, fd: int, /) -> None:
-        if self._readers.pop(fd, None) is not None:
-            self._without(fd, self._writers, select.EPOLLOUT)
+        self._change(fd, self._readers, None)
 
     def add_writer(self, fd: int, callback: Callback, /) -> None:
-        self._writers[fd] = callback
-        if fd in self._readers:
-            self._direct.modify(fd, select.EPOLLIN | select.EPOLLOUT)
-        else:
-            self._direct.register(fd, select.EPOLLOUT)
+        self._change(fd, self._writers, callback)
 
     def remove_writer(self, fd: int, /) -> None:
-        if self._writers.pop(fd, None) is not None:
-            self._without(fd, self._readers, select.EPOLLIN)
+        self._change(fd, self._writers, None)
 
-    def _without(self, fd: int, others: dict[int, Callback], event: int) -> None:
-        # Out of the epoll where nothing is waited for: a peer that hangs up would be reported again and again.
-        if fd in others:
-            self._direct.modify(fd, event)
+    def add_hang_up(self, fd: int, callback: Callback, /) -> None:
+        self._change(fd, self._hang_ups, callback)
+
+    def remove_hang_up(self, fd: int, /) -> None:
+        self._change(fd, self._hang_ups, None)
+
+    def _change(self, fd: int, callbacks: dict[int, Callback], callback: Callback | None) -> None:
+        before = self._events(fd)
+        if callback is not None:
+            callbacks[fd] = callback
         else:
+            callbacks.pop(fd, None)
+        after = self._events(fd)
+        if before == after:
+            return
+        if not before:
+            self._direct.register(fd, after)
+        elif after:
+            self._direct.modify(fd, after)
+        else:
+            # Out of the epoll where nothing is waited for: a peer that hangs up would be reported again and again.
             self._direct.unregister(fd)
+
+    def _events(self, fd: int) -> int:
+        return (
+            (select.EPOLLIN if fd in self._readers else 0)
+            | (select.EPOLLOUT if fd in self._writers else 0)
+            | (select.EPOLLRDHUP if fd in self._hang_ups else 0)
+        )
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Wait up to ``timeout`` seconds (None: for ever), serve connections, and return what else is ready."""
@@ -120,14 +148,19 @@ class DirectSelector(selectors.EpollSelector):
             events = self._direct.poll(wait, MAX_EVENTS)
         except InterruptedError:
             return []
-        readers, writers = self._readers, self._writers
+        readers, writers, hang_ups = self._readers, self._writers, self._hang_ups
         # The kernel puts what it has reported behind what it has not.
         self.polls_for_all = 1 if len(events) < MAX_EVENTS else 1 + len(readers) // MAX_EVENTS
         others = []
         for fd, event in events:
             # An error or a hang-up is for both. One callback may remove another's descriptor, or its own.
             reader, writer = readers.get(fd), writers.get(fd)
-            if reader is None and writer is None:
+            if reader is None and fd in hang_ups and event & ~select.EPOLLOUT:
+                hung_up = hang_ups[fd]
+                self.remove_hang_up(fd)  # it would be reported again and again
+                _call(hung_up)
+                writer = writers.get(fd)
+            elif reader is None and writer is None:
                 key = self.get_map().get(fd)
                 if key is not None:
                     mask = (selectors.EVENT_WRITE if event & ~select.EPOLLIN else 0) | (

@@ -11,7 +11,7 @@ from typing import Any
 
 from .background import Background
 from .connection import OUTGOING_BYTES, SCRATCH_BYTES, Connection, FrameHandler
-from .event_loop import readiness_of
+from .event_loop import hang_ups_of, readiness_of
 from .memory import MemoryBudget
 from .peer_log import PeerLog
 from .read_ahead import ReadAhead
@@ -92,6 +92,7 @@ class Network:
     ) -> None:
         self.loop = loop
         self.readiness = readiness_of(loop)
+        self.hang_ups = hang_ups_of(loop)
         self.timers = timers
         self.dispatcher = dispatcher
         self.max_request_bytes = max_request_bytes

@@ -20,6 +20,7 @@ from .background import Background
 from .broker import Broker
 from .clock import Clock, wall_clock
 from .dispatch import Dispatcher
+from .load_ahead import LoadAhead, modules_of_requests
 from .network import Network
 from .storage import Storage, StorageError, open_storage
 from .timers import TimerWheel
@@ -124,6 +125,7 @@ class Server:
         dispatcher.serve(self.broker)
         for accepting in self._network.listeners:
             accepting.start()
+        LoadAhead(self._timers, modules_of_requests()).start()
 
     async def stop(self) -> None:
         """Answer what was asked, flush, and close; the next start finds a clean directory."""

@@ -67,7 +67,11 @@ def find_usable(target: Target, created: list[str]) -> None:
 
 
 def test_no_descriptors(target: Target, dice: random.Random, long: bool) -> None:
-    """Clients that are connected are served on while no descriptor is free."""
+    """Clients that are connected are served on while no descriptor is free.
+
+    Also by APIs that were not used before: a server loads what they need in its first seconds.
+    """
+    attackers.hold(5)
     limits = resource.prlimit(target.pid, resource.RLIMIT_NOFILE)
     created = []
     with (

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import select
 import socket
 import struct
 import threading
@@ -14,6 +15,7 @@ from moldau.log.files import RealFileSystem
 from moldau.server import memory, network
 from moldau.server.background import Background
 from moldau.server.connection import MAX_HELD_BYTES, MAX_IN_FLIGHT, READ_BYTES, ROUND_BYTES, SCRATCH_BYTES
+from moldau.server.event_loop import new_event_loop
 from moldau.server.network import Network
 from moldau.server.timers import TimerWheel
 
@@ -80,7 +82,8 @@ def frame(body):
 class Fixture:
     """A network in a loop of its own thread."""
 
-    def __init__(self, **limits):
+    def __init__(self, *, loop_factory=None, **limits):
+        self.loop_factory = loop_factory
         self.dispatcher = Dispatcher()
         self.limits = {
             "max_request_bytes": 50_000_000,
@@ -91,10 +94,14 @@ class Fixture:
         self.started = threading.Event()
 
     def __enter__(self):
-        self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self.thread = threading.Thread(target=self._run_loop)
         self.thread.start()
         assert self.started.wait(10)
         return self
+
+    def _run_loop(self):
+        with asyncio.Runner(loop_factory=self.loop_factory) as runner:
+            runner.run(self._run())
 
     async def _run(self):
         self.loop = asyncio.get_running_loop()
@@ -238,6 +245,54 @@ def test_a_peer_that_goes_away_abandons_its_parked_requests(fixture):
         fixture.wait_until(lambda: fixture.dispatcher.parked)
     fixture.wait_until(lambda: fixture.dispatcher.parked[0].abandoned)
     fixture.wait_until(lambda: not fixture.network.connections)
+
+
+needs_epoll = pytest.mark.skipif(not hasattr(select, "epoll"), reason="epoll is Linux's")
+
+
+@pytest.fixture
+def direct():
+    """In the loop of the server, which notices the end of peers that are not read from."""
+    with Fixture(loop_factory=new_event_loop, queued_max_request_bytes=1_000_000) as fixture:
+        yield fixture
+
+
+@needs_epoll
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+@pytest.mark.parametrize("size", [10, 20_000], ids=["many", "large"])
+def test_a_peer_that_goes_away_with_as_much_in_flight_as_it_may_have_is_noticed(direct, size, reset):
+    with direct.connect() as sock:
+        sock.sendall(frame(b"park".ljust(size)) * MAX_IN_FLIGHT)
+        expected = min(MAX_IN_FLIGHT, MAX_HELD_BYTES // size + 1)
+        direct.wait_until(lambda: len(direct.dispatcher.parked) == expected)
+        if reset:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    direct.wait_until(lambda: not direct.network.connections)
+    assert all(parked.abandoned for parked in direct.dispatcher.parked)
+
+
+@needs_epoll
+def test_what_a_peer_sent_before_it_went_away_is_served_behind_what_waited(direct):
+    with direct.connect() as sock:
+        sock.sendall(frame(b"park") * (2 * MAX_IN_FLIGHT + 10))
+        direct.wait_until(lambda: len(direct.dispatcher.parked) == MAX_IN_FLIGHT)
+        sock.sendall(frame(b"silent"))
+    direct.wait_until(lambda: not direct.network.connections)
+    assert direct.dispatcher.frames == [b"park"] * (2 * MAX_IN_FLIGHT + 10) + [b"silent"]
+
+
+@needs_epoll
+def test_a_peer_that_goes_away_while_it_waits_for_memory_is_noticed(direct):
+    # The first holds all memory for large frames; the second waits before it has any.
+    with direct.connect() as holder, direct.connect() as waiting:
+        holder.sendall(struct.pack(">i", 5_000_000) + bytes(1_500_000))
+        direct.wait_until(lambda: direct.network.budget.used_bytes > 750_000)
+        waiting.sendall(struct.pack(">i", 4_000_000) + bytes(100_000))
+        direct.wait_until(lambda: direct.network.budget._waiting)
+        waiting.close()
+        direct.wait_until(lambda: len(direct.network.connections) == 1)
+        holder.sendall(bytes(3_500_000))
+        assert receive(holder) == bytes(5_000_000)
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1, 50_000_001])

@@ -1,0 +1,153 @@
+"""What requests need is imported before they come, and an import that fails is tried again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import deque
+from typing import Any
+
+import pytest
+
+from moldau.protocol.api import request_class
+from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.list_groups import ListGroupsRequest
+from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.server import dispatch
+from moldau.server.dispatch import APIS
+from moldau.server.load_ahead import PAUSE_MS, RETRY_MS, LoadAhead, modules_of_requests
+
+
+class FakeTimers:
+    """Callbacks with their delays, which the test calls."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[float, Any]] = deque()
+
+    def call_after(self, delay_ms: float, callback: Any) -> Any:
+        self.waiting.append((delay_ms, callback))
+
+    def fire(self) -> float:
+        delay_ms, callback = self.waiting.popleft()
+        callback()
+        return delay_ms
+
+
+def test_each_step_loads_one_module_and_then_there_are_no_more() -> None:
+    timers, loaded = FakeTimers(), []
+    LoadAhead(timers, ["a.x", "sys", "a.y"], load=loaded.append).start()
+    assert loaded == []
+    timers.fire()
+    assert loaded == ["a.x"]
+    assert timers.fire() == PAUSE_MS
+    assert loaded == ["a.x", "a.y"]  # `sys` was there
+    timers.fire()
+    assert not timers.waiting
+
+
+def test_a_module_that_cannot_be_loaded_is_tried_again(caplog: Any) -> None:
+    timers, tried = FakeTimers(), []
+
+    def load(name: str) -> None:
+        tried.append(name)
+        if len(tried) < 3:
+            raise OSError(24, "Too many open files", "x.py")
+
+    LoadAhead(timers, ["a.x"], load=load).start()
+    timers.fire()
+    assert timers.fire() == RETRY_MS
+    assert timers.fire() == RETRY_MS
+    timers.fire()
+    assert tried == ["a.x"] * 3
+    assert not timers.waiting
+    assert caplog.text.count("cannot be loaded yet") == 1
+
+
+def test_nothing_is_opened_to_serve_any_api_once_everything_is_loaded() -> None:
+    """In a process of its own: here all modules were imported long ago."""
+    program = """
+import importlib, resource
+from moldau.server import dispatch, server
+from moldau.server.load_ahead import modules_of_requests
+for name in modules_of_requests():
+    importlib.import_module(name)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+for api in dispatch.APIS:
+    for version in range(max(api.min_version, api.lowest_served), api.max_version + 1):
+        dispatch.Route(api, version)
+print("all")
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.stdout == "all\n", result.stderr
+
+
+def test_modules_of_all_apis_are_loaded() -> None:
+    names = modules_of_requests()
+    assert len(names) == len(set(names))
+    for api in APIS:
+        assert f"moldau.server.handlers.{api.module}" in names
+        assert request_class(api.key).__module__ in names
+
+
+def test_a_request_waits_while_its_handler_cannot_be_loaded(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = []
+    load = dispatch.import_module
+
+    def import_module(name: str, package: str) -> Any:
+        if name.endswith("group_admin") and len(refused) < 2:
+            refused.append(name)
+            raise OSError(24, "Too many open files", name)
+        return load(name, package)
+
+    monkeypatch.setattr(dispatch, "import_module", import_module)
+    with server.wire() as wire:
+        wire.call(MetadataRequest(topics=[]), 9)
+        first = wire.send(ListGroupsRequest(), 4)
+        second = wire.send(MetadataRequest(topics=[]), 9)
+        assert wire.receive().error_code == 0
+        assert wire.receive().brokers
+    assert first < second
+    assert len(refused) == 2
+    server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
+
+
+def test_a_client_that_leaves_while_its_request_waits_for_its_handler_leaves_nothing(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+    freed = []
+    load = dispatch.import_module
+
+    def import_module(name: str, package: str) -> Any:
+        if name.endswith("group_admin") and not freed:
+            refused.append(name)
+            raise OSError(24, "Too many open files", name)
+        return load(name, package)
+
+    monkeypatch.setattr(dispatch, "import_module", import_module)
+    with server.wire() as wire:
+        wire.send(ListGroupsRequest(types_filter=["x" * 10_000] * 20), 5)
+        server.wait_until(lambda: refused)
+        assert server.call(lambda: server.server._network.budget.used_bytes) > 100_000
+    server.wait_until(lambda: not server.server._network.connections)
+    freed.append(True)
+    server.wait_until(lambda: not len(server.broker.slices))
+    server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
+
+
+def test_a_coordinator_that_cannot_be_loaded_is_not_available(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("group_settings", "groups", "transaction_settings", "transactions"):
+        monkeypatch.delitem(sys.modules, f"moldau.server.{name}", raising=False)
+        monkeypatch.delattr(sys.modules["moldau.server"], name, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [FailingFinder(), *sys.meta_path])
+    with server.wire() as wire:
+        for key_type in (0, 1):
+            assert wire.call(FindCoordinatorRequest(key="g", key_type=key_type), 3).error_code == 15
+
+
+class FailingFinder:
+    """Finds modules of coordinators, and has no descriptor to read them."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> None:
+        if name.startswith(("moldau.server.group", "moldau.server.transaction")):
+            raise OSError(24, "Too many open files", name)
