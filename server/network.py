@@ -25,7 +25,7 @@ ACCEPTS_PER_EVENT = 64
 # Out of descriptors: try again after this long. Waiting connections stay in the kernel's queue.
 ACCEPT_PAUSE_MS = 500
 # For connections that do not leave this machine: it never paces, and Linux lets every process choose it.
-# BBR, where that is the system's default, paces 1 MB by timers and takes twice the CPU time (docs/decisions/0020).
+# BBR, where that is the system's default, paces 1 MB by timers, which cost CPU time (docs/decisions/0020).
 LOCAL_CONGESTION_CONTROL = b"reno"
 
 

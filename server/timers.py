@@ -3,7 +3,8 @@
 Most deadlines never fire: a fetch is usually answered before its ``max_wait_ms`` is over. So adding and cancelling
 must cost next to nothing however many are waiting. The timers of one moment share a bucket, and the event loop knows
 only of the earliest bucket. Adding is two dictionary look-ups, cancelling is one deletion, and nothing wakes up unless
-a bucket is due. Buckets whose timers were all cancelled are removed when there are as many of them as of others.
+a bucket is due. A bucket whose timers were all cancelled is left to pass when it is due within a second, which costs
+a parked fetch nothing; the others are removed when about a half of all buckets are empty.
 
 Apache Kafka's timers (sessions, rebalances, transactions) count whole milliseconds: one that is set at 1000.9 ms for 5
 ms expires at 1005, when the clock shows that millisecond, so up to one millisecond early and never a tick late.
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 TICK_MS = 2
 
+# A bucket that is due so soon is not worth a count: it passes.
+_SOON_MS = 1000
+
 # So many buckets may be empty before it is worth a look at all of them.
 _FEW_BUCKETS = 64
 
@@ -36,22 +40,18 @@ _FEW_BUCKETS = 64
 class Timer:
     """A deadline that can be cancelled; made by `TimerWheel`."""
 
-    __slots__ = ("_bucket", "_callback", "_wheel")
+    __slots__ = ("_bucket", "_callback")
 
-    def __init__(self, callback: Callable[[], None], bucket: dict[Timer, None], wheel: TimerWheel) -> None:
+    def __init__(self, callback: Callable[[], None], bucket: dict[Timer, None]) -> None:
         self._callback: Callable[[], None] | None = callback
         self._bucket: dict[Timer, None] | None = bucket
-        self._wheel = wheel
 
     def cancel(self) -> None:
         """Forget the deadline. Does nothing when it has fired or was cancelled before."""
-        bucket = self._bucket
-        if bucket is not None:
-            bucket.pop(self, None)
+        if self._bucket is not None:
+            self._bucket.pop(self, None)
             self._bucket = None
             self._callback = None
-            if not bucket:
-                self._wheel._emptied()
 
     def _fire(self) -> None:
         callback = self._callback
@@ -61,6 +61,30 @@ class Timer:
             callback()
 
 
+class _DistantTimer(Timer):
+    """A timer whose bucket would stay for long: the wheel learns that it is empty."""
+
+    __slots__ = ("_wheel",)
+
+    def __init__(self, callback: Callable[[], None], bucket: dict[Timer, None], wheel: TimerWheel) -> None:
+        # Both methods repeat what the base class does, to save two calls.
+        self._callback = callback
+        self._bucket = bucket
+        self._wheel = wheel
+
+    def cancel(self) -> None:
+        bucket = self._bucket
+        if bucket is not None:
+            bucket.pop(self, None)
+            self._bucket = None
+            self._callback = None
+            if not bucket:
+                wheel = self._wheel
+                wheel._emptied += 1
+                if wheel._emptied > wheel._most_emptied:
+                    wheel._sweep()
+
+
 class TimerWheel:
     """Deadlines in buckets, driven by one handle of the event loop."""
 
@@ -68,7 +92,8 @@ class TimerWheel:
         self._loop = loop
         self._buckets: dict[int, dict[Timer, None]] = {}  # by the millisecond of the loop's clock
         self._ticks: list[int] = []  # a heap of the keys of _buckets
-        self._empty = 0  # at least so many of the buckets are empty, or were
+        self._emptied = 0  # how often a bucket lost its last timer since the last sweep
+        self._most_emptied = _FEW_BUCKETS
         self._handle: asyncio.TimerHandle | None = None
         self._handle_tick = 0
         self._due_tick = 0
@@ -76,11 +101,11 @@ class TimerWheel:
 
     def call_after(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         """Call ``callback()`` once ``delay_ms`` milliseconds have passed, unless the returned timer is cancelled."""
-        tick = (int((self._loop.time() * 1000.0 + delay_ms) / TICK_MS) + 1) * TICK_MS
+        tick = (int(self._loop.time() * 1000.0 + delay_ms) | 1) + 1  # the next multiple of TICK_MS
         bucket = self._buckets.get(tick)
         if bucket is None:
             bucket = self._new_bucket(tick)
-        timer = Timer(callback, bucket, self)
+        timer = Timer(callback, bucket) if delay_ms <= _SOON_MS else _DistantTimer(callback, bucket, self)
         bucket[timer] = None
         return timer
 
@@ -89,7 +114,7 @@ class TimerWheel:
         bucket = self._buckets.get(deadline_ms)
         if bucket is None:
             bucket = self._new_bucket(deadline_ms)
-        timer = Timer(callback, bucket, self)
+        timer = _DistantTimer(callback, bucket, self)
         bucket[timer] = None
         return timer
 
@@ -108,14 +133,13 @@ class TimerWheel:
             self._arm(tick)
         return bucket
 
-    def _emptied(self) -> None:
-        """A bucket has lost its last timer."""
-        self._empty += 1
-        if self._empty > _FEW_BUCKETS + len(self._buckets) // 2:
-            self._empty = 0
-            self._buckets = {tick: bucket for tick, bucket in self._buckets.items() if bucket}
-            self._ticks = list(self._buckets)
-            heapq.heapify(self._ticks)
+    def _sweep(self) -> None:
+        """Remove the buckets that are empty."""
+        self._buckets = {tick: bucket for tick, bucket in self._buckets.items() if bucket}
+        self._ticks = list(self._buckets)
+        heapq.heapify(self._ticks)
+        self._emptied = 0
+        self._most_emptied = _FEW_BUCKETS + len(self._buckets) // 2
 
     def _arm(self, tick: int) -> None:
         if self._handle is not None:

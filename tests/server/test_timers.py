@@ -190,6 +190,28 @@ def test_cancelled_timers_leave_nothing_behind(loop):
     assert not loop.armed
 
 
+def test_cancelled_timers_that_were_due_soon_are_gone_when_their_time_has_passed(loop):
+    wheel = TimerWheel(loop)
+    for _ in range(100_000):
+        loop.advance(0.1)
+        wheel.call_after(500, lambda: None).cancel()
+        assert len(wheel._buckets) <= 500 / TICK_MS + 2
+    loop.advance(501 + TICK_MS)
+    assert not wheel._buckets
+    assert not loop.armed
+
+
+def test_deadlines_are_rounded_up_to_the_next_tick(loop):
+    wheel = TimerWheel(loop)
+    for microseconds in range(0, 5000, 100):
+        loop.now = 100 + microseconds / 1e6
+        deadline_ms = loop.now * 1000 + 10
+        timer = wheel.call_after(10, lambda: None)
+        (tick,) = (tick for tick, bucket in wheel._buckets.items() if timer in bucket)
+        assert tick % TICK_MS == 0
+        assert deadline_ms < tick <= deadline_ms + TICK_MS + 0.001
+
+
 def test_random_timers_fire_in_order_and_as_often_as_they_were_not_cancelled(loop):
     for seed in range(4):
         random = Random(seed)
