@@ -72,8 +72,8 @@ NO_DIRECTORY = frozenset(bytes(15) + bytes((number,)) for number in range(100))
 
 
 class NotYetError(KafkaError):
-    """A log could not be made for now (KAFKA_STORAGE_ERROR), for want of room or of a descriptor. What was begun is
-    gone, or is taken over by the next attempt."""
+    """A log could not be made for now (KAFKA_STORAGE_ERROR): there is no room, no descriptor, or something is in its
+    place. What was begun is gone, or is taken over by the next attempt."""
 
 
 class InterruptedMove(NamedTuple):
@@ -522,7 +522,7 @@ class LogManager:
             contents = look_into(self.file_system, path)
             if contents.foreign is not None and not contents.has_partition_files:
                 log.abandon()
-                self._unloadable[key] = _in_the_way(path, contents.foreign).message or ""
+                self._unloadable[key] = f"{_in_the_way(path, contents.foreign)}, and start again"
                 report.failed.append(self._unloadable[key])
                 return
         self._trash += log.trash
@@ -659,11 +659,11 @@ class LogManager:
         there = self.file_system.exists(path)
         try:
             if there and (foreign := look_into(self.file_system, path).foreign) is not None:
-                raise _in_the_way(path, foreign)
+                raise NotYetError(ErrorCode.KAFKA_STORAGE_ERROR, _in_the_way(path, foreign))
             self.file_system.make_directory(path)
             return load_log(self.files, path, *key, config, clean=True, now_ms=now_ms)
         except (FileExistsError, NotADirectoryError):
-            raise _in_the_way(path, "it is a file") from None
+            raise NotYetError(ErrorCode.KAFKA_STORAGE_ERROR, _in_the_way(path, "it is a file")) from None
         except OSError as error:
             if not there:
                 with contextlib.suppress(OSError):
@@ -1034,9 +1034,8 @@ def _why_unusable(path: str, error: OSError) -> str:
     return f"{path} cannot be used: {error.strerror or error}{where}{advice}"
 
 
-def _in_the_way(path: str, what: str) -> KafkaError:
-    text = f"{path} is in the way of the partition: {what}. Move it to another place, and start again"
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+def _in_the_way(path: str, what: str) -> str:
+    return f"{path} is in the way of the partition: {what}. Move it to another place"
 
 
 def _new_path(key: TopicPartition, directory: LogDirectory, suffix: str) -> str:

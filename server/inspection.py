@@ -29,6 +29,7 @@ from ..log.inspection.directory import (
 )
 from ..log.inspection.finding import Finding, Kind, Remedy, Severity
 from ..log.inspection.partition import Known, PartitionInspection, Totals
+from ..log.manager import NO_DIRECTORY
 from ..log.names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG,
@@ -240,14 +241,23 @@ class _Inspection:
         """What only has a partition's name: a start goes by the metadata, and by what is in it."""
         contents = self._contents[directory]
         for key, name in list(contents.partitions.items()):
-            if key[0] == METADATA_TOPIC or self._is_placed_here(key, contents):
+            if key == (METADATA_TOPIC, 0):
                 continue
             found = look_into(self._files, join(directory, name))
+            placed_here = self._is_placed_here(key, contents)
             # Without metadata, what has any of a partition's files is worth looking at.
-            if found.is_partition or (found.has_partition_files and not self._image_is_whole):
+            if found.is_partition or (found.has_partition_files and (placed_here or not self._image_is_whole)):
                 continue
+            if placed_here and found.foreign is None:
+                continue  # empty: a start makes the log in it
             del contents.partitions[key]
             path = join(directory, name)
+            if placed_here:
+                text = (
+                    f"is in the way of the partition: {found.why_not}. A start leaves it, and the partition is offline"
+                )
+                contents.findings.append(Finding(Severity.ERROR, Kind.UNKNOWN, path, text))
+                continue
             text = f"has a partition's name, and is not one that is known: {found.why_not}. A start leaves it as it is"
             contents.findings.append(Finding(Severity.NOTE, Kind.UNKNOWN, path, text))
 
@@ -255,8 +265,13 @@ class _Inspection:
         """By the metadata, as far as they are known."""
         if self._image is None or not self._image_is_whole:
             return False
+        node_id = self._node(contents)
         registration = self._image.partition(*key)
-        return registration is not None and self._node(contents) in registration.replicas
+        if registration is None or node_id not in registration.replicas:
+            return False
+        directory_id = registration.directory(node_id)
+        unknown = directory_id in NO_DIRECTORY or contents.directory_id is None
+        return unknown or directory_id == contents.directory_id
 
     def _node(self, contents: DirectoryContents) -> int:
         node_id = bounded_integer(contents.node_id or "", 2**31 - 1)

@@ -91,7 +91,7 @@ class LateReplicas:
             else:
                 made += 1
         if not self._waiting:
-            logger.info("All partitions that could not be served are served now")
+            logger.info("No partition waits for its log any more")
         elif made == _MADE_PER_PASS:
             self._wait(0)
         else:

@@ -52,7 +52,7 @@ def run(
         directory: EphemeralDirectory | None = None
 
         def end_at_once(number: int) -> None:
-            """A second signal: a stop that takes too long, or hangs, is given up."""
+            """A stop that takes too long, or hangs, is given up."""
             if not ephemeral:
                 end_by(number)
             elif directory is not None and directory.remove():

@@ -8,9 +8,11 @@ are not, because a handler of Python's runs after the faulty instruction, which 
 What was ignored when the process began stays ignored (`nohup`, SIGPIPE). SIGINT and SIGTERM are the exception: a shell
 ignores SIGINT for what it starts in the background, and both are asked for by name where they are sent.
 
-The first signal may come at any moment, also before there is an event loop: `wait` returns at once then. A second one
-ends the process without further ado (`on_second`). The exit status is 128 and the signal's number, as of a program that
-the signal has ended, but 0 for SIGTERM and SIGINT, which are the ordinary ways to stop a server.
+The first signal may come at any moment, also before there is an event loop: `wait` returns at once then. Later ones
+change nothing, because one request to stop often comes as several: a terminal that closes sends SIGHUP twice, systemd
+sends SIGHUP after SIGTERM. Only SIGINT, a second after the first signal or later, is a person at a terminal who does
+not want to wait for a clean stop (`on_impatience`). The exit status is 128 and the signal's number, as of a program
+that the signal has ended, but 0 for SIGTERM and SIGINT, which are the ordinary ways to stop a server.
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable
 from types import FrameType
+
+PATIENCE_SECONDS = 1.0
 
 _ALWAYS = (signal.SIGTERM, signal.SIGINT)
 _FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")
@@ -35,9 +40,11 @@ _HARMLESS = (
 class EndSignals:
     """Takes the signals from `install` on, in the main thread."""
 
-    def __init__(self, on_second: Callable[[int], None]) -> None:
-        """``on_second`` is called with the number of a signal that comes after the first; it need not return."""
-        self._on_second = on_second
+    def __init__(self, on_impatience: Callable[[int], None], *, clock: Callable[[], float] = time.monotonic) -> None:
+        """``on_impatience`` is called with the number of the signal; it need not return. ``clock`` is in seconds."""
+        self._on_impatience = on_impatience
+        self._clock = clock
+        self._received_at = 0.0
         self._readable, self._writable = socket.socketpair()
         self._readable.setblocking(False)
         self._writable.setblocking(False)
@@ -65,8 +72,9 @@ class EndSignals:
     def _received(self, number: int, _frame: FrameType | None) -> None:
         if self.received is None:
             self.received = number
-        else:
-            self._on_second(number)
+            self._received_at = self._clock()
+        elif number == signal.SIGINT and self._clock() - self._received_at >= PATIENCE_SECONDS:
+            self._on_impatience(number)
 
     async def wait(self) -> None:
         """Return when a signal has come."""

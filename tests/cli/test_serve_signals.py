@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from moldau.server.ephemeral import MARKER, EphemeralDirectory, remove_leftovers
+from moldau.server.signals import PATIENCE_SECONDS, EndSignals
 
 DEADLINE_S = 30
 # What would end a process, and what a handler in Python can take.
@@ -81,6 +82,43 @@ def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path: Path) -> None
             server.communicate(timeout=DEADLINE_S)
         assert server.returncode == 129
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [
+        (signal.SIGTERM, signal.SIGTERM),
+        (signal.SIGHUP, signal.SIGHUP),
+        (signal.SIGTERM, signal.SIGHUP),
+        (signal.SIGINT, signal.SIGINT),
+        (signal.SIGTERM,) * 5,
+    ],
+    ids=lambda signals: "-".join(number.name for number in signals),
+)
+def test_several_signals_at_once_are_one_clean_stop(tmp_path: Path, signals: tuple[signal.Signals, ...]) -> None:
+    """A terminal that closes sends SIGHUP twice, and systemd SIGHUP after SIGTERM."""
+    data = tmp_path / "data"
+    with start("--data-dir", str(data), temporary=tmp_path) as server:
+        wait_ready(server)
+        for number in signals:
+            server.send_signal(number)
+        server.communicate(timeout=DEADLINE_S)
+    assert server.returncode in (0, 128 + signal.SIGHUP)  # of two that are pending, Python handles the lower one first
+    assert (data / ".kafka_cleanshutdown").exists()
+
+
+def test_a_later_ctrl_c_does_not_wait_for_the_stop() -> None:
+    now = 100.0
+    impatient: list[int] = []
+    taken = EndSignals(impatient.append, clock=lambda: now)
+    taken._received(signal.SIGINT, None)
+    taken._received(signal.SIGINT, None)
+    now += PATIENCE_SECONDS
+    taken._received(signal.SIGTERM, None)
+    assert impatient == []
+    taken._received(signal.SIGINT, None)
+    assert impatient == [signal.SIGINT]
+    assert taken.received == signal.SIGINT
 
 
 def test_a_second_signal_leaves_nothing_behind(tmp_path: Path) -> None:

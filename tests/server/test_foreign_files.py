@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from moldau.log.files import RealFileSystem
+from moldau.log.inspection.finding import Severity
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.names import is_leftover, is_partition_file, parse_partition_directory_name
 from moldau.log.partition_directory import look_into, remove_partition_directory
@@ -15,6 +16,7 @@ from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsR
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
 from moldau.server import data_directories
 from moldau.server.inspection import inspect
+from moldau.server.repair import Repair
 from moldau.server.server import StartError
 from moldau.testing import Broker, BrokerError
 from moldau.testing.builders import batch, fetch, produce, values
@@ -258,6 +260,17 @@ def test_a_directory_in_the_way_of_a_new_partition_is_not_used(make_server, tmp_
         assert [produce(wire, topic, batch(b"x")).error_code for topic in "tuv"] == [0, 0, 0]
 
 
+def test_a_partition_is_served_once_the_directory_in_its_way_is_gone(make_server, tmp_path: Path) -> None:
+    server = make_server()
+    plant(tmp_path / "data" / "t-0" / "notes.txt")
+    server.create_topic("t")
+    assert server.call(lambda: len(server.broker.late_replicas)) == 1
+    (tmp_path / "data" / "t-0").rename(tmp_path / "notes")
+    server.wait_until(lambda: not len(server.broker.late_replicas))
+    with server.wire() as wire:
+        assert produce(wire, "t", batch(b"x")).error_code == 0
+
+
 def test_a_directory_that_may_not_be_read_does_not_keep_a_server_from_starting(make_server):
     file_system = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=file_system)
@@ -293,6 +306,30 @@ def test_a_start_and_log_verify_agree(make_server, tmp_path: Path, name: str, ca
 
 
 # What a new data directory may be
+
+
+def test_a_repair_leaves_directories_alone_that_only_have_a_partitions_name(make_server, tmp_path: Path) -> None:
+    data, other = tmp_path / "data", tmp_path / "other"
+    server = make_server(log_dirs=[data, other])
+    plant(data / "docs-0" / "mine.txt")
+    plant(other / "docs-0" / "mine.txt")
+    server.create_topic("docs")
+    server.create_topic("empty")
+    server.stop()
+    plant(data / "__cluster_metadata-1" / "mine.txt")
+    (place,) = (directory for directory in (data, other) if (directory / "empty-0").exists())
+    elsewhere = other if place is data else data
+    (elsewhere / "empty-0").mkdir()
+    foreign = [data / "docs-0", other / "docs-0", data / "__cluster_metadata-1", elsewhere / "empty-0"]
+    before = [tree(directory) for directory in foreign]
+    for paths in ([str(elsewhere)], [str(data), str(other)]):
+        with Repair(RealFileSystem(), paths, truncate=True) as work:
+            work.run(work.look(), now_ms=0)
+        assert [tree(directory) for directory in foreign] == before
+    report = inspect(RealFileSystem(), [str(data), str(other)])
+    in_the_way = [each for each in report.findings if "is in the way of the partition" in each.text]
+    # The partition was never made, so that both directories could be its place.
+    assert [each.severity for each in in_the_way] == [Severity.ERROR] * 2
 
 
 def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, make_server) -> None:
