@@ -141,7 +141,7 @@ class _LookUp:
         for topic in request.topics:
             topic_response = ListOffsetsTopicResponse(name=topic.name)
             self.response.topics.append(topic_response)
-            yield None
+            yield
             for wanted in topic.partitions:
                 result = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
                 topic_response.partitions.append(result)
