@@ -38,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("bootstrap_server") and config.getoption("apache"):
         raise pytest.UsageError("--bootstrap-server and --apache name two different servers: give one of them")
     config.addinivalue_line("markers", "slow: takes more than ten seconds; once, on the oldest Python, is enough")
+    config.addinivalue_line("markers", "long: an attack as large as the protocol allows; MOLDAU_ABUSE_LONG=1 runs it")
 
 
 @pytest.hookimpl(optionalhook=True)
