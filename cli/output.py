@@ -11,6 +11,8 @@ from typing import Final
 
 # A terminal without a width (a test's, a dumb one) gets this.
 _GAP: Final = "  "
+# What `int` takes of a text (sys.get_int_max_str_digits).
+_MOST_DIGITS: Final = 4300
 
 
 def print_json(value: object) -> None:
@@ -88,9 +90,14 @@ def binary_from_json(name: str, fields: Mapping[str, object], texts: Mapping[str
     return value.encode()
 
 
+def any_integer(text: str) -> int | float:
+    """For `json`, which would refuse a number of more digits than `int` takes; such a one is infinite."""
+    return int(text) if len(text) <= _MOST_DIGITS else float(text)
+
+
 def member_texts(text: str) -> dict[str, str]:
     """The members of a JSON object, each as it is written: numbers keep their digits. ``text`` is valid JSON."""
-    decode = json.JSONDecoder().raw_decode
+    decode = json.JSONDecoder(parse_int=any_integer).raw_decode
     members: dict[str, str] = {}
     position = _skip_blanks(text, text.index("{") + 1)
     while text[position] != "}":

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import click
 
+from ..config.definition import abridged
 from ..protocol.errors import ErrorCode
 from .client import bootstrap_option, error_text, producer
 from .cluster import cluster
 from .failure import Failure, Interrupted
-from .output import binary_from_json, member_texts
+from .output import any_integer, binary_from_json, member_texts
 from .suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -158,6 +160,15 @@ class _PlainLines:
         return None if data == self._null else data
 
 
+class _Object(dict[str, Any]):
+    """A JSON object that knows whether a name stands in it twice, of which a dict keeps the last."""
+
+    def __init__(self, members: list[tuple[str, Any]]) -> None:
+        super().__init__(members)
+        names = Counter(name for name, _ in members) if len(self) < len(members) else Counter[str]()
+        self.repeated = next((name for name, count in names.items() if count > 1), None)
+
+
 class _JsonLines:
     """A line is an object with the fields that `moldau consume --json` prints."""
 
@@ -167,11 +178,15 @@ class _JsonLines:
     def __call__(self, line: bytes) -> OutgoingRecord:
         try:
             text = line.decode("utf-8-sig")
-            fields = json.loads(text, parse_constant=_refuse_constant)
+            fields = json.loads(text, parse_constant=_refuse_constant, parse_int=any_integer, object_pairs_hook=_Object)
         except ValueError as error:
             raise LineError(f"it is not valid JSON: {error}") from error
-        if not isinstance(fields, dict):
+        except RecursionError:
+            raise LineError("its arrays and objects are nested too deeply") from None
+        if not isinstance(fields, _Object):
             raise LineError("it is not a JSON object")
+        if fields.repeated is not None:
+            raise LineError(f"the field {fields.repeated!r} is there twice")
         try:
             _check_fields(fields, _WRITTEN_FIELDS, _IGNORED_FIELDS)
             structured = any(isinstance(fields.get(name), dict | list) for name in ("key", "value"))
@@ -191,7 +206,11 @@ def _json_headers(headers: object) -> list[Header]:
     """Headers as an object, name to value, or as a list, in which names may repeat and values need not be text."""
     if headers is None:
         return []
-    if isinstance(headers, dict):
+    if isinstance(headers, _Object):
+        if headers.repeated is not None:
+            raise LineError(
+                f'header {headers.repeated!r} is there twice; write headers as [{{"name": ..., "value": ...}}, ...]'
+            )
         return [_json_header({"name": name, "value": value}) for name, value in headers.items()]
     if isinstance(headers, list):
         return [_json_header(entry) for entry in headers]
@@ -200,7 +219,10 @@ def _json_headers(headers: object) -> list[Header]:
 
 def _json_header(entry: object) -> Header:
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise LineError('a header is written {"name": ..., "value": ...}')
+        raise LineError(
+            'headers are written {"NAME": "VALUE", ...} or [{"name": ..., "value": ...}, ...], '
+            f"and this is none: {abridged(json.dumps(entry))}"
+        )
     _check_fields(entry, _HEADER_FIELDS)
     try:
         value = binary_from_json("value", entry)

@@ -167,6 +167,8 @@ def load_config(options: Options, environment: Mapping[str, str]) -> "BrokerConf
         raise ConfigError("--ephemeral and --data-dir exclude each other: choose one")
     command_line: dict[str, StaticValue] = {}
     if "--data-dir" in options:
+        if not options["--data-dir"][0]:
+            raise ConfigError("--data-dir is empty: name a directory")
         directory = Path(options["--data-dir"][0]).expanduser().absolute()
         command_line["log.dirs"] = StaticValue(str(directory), "--data-dir")
     if "--durable" in options:

@@ -60,9 +60,8 @@ def _check(file_system: FileSystem, path: str, allow_non_empty: bool) -> None:
         return
     what = _system_directory(path)
     if what is not None:
-        example = join("/var/lib" if path.count("/") < 2 else path.rstrip("/"), "moldau")
         raise DataDirectoryError(
-            f"{path} is {what}, not a place for data. Name a directory for Moldau alone, for example {example}. "
+            f"{path} is {what}, not a place for data. Name a directory for Moldau alone, for example /var/lib/moldau. "
             "Nothing was changed."
         )
     if allow_non_empty or was_used(file_system, path):

@@ -99,6 +99,7 @@ def test_what_consume_prints_can_be_produced(ask: Run, new_topic: NewTopic) -> N
         ('  {"a":1.10,"a":12345678901234567890.5, "é":"\\u00e9"}\t', ODD_OBJECT),
         ("{}", "{}"),
         ("[]", "[]"),
+        ("[" + "9" * 5000 + "]", "[" + "9" * 5000 + "]"),
     ],
 )  # fmt: skip
 def test_json_object_or_array_is_sent_as_it_is_written(ask: Run, new_topic: NewTopic, written: str, text: str) -> None:
@@ -284,7 +285,16 @@ def test_acks(ask: Run, new_topic: NewTopic, acks: str) -> None:
         (["--json"], b'{"value": "v", "headers": "h"}\n', "line 2: headers are written {"),
         (["--json"], b'{"value": "v", "headers": [{"name": "h", "val": "x"}]}\n', "unknown field 'val'. Did you mean"),
         (["--json"], b'{"value": "v", "partition": "1"}\n', "line 2: partition is not a whole number"),
-        (["--json"], b'{"value": "v", "headers": [{"value": "x"}]}\n', "line 2: a header is written"),
+        (["--json"], b'{"value": "v", "headers": [{"value": "x"}]}\n', "line 2: headers are written {"),
+        (["--json"], b'{"value": "v", "headers": {"h": "1", "h": "2"}}\n', "line 2: header 'h' is there twice"),
+        (["--json"], b'{"value": "v", "value": "w"}\n', "line 2: the field 'value' is there twice"),
+        (
+            ["--json"],
+            b'{"value": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+            "nested too deeply",
+        ),
+        (["--json"], b'{"value": ' + b"9" * 5000 + b"}\n", "line 2: value is not a string, an object or an array"),
+        (["--json"], b'{"value": "v", "partition": ' + b"9" * 5000 + b"}\n", "line 2: partition is not a whole number"),
         (["--json"], b'{"value": "v", "headers": [{"name": "h", "value": null}]}\n', "header h is null"),
         (["--partition", "9"], b"x\n", "9"),
     ],
