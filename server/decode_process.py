@@ -73,6 +73,7 @@ class DecodeProcess:
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._closed = False
+        self._is_refused = False  # the system refused to start the process, the last time
 
     @property
     def pid(self) -> int | None:
@@ -140,6 +141,9 @@ class DecodeProcess:
             except ProcessNotStartedError as error:
                 self._not_started(str(error))
                 return
+            if self._is_refused:
+                logger.info("The process that looks at large batches could be started again")
+                self._is_refused = False
         self._send_more()
         if not self._running:
             return
@@ -223,7 +227,11 @@ class DecodeProcess:
                 heapq.heappush(self._waiting, decoding)
 
     def _not_started(self, reason: str) -> None:
-        logger.error("There is no process to look at large batches: %s", reason)
+        if not self._is_refused:
+            logger.error(
+                "There is no process to look at large batches: %s. Such batches are refused until then.", reason
+            )
+            self._is_refused = True
         refused, self._waiting = self._waiting, []
         for decoding in refused:
             # Clients try again.

@@ -59,9 +59,11 @@ class Listener:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
-                logger.error(
-                    "Cannot accept a connection on %s:%d: %s. Raise the limit of open files (ulimit -n).",
-                    self.host, self.port, error.strerror,
+                address = f"{self.host}:{self.port}"
+                self._network.peer_log.log(
+                    logging.ERROR, address, "cannot accept",
+                    f"Cannot accept a connection on {address}: {error.strerror}. "
+                    "Raise the limit of open files (ulimit -n).",
                 )  # fmt: skip
                 self._network.loop.remove_reader(self._sock.fileno())
                 self._network.timers.call_after(ACCEPT_PAUSE_MS, self._accept_again)

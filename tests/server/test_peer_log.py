@@ -1,5 +1,6 @@
 """One line a minute for each peer and kind of problem, whatever the peers do."""
 
+import errno
 import logging
 
 import pytest
@@ -102,3 +103,27 @@ def test_memory_and_lines_are_bounded_with_many_peers(timers, lines):
     assert lines() == ["from 999 (the last of 989 such lines about other peers in a minute)"]
     log.log(logging.WARNING, "10.0.1.1", "x", "there is room again")
     assert lines() == ["there is room again"]
+
+
+def test_connections_that_cannot_be_accepted_are_one_line_a_minute(server, caplog):
+    class NoDescriptors:
+        """A listening socket of a process whose limit of open files is reached."""
+
+        def __init__(self, sock):
+            self.fileno = sock.fileno
+
+        def accept(self):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    (listener,) = server.server._network.listeners
+    real = listener._sock
+
+    def refuse():
+        listener._sock = NoDescriptors(real)
+        for _ in range(5):
+            listener._on_acceptable()
+        listener._sock = real
+
+    server.call(refuse)
+    assert caplog.text.count("Cannot accept a connection") == 1
+    server.create_topic("served-again")
