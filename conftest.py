@@ -12,6 +12,8 @@ A test without its program or package is skipped with a reason that begins "need
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -35,10 +37,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _take_signals()
     if config.getoption("bootstrap_server") and config.getoption("apache"):
         raise pytest.UsageError("--bootstrap-server and --apache name two different servers: give one of them")
     config.addinivalue_line("markers", "slow: takes more than ten seconds; once, on the oldest Python, is enough")
     config.addinivalue_line("markers", "long: an attack as large as the protocol allows; MOLDAU_ABUSE_LONG=1 runs it")
+
+
+def _take_signals() -> None:
+    """Signals that this process ignores (`nohup`, a job in the background of a shell) do not end it, but are not
+    ignored by what tests start: a child inherits what is ignored, and a handler becomes the default."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda _number, _frame: None)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,16 +22,22 @@ SIGNALS = [
 ]
 
 
-def start(*options: str, temporary: Path, prefix: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+@contextmanager
+def start(*options: str, temporary: Path, prefix: tuple[str, ...] = ()) -> "Iterator[subprocess.Popen[str]]":
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
     command = [*prefix, sys.executable, "-m", "moldau", "serve", "--listen", "127.0.0.1:0", *options]
-    return subprocess.Popen(
+    with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment | {"TMPDIR": str(temporary)},
-    )
+    ) as server:
+        try:
+            yield server
+        finally:
+            if server.poll() is None:
+                server.kill()
 
 
 def wait_ready(server: "subprocess.Popen[str]") -> None:
