@@ -10,7 +10,7 @@ prints them; tracebacks show their lines under names such as `<moldau FetchReque
 
 Both have a sliced form, a generator that does the same with pauses, for messages whose arrays may be long. It yields
 after about `STEP` elements of arrays (and of tagged fields) how many there were since the last time. The decoder counts
-an array of numbers before it makes it, so that whoever drives it can refuse to go on.
+an array of numbers before it makes it, so that the caller can refuse to go on.
 
 What the code relies on, and what a reader of it should know:
 

@@ -1,7 +1,7 @@
 """A look at all records of a batch without making an object of any: is each one whole, which is the latest, which stand
 out?
 
-For a broker, which has to know this of batches that anybody may send. 175 kB can hold 15 million records, so the scan
+For a broker, which must know this of batches from any client. 175 kB can hold 15 million records, so the scan
 is a generator: it takes the records piece by piece as they are decompressed, and yields after each `STEP_ELEMENTS`
 (about 2 ms of work), so that its owner can do something else in between, or give up. What it finds is in its
 attributes.

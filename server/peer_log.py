@@ -43,7 +43,7 @@ class PeerLog:
     def log(self, level: int, host: str, reason: str, message: str) -> None:
         """Log ``message`` unless a line of the same kind about this host was logged less than a minute ago.
 
-        ``reason`` tells the kind: what comes before its first colon, whatever the numbers in it are.
+        ``reason`` gives the kind: what comes before its first colon, whatever the numbers in it are.
         """
         if not self._logger.isEnabledFor(level):
             return

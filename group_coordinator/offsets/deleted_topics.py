@@ -1,4 +1,4 @@
-"""The offsets of deleted topics, which are deleted in all groups, whoever reads them.
+"""The offsets of deleted topics, which are deleted in all groups.
 
 The store knows which groups have offsets of a topic: these are looked at, and no others, so that the work is in
 proportion to the offsets that there are. It goes in slices. A group is visited once for all topics that were deleted

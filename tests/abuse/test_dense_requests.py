@@ -102,7 +102,7 @@ class Dense(NamedTuple):
 
 
 def is_key(field: Field) -> bool:
-    """Whether elements are told apart by this field."""
+    """Whether elements are identified by this field."""
     if field.struct is not None or field.is_array:
         return False
     return field.type in ("string", "uuid") or "partition" in field.name or field.name == "index"
