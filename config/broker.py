@@ -1,7 +1,7 @@
-"""The settings of a broker: the whole table, and the rules for changing a running broker's.
+"""The settings of a broker: the whole table, and the rules for changing settings of a running broker.
 
 The table is written in five parts, one per family (``broker_server``, ``broker_log``, ``broker_groups``,
-``broker_security``, ``broker_tiered``); Moldau's own settings, which all begin with ``moldau.``, are here.
+``broker_security``, ``broker_tiered``). Moldau's own settings, which begin with ``moldau.``, are here.
 """
 
 import re
@@ -29,27 +29,27 @@ _OWN: Final = Section(
     "Moldau's own",
     Setting(
         "moldau.validate.records", BOOLEAN, False, None, LOW,
-        "Whether every record of every batch is decoded and checked before it is stored. Without it a batch is checked "
-        "by its header and its checksum, and decoded only where the answer depends on a record.",
+        "Whether every record of every batch is decoded and validated before the batch is stored. Otherwise the header "
+        "and the checksum of a batch are validated, and its records are decoded only if the response depends on them.",
         acted_on=True,
     ),
 )
 
-# Settings that exist only while the server runs: they cannot be written in a file.
+# Settings that exist only on a running server: a file cannot contain them.
 _DYNAMIC_ONLY: Final = (
     Setting(
         "leader.replication.throttled.rate", LONG, LONG_MAX, at_least(0), MEDIUM,
-        "Bytes a second that a leader sends to throttled followers.",
+        "Maximum bytes per second that a leader sends to throttled followers.",
         update=CLUSTER_WIDE,
     ),
     Setting(
         "follower.replication.throttled.rate", LONG, LONG_MAX, at_least(0), MEDIUM,
-        "Bytes a second that throttled followers copy.",
+        "Maximum bytes per second that throttled followers copy.",
         update=CLUSTER_WIDE,
     ),
     Setting(
         "replica.alter.log.dirs.io.max.bytes.per.second", LONG, LONG_MAX, at_least(0), MEDIUM,
-        "Bytes a second that moving replicas between directories may take.",
+        "Maximum bytes per second for moves of replicas between directories.",
         update=CLUSTER_WIDE, acted_on=True,
     ),
 )
@@ -66,10 +66,10 @@ SECTIONS: Final[tuple[Section, ...]] = (
 SETTINGS: Final[dict[str, Setting]] = {entry.name: entry for section in SECTIONS for entry in section.settings}
 DYNAMIC_ONLY: Final[dict[str, Setting]] = {entry.name: entry for entry in _DYNAMIC_ONLY}
 
-# Names under these prefixes belong to a listener or a plugin; they are no spelling mistakes.
+# Names with these prefixes belong to a listener or a plugin, so they are not misspelled.
 KNOWN_PREFIXES: Final = ("listener.name.", "config.providers.", "rlmm.config.", "rsm.config.")
 
-# Settings that say one thing in several units: the first that is set wins.
+# Settings with the same meaning in several units: the first one that is set wins.
 _UNITS: Final = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
@@ -81,7 +81,7 @@ _SYNONYMS: Final = {name: names for names in _UNITS for name in names}
 # ``listener.name.<listener>.<setting>`` is a setting for one listener.
 _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.*)", re.DOTALL)
 
-# These come with the mechanism as well: ``listener.name.<listener>.<mechanism>.sasl.jaas.config``.
+# These can also have a prefix for a mechanism: ``listener.name.<listener>.<mechanism>.sasl.jaas.config``.
 _OF_MECHANISM: Final = (
     "sasl.jaas.config",
     "sasl.login.callback.handler.class",
@@ -90,7 +90,7 @@ _OF_MECHANISM: Final = (
     "connections.max.reauth.ms",
 )
 
-# These may be changed for one listener only (``listener.name.<listener>.ssl.keystore.location``), not for all.
+# These can only be changed for one listener (``listener.name.<listener>.ssl.keystore.location``), not for all.
 _ONLY_PER_LISTENER: Final = frozenset(
     {
         "ssl.key.password",
@@ -106,29 +106,29 @@ _ONLY_PER_LISTENER: Final = frozenset(
     }
 )
 
-# Of the settings for one listener, these may be the same on all brokers.
+# Of the settings for one listener, these can be set for all brokers.
 _OF_LISTENERS_OF_ALL_BROKERS: Final = frozenset(
     {"max.connection.creation.rate", "max.connections", "num.network.threads"}
 )
 
 
 def setting(name: str) -> Setting:
-    """The setting called ``name``; KeyError when there is none (a mistake in the code, not of a user)."""
+    """The setting with this name. A KeyError is an error in the code, not of a user."""
     return SETTINGS[name]
 
 
 def is_known(name: str) -> bool:
-    """Whether a static configuration may mention ``name``."""
+    """Whether ``name`` is valid in a static configuration."""
     return name in SETTINGS or name.startswith(KNOWN_PREFIXES)
 
 
 def synonyms(name: str) -> tuple[str, ...]:
-    """The settings that say the same as ``name`` in other units, and itself, in the order in which they count."""
+    """The settings with the same meaning as ``name`` in other units, and ``name``, in order of precedence."""
     return _SYNONYMS.get(name, (name,))
 
 
 def base_name(name: str) -> str:
-    """The name without the prefix of a listener and of a mechanism."""
+    """The name without the prefixes for a listener and a mechanism."""
     of_listener = _OF_LISTENER.fullmatch(name)
     if of_listener is None:
         return name
@@ -137,16 +137,16 @@ def base_name(name: str) -> str:
 
 
 def setting_behind(name: str) -> Setting | None:
-    """The setting that a name of a static or dynamic configuration stands for, which may be one for a listener."""
+    """The setting of a name in a static or dynamic configuration, which may have a listener prefix."""
     base = base_name(name)
     return SETTINGS.get(base) or DYNAMIC_ONLY.get(base)
 
 
 def validate_dynamic_configs(configs: Mapping[str, str], *, per_broker: bool) -> None:
-    """Raise ConfigError unless these can be set on a running broker, or with ``per_broker=False`` on all of them.
+    """Raise ConfigError unless these can be set on a running broker, or with ``per_broker=False`` on all brokers.
 
-    Names that no table knows are let through, as Kafka does: a plugin may know them. A setting for one listener may be
-    one that cannot be changed: Apache Kafka accepts it, and it has no effect.
+    Names that are in no table are accepted, as in Kafka, because a plugin may use them. A setting for one listener may
+    be one that cannot be changed: Apache Kafka accepts it, and it has no effect.
     """
     behind = {name: setting_behind(name) for name in configs}
     fixed = [

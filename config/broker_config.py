@@ -1,10 +1,10 @@
-"""What is in force for a broker: its static settings, the dynamic ones over them, the table's defaults under them.
+"""The settings in effect for a broker: dynamic ones over static ones over the defaults of the table.
 
-A ``BrokerConfig`` does not change. Dynamic settings, which the metadata log holds, make a new one (``with_dynamic``);
-whoever keeps a value for long has to ask again then. Values are parsed when asked for, once.
+A ``BrokerConfig`` is immutable. Dynamic settings, which are in the metadata log, result in a new one
+(``with_dynamic``), so callers must not store a value for long. Values are parsed once, on first use.
 
-The order in which sources count is Kafka's (KIP-226): this broker's dynamic settings, those of all brokers, the static
-ones (file < environment < command line, merged before they come here), the defaults.
+The order of precedence is Kafka's (KIP-226): this broker's dynamic settings, those of all brokers, the static ones
+(file < environment < command line, merged by ``sources.py``), the defaults.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _NONE: Final[Mapping[str, str]] = {}
 
 
 class Listener(NamedTuple):
-    """An address to listen on or to advertise. An empty ``host`` is every interface, ``port`` 0 any free port."""
+    """An address to listen on or to advertise. An empty ``host`` means every interface, ``port`` 0 any free port."""
 
     name: str
     host: str
@@ -32,14 +32,14 @@ class Listener(NamedTuple):
 
 
 class StaticValue(NamedTuple):
-    """A value given to the server at its start, and by what: ``file /etc/server.properties``, ``--set``, ..."""
+    """A value given to the server at startup, and its origin: ``file /etc/server.properties``, ``--set``, ..."""
 
     text: str
     origin: str
 
 
 class BrokerConfig(TypedAccess):
-    """A broker's settings; see the module. ``static`` maps names to what the sources said.
+    """A broker's settings; see the module. ``static`` maps names to the values of the sources.
 
     Besides ``get`` there are ``config.int(name)``, ``config.optional_str(name)`` and so on (``TypedAccess``).
     """
@@ -54,7 +54,7 @@ class BrokerConfig(TypedAccess):
         dynamic_broker: Mapping[str, str] = _NONE,
     ) -> None:
         self.static = dict(static or {})
-        # node.id was called broker.id; whichever is given stands for both.
+        # node.id replaced broker.id; the setting that is given applies to both.
         for given, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
             if given in self.static and other not in self.static:
                 self.static[other] = self.static[given]
@@ -64,11 +64,11 @@ class BrokerConfig(TypedAccess):
         self._topic_defaults: dict[str, ConfigValue] | None = None
 
     def with_dynamic(self, *, default: Mapping[str, str], broker_specific: Mapping[str, str]) -> "BrokerConfig":
-        """The same static settings under other dynamic ones: those of all brokers, and of this one.
+        """The same static settings with different dynamic ones: those of all brokers, and of this one.
 
-        What cannot be changed on a running broker, or does not parse, is left out, as Kafka leaves it out: it was
-        refused when it was set, so it can only come from another version's metadata. Unknown names stay: they have no
-        effect, and DescribeConfigs names them.
+        Settings that cannot be changed on a running broker or cannot be parsed are ignored, as in Kafka. They were
+        rejected when they were set, so they can only come from metadata of another version. Unknown names are kept:
+        they have no effect, and DescribeConfigs lists them.
         """
         return BrokerConfig(
             self.static,
@@ -77,15 +77,15 @@ class BrokerConfig(TypedAccess):
         )
 
     def with_static(self, more: Mapping[str, StaticValue]) -> "BrokerConfig":
-        """The same with these static settings over the others; for a start, before there are dynamic ones."""
+        """The same settings with these static settings over the others; for startup, before there are dynamic ones."""
         return BrokerConfig({**self.static, **more})
 
     def without_static(self, name: str) -> "BrokerConfig":
-        """The same without this static setting; for a start, too."""
+        """The same settings without this static setting; also for startup."""
         return BrokerConfig({key: value for key, value in self.static.items() if key != name})
 
     def get(self, name: str) -> ConfigValue:
-        """The parsed value in force. KeyError for a name the table does not have, ConfigError for a bad value."""
+        """The parsed value in effect. KeyError for an unknown name, ConfigError for an invalid value."""
         try:
             return self._parsed[name]
         except KeyError:
@@ -96,7 +96,7 @@ class BrokerConfig(TypedAccess):
         return value
 
     def origin(self, name: str) -> str:
-        """Where the value in force comes from, for people."""
+        """The origin of the value in effect, for messages."""
         if name in self._dynamic_broker:
             return "dynamic, this broker"
         if name in self._dynamic_default:
@@ -104,7 +104,7 @@ class BrokerConfig(TypedAccess):
         return self.static[name].origin if name in self.static else "default"
 
     def written(self, source: ConfigSource) -> Mapping[str, str]:
-        """The values of one source as they were written; of DEFAULT_CONFIG, the defaults that are not null."""
+        """The unparsed values of one source; for DEFAULT_CONFIG, the defaults that are not null."""
         if source is ConfigSource.DYNAMIC_BROKER_CONFIG:
             return self._dynamic_broker
         if source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG:
@@ -116,7 +116,7 @@ class BrokerConfig(TypedAccess):
         return _NONE
 
     def topic_defaults(self) -> Mapping[str, ConfigValue]:
-        """What every topic setting is for a topic that overrides none."""
+        """The value of every topic setting for a topic without overrides."""
         if self._topic_defaults is None:
             self._topic_defaults = {
                 name: topic.default_from_broker(setting, self) for name, setting in topic.SETTINGS.items()
@@ -129,14 +129,14 @@ class BrokerConfig(TypedAccess):
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """The data directories as given; empty when none is configured."""
+        """The data directories as given; empty if none are configured."""
         given = self.get("log.dirs") or self.get("log.dir") or ()
         assert isinstance(given, tuple)
         return given
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """The addresses to listen on: ``listeners`` without those that only a separate controller would serve."""
+        """The addresses to listen on: ``listeners`` without those of a separate controller."""
         parsed = self._parse_listeners("listeners")
         return tuple(listener for listener in parsed if listener.name not in self.controller_listener_names)
 
@@ -146,9 +146,9 @@ class BrokerConfig(TypedAccess):
 
     @property
     def advertised_listeners(self) -> dict[str, Listener]:
-        """What to tell clients, by listener name; a listener that is missing here advertises what they connected to.
+        """The addresses reported to clients, by listener name. Clients of any other listener get the address they used.
 
-        Port 0 stands for the port that the listener got.
+        Port 0 stands for the port that the listener is bound to.
         """
         if self.get("advertised.listeners") is None:
             return {}
@@ -163,7 +163,7 @@ class BrokerConfig(TypedAccess):
         for entry in filter(None, (part.strip() for part in text.split(","))):
             listener, colon, protocol = entry.rpartition(":")
             if not colon or not listener:
-                raise invalid_value(name, text, "entries are written NAME:PROTOCOL, with commas between")
+                raise invalid_value(name, text, "entries are written NAME:PROTOCOL, separated by commas")
             protocols[listener.upper()] = protocol.upper()
         return protocols
 

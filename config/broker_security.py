@@ -32,15 +32,15 @@ SECTIONS: Final = (
         "Authorization",
         Setting(
             "authorizer.class.name", STRING, "", NonNull(), LOW,
-            "Java class that decides who may do what. A server that is given one does not start: Moldau has no "
-            "authorization yet, and would let everybody do everything.",
+            "Java class that authorizes requests. A server with this setting does not start: Moldau has no "
+            "authorization yet, so every client could do everything.",
             acted_on=True,
         ),
         Setting(
             "principal.builder.class", CLASS,
             "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
             None, MEDIUM,
-            "Java class that makes a principal of a connection. Not loaded.",
+            "Java class that derives a principal from a connection. Not loaded.",
             update=PER_BROKER,
         ),
         Setting(
@@ -49,7 +49,7 @@ SECTIONS: Final = (
         ),
         Setting(
             "delegation.token.secret.key", PASSWORD, None, None, MEDIUM,
-            "Secret that delegation tokens are made with.",
+            "Secret for the creation of delegation tokens.",
         ),
         Setting(
             "delegation.token.expiry.time.ms", LONG, 86_400_000, at_least(1), MEDIUM,
@@ -57,18 +57,18 @@ SECTIONS: Final = (
         ),
         Setting(
             "delegation.token.max.lifetime.ms", LONG, 604_800_000, at_least(1), MEDIUM,
-            "Time after which a delegation token cannot be renewed any more.",
+            "Time after which a delegation token can no longer be renewed.",
         ),
         Setting(
             "delegation.token.expiry.check.interval.ms", LONG, 3_600_000, at_least(1), LOW,
-            "Time between two looks for expired delegation tokens.",
+            "Interval between checks for expired delegation tokens.",
         ),
     ),
     Section(
         "TLS",
         Setting(
             "ssl.client.auth", STRING, "none", one_of("required", "requested", "none"), MEDIUM,
-            "Whether clients must show a certificate.",
+            "Whether clients must present a certificate.",
             update=PER_BROKER,
         ),
         Setting(
@@ -78,12 +78,12 @@ SECTIONS: Final = (
         ),
         Setting(
             "ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), list_of(), MEDIUM,
-            "TLS versions that are allowed.",
+            "Allowed TLS versions.",
             update=PER_BROKER,
         ),
         Setting(
             "ssl.cipher.suites", LIST, (), list_of(), MEDIUM,
-            "Cipher suites that are allowed; empty is the library's choice.",
+            "Allowed cipher suites; empty is the library's default.",
             update=PER_BROKER,
         ),
         Setting(
@@ -113,12 +113,12 @@ SECTIONS: Final = (
         ),
         Setting(
             "ssl.keystore.key", PASSWORD, None, None, MEDIUM,
-            "Private key itself, in PEM.",
+            "Private key, in PEM.",
             update=PER_BROKER,
         ),
         Setting(
             "ssl.keystore.certificate.chain", PASSWORD, None, None, MEDIUM,
-            "Certificate chain itself, in PEM.",
+            "Certificate chain, in PEM.",
             update=PER_BROKER,
         ),
         Setting(
@@ -138,32 +138,32 @@ SECTIONS: Final = (
         ),
         Setting(
             "ssl.truststore.certificates", PASSWORD, None, None, MEDIUM,
-            "Trusted certificates themselves, in PEM.",
+            "Trusted certificates, in PEM.",
             update=PER_BROKER,
         ),
         Setting(
             "ssl.keymanager.algorithm", STRING, "SunX509", None, MEDIUM,
-            "Java's algorithm for key managers. Has no meaning here.",
+            "Java's algorithm for key managers. Has no effect.",
             update=PER_BROKER,
         ),
         Setting(
             "ssl.trustmanager.algorithm", STRING, "PKIX", None, MEDIUM,
-            "Java's algorithm for trust managers. Has no meaning here.",
+            "Java's algorithm for trust managers. Has no effect.",
             update=PER_BROKER,
         ),
         Setting(
             "ssl.secure.random.implementation", STRING, None, None, LOW,
-            "Java's random number generator. Has no meaning here.",
+            "Java's random number generator. Has no effect.",
             update=PER_BROKER,
         ),
         Setting(
             "ssl.provider", STRING, None, None, MEDIUM,
-            "Java's security provider. Has no meaning here.",
+            "Java's security provider. Has no effect.",
             update=PER_BROKER,
         ),
         Setting(
             "ssl.engine.factory.class", CLASS, None, None, LOW,
-            "Java class that makes TLS engines. Not loaded.",
+            "Java class that creates TLS engines. Not loaded.",
             update=PER_BROKER,
         ),
         Setting(
@@ -172,28 +172,28 @@ SECTIONS: Final = (
         ),
         Setting(
             "ssl.allow.dn.changes", BOOLEAN, False, None, LOW,
-            "Whether a new certificate may carry another distinguished name.",
+            "Whether a new certificate may have a different distinguished name.",
         ),
         Setting(
             "ssl.allow.san.changes", BOOLEAN, False, None, LOW,
-            "Whether a new certificate may carry other alternative names.",
+            "Whether a new certificate may have different alternative names.",
         ),
     ),
     Section(
         "SASL",
         Setting(
             "sasl.enabled.mechanisms", LIST, ("GSSAPI",), list_of(), MEDIUM,
-            "SASL mechanisms that are offered.",
+            "Enabled SASL mechanisms.",
             update=PER_BROKER,
         ),
         Setting(
             "sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM,
-            "SASL mechanism among brokers.",
+            "SASL mechanism between brokers.",
             update=PER_BROKER,
         ),
         Setting(
             "sasl.mechanism.controller.protocol", STRING, "GSSAPI", None, HIGH,
-            "SASL mechanism towards controllers.",
+            "SASL mechanism for connections to controllers.",
         ),
         Setting(
             "sasl.jaas.config", PASSWORD, None, None, MEDIUM,
@@ -202,19 +202,19 @@ SECTIONS: Final = (
         ),
         Setting(
             "sasl.server.max.receive.size", INT, 524_288, None, MEDIUM,
-            "Largest request before authentication is complete.",
+            "Maximum size of a request before authentication is complete.",
         ),
         Setting(
             "sasl.server.callback.handler.class", CLASS, None, None, MEDIUM,
-            "Java class that answers the server's questions during SASL. Not loaded.",
+            "Java class that handles the server's callbacks during SASL. Not loaded.",
         ),
         Setting(
             "sasl.client.callback.handler.class", CLASS, None, None, MEDIUM,
-            "Java class that answers the client's questions during SASL. Not loaded.",
+            "Java class that handles the client's callbacks during SASL. Not loaded.",
         ),
         Setting(
             "sasl.login.callback.handler.class", CLASS, None, None, MEDIUM,
-            "Java class that answers questions during login. Not loaded.",
+            "Java class that handles callbacks during login. Not loaded.",
         ),
         Setting(
             "sasl.login.class", CLASS, None, None, MEDIUM,
@@ -222,20 +222,20 @@ SECTIONS: Final = (
         ),
         Setting(
             "sasl.login.connect.timeout.ms", INT, None, None, LOW,
-            "Time to connect to an external provider (OAUTHBEARER).",
+            "Timeout of a connection to an external provider (OAUTHBEARER).",
         ),
         Setting(
             "sasl.login.read.timeout.ms", INT, None, None, LOW,
-            "Time to wait for an external provider's answer (OAUTHBEARER).",
+            "Timeout of a request to an external provider (OAUTHBEARER).",
         ),
         Setting(
             "sasl.login.refresh.buffer.seconds", SHORT, 300, None, MEDIUM,
-            "Time before expiry that a refresh keeps free.",
+            "Minimum time between a refresh and the expiry.",
             update=PER_BROKER,
         ),
         Setting(
             "sasl.login.refresh.min.period.seconds", SHORT, 60, None, MEDIUM,
-            "Least time between two refreshes of a credential.",
+            "Minimum time between two refreshes of a credential.",
             update=PER_BROKER,
         ),
         Setting(
@@ -250,11 +250,11 @@ SECTIONS: Final = (
         ),
         Setting(
             "sasl.login.retry.backoff.ms", LONG, 100, None, LOW,
-            "First wait before a login is tried again.",
+            "First delay before a login is retried.",
         ),
         Setting(
             "sasl.login.retry.backoff.max.ms", LONG, 10_000, None, LOW,
-            "Longest wait before a login is tried again.",
+            "Maximum delay before a login is retried.",
         ),
         Setting(
             "sasl.kerberos.service.name", STRING, None, None, MEDIUM,
@@ -268,7 +268,7 @@ SECTIONS: Final = (
         ),
         Setting(
             "sasl.kerberos.min.time.before.relogin", LONG, 60_000, None, MEDIUM,
-            "Least time between two Kerberos logins.",
+            "Minimum time between two Kerberos logins.",
             update=PER_BROKER,
         ),
         Setting(
@@ -295,15 +295,15 @@ SECTIONS: Final = (
         ),
         Setting(
             "sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, None, LOW,
-            "Time between two refreshes of the provider's keys.",
+            "Interval between two refreshes of the provider's keys.",
         ),
         Setting(
             "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, None, LOW,
-            "First wait before the keys are asked for again.",
+            "First delay before the request for the keys is retried.",
         ),
         Setting(
             "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10_000, None, LOW,
-            "Longest wait before the keys are asked for again.",
+            "Maximum delay before the request for the keys is retried.",
         ),
         Setting(
             "sasl.oauthbearer.token.endpoint.url", STRING, None, None, MEDIUM,
@@ -315,15 +315,15 @@ SECTIONS: Final = (
         ),
         Setting(
             "sasl.oauthbearer.expected.audience", LIST, (), list_of(), HIGH,
-            "Audiences of which a token must name one.",
+            "Audiences, one of which a token must name.",
         ),
         Setting(
             "sasl.oauthbearer.clock.skew.seconds", INT, 30, None, LOW,
-            "Difference of clocks that is tolerated.",
+            "Tolerated clock skew.",
         ),
         Setting(
             "sasl.oauthbearer.scope", STRING, None, None, MEDIUM,
-            "Scope asked for with a token.",
+            "Scope of a token request.",
         ),
         Setting(
             "sasl.oauthbearer.scope.claim.name", STRING, "scope", None, LOW,
@@ -343,15 +343,15 @@ SECTIONS: Final = (
             "sasl.oauthbearer.jwt.validator.class", CLASS,
             "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
             None, MEDIUM,
-            "Java class that checks tokens. Not loaded.",
+            "Java class that validates tokens. Not loaded.",
         ),
         Setting(
             "sasl.oauthbearer.client.credentials.client.id", STRING, None, None, MEDIUM,
-            "Client id with which tokens are asked for.",
+            "Client id for token requests.",
         ),
         Setting(
             "sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None, None, MEDIUM,
-            "Secret with which tokens are asked for.",
+            "Secret for token requests.",
         ),
         Setting(
             "sasl.oauthbearer.assertion.algorithm", STRING, "RS256", OneOfAnyCase(("ES256", "RS256")), MEDIUM,
@@ -371,19 +371,19 @@ SECTIONS: Final = (
         ),
         Setting(
             "sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, between(0, 86_400), LOW,
-            "Seconds an assertion is valid.",
+            "Validity of an assertion, in seconds.",
         ),
         Setting(
             "sasl.oauthbearer.assertion.claim.nbf.seconds", INT, 60, between(0, 3600), LOW,
-            "Seconds in the past from which an assertion is valid.",
+            "Start of the validity of an assertion, in seconds before its creation.",
         ),
         Setting(
             "sasl.oauthbearer.assertion.claim.jti.include", BOOLEAN, False, None, MEDIUM,
-            "Whether an assertion carries an id of its own.",
+            "Whether an assertion has a unique id.",
         ),
         Setting(
             "sasl.oauthbearer.assertion.file", STRING, None, None, MEDIUM,
-            "File with a ready assertion.",
+            "File with a prepared assertion.",
         ),
         Setting(
             "sasl.oauthbearer.assertion.template.file", STRING, None, None, MEDIUM,

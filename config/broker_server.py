@@ -1,7 +1,7 @@
 """The broker's settings of the server itself: identity, connections, requests, topics, replication, the controller.
 
-Threads and purgatories are Kafka's way of doing things; where Moldau has none, the setting is known and its sentence
-says what there is instead.
+Threads and purgatories are parts of Kafka's design. Where Moldau has none, the setting is accepted, and its description
+states what Moldau uses instead.
 """
 
 from typing import Final
@@ -34,22 +34,22 @@ SECTIONS: Final = (
         "Identity and roles",
         Setting(
             "node.id", INT, 1, at_least(0), HIGH,
-            "Number of this node in its cluster.",
+            "ID of this node in its cluster.",
             kafka_default=None, acted_on=True,
         ),
         Setting(
             "broker.id", INT, 1, None, HIGH,
-            "Older name of `node.id`; whichever is given stands for both.",
+            "Older name of `node.id`; the setting that is given applies to both.",
             kafka_default=-1, acted_on=True,
         ),
         Setting(
             "process.roles", LIST, ("broker", "controller"), list_of("broker", "controller", empty_allowed=False), HIGH,
-            "What this process is: `broker`, `controller` or both.",
+            "Roles of this process: `broker`, `controller` or both.",
             kafka_default=None, acted_on=True,
         ),
         Setting(
             "broker.rack", STRING, None, None, MEDIUM,
-            "Rack or availability zone of this broker, told to clients and used to spread replicas.",
+            "Rack or availability zone of this broker, reported to clients and used to distribute replicas.",
             acted_on=True,
         ),
         Setting(
@@ -58,7 +58,7 @@ SECTIONS: Final = (
         ),
         Setting(
             "broker.heartbeat.interval.ms", INT, 2000, None, MEDIUM,
-            "Time between the heartbeats a broker sends to the controller.",
+            "Interval of the heartbeats that a broker sends to the controller.",
         ),
         Setting(
             "broker.session.timeout.ms", INT, 9000, None, MEDIUM,
@@ -66,21 +66,21 @@ SECTIONS: Final = (
         ),
         Setting(
             "controlled.shutdown.enable", BOOLEAN, True, None, MEDIUM,
-            "Whether a stopping broker hands its partitions to others first.",
+            "Whether a broker transfers its leaderships to other brokers before a shutdown.",
         ),
         Setting(
             "server.max.startup.time.ms", LONG, LONG_MAX, at_least(0), MEDIUM,
-            "Time the server may take to start, for tests only.",
+            "Timeout of the server's startup, for tests only.",
             internal=True,
         ),
         Setting(
             "background.threads", INT, 10, at_least(1), HIGH,
-            "Threads for background work. Moldau has its own, small number.",
+            "Threads for background work. Moldau has a small fixed number.",
             update=CLUSTER_WIDE,
         ),
         Setting(
             "num.io.threads", INT, 8, at_least(1), HIGH,
-            "Request threads. Moldau answers on one event loop.",
+            "Request threads. Moldau handles requests on one event loop.",
             update=CLUSTER_WIDE,
         ),
         Setting(
@@ -90,18 +90,18 @@ SECTIONS: Final = (
         ),
         Setting(
             "unstable.api.versions.enable", BOOLEAN, False, None, HIGH,
-            "Whether API versions that Kafka still develops are served, for tests only.",
+            "Whether unstable API versions are enabled, for tests only.",
             internal=True,
         ),
         Setting(
             "unstable.feature.versions.enable", BOOLEAN, False, None, HIGH,
-            "Whether feature versions that Kafka still develops may be finalized, for tests only.",
+            "Whether unstable feature versions may be finalized, for tests only.",
             internal=True,
         ),
         Setting(
             "config.providers", LIST, (), list_of(), LOW,
-            "Names of providers that fetch values from elsewhere. Moldau reads files, the environment and the command "
-            "line.",
+            "Names of providers that fetch values from other sources. Moldau reads files, the environment and the "
+            "command line.",
             update=CLUSTER_WIDE,
         ),
     ),
@@ -109,44 +109,44 @@ SECTIONS: Final = (
         "Listeners and connections",
         Setting(
             "listeners", LIST, ("PLAINTEXT://127.0.0.1:9092",), list_of(empty_allowed=False), HIGH,
-            "Addresses to listen on, as `NAME://host:port` with commas between; an empty host is every interface, "
+            "Addresses to listen on, as `NAME://host:port` separated by commas; an empty host is every interface, "
             "port 0 any free port.",
             update=PER_BROKER, kafka_default=("PLAINTEXT://:9092",), acted_on=True,
         ),
         Setting(
             "advertised.listeners", LIST, None, list_of(empty_allowed=False, null_allowed=True), HIGH,
-            "Addresses told to clients. Unset, clients are told the address they connected to.",
+            "Addresses reported to clients. If unset, clients get the address that they connected to.",
             acted_on=True,
         ),
         Setting(
             "listener.security.protocol.map", STRING,
             "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
             None, LOW,
-            "Security protocol of each listener name, as `NAME:PROTOCOL` with commas between.",
+            "Security protocol of each listener name, as `NAME:PROTOCOL` separated by commas.",
             update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "inter.broker.listener.name", STRING, None, None, MEDIUM,
-            "Listener that brokers use among themselves.",
+            "Listener for connections between brokers.",
         ),
         Setting(
             "security.inter.broker.protocol", STRING, "PLAINTEXT",
             one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), MEDIUM,
-            "Security protocol among brokers when `inter.broker.listener.name` is not set.",
+            "Security protocol between brokers when `inter.broker.listener.name` is not set.",
         ),
         Setting(
             "controller.listener.names", LIST, ("CONTROLLER",), list_of(empty_allowed=False), HIGH,
-            "Names of listeners that only controllers serve. Moldau's controller lives in the broker's process and "
-            "opens none of them.",
+            "Names of listeners that only controllers serve. Moldau's controller runs in the broker's process and "
+            "does not open any of them.",
             kafka_default=None, acted_on=True,
         ),
         Setting(
             "early.start.listeners", LIST, None, list_of(null_allowed=True), HIGH,
-            "Listeners that may open before the authorizer is ready.",
+            "Listeners that are opened before the authorizer is ready.",
         ),
         Setting(
             "socket.request.max.bytes", INT, 104_857_600, at_least(1), HIGH,
-            "Largest request; a client that announces a larger one is disconnected.",
+            "Maximum size of a request; a client that sends a larger size is disconnected.",
             acted_on=True,
         ),
         Setting(
@@ -161,12 +161,12 @@ SECTIONS: Final = (
         ),
         Setting(
             "socket.listen.backlog.size", INT, 50, at_least(1), MEDIUM,
-            "Connections that may wait to be accepted.",
+            "Maximum number of connections that wait to be accepted.",
             acted_on=True,
         ),
         Setting(
             "connections.max.idle.ms", LONG, 600_000, None, MEDIUM,
-            "Time after which a connection that says nothing is closed.",
+            "Time after which an idle connection is closed.",
             acted_on=True,
         ),
         Setting(
@@ -175,87 +175,88 @@ SECTIONS: Final = (
         ),
         Setting(
             "connection.failed.authentication.delay.ms", INT, 100, at_least(0), LOW,
-            "Time by which closing a connection is delayed after a failed authentication.",
+            "Delay before a connection is closed after a failed authentication.",
         ),
         Setting(
             "max.connections", INT, INT_MAX, at_least(0), MEDIUM,
-            "Connections a broker accepts at once.",
+            "Maximum number of connections of a broker.",
             update=CLUSTER_WIDE,
         ),
         Setting(
             "max.connections.per.ip", INT, INT_MAX, at_least(0), MEDIUM,
-            "Connections a broker accepts at once from one address.",
+            "Maximum number of connections of a broker from one address.",
             update=CLUSTER_WIDE,
         ),
         Setting(
             "max.connections.per.ip.overrides", STRING, "", None, MEDIUM,
-            "Exceptions to `max.connections.per.ip`, as `address:limit` with commas between.",
+            "Exceptions to `max.connections.per.ip`, as `address:limit` separated by commas.",
             update=CLUSTER_WIDE,
         ),
         Setting(
             "max.connection.creation.rate", INT, INT_MAX, at_least(0), MEDIUM,
-            "New connections accepted per second.",
+            "Maximum number of new connections per second.",
             update=CLUSTER_WIDE,
         ),
         Setting(
             "queued.max.requests", INT, 500, at_least(1), HIGH,
-            "Requests that may wait for a thread. Moldau bounds their bytes instead, with `queued.max.request.bytes`.",
+            "Maximum number of requests that wait for a thread. Moldau limits their bytes instead, with "
+            "`queued.max.request.bytes`.",
         ),
         Setting(
-            "queued.max.request.bytes", LONG, 268_435_456, None, MEDIUM,
-            "Bytes of requests, arriving or waiting, of all connections together; above it no more is read until some "
-            "are answered. At least `socket.request.max.bytes`, or the largest request could never arrive. -1 is no "
-            "limit.",
+            "queued.max.request.bytes", LONG, 134_217_728, None, MEDIUM,
+            "Maximum bytes of requests, arriving or waiting, of all connections together. Above it, connections are "
+            "not read until some requests are complete. At least `socket.request.max.bytes`, so that the largest "
+            "request can arrive. -1 is no limit.",
             kafka_default=-1, acted_on=True,
         ),
         Setting(
             "request.timeout.ms", INT, 30_000, None, HIGH,
-            "Time the server waits for the answer to a request of its own.",
+            "Timeout of the server's own requests.",
         ),
         Setting(
             "socket.connection.setup.timeout.ms", LONG, 10_000, None, MEDIUM,
-            "Time in which a connection of the server's own must stand, at first.",
+            "Initial timeout to establish one of the server's own connections.",
         ),
         Setting(
             "socket.connection.setup.timeout.max.ms", LONG, 30_000, None, MEDIUM,
-            "Time in which a connection of the server's own must stand, after several failures.",
+            "Maximum timeout to establish one of the server's own connections, after several failures.",
         ),
     ),
     Section(
         "Requests",
         Setting(
             "fetch.max.bytes", INT, 57_671_680, at_least(1024), MEDIUM,
-            "Largest answer to a fetch request; a single batch that is larger is still sent.",
+            "Maximum size of a fetch response; a single batch that is larger is still sent.",
             acted_on=True,
         ),
         Setting(
             "max.incremental.fetch.session.cache.slots", INT, 1000, at_least(0), MEDIUM,
-            "Incremental fetch sessions (KIP-227) remembered at once.",
+            "Maximum number of cached incremental fetch sessions (KIP-227).",
             acted_on=True,
         ),
         Setting(
             "max.request.partition.size.limit", INT, 2000, at_least(1), MEDIUM,
-            "Partitions that one DescribeTopicPartitions answer may list.",
+            "Maximum number of partitions in a DescribeTopicPartitions response.",
             acted_on=True,
         ),
         Setting(
             "fetch.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM,
-            "Waiting fetches between two clean-ups. Moldau removes each when it ends.",
+            "Number of waiting fetches between two purges. Moldau removes each one when it ends.",
         ),
         Setting(
             "producer.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM,
-            "Waiting produce requests between two clean-ups. Moldau removes each when it ends.",
+            "Number of waiting produce requests between two purges. Moldau removes each one when it ends.",
         ),
         Setting(
             "delete.records.purgatory.purge.interval.requests", INT, 1, None, MEDIUM,
-            "Waiting delete requests between two clean-ups. Moldau removes each when it ends.",
+            "Number of waiting delete requests between two purges. Moldau removes each one when it ends.",
         ),
     ),
     Section(
         "Topics",
         Setting(
             "auto.create.topics.enable", BOOLEAN, True, None, HIGH,
-            "Whether a topic is made when a client first asks for it and allows it.",
+            "Whether a topic is created when a client requests its metadata and allows the creation.",
             acted_on=True,
         ),
         Setting(
@@ -265,85 +266,85 @@ SECTIONS: Final = (
         ),
         Setting(
             "num.partitions", INT, 1, at_least(1), MEDIUM,
-            "Partitions of a topic when the request does not say.",
+            "Number of partitions of a topic when the request does not specify it.",
             acted_on=True,
         ),
         Setting(
             "default.replication.factor", INT, 1, None, MEDIUM,
-            "Replicas of a partition when the request does not say.",
+            "Number of replicas of a partition when the request does not specify it.",
             acted_on=True,
         ),
         Setting(
             "create.topic.policy.class.name", CLASS, None, None, LOW,
-            "Java class that may refuse new topics. Not loaded.",
+            "Java class that may reject new topics. Not loaded.",
         ),
         Setting(
             "alter.config.policy.class.name", CLASS, None, None, LOW,
-            "Java class that may refuse changes of settings. Not loaded.",
+            "Java class that may reject changes of settings. Not loaded.",
         ),
     ),
     Section(
         "Replication",
         Setting(
             "min.insync.replicas", INT, 1, at_least(1), HIGH,
-            "Replicas that must be in sync for a produce request with acks=all, for topics that do not say.",
+            "Minimum number of in-sync replicas for a produce request with acks=all, for topics without this setting.",
             update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "unclean.leader.election.enable", BOOLEAN, False, None, HIGH,
-            "Whether a replica that is not in sync may lead when no other can, losing what it lacks, for topics that "
-            "do not say.",
+            "Whether an out-of-sync replica may become leader if no other can, with loss of the records it lacks, for "
+            "topics without this setting.",
             update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "unclean.leader.election.interval.ms", LONG, 300_000, at_least(1), MEDIUM,
-            "Time between two looks for partitions that an unclean election would help.",
+            "Interval between checks for partitions that need an unclean election.",
             internal=True,
         ),
         Setting(
             "auto.leader.rebalance.enable", BOOLEAN, True, None, HIGH,
-            "Whether leadership moves back to the preferred replicas by itself.",
+            "Whether leadership moves back to the preferred replicas automatically.",
         ),
         Setting(
             "leader.imbalance.check.interval.seconds", LONG, 300, at_least(1), HIGH,
-            "Time between two looks at how leadership is spread.",
+            "Interval between checks of the distribution of leaders.",
         ),
         Setting(
             "num.replica.fetchers", INT, 1, at_least(1), HIGH,
-            "Fetchers per broker that is copied from.",
+            "Number of fetchers per source broker.",
             update=CLUSTER_WIDE,
         ),
         Setting(
             "replica.lag.time.max.ms", LONG, 30_000, None, HIGH,
-            "Time a follower may lag before it leaves the in-sync replicas.",
+            "Maximum lag time of a follower before it is removed from the in-sync replicas.",
         ),
         Setting(
             "replica.fetch.min.bytes", INT, 1, None, HIGH,
-            "Bytes a follower's fetch waits for.",
+            "Minimum bytes of the response to a follower's fetch.",
         ),
         Setting(
             "replica.fetch.max.bytes", INT, 1_048_576, at_least(0), MEDIUM,
-            "Bytes a follower asks for of one partition.",
+            "Maximum bytes per partition of a follower's fetch.",
         ),
         Setting(
             "replica.fetch.response.max.bytes", INT, 10_485_760, at_least(0), MEDIUM,
-            "Bytes a follower asks for in one fetch.",
+            "Maximum bytes of a follower's fetch.",
         ),
         Setting(
             "replica.fetch.wait.max.ms", INT, 500, None, HIGH,
-            "Time a follower's fetch may wait for data.",
+            "Maximum time that a follower's fetch waits for data.",
         ),
         Setting(
             "replica.fetch.backoff.ms", INT, 1000, at_least(0), MEDIUM,
-            "Time a follower waits after an error of a partition.",
+            "Time that a follower waits after an error of a partition.",
         ),
         Setting(
             "replica.high.watermark.checkpoint.interval.ms", LONG, 5000, None, HIGH,
-            "Time between two writes of the high watermarks to disk.",
+            "Interval between two writes of the high watermarks to disk.",
         ),
         Setting(
             "replica.socket.timeout.ms", INT, 30_000, None, HIGH,
-            "Time a follower waits for the leader's answer.",
+            "Timeout of a follower's request to the leader.",
         ),
         Setting(
             "replica.socket.receive.buffer.bytes", INT, 65_536, None, HIGH,
@@ -355,14 +356,14 @@ SECTIONS: Final = (
         ),
         Setting(
             "controller.socket.timeout.ms", INT, 30_000, None, MEDIUM,
-            "Time the controller waits for a broker's answer.",
+            "Timeout of a controller's request to a broker.",
         ),
     ),
     Section(
         "Controller quorum",
         Setting(
             "controller.quorum.voters", LIST, (), HostsAndPorts(with_id=True), HIGH,
-            "Voters of a static quorum, as `id@host:port`. Moldau is the only one.",
+            "Voters of a static quorum, as `id@host:port`. Moldau is the only voter.",
             acted_on=True,
         ),
         Setting(
@@ -371,48 +372,48 @@ SECTIONS: Final = (
         ),
         Setting(
             "controller.quorum.auto.join.enable", BOOLEAN, False, None, LOW,
-            "Whether a controller joins the quorum's voters by itself.",
+            "Whether a controller joins the quorum's voters automatically.",
         ),
         Setting(
             "controller.quorum.election.timeout.ms", INT, 1000, at_least(0), HIGH,
-            "Time without the leader after which an election begins.",
+            "Time without contact to the leader after which an election begins.",
         ),
         Setting(
             "controller.quorum.election.backoff.max.ms", INT, 1000, at_least(0), HIGH,
-            "Longest wait between two elections.",
+            "Maximum delay between two elections.",
         ),
         Setting(
             "controller.quorum.fetch.timeout.ms", INT, 2000, at_least(0), HIGH,
-            "Time without a fetch after which a voter stands for election, or a leader gives up.",
+            "Time without a fetch after which a voter starts an election, or a leader resigns.",
         ),
         Setting(
             "controller.quorum.fetch.max.bytes", INT, 1_048_576, at_least(1), LOW,
-            "Bytes of metadata asked for in one fetch.",
+            "Maximum bytes of a fetch of metadata.",
         ),
         Setting(
             "controller.quorum.fetch.snapshot.max.bytes", INT, 1_048_576, at_least(1), LOW,
-            "Bytes of a metadata snapshot asked for in one request.",
+            "Maximum bytes of a fetch of a metadata snapshot.",
         ),
         Setting(
             "controller.quorum.request.timeout.ms", INT, 2000, at_least(0), MEDIUM,
-            "Time a request within the quorum may take.",
+            "Timeout of a request within the quorum.",
         ),
         Setting(
             "controller.quorum.retry.backoff.ms", INT, 20, at_least(0), LOW,
-            "Wait before a request within the quorum is tried again.",
+            "Delay before a request within the quorum is retried.",
         ),
         Setting(
             "controller.quorum.append.linger.ms", INT, 25, at_least(0), MEDIUM,
-            "Time the leader gathers metadata records before it forces them to disk.",
+            "Time for which the leader batches metadata records before it flushes them.",
         ),
         Setting(
             "controller.performance.always.log.threshold.ms", LONG, 2000, at_least(0), MEDIUM,
-            "Time from which a controller event is always logged.",
+            "Duration above which a controller event is always logged.",
             internal=True,
         ),
         Setting(
             "controller.performance.sample.period.ms", LONG, 60_000, at_least(100), MEDIUM,
-            "Time between two summaries of the controller's speed.",
+            "Interval between two summaries of the controller's performance.",
             internal=True,
         ),
     ),
@@ -420,7 +421,7 @@ SECTIONS: Final = (
         "Metadata log",
         Setting(
             "metadata.log.dir", STRING, None, None, HIGH,
-            "Directory of the metadata log; unset, the first of `log.dirs`.",
+            "Directory of the metadata log; if unset, the first of `log.dirs`.",
             acted_on=True,
         ),
         Setting(
@@ -445,12 +446,12 @@ SECTIONS: Final = (
         ),
         Setting(
             "metadata.max.retention.bytes", LONG, 104_857_600, None, HIGH,
-            "Size of metadata log and snapshots beyond which the oldest are deleted.",
+            "Size of the metadata log and snapshots above which the oldest are deleted.",
             acted_on=True,
         ),
         Setting(
             "metadata.max.retention.ms", LONG, 604_800_000, None, HIGH,
-            "Age beyond which parts of the metadata log and snapshots are deleted.",
+            "Age after which parts of the metadata log and snapshots are deleted.",
             acted_on=True,
         ),
         Setting(
@@ -459,12 +460,12 @@ SECTIONS: Final = (
         ),
         Setting(
             "internal.metadata.log.segment.bytes", INT, None, None, LOW,
-            "Size of a metadata segment without a lower limit, for tests only.",
+            "Size of a metadata segment, without a lower limit, for tests only.",
             internal=True, acted_on=True,
         ),
         Setting(
             "internal.metadata.max.batch.size.in.bytes", INT, 8_388_608, None, LOW,
-            "Largest batch of the metadata log, for tests only.",
+            "Maximum size of a batch of the metadata log, for tests only.",
             internal=True,
         ),
         Setting(
@@ -477,7 +478,7 @@ SECTIONS: Final = (
         "Quotas",
         Setting(
             "quota.window.num", INT, 11, at_least(1), LOW,
-            "Samples kept to measure client quotas.",
+            "Number of samples for client quotas.",
         ),
         Setting(
             "quota.window.size.seconds", INT, 1, at_least(1), LOW,
@@ -485,15 +486,15 @@ SECTIONS: Final = (
         ),
         Setting(
             "controller.quota.window.num", INT, 11, at_least(1), LOW,
-            "Samples kept to measure quotas on changes of topics.",
+            "Number of samples for quotas on topic changes.",
         ),
         Setting(
             "controller.quota.window.size.seconds", INT, 1, at_least(1), LOW,
-            "Length of a sample of changes of topics.",
+            "Length of a sample of topic changes.",
         ),
         Setting(
             "replication.quota.window.num", INT, 11, at_least(1), LOW,
-            "Samples kept to measure replication quotas.",
+            "Number of samples for replication quotas.",
         ),
         Setting(
             "replication.quota.window.size.seconds", INT, 1, at_least(1), LOW,
@@ -501,7 +502,7 @@ SECTIONS: Final = (
         ),
         Setting(
             "alter.log.dirs.replication.quota.window.num", INT, 11, at_least(1), LOW,
-            "Samples kept to measure moves between log directories.",
+            "Number of samples for moves between log directories.",
         ),
         Setting(
             "alter.log.dirs.replication.quota.window.size.seconds", INT, 1, at_least(1), LOW,
@@ -521,15 +522,15 @@ SECTIONS: Final = (
         ),
         Setting(
             "metrics.num.samples", INT, 2, at_least(1), LOW,
-            "Samples a metric is computed from.",
+            "Number of samples per metric.",
         ),
         Setting(
             "metrics.recording.level", STRING, "INFO", None, LOW,
-            "Detail of the metrics: INFO, DEBUG or TRACE.",
+            "Level of detail of the metrics: INFO, DEBUG or TRACE.",
         ),
         Setting(
             "metrics.sample.window.ms", LONG, 30_000, at_least(1), LOW,
-            "Time one sample of a metric covers.",
+            "Length of a sample of a metric.",
         ),
         Setting(
             "kafka.metrics.reporters", LIST, (), list_of(), LOW,
@@ -537,11 +538,11 @@ SECTIONS: Final = (
         ),
         Setting(
             "kafka.metrics.polling.interval.secs", INT, 10, at_least(1), LOW,
-            "How often those reporters are asked to report.",
+            "Interval at which these reporters push metrics.",
         ),
         Setting(
             "telemetry.max.bytes", INT, 1_048_576, at_least(1), LOW,
-            "Largest set of client metrics accepted in one push (KIP-714).",
+            "Maximum size of the client metrics in one push (KIP-714).",
         ),
     ),
 )

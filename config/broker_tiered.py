@@ -1,4 +1,4 @@
-"""The broker's settings of tiered storage, which Moldau does not have; they are known so that nothing is a surprise."""
+"""The broker's settings of tiered storage, which Moldau does not have. They are accepted and described."""
 
 from typing import Final
 
@@ -25,31 +25,31 @@ SECTIONS: Final = (
         "Tiered storage",
         Setting(
             "remote.log.storage.system.enable", BOOLEAN, False, None, MEDIUM,
-            "Whether the broker has tiered storage. Moldau has none, and refuses topics that ask for it.",
+            "Whether the broker has tiered storage. Moldau has none, and rejects topics with it.",
         ),
         Setting(
             "log.local.retention.bytes", LONG, -2, at_least(-2), MEDIUM,
-            "With tiered storage, size of a log kept locally; -2 takes `log.retention.bytes`.",
+            "With tiered storage, size of a log that is kept locally; -2 is the value of `log.retention.bytes`.",
             update=CLUSTER_WIDE,
         ),
         Setting(
             "log.local.retention.ms", LONG, -2, at_least(-2), MEDIUM,
-            "With tiered storage, age of a log kept locally; -2 takes `log.retention.ms`.",
+            "With tiered storage, age of a log that is kept locally; -2 is the value of `log.retention.ms`.",
             update=CLUSTER_WIDE,
         ),
         Setting(
             "follower.fetch.last.tiered.offset.enable", BOOLEAN, False, None, MEDIUM,
-            "Whether an empty follower begins after what is already in tiered storage.",
+            "Whether an empty follower begins after the segments in tiered storage.",
             update=CLUSTER_WIDE,
         ),
         Setting(
             "remote.fetch.max.wait.ms", INT, 500, at_least(1), MEDIUM,
-            "Time a fetch from tiered storage may take.",
+            "Timeout of a fetch from tiered storage.",
             update=CLUSTER_WIDE,
         ),
         Setting(
             "remote.list.offsets.request.timeout.ms", LONG, 30_000, at_least(1), MEDIUM,
-            "Time a search for an offset in tiered storage may take.",
+            "Timeout of a search for an offset in tiered storage.",
             update=CLUSTER_WIDE,
         ),
         Setting(
@@ -59,7 +59,7 @@ SECTIONS: Final = (
         ),
         Setting(
             "remote.log.reader.max.pending.tasks", INT, 100, at_least(1), MEDIUM,
-            "Reads from tiered storage that may wait.",
+            "Maximum number of waiting reads from tiered storage.",
         ),
         Setting(
             "remote.log.index.file.cache.total.size.bytes", LONG, 1_073_741_824, at_least(1), LOW,
@@ -68,7 +68,7 @@ SECTIONS: Final = (
         ),
         Setting(
             "remote.log.index.file.cache.ttl.ms", LONG, 900_000, at_least(-1), LOW,
-            "Time an unused index file of tiered storage stays local.",
+            "Time for which an unused index file of tiered storage is kept locally.",
             internal=True,
         ),
         Setting(
@@ -77,7 +77,7 @@ SECTIONS: Final = (
         ),
         Setting(
             "remote.log.manager.copier.thread.pool.size", INT, 10, at_least(1), MEDIUM,
-            "Workers that copy segments out.",
+            "Workers that copy segments to tiered storage.",
             update=CLUSTER_WIDE,
         ),
         Setting(
@@ -87,87 +87,87 @@ SECTIONS: Final = (
         ),
         Setting(
             "remote.log.manager.follower.thread.pool.size", INT, 2, at_least(1), MEDIUM,
-            "Workers that follow what the leader copied.",
+            "Workers that track the segments copied by the leader.",
             update=CLUSTER_WIDE,
         ),
         Setting(
             "remote.log.manager.task.interval.ms", LONG, 30_000, at_least(1), LOW,
-            "Time between two rounds of copying and deleting.",
+            "Interval between two rounds of copying and deleting.",
         ),
         Setting(
             "remote.log.manager.task.retry.backoff.ms", LONG, 500, at_least(1), LOW,
-            "First wait before a failed round is tried again.",
+            "First delay before a failed round is retried.",
             internal=True,
         ),
         Setting(
             "remote.log.manager.task.retry.backoff.max.ms", LONG, 30_000, at_least(1), LOW,
-            "Longest wait before a failed round is tried again.",
+            "Maximum delay before a failed round is retried.",
             internal=True,
         ),
         Setting(
             "remote.log.manager.task.retry.jitter", DOUBLE, 0.2, between(0, 0.5), LOW,
-            "Random part of those waits.",
+            "Random part of these delays.",
             internal=True,
         ),
         Setting(
             "remote.log.manager.copy.max.bytes.per.second", LONG, LONG_MAX, at_least(1), MEDIUM,
-            "Bytes a second that may be copied out.",
+            "Maximum bytes per second that are copied to tiered storage.",
             update=CLUSTER_WIDE,
         ),
         Setting(
             "remote.log.manager.copy.quota.window.num", INT, 11, at_least(1), MEDIUM,
-            "Samples kept to measure copying.",
+            "Number of samples for the copy rate.",
         ),
         Setting(
             "remote.log.manager.copy.quota.window.size.seconds", INT, 1, at_least(1), MEDIUM,
-            "Length of a sample of copying.",
+            "Length of a sample of the copy rate.",
         ),
         Setting(
             "remote.log.manager.fetch.max.bytes.per.second", LONG, LONG_MAX, at_least(1), MEDIUM,
-            "Bytes a second that may be fetched back.",
+            "Maximum bytes per second that are fetched from tiered storage.",
             update=CLUSTER_WIDE,
         ),
         Setting(
             "remote.log.manager.fetch.quota.window.num", INT, 11, at_least(1), MEDIUM,
-            "Samples kept to measure fetching back.",
+            "Number of samples for the fetch rate.",
         ),
         Setting(
             "remote.log.manager.fetch.quota.window.size.seconds", INT, 1, at_least(1), MEDIUM,
-            "Length of a sample of fetching back.",
+            "Length of a sample of the fetch rate.",
         ),
         Setting(
             "remote.log.metadata.custom.metadata.max.bytes", INT, 128, at_least(0), LOW,
-            "Largest note a storage plugin may attach to a segment.",
+            "Maximum size of the metadata that a storage plugin may attach to a segment.",
         ),
         Setting(
             "remote.log.metadata.manager.class.name", STRING,
             "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
             NonEmpty(), MEDIUM,
-            "Java class that remembers what was copied. Not loaded.",
+            "Java class that stores the metadata of copied segments. Not loaded.",
         ),
         Setting(
             "remote.log.metadata.manager.class.path", STRING, None, None, MEDIUM,
-            "Where that class is found.",
+            "Class path of that class.",
         ),
         Setting(
             "remote.log.metadata.manager.impl.prefix", STRING, "rlmm.config.", NonEmpty(), MEDIUM,
-            "Prefix of that class's own settings.",
+            "Prefix of the settings of that class.",
         ),
         Setting(
             "remote.log.metadata.manager.listener.name", STRING, None, NonEmpty(), MEDIUM,
-            "Listener that class connects to.",
+            "Listener to which that class connects.",
         ),
         Setting(
             "remote.log.storage.manager.class.name", STRING, None, NonEmpty(), MEDIUM,
-            "Java class that stores segments elsewhere. Not loaded.",
+            "Java class that stores segments in tiered storage. Not loaded.",
         ),
         Setting(
             "remote.log.storage.manager.class.path", STRING, None, None, MEDIUM,
-            "Where that class is found.",
+            "Class path of that class.",
         ),
         Setting(
             "remote.log.storage.manager.impl.prefix", STRING, "rsm.config.", NonEmpty(), MEDIUM,
-            "Prefix of that class's own settings.",
+            "Prefix of the settings of that class.",
         ),
     ),
 )

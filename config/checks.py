@@ -1,7 +1,7 @@
-"""Whether a server may start with its settings: every value by itself, and the rules between them.
+"""Whether a server may start with its settings: the checks of single values, and of combinations.
 
-A value that does not parse or cannot work refuses the start, and so does one that Moldau cannot honour where ignoring
-it would be dangerous: an authorizer, a listener with TLS. What merely has no effect is a warning (``warnings``).
+An invalid value prevents startup. So does a setting that Moldau does not support and that would be dangerous to ignore:
+an authorizer, a listener with TLS. A setting that merely has no effect is a warning (``warnings``).
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from .broker_config import BrokerConfig
 from .broker_groups import CONSUMER_ASSIGNORS, consumer_assignor
 from .definition import ConfigError, abridged, format_value, invalid_value
 
-# Pairs of settings of which the first must not exceed the second.
+# Pairs of settings: the first must not exceed the second.
 _ORDERED: Final = (
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
     ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
@@ -22,13 +22,13 @@ _ORDERED: Final = (
     ("group.streams.num.standby.replicas", "group.streams.max.standby.replicas"),
 )
 
-# Of `log.cleaner.dedupe.buffer.size`, for each thread; with less, compaction would go through a log again and again.
+# The minimum of `log.cleaner.dedupe.buffer.size` per thread; with less, compaction would need many passes over a log.
 _MORE_THAN_BYTES: Final = 1 << 20
 
 _CODECS: Final = 5
 """None, gzip, snappy, lz4 and zstd."""
 
-# What groups are given, each within its limits: `group.<kind>.<name>` between `.min.<name>` and `.max.<name>`.
+# Group settings with limits: `group.<kind>.<name>` is between `.min.<name>` and `.max.<name>`.
 _LIMITED: Final = (
     *(
         (kind, name)
@@ -42,7 +42,7 @@ _LIMITED: Final = (
 
 
 def check_broker_config(config: BrokerConfig) -> None:
-    """Raise ConfigError, with a line for each value a server must not start with: key, value, rule and origin."""
+    """Raise ConfigError, with a line for each value that prevents startup: key, value, rule and origin."""
     problems = list(_unparsable(config))
     if not problems:
         problems = list(_conflicts(config))
@@ -51,7 +51,7 @@ def check_broker_config(config: BrokerConfig) -> None:
 
 
 def warnings(config: BrokerConfig) -> list[str]:
-    """What was given and has no effect: a line for unknown names, a line for settings nothing acts on yet."""
+    """Given settings without effect: a line for unknown names, and a line for settings that Moldau does not use yet."""
     unknown = sorted(name for name in config.static if not broker.is_known(name))
     without_effect = sorted(name for name in config.static if _has_no_effect(config, name))
     lines = []
@@ -66,7 +66,7 @@ def _has_no_effect(config: BrokerConfig, name: str) -> bool:
     setting = broker.SETTINGS.get(name)
     if setting is None or setting.acted_on:
         return False
-    # Stock configuration files spell out defaults, which nobody needs to hear about.
+    # Standard configuration files contain many defaults, which need no warning.
     return config.get(name) not in (setting.default, setting.kafka_default)
 
 
@@ -76,7 +76,7 @@ def _with_origin(config: BrokerConfig, problem: ConfigError) -> str:
 
 
 def _unparsable(config: BrokerConfig) -> Iterator[ConfigError]:
-    """Unlike the errors that clients get, which are in Kafka's words, these say which values are expected."""
+    """Unlike errors to clients, which have Kafka's texts, these errors state the expected values."""
     for name, given in config.static.items():
         if name in broker.SETTINGS:
             try:
@@ -102,19 +102,19 @@ def _conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
         rule = f"Value must be more than {_MORE_THAN_BYTES * threads}, which is 1 MB for each of log.cleaner.threads"
         yield _invalid(config, "log.cleaner.dedupe.buffer.size", rule)
     if "broker.id" in config.static and config.int("broker.id") != config.node_id:
-        yield _invalid(config, "broker.id", f"node.id is {config.node_id}, and both name this node")
+        yield _invalid(config, "broker.id", f"node.id is {config.node_id}, but both settings name this node")
     queued, largest = config.int("queued.max.request.bytes"), config.int("socket.request.max.bytes")
     if 0 < queued < largest:
         rule = f"Value must be at least socket.request.max.bytes ({largest}), or -1 for no limit"
         yield _invalid(config, "queued.max.request.bytes", rule)
     if set(config.list("process.roles")) != {"broker", "controller"}:
-        yield _invalid(config, "process.roles", "Moldau is broker and controller in one process")
+        yield _invalid(config, "process.roles", "Moldau always runs broker and controller in one process")
     voters = {entry.partition("@")[0] for entry in config.list("controller.quorum.voters")}
     if len(voters) > 1:
         rule = "Moldau is the only voter of its quorum; the directory of one of several nodes cannot be served"
         yield _invalid(config, "controller.quorum.voters", rule)
     if config.str("authorizer.class.name"):
-        rule = "there is no authorization yet, a server given an authorizer would let everybody do everything"
+        rule = "Moldau has no authorization yet, so every client could do everything"
         yield _invalid(config, "authorizer.class.name", rule)
     yield from _listener_conflicts(config)
 
@@ -130,15 +130,15 @@ def _group_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
         if config.int(heartbeat) >= config.int(session):
             yield _invalid(config, heartbeat, f"Value must be less than {session} ({config.int(session)})")
     if "classic" not in config.list("group.coordinator.rebalance.protocols"):
-        yield _invalid(config, "group.coordinator.rebalance.protocols", "the classic protocol cannot be switched off")
+        yield _invalid(config, "group.coordinator.rebalance.protocols", "the classic protocol cannot be disabled")
     strange = [name for name in config.list("group.consumer.assignors") if consumer_assignor(name) is None]
     if strange:
         rule = (
-            f"there is no assignor {strange[0]}; there are {', '.join(CONSUMER_ASSIGNORS)}, and no Java class is loaded"
+            f"unknown assignor {strange[0]}; available: {', '.join(CONSUMER_ASSIGNORS)} (Java classes are not loaded)"
         )
         yield _invalid(config, "group.consumer.assignors", rule)
     if len(config.list("group.share.assignors")) != 1:
-        yield _invalid(config, "group.share.assignors", "there has to be exactly one")
+        yield _invalid(config, "group.share.assignors", "there must be exactly one")
 
 
 def _listener_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
@@ -152,16 +152,16 @@ def _listener_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
     if not listeners:
         yield _invalid(config, "listeners", "none of them is for clients")
     if len(names) != len(listeners):
-        yield _invalid(config, "listeners", "every listener needs a name of its own")
+        yield _invalid(config, "listeners", "the names of the listeners must be unique")
     if len(set(addresses)) != len(addresses):
-        yield _invalid(config, "listeners", "every listener needs an address of its own")
+        yield _invalid(config, "listeners", "the addresses of the listeners must be unique")
     for listener in listeners:
         if listener.security_protocol != "PLAINTEXT":
-            rule = f"{listener.name} uses {listener.security_protocol}, and only PLAINTEXT is supported yet"
+            rule = f"{listener.name} uses {listener.security_protocol}, but only PLAINTEXT is supported yet"
             yield _invalid(config, "listeners", rule)
     for name, address in advertised.items():
         if name not in names and name not in config.controller_listener_names:
-            yield _invalid(config, "advertised.listeners", f"there is no listener called {name}")
+            yield _invalid(config, "advertised.listeners", f"there is no listener {name}")
         if address.host in ("", "0.0.0.0", "::"):
             yield _invalid(config, "advertised.listeners", f"clients cannot connect to {address}, it must name a host")
 

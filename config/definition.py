@@ -1,16 +1,16 @@
-"""The vocabulary of the settings tables: a ``Setting`` has a name, a type, a default, a range and a sentence.
+"""The building blocks of the settings tables: a ``Setting`` has a name, a type, a default, a range and a description.
 
-Values are text until ``Setting.parse`` turns them into Python; the rules of the text are those of Kafka's own parser,
-because the same ``server.properties`` and the same topic configs are given to both: blanks around a value do not count,
-numbers are decimal digits, however many, that fit the type, lists are separated by commas. A value that breaks a rule
-is refused with the words clients and tools know from Kafka, for the text reaches them as the message of INVALID_CONFIG:
+Values are text until ``Setting.parse`` converts them. The syntax is that of Kafka's own parser, because both servers
+read the same ``server.properties`` and topic configs: blanks around a value are ignored, numbers are any number of
+decimal digits within the range of the type, and lists are separated by commas. The error of an invalid value has
+Kafka's text, which clients and tools know, since they receive it as the message of INVALID_CONFIG:
 
     Invalid value abc for configuration segment.bytes: Not a number of type INT
     Invalid value 1 for configuration segment.bytes: Value must be at least 1048576
 
-A Java type that has no meaning here (``CLASS``) is kept as its name: nothing is loaded.
+Java classes (type ``CLASS``) are stored as names; no class is loaded.
 
-Everything in this module is cheap to build, since some 380 settings are made whenever a server starts.
+Everything in this module is cheap to construct, since some 380 settings are created at every startup.
 """
 
 import re
@@ -22,12 +22,12 @@ from .integers import signed_integer
 
 _SHOWN_CHARACTERS: Final = 100
 
-# What a parsed value can be. Lists are tuples, so that a value can be shared without fear.
+# A parsed value. Lists are tuples, so that values can be shared.
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 
 
 class ConfigError(Exception):
-    """A setting's name or value is not acceptable; ``str(error)`` is the message to show or to send."""
+    """An invalid name or value of a setting; ``str(error)`` is the message to show or to send."""
 
     def __init__(self, message: str, name: str | None = None) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class ConfigType(IntEnum):
 class ConfigSource(IntEnum):
     """Where a value comes from; the numbers are those of DescribeConfigsResponse.
 
-    The lowest present one wins, but for groups, whose own settings have a number that came later.
+    The lowest number has the highest precedence, except for groups, whose overrides have a number that was added later.
     """
 
     DYNAMIC_TOPIC_CONFIG = 1
@@ -64,7 +64,7 @@ class ConfigSource(IntEnum):
 
 
 class UpdateMode(Enum):
-    """Who may change a broker setting while the server runs (KIP-226)."""
+    """Whether a broker setting can be changed while the server runs, and for which brokers (KIP-226)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -77,7 +77,7 @@ class Importance(Enum):
     LOW = "low"
 
 
-# Short names for the tables, which are read far more often than this module.
+# Short names for the tables, which are read much more often than this module.
 BOOLEAN: Final = ConfigType.BOOLEAN
 STRING: Final = ConfigType.STRING
 INT: Final = ConfigType.INT
@@ -102,7 +102,7 @@ DOUBLE_MAX: Final = 1.7976931348623157e308
 
 _INTEGER_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
-# The text of a double in Java, whose hexadecimal numbers have to have an exponent.
+# A double in Java's syntax, in which hexadecimal numbers must have an exponent.
 _DOUBLE: Final = re.compile(
     r"[-+]?(NaN|Infinity"
     r"|((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
@@ -110,12 +110,12 @@ _DOUBLE: Final = re.compile(
     re.ASCII,
 )
 
-# What Java's String.trim removes: every character up to the blank, and nothing of Unicode's other spaces.
+# The characters that Java's String.trim removes: all up to U+0020, but none of Unicode's other spaces.
 _BLANKS: Final = "".join(map(chr, range(33)))
 
 
 class Validator(ABC):
-    """A rule about a parsed value. ``str(validator)`` is the rule as documentation shows it."""
+    """A rule for a parsed value. ``str(validator)`` is the rule as shown in documentation."""
 
     __slots__ = ()
 
@@ -125,7 +125,7 @@ class Validator(ABC):
 
 
 class Range(Validator):
-    """A number with an inclusive lower bound and perhaps an inclusive upper one."""
+    """A number with an inclusive lower bound and an optional inclusive upper bound."""
 
     __slots__ = ("maximum", "minimum")
 
@@ -147,7 +147,7 @@ class Range(Validator):
 
 
 class OneOf(Validator):
-    """One of a few words, spelled exactly so."""
+    """One of a few words, case-sensitive."""
 
     __slots__ = ("words",)
 
@@ -163,7 +163,7 @@ class OneOf(Validator):
 
 
 class OneOfAnyCase(OneOf):
-    """One of a few words, in capitals or not."""
+    """One of a few words, case-insensitive."""
 
     __slots__ = ()
 
@@ -177,7 +177,7 @@ class OneOfAnyCase(OneOf):
 
 
 class NonEmpty(Validator):
-    """A string that is not empty when it is there at all."""
+    """A string that is null or not empty."""
 
     __slots__ = ()
 
@@ -201,9 +201,9 @@ class NonNull(Validator):
 
 
 class ListOf(Validator):
-    """A list without empty entries, of given words or of any.
+    """A list without empty entries, of given words or of any words.
 
-    Duplicates are dropped before the check (`Setting.parse`), as Apache Kafka drops them.
+    Duplicates are dropped before the check (`Setting.parse`), as in Apache Kafka.
     """
 
     __slots__ = ("empty_allowed", "null_allowed", "words")
@@ -249,7 +249,7 @@ class GzipLevel(Validator):
 
 
 class ThrottledReplicas(Validator):
-    """``*`` alone, or replicas written as ``partition:broker``."""
+    """``*``, or replicas written as ``partition:broker``."""
 
     __slots__ = ()
 
@@ -257,7 +257,7 @@ class ThrottledReplicas(Validator):
         if value is None:
             raise ConfigError(f"Configuration '{name}' values must not be null.", name)
         assert isinstance(value, tuple)
-        # Kafka drops an empty entry at the end of the list before it looks at the entries.
+        # Kafka drops an empty last entry before it checks the entries.
         entries = value[:-1] if len(value) > 1 and not value[-1] else value
         if entries != ("*",) and not all(_is_replica(entry) for entry in entries):
             rule = f"{name} must be the literal '*' or a list of replicas in the following format: {self}"
@@ -314,19 +314,20 @@ def list_of(*words: str, empty_allowed: bool = True, null_allowed: bool = False)
 
 
 class _Same:
-    """Marks a default that is Kafka's own (``None`` is a default that many settings have)."""
+    """Marks a default that is equal to Kafka's (``None`` is a valid default)."""
 
 
 _SAME: Final = _Same()
 
 
 class Setting:
-    """One setting: everything that is known about it but its value.
+    """The definition of a setting.
 
-    ``default`` is the parsed value, ``kafka_default`` Apache Kafka's where ours differs. ``synonyms`` are the broker
-    settings a topic setting falls back to, the first that is set winning, each with the number its value is multiplied
-    by (hours to milliseconds). ``acted_on`` says whether the value changes what Moldau does today: the others are
-    known, checked, stored and described, and nothing else. ``internal`` settings are for tests and are not shown.
+    ``default`` is the parsed value; ``kafka_default`` is Apache Kafka's if it differs. ``synonyms`` are the broker
+    settings that provide the value of a topic setting without an override. The first one that is set wins, and its
+    value is multiplied by the given number (hours to milliseconds). ``acted_on`` states whether the value currently
+    changes Moldau's behavior. All other settings are known, checked, stored and described, but have no effect.
+    ``internal`` settings are for tests and are not shown.
     """
 
     __slots__ = (
@@ -372,13 +373,13 @@ class Setting:
 
     @property
     def is_sensitive(self) -> bool:
-        """Its value is never shown, logged or sent."""
+        """Whether the value must never be shown, logged or sent."""
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str | None) -> ConfigValue:
         """The value written as ``text`` (``None``: explicitly no value), checked against the range.
 
-        Raises ConfigError in Kafka's words.
+        Raises ConfigError with Kafka's text.
         """
         value = None if text is None else parse_value(self.name, self.type, text)
         if isinstance(value, tuple) and isinstance(self.validator, ListOf):
@@ -389,7 +390,7 @@ class Setting:
 
     @property
     def expected(self) -> str | None:
-        """The values that are accepted, for people; None where only the error of a value can say it."""
+        """The valid values, for messages; None if only the error of a value can describe them."""
         if self.type is ConfigType.BOOLEAN:
             return "true or false"
         if isinstance(self.validator, OneOf):
@@ -415,7 +416,7 @@ class Setting:
 
 
 class Section:
-    """Settings that belong together, as documentation shows them."""
+    """A group of related settings, as shown in documentation."""
 
     __slots__ = ("settings", "title")
 
@@ -442,7 +443,7 @@ def parse_value(name: str, type: ConfigType, text: str) -> ConfigValue:
 
 
 def _parse_integer(name: str, type: ConfigType, text: str, trimmed: str) -> int:
-    # int() alone would accept "1_000" and blanks after the sign.
+    # int() alone would accept "1_000", and blanks after the sign.
     number = signed_integer(trimmed, _INTEGER_BITS[type])
     if number is None:
         raise invalid_value(name, text, f"Not a number of type {type.name}")
@@ -450,7 +451,7 @@ def _parse_integer(name: str, type: ConfigType, text: str, trimmed: str) -> int:
 
 
 def _parse_double(name: str, text: str, trimmed: str) -> float:
-    # float() alone would accept "inf", "nan" and "1_0", and refuse Java's suffixes f and d.
+    # float() alone would accept "inf", "nan" and "1_0", and reject Java's suffixes f and d.
     if _DOUBLE.fullmatch(trimmed) is None:
         raise invalid_value(name, text, "Not a number of type DOUBLE")
     if trimmed.endswith(("NaN", "Infinity")):
@@ -458,12 +459,12 @@ def _parse_double(name: str, text: str, trimmed: str) -> float:
     number = trimmed[:-1] if trimmed[-1] in "fFdD" else trimmed  # the exponent of a hexadecimal number is decimal
     try:
         return float.fromhex(number) if "x" in number.lower() else float(number)
-    except OverflowError:  # of fromhex; float itself returns infinity
+    except OverflowError:  # raised by fromhex; float() returns infinity
         return float("-inf" if number.startswith("-") else "inf")
 
 
 def format_value(value: ConfigValue) -> str | None:
-    """A value as Kafka writes it in DescribeConfigs; the inverse of parsing. ``None`` stays ``None``."""
+    """A value in Kafka's format for DescribeConfigs; the inverse of parsing. ``None`` stays ``None``."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -476,7 +477,7 @@ def format_value(value: ConfigValue) -> str | None:
 
 
 def _format_double(value: float) -> str:
-    """As Java's Double.toString: decimal between 1e-3 and 1e7, otherwise with an exponent (1.0E22)."""
+    """The format of Java's Double.toString: decimal between 1e-3 and 1e7, otherwise with an exponent (1.0E22)."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):
@@ -491,14 +492,14 @@ def _format_double(value: float) -> str:
 
 
 def invalid_value(name: str, text: str | None, rule: str) -> ConfigError:
-    """The error of a value that breaks a rule; names the setting, the value and the rule."""
+    """The error of an invalid value; it contains the setting, the value and the rule."""
     return ConfigError(
         f"Invalid value {'null' if text is None else abridged(text)} for configuration {name}: {rule}", name
     )
 
 
 def abridged(text: str) -> str:
-    """A value as a message shows it: a very long one is cut."""
+    """A value for a message: a very long one is truncated."""
     if len(text) <= _SHOWN_CHARACTERS:
         return text
     return f"{text[:_SHOWN_CHARACTERS]}... ({len(text)} characters)"

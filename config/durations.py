@@ -1,6 +1,6 @@
-"""Durations, as Kafka's settings and tools write them and as people type them.
+"""Durations, in the format of Kafka's settings and tools and in a short format for the command line.
 
-The first are ISO 8601 in days, hours, minutes and seconds, ``P1DT2H30M``; the others a number and a unit, ``90s``.
+The first is ISO 8601 with days, hours, minutes and seconds, ``P1DT2H30M``; the other a number and a unit, ``90s``.
 """
 
 import re
@@ -21,9 +21,9 @@ _SECONDS_BOUND: Final = 1 << 63
 
 
 def parse_duration_ms(text: str) -> int:
-    """A duration in milliseconds, what is less cut off; ValueError for anything else. Every part may have a sign.
+    """A duration in milliseconds, rounded down; ValueError for any other text. Every part may have a sign.
 
-    As in Java, each part and the whole in seconds are numbers of 64 bits.
+    As in Java, each part and the total in seconds are 64-bit numbers.
     """
     found = _DURATION.fullmatch(text)
     if found is None or len(text.lstrip("+-")) == 1:
@@ -52,7 +52,7 @@ _SHORT: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 
 
 def parse_short_duration_ms(text: str) -> int:
-    """A duration as people type it, one number with its unit: 90s, 10m, 1.5h, 7d; ValueError for anything else."""
+    """A duration in the short format, a number with a unit: 90s, 10m, 1.5h, 7d; ValueError for any other text."""
     found = _SHORT.fullmatch(text)
     milliseconds = float(found[1]) * _UNITS_MS[found[2]] if found is not None else inf
     if milliseconds == inf:

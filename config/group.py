@@ -1,10 +1,10 @@
-"""The settings of a group: the table, checking what a client asks for, and what is in force for a group.
+"""The settings of a group: the table, the checks of a client's request, and the values in effect for a group.
 
-They are set with resources of type GROUP, whether a group of that name exists or not. A group holds overrides only;
-what it does not override comes from the broker setting behind it (`synonyms`). The broker also has limits, the settings
-with ``.min.`` and ``.max.`` in their names: an override outside of them is refused, and one that limits have overtaken
-since is kept to them where it is used (`group_coordinator.config.consumer_times`). Settings of share groups and streams
-groups are known, checked, stored and described, and nothing else: such groups are not served.
+They are set with resources of type GROUP, whether a group with that name exists or not. A group has only overrides; the
+other values come from the corresponding broker setting (`synonyms`). The broker also has limits, the settings with
+``.min.`` and ``.max.`` in their names. An override outside of the limits is rejected. If the limits change later, the
+override is clamped to them where it is used (`group_coordinator.config.consumer_times`). Settings of share groups and
+streams groups are known, checked, stored and described, but have no effect: such groups are not supported.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class OffsetResetStrategy(Validator):
-    """Where a share group begins in a partition that it has not read yet."""
+    """Where a share group begins in a partition that it has not read before."""
 
     __slots__ = ()
 
@@ -59,12 +59,12 @@ _TABLE: Final = (
     ),
     Setting(
         "consumer.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
-        "Time between heartbeats that members of a consumer group are told.",
+        "Heartbeat interval of the members of a consumer group.",
         synonyms=(("group.consumer.heartbeat.interval.ms", 1),), acted_on=True,
     ),
     Setting(
         "consumer.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM,
-        "Least time between two new assignments of a consumer group.",
+        "Minimum time between two new assignments of a consumer group.",
         synonyms=(("group.consumer.assignment.interval.ms", 1),), acted_on=True,
     ),
     Setting(
@@ -74,7 +74,7 @@ _TABLE: Final = (
     ),
     Setting(
         "share.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
-        "Time between heartbeats that members of a share group are told.",
+        "Heartbeat interval of the members of a share group.",
         synonyms=(("group.share.heartbeat.interval.ms", 1),),
     ),
     Setting(
@@ -84,29 +84,29 @@ _TABLE: Final = (
     ),
     Setting(
         "share.delivery.count.limit", INT, 5, at_least(2), MEDIUM,
-        "Times a record is delivered before it is given up.",
+        "Maximum number of deliveries of a record.",
         synonyms=(("group.share.delivery.count.limit", 1),),
     ),
     Setting(
         "share.partition.max.record.locks", INT, 2000, at_least(100), MEDIUM,
-        "Records of a partition that may be acquired at once.",
+        "Maximum number of records of a partition that are acquired at the same time.",
         synonyms=(("group.share.partition.max.record.locks", 1),),
     ),
     Setting(
         "share.auto.offset.reset", STRING, "latest", OffsetResetStrategy(), MEDIUM,
-        "Where a share group begins in a partition: at the first record, at the end, or so long ago.",
+        "Where a share group begins in a partition: at the first record, at the end, or at a time in the past.",
     ),
     Setting(
         "share.isolation.level", STRING, "read_uncommitted", one_of("read_committed", "read_uncommitted"), MEDIUM,
-        "Whether a share group gets records of transactions that were not committed.",
+        "Whether a share group receives records of uncommitted transactions.",
     ),
     Setting(
         "share.renew.acknowledge.enable", BOOLEAN, True, None, MEDIUM,
-        "Whether members may keep records for longer by saying so.",
+        "Whether members may renew the acquisition of records.",
     ),
     Setting(
         "share.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM,
-        "Least time between two new assignments of a share group.",
+        "Minimum time between two new assignments of a share group.",
         synonyms=(("group.share.assignment.interval.ms", 1),),
     ),
     Setting(
@@ -116,22 +116,22 @@ _TABLE: Final = (
     ),
     Setting(
         "streams.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
-        "Time between heartbeats that members of a streams group are told.",
+        "Heartbeat interval of the members of a streams group.",
         synonyms=(("group.streams.heartbeat.interval.ms", 1),),
     ),
     Setting(
         "streams.num.standby.replicas", INT, 0, at_least(0), MEDIUM,
-        "Standby copies of each task.",
+        "Number of standby replicas of each task.",
         synonyms=(("group.streams.num.standby.replicas", 1),),
     ),
     Setting(
         "streams.initial.rebalance.delay.ms", INT, 3000, at_least(0), MEDIUM,
-        "Time a new streams group waits for more members before its first assignment.",
+        "Time that a new streams group waits for more members before its first assignment.",
         synonyms=(("group.streams.initial.rebalance.delay.ms", 1),),
     ),
     Setting(
         "streams.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM,
-        "Least time between two new assignments of a streams group.",
+        "Minimum time between two new assignments of a streams group.",
         synonyms=(("group.streams.assignment.interval.ms", 1),),
     ),
 )
@@ -139,7 +139,7 @@ _TABLE: Final = (
 
 SETTINGS: Final[dict[str, Setting]] = {entry.name: entry for entry in _TABLE}
 
-# The broker's limits: of an override, the lowest and the highest value. None is no limit.
+# The broker's limits: of an override, the minimum and the maximum. None is no limit.
 _LIMITS: Final[dict[str, tuple[str | None, str | None]]] = {
     **{
         f"{kind}.{what}": (f"group.{kind}.min.{what}", f"group.{kind}.max.{what}")
@@ -155,7 +155,7 @@ _LIMITS: Final[dict[str, tuple[str | None, str | None]]] = {
 
 
 def setting(name: str) -> Setting:
-    """The setting called ``name``; ConfigError in Kafka's words when a group has no such setting."""
+    """The setting with this name; ConfigError with Kafka's text if a group has no such setting."""
     found = SETTINGS.get(name)
     if found is None:
         raise ConfigError(f"Unknown group config name: {name}", name)
@@ -163,14 +163,14 @@ def setting(name: str) -> Setting:
 
 
 def default_from_broker(group_setting: Setting, broker: "BrokerConfig") -> ConfigValue:
-    """The value a group has without an override."""
+    """The value for a group without an override."""
     for name, _ in group_setting.synonyms:
         return broker.get(name)
     return group_setting.default
 
 
 def validate_group_configs(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:
-    """Raise ConfigError unless a group may have exactly these overrides: each by itself, and all together."""
+    """Raise ConfigError unless exactly these overrides are valid for a group, each one and in combination."""
     for name, text in overrides.items():
         value = setting(name).parse(text)
         low, high = _LIMITS.get(name, (None, None))

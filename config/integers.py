@@ -1,15 +1,15 @@
 """Integers from text of any length.
 
-``int`` refuses more than 4,300 digits (``sys.get_int_max_str_digits``) with a ValueError of its own, zeros at the front
-included. Text that comes from a request, a file or the command line may have more: it is out of range, or a small
-number behind zeros, and in neither case is it an unexpected error.
+``int`` rejects more than 4,300 digits (``sys.get_int_max_str_digits``) with a separate ValueError, leading zeros
+included. Text from a request, a file or the command line may have more digits. It is then out of range, or a small
+number after zeros; neither is an unexpected error.
 """
 
 
 def bounded_integer(digits: str, maximum: int) -> int | None:
-    """The number from 0 to ``maximum`` that the decimal digits of any script write; None for any other text.
+    """The number from 0 to ``maximum`` written with decimal digits of any script; None for any other text.
 
-    Digits outside the Basic Multilingual Plane do not count, because Java reads numbers in units of UTF-16.
+    Digits outside the Basic Multilingual Plane are not accepted, because Java parses numbers in units of UTF-16.
     """
     if not digits.isdecimal() or max(digits) > "\uffff":
         return None
@@ -23,7 +23,7 @@ def bounded_integer(digits: str, maximum: int) -> int | None:
 
 
 def signed_integer(text: str, bits: int) -> int | None:
-    """The number of so many bits that is written with an optional sign and decimal digits; None for any other text."""
+    """The number of ``bits`` bits written with an optional sign and decimal digits; None for any other text."""
     negative = text[:1] == "-"
     bound = 1 << (bits - 1)
     number = bounded_integer(text[1:] if text[:1] in ("+", "-") else text, bound if negative else bound - 1)

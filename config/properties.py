@@ -1,14 +1,14 @@
-r"""Java's ``.properties`` format, in which ``server.properties`` is written.
+r"""Java's ``.properties`` format, the format of ``server.properties``.
 
-A file is natural lines (ended by LF, CR or CRLF). A natural line that is blank, or whose first character that is not
-blank is ``#`` or ``!``, says nothing. Any other begins a logical line: an odd number of backslashes at its end joins
-the next natural line to it, without that line's leading blanks. In a logical line
+A file consists of natural lines (ended by LF, CR or CRLF). A natural line is ignored if it is blank or if its first
+non-blank character is ``#`` or ``!``. Any other natural line begins a logical line: an odd number of backslashes at its
+end joins the next natural line to it, without that line's leading blanks. In a logical line
 
     key  separator  value        separator: blanks, or blanks around one '=' or ':'
 
-the key ends at the first ``=``, ``:`` or blank without a backslash before it; the value is the rest, blanks at its end
-included. In both, ``\t \n \r \f`` and ``\u`` with four digits are what they are in Java, and a backslash before any
-other character is dropped. Blanks are space, tab and form feed. The last of several values of a key counts.
+the key ends at the first ``=``, ``:`` or blank that has no backslash before it. The value is the rest, including blanks
+at its end. In both, ``\t \n \r \f`` and ``\u`` with four digits have the same meaning as in Java, and a backslash
+before any other character is dropped. Blanks are space, tab and form feed. The last of several values of a key wins.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def _ends_with_odd_backslashes(line: str) -> bool:
 
 
 def _split(line: str) -> tuple[int, int]:
-    """Where the key of a logical line ends, and where its value begins."""
+    """The end of the key in a logical line, and the start of its value."""
     key_end = 0
     while key_end < len(line) and line[key_end] not in "=:" + _BLANKS:
         key_end += 2 if line[key_end] == "\\" else 1

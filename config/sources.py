@@ -1,9 +1,9 @@
-"""Where settings come from: a ``server.properties`` file, ``KAFKA_...`` variables, the command line; later ones win.
+"""The sources of settings: a ``server.properties`` file, ``KAFKA_...`` variables, the command line; later ones win.
 
-Variables are mapped as Apache Kafka's own Docker image maps them, so that a compose file can be kept: what follows
-``KAFKA_`` in lower case, ``_`` for ``.``, ``__`` for ``_``, ``___`` for ``-``; a value is what it would be in a file.
-The image writes the variables behind the file, so they win over it. Variables that the image or its scripts read
-themselves are no settings.
+Variables are mapped as in Apache Kafka's own Docker image, so that compose files can be reused: the part after
+``KAFKA_`` in lower case, ``_`` for ``.``, ``__`` for ``_``, ``___`` for ``-``. A value has the same syntax as in a
+file. The image appends the variables to the file, so they take precedence. Variables for the image itself or for its
+scripts are not settings.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from .properties import parse_properties
 __all__ = ["BrokerConfig", "Listener", "StaticValue", "load", "read_environment", "read_file", "read_overrides"]
 
 PREFIX: Final = "KAFKA_"
-# Read by Kafka's start scripts and by the image, or by Moldau's client commands, not by the server.
+# Read by Kafka's start scripts, by the image or by Moldau's client commands, but not by the server.
 NO_SETTINGS: Final = frozenset(
     {
         "KAFKA_BOOTSTRAP_SERVERS",
@@ -47,10 +47,10 @@ def load(
     overrides: Iterable[str] = (),
     command_line: Mapping[str, StaticValue] | None = None,
 ) -> BrokerConfig:
-    """Merge file < environment < ``key=value`` overrides < what other options of the command line said.
+    """Merge file < environment < ``key=value`` overrides < the other options of the command line.
 
-    Nothing is checked but the form; ``checks.check_broker_config`` checks the values. Raises ConfigError for a file
-    that cannot be read and for text that is no setting at all.
+    Only the syntax is checked; ``checks.check_broker_config`` checks the values. Raises ConfigError for a file that
+    cannot be read and for text that is not a setting.
     """
     static: dict[str, StaticValue] = {}
     if file is not None:
@@ -62,7 +62,7 @@ def load(
 
 
 def read_file(path: Path) -> dict[str, StaticValue]:
-    """The settings of a properties file. UTF-8, or Latin-1 (which Java reads) where it is not valid UTF-8."""
+    """The settings of a properties file, in UTF-8, or in Latin-1 (Java's encoding) if it is not valid UTF-8."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -97,16 +97,16 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, StaticValue]:
 
 def setting_of_variable(variable: str) -> str:
     """``KAFKA_LOG_RETENTION_MS`` is ``log.retention.ms``."""
-    # In this order, and for every KAFKA_ in the name: the image does it with plain replacements.
+    # In this order, and for every KAFKA_ in the name: the image uses plain replacements.
     name = variable.replace(PREFIX, "").lower()
     return name.replace("_", ".").replace("...", "-").replace("..", "_")
 
 
 def read_overrides(overrides: Iterable[str], origin: str = "--set") -> dict[str, StaticValue]:
-    """Settings written ``key=value``; ConfigError for one that is not, and for names that do not exist.
+    """Settings written ``key=value``; ConfigError for any other text, and for unknown names.
 
-    A file or a container's variables may be shared with other programs and other versions of Kafka, so unknown names
-    are only a warning there. A name on the command line was typed for this server, so an unknown one is a mistake.
+    A file or a container's variables may be shared with other programs and other versions of Kafka, so an unknown name
+    there is only a warning. A name on the command line was written for this server, so an unknown one is an error.
     """
     static: dict[str, StaticValue] = {}
     problems = []
@@ -114,7 +114,7 @@ def read_overrides(overrides: Iterable[str], origin: str = "--set") -> dict[str,
         name, equals, value = override.partition("=")
         name = name.strip()
         if not equals or not name:
-            raise ConfigError(f"{origin} takes key=value, not {override!r}")
+            raise ConfigError(f"{origin} requires key=value, not {override!r}")
         if not broker.is_known(name):
             problems.append(f"{origin} {name}: {_unknown(name)}")
         static[name] = StaticValue(value, origin)
@@ -124,7 +124,7 @@ def read_overrides(overrides: Iterable[str], origin: str = "--set") -> dict[str,
 
 
 def _unknown(name: str) -> str:
-    """What to do about a name that is no static broker setting."""
+    """What to do about a name that is not a static broker setting."""
     if name in broker.DYNAMIC_ONLY:
         return f"only a running server has this setting; use `moldau configs set broker default {name}=VALUE`"
     if name in topic.SETTINGS:

@@ -1,6 +1,6 @@
-"""Reading a setting under the type it has: ``config.int("num.partitions")``.
+"""Typed access to settings: ``config.int("num.partitions")``.
 
-A class of its own, because in the class that has a method called ``int`` an annotation ``int`` means the method.
+A separate class, because in a class with a method called ``int`` the annotation ``int`` means the method.
 """
 
 import builtins
@@ -10,13 +10,13 @@ from .definition import ConfigValue
 
 
 class TypedAccess(ABC):
-    """``get`` with a type; asking for the wrong one is a mistake in the code, found by the assertion."""
+    """``get`` with a type; an assertion detects a wrong type, which is an error in the code."""
 
     __slots__ = ()
 
     @abstractmethod
     def get(self, name: builtins.str) -> ConfigValue:
-        """The value under its name, whatever its type."""
+        """The value under its name, of any type."""
 
     def bool(self, name: builtins.str) -> builtins.bool:
         value = self.get(name)

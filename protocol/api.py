@@ -1,7 +1,7 @@
 """The APIs of the protocol by key, and where their messages are declared.
 
-Message modules are imported when their API is first asked for: a server that never sees a share group never pays for
-its declarations.
+Message modules are imported when their API is first used: a server without share groups does not pay for their
+declarations.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ApiKey(IntEnum):
 
     @property
     def message_name(self) -> str:
-        """`Fetch`, `ListOffsets`: the name that requests and responses are called by."""
+        """`Fetch`, `ListOffsets`: the prefix of the names of requests and responses."""
         return "".join(word.title() for word in self.name.split("_"))
 
     @property
@@ -132,7 +132,7 @@ _responses: dict[int, type[Response]] = {}
 
 
 def request_class(api_key: int) -> type[Request]:
-    """The request of an API; ValueError for a key that Kafka does not know."""
+    """The request class of an API; ValueError for an unknown key."""
     try:
         return _requests[api_key]
     except KeyError:
@@ -141,7 +141,7 @@ def request_class(api_key: int) -> type[Request]:
 
 
 def response_class(api_key: int) -> type[Response]:
-    """The response of an API; ValueError for a key that Kafka does not know."""
+    """The response class of an API; ValueError for an unknown key."""
     try:
         return _responses[api_key]
     except KeyError:
@@ -150,10 +150,10 @@ def response_class(api_key: int) -> type[Response]:
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """The version of RequestHeader before this request: 2, with tagged fields, where the request is flexible.
+    """The version of RequestHeader before this request: 2, with tagged fields, if the request is flexible.
 
-    It also holds for versions that do not exist yet, so that the header of a request can be read before the request is
-    refused.
+    This also holds for future versions, so that the header of an unsupported request can be parsed before the request
+    is rejected.
     """
     return 2 if version >= _first_flexible_version(request_class(api_key)) else 1
 
@@ -161,7 +161,7 @@ def request_header_version(api_key: int, version: int) -> int:
 def response_header_version(api_key: int, version: int) -> int:
     """The version of ResponseHeader before this response.
 
-    ApiVersions keeps version 0: its client does not know yet what this server speaks (KIP-511).
+    ApiVersions always uses version 0, because its client does not know the server's versions yet (KIP-511).
     """
     if api_key == ApiKey.API_VERSIONS:
         return 0
@@ -169,7 +169,7 @@ def response_header_version(api_key: int, version: int) -> int:
 
 
 def message_class(name: str) -> type[Message]:
-    """A message by its class name, `FetchRequest` or `VotersRecord`; KeyError when there is none."""
+    """A message class by name, `FetchRequest` or `VotersRecord`; KeyError if unknown."""
     for kind in ("Request", "Response"):
         if name.endswith(kind):
             for api_key in ApiKey:
@@ -183,7 +183,7 @@ def message_class(name: str) -> type[Message]:
 
 
 def message_classes() -> list[type[Message]]:
-    """All messages, those of the removed APIs included. Imports every module."""
+    """All message classes, including those of removed APIs. Imports every module."""
     classes: list[type[Message]] = []
     for api_key in ApiKey:
         classes += (request_class(api_key), response_class(api_key))

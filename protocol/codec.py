@@ -1,15 +1,16 @@
-"""Messages to bytes and back: the way in to the compiled code.
+"""Converts messages to bytes and back: the interface to the compiled code.
 
     parts: list[bytes] = []
     encode_parts(response, 12, parts)
     request, end = decode_at(FetchRequest, frame, 12, offset)
 
-The first use of a message in a version compiles it (a fraction of a millisecond to a few, see `compiler.py`); after
-that it is a lookup in a dictionary.
+The first use of a version of a message compiles it (a fraction of a millisecond to a few, see `compiler.py`). After
+that it is a dictionary lookup.
 """
 
 from __future__ import annotations
 
+from mmap import mmap
 from typing import Any, TypeVar
 
 from .compiler import (
@@ -36,7 +37,7 @@ _sliced_encoders: dict[tuple[type[Message], int], SlicedEncoder] = {}
 def decoder(cls: type[Message], version: int) -> Decoder:
     """The function `decode(buf, offset) -> (message, end)` of a message's version.
 
-    Raises UnsupportedVersion when there is no such version.
+    Raises UnsupportedVersion if there is no such version.
     """
     try:
         return _decoders[cls, version]
@@ -48,7 +49,7 @@ def decoder(cls: type[Message], version: int) -> Decoder:
 def encoder(cls: type[Message], version: int) -> Encoder:
     """The function `encode(message, parts)` of a message's version.
 
-    Raises UnsupportedVersion when there is no such version.
+    Raises UnsupportedVersion if there is no such version.
     """
     try:
         return _encoders[cls, version]
@@ -58,7 +59,7 @@ def encoder(cls: type[Message], version: int) -> Encoder:
 
 
 def sliced_decoder(cls: type[Message], version: int) -> SlicedDecoder:
-    """As `decoder`; the function returns a generator that yields the number of elements decoded since it last did."""
+    """Like `decoder`; the function returns a generator that yields the number of elements since its last yield."""
     try:
         return _sliced_decoders[cls, version]
     except KeyError:
@@ -67,7 +68,7 @@ def sliced_decoder(cls: type[Message], version: int) -> SlicedDecoder:
 
 
 def sliced_encoder(cls: type[Message], version: int) -> SlicedEncoder:
-    """As `encoder`; the function returns a generator that yields the number of elements encoded since it last did."""
+    """Like `encoder`; the function returns a generator that yields the number of elements since its last yield."""
     try:
         return _sliced_encoders[cls, version]
     except KeyError:
@@ -75,25 +76,25 @@ def sliced_encoder(cls: type[Message], version: int) -> SlicedEncoder:
         return function
 
 
-def decode(cls: type[M], buf: bytes | bytearray, version: int, offset: int = 0) -> M:
-    """The message that starts at `offset` of `buf`; what follows it is not looked at.
+def decode(cls: type[M], buf: bytes | bytearray | mmap, version: int, offset: int = 0) -> M:
+    """The message that starts at `offset` of `buf`; the following bytes are ignored.
 
-    Raises MalformedMessage, or UnsupportedVersion when there is no such version.
+    Raises MalformedMessage, or UnsupportedVersion if there is no such version.
     """
     message: M = decoder(cls, version)(buf, offset)[0]
     return message
 
 
-def decode_at(cls: type[M], buf: bytes | bytearray, version: int, offset: int) -> tuple[M, int]:
-    """As `decode`, with the offset at which the message ends."""
+def decode_at(cls: type[M], buf: bytes | bytearray | mmap, version: int, offset: int) -> tuple[M, int]:
+    """Like `decode`; also returns the offset at which the message ends."""
     return decoder(cls, version)(buf, offset)
 
 
 def encode(message: Message, version: int) -> bytes:
     """The bytes of a message.
 
-    Raises UnsupportedVersion when the version does not exist or cannot carry a value that was set, and EncodeError for
-    a value that no version could carry. Records must be bytes-like here; use `encode_parts` for anything else.
+    Raises UnsupportedVersion if the version does not exist or cannot represent a value that was set, and EncodeError
+    for a value that no version can represent. Records must be bytes-like here; otherwise use `encode_parts`.
     """
     parts: list[Any] = []
     encoder(type(message), version)(message, parts)
@@ -104,8 +105,8 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_parts(message: Message, version: int, parts: list[Any]) -> None:
-    """Appends the buffers that make up a message to `parts`; the objects given as records are appended as they are.
+    """Append the buffers of a message to `parts`; the objects given as records are appended unchanged.
 
-    Raises as `encode` does, and may then have appended something already.
+    Raises the errors of `encode`, possibly after some buffers were appended.
     """
     encoder(type(message), version)(message, parts)

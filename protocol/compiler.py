@@ -1,35 +1,35 @@
 """Turns declarations into straight-line Python, one function per message, version and direction.
 
-The generated functions are what a person would write by hand for exactly that version: nested structs are inlined into
-their loops, neighbours of fixed size (and the first byte of whatever length follows them) are read or written by one
-pre-bound `struct.Struct`, and no field of another version is looked at. `python -m moldau.protocol FetchRequest 12`
-prints them; tracebacks show their lines under names such as `<moldau FetchRequest v12 decode>`.
+The generated functions are like hand-written code for exactly that version. Nested structs are inlined into their
+loops. Adjacent fields of fixed size (and the first byte of the following length) are read or written by one pre-bound
+`struct.Struct`. Fields of other versions cost nothing. `python -m moldau.protocol FetchRequest 12` prints the
+functions; tracebacks show their lines under names such as `<moldau FetchRequest v12 decode>`.
 
     decode(buf, pos) -> (message, end)
     encode(message, parts) -> None      appends buffers to parts
 
-Both have a sliced form, a generator that does the same with pauses, for messages whose arrays may be long. It yields
-after about `STEP` elements of arrays (and of tagged fields) how many there were since the last time. The decoder counts
-an array of numbers before it makes it, so that the caller can refuse to go on.
+Both have a sliced form for messages whose arrays may be long: a generator that does the same with pauses. After about
+`STEP` elements of arrays (and tagged fields) it yields their number since the last yield. The decoder counts an array
+of numbers before it creates the array, so that the caller can stop in time.
 
-What the code relies on, and what a reader of it should know:
+Design of the generated code:
 
 * Lengths. Flexible versions (KIP-482) write lengths as unsigned varints, plus one where null is possible (0 is null).
-  Nearly all lengths are below 127, so the first byte of a varint is read along with the fixed fields before it, and
-  only a value above 127 takes the long way (`varint_tail`), which is also where limits are checked.
-* Reading past the end. `pos` never goes back. A string that claims more than the frame has makes a short slice and
-  moves `pos` beyond the end, where the next read fails or the last check of the function does. So strings need no check
-  of their own, and nothing is allocated beyond what the frame holds.
-* Array counts above 127 are checked before the loop: at most MAX_ARRAY_LENGTH elements, and the least that they can
-  take must fit into what is left of the frame. Smaller counts run into the end by themselves.
-* Everything that malformed bytes can raise inside a decoder (struct.error, IndexError, UnicodeDecodeError) leaves it as
-  MalformedMessage.
-* What Apache Kafka's readers accept, we accept: tags in any order, the last one winning; any negative length as null;
-  varints that are longer than needed. We are stricter in three things: invalid UTF-8 (Apache Kafka replaces it), a tag
-  whose declared size is not what its value takes (there, the size of a known tag is not looked at), and the limits on
-  arrays and tags.
-* A value that does not fit (a null, an int out of range) is not looked for while encoding: it makes `pack` or `len`
-  fail, and only then is the message searched for the culprit (`explain.py`).
+  Nearly all lengths are below 127, so the first byte of a varint is read together with the fixed fields before it. Only
+  a value above 127 takes the slow path (`varint_tail`), which also checks the limits.
+* Reading past the end. `pos` never decreases. A string whose length exceeds the frame makes a short slice and moves
+  `pos` beyond the end, where the next read or the final check of the function fails. So strings need no separate check,
+  and no memory is allocated beyond the size of the frame.
+* Array counts above 127 are checked before the loop: at most MAX_ARRAY_LENGTH elements, whose minimum size must fit
+  into the rest of the frame. Smaller counts fail at the end of the frame.
+* All exceptions that malformed bytes can cause in a decoder (struct.error, IndexError, UnicodeDecodeError) are
+  converted to MalformedMessage.
+* Input that Apache Kafka accepts is accepted: tags in any order, of which the last one wins; any negative length as
+  null; varints that are longer than needed. There are three exceptions: invalid UTF-8 (Apache Kafka replaces it), a tag
+  whose declared size differs from the size of its value (Apache Kafka ignores the size of a known tag), and the limits
+  on arrays and tags.
+* Invalid values (a null, an int out of range) are not checked while encoding: they make `pack` or `len` fail, and only
+  then is the message searched for the invalid value (`explain.py`).
 """
 
 from __future__ import annotations
@@ -78,20 +78,20 @@ def compile_sliced_encoder(cls: type[Message], version: int) -> SlicedEncoder:
 
 
 def compile_function(name: str, source: str, filename: str, names: dict[str, Any]) -> Any:
-    """The function `name` that `source` defines; tracebacks and debuggers find its source under `filename`."""
+    """The function `name` defined by `source`; tracebacks and debuggers find its source under `filename`."""
     exec(compile(source, filename, "exec"), names)
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     return names[name]
 
 
 def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any]]:
-    """The source of the decoder, and the names that it uses."""
+    """The source of the decoder, and the global names that it uses."""
     _check_version(cls, version)
     return DecoderWriter(cls, version).write()
 
 
 def encoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any]]:
-    """The source of the encoder, and the names that it uses."""
+    """The source of the encoder, and the global names that it uses."""
     _check_version(cls, version)
     return EncoderWriter(cls, version).write()
 

@@ -1,4 +1,4 @@
-"""Writes the source of decoders; `compiler.py` says what they look like and why."""
+"""Writes the source of decoders; `compiler.py` describes the design."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ARRAY_READERS = {type: ArrayFormats(FORMAT_CODES[type], "unpack_from") for type
 
 
 class DecoderWriter(SourceWriter):
-    """Writes `decode`. `run` collects targets and format codes until something of variable size needs `pos`."""
+    """Writes `decode`. `run` collects targets and format codes until a field of variable size needs `pos`."""
 
     def __init__(self, cls: type[Message], version: int, *, sliced: bool = False) -> None:
         super().__init__(cls, version, sliced=sliced)
@@ -52,7 +52,7 @@ class DecoderWriter(SourceWriter):
         return self.source(), self.names
 
     def flush(self) -> None:
-        """Reads what was collected."""
+        """Write the read of the collected fields."""
         if not self.run:
             return
         codes = "".join(code for _, code in self.run)
@@ -67,7 +67,7 @@ class DecoderWriter(SourceWriter):
         self.line(f"pos += {struct.calcsize('>' + codes)}")
 
     def struct(self, cls: type[Struct]) -> str:
-        """Reads a struct into a local variable, and returns its name; the last run may still be open."""
+        """Write the read of a struct into a local variable, and return its name; the last run may still be open."""
         target = self.local(cls)
         self.names["new"] = object.__new__
         self.line(f"{target} = new({self.class_name(cls)})")
@@ -103,7 +103,7 @@ class DecoderWriter(SourceWriter):
                 self.line(f"{target} = None")
 
     def length(self, field: Field, code: str, limit: str) -> str:
-        """Reads a length or count into `n`; for the compact form n is one more. `limit` are lines for large ones."""
+        """Write the read of a length or count into `n`, plus one in the compact form. `limit`: lines for large ones."""
         compact = self.is_compact(field)
         self.run.append(("n", "B" if compact else code))
         self.flush()
@@ -116,7 +116,7 @@ class DecoderWriter(SourceWriter):
         return "n - 1" if compact else "n"
 
     def nulls(self, field: Field, target: str) -> None:
-        """The branch for a length that says null; the branch for anything else stands before it."""
+        """The branch for a null length; the branch for other lengths comes before it."""
         with self.block("else:"):
             if self.version in field.nullable:
                 self.line(f"{target} = None")
@@ -169,7 +169,7 @@ class DecoderWriter(SourceWriter):
             readers = self.name(f"read_{field.type}s", _ARRAY_READERS[field.type])
             size = struct.calcsize(">" + FORMAT_CODES[field.type])
             if self.sliced:
-                # Counted before they are there, and in pieces.
+                # Counted before they are created, and read in parts.
                 self.line(f"left -= {count}")
                 self.give_way()
                 self.line(f"{target} = yield from {self.call(read_numbers)}({readers}, {size}, {count}, buf, pos)")
@@ -204,7 +204,7 @@ class DecoderWriter(SourceWriter):
             return
         self.run.append(("t", "B"))
         self.flush()
-        # A tag that this struct knows, but not in this version, is an error in Apache Kafka too.
+        # A tag that this struct knows in a different version is also an error in Apache Kafka.
         foreign = [field.tag for field in cls.FIELDS if field.tag is not None and self.version not in field.versions]
         if not tagged and not foreign:
             with self.block("if t:"):

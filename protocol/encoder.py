@@ -1,4 +1,4 @@
-"""Writes the source of encoders; `compiler.py` says what they look like and why."""
+"""Writes the source of encoders; `compiler.py` describes the design."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ARRAY_WRITERS = {type: ArrayFormats(FORMAT_CODES[type], "pack") for type in ("i
 
 
 class EncoderWriter(SourceWriter):
-    """Writes `encode`. `run` collects format codes and expressions until something of variable size must follow."""
+    """Writes `encode`. `run` collects format codes and expressions until a value of variable size follows."""
 
     def __init__(self, cls: type[Message], version: int, *, sliced: bool = False) -> None:
         super().__init__(cls, version, sliced=sliced)
@@ -50,7 +50,7 @@ class EncoderWriter(SourceWriter):
         return self.source(), self.names
 
     def flush(self) -> None:
-        """Writes what was collected."""
+        """Write the collected fields."""
         if not self.run:
             return
         codes = "".join(code for code, _ in self.run)
@@ -74,7 +74,7 @@ class EncoderWriter(SourceWriter):
         self.tags(cls, source, tagged)
 
     def differs(self, field: Field, value: str) -> str:
-        """A condition: the value is not the field's default."""
+        """A condition that is true if the value is not the field's default."""
         if field.default is None:
             return f"{value} is not None"
         if field.is_array or field.type == "bytes":
@@ -83,7 +83,7 @@ class EncoderWriter(SourceWriter):
             return f"not {value}" if field.default else value
         if field.type != "struct":
             return f"{value} != {self.default(field)}"
-        # Structs in tagged fields are nearly always the shared default itself.
+        # Structs in tagged fields are nearly always the shared default.
         assert field.struct is not None
         shared = self.default(field) if not field.is_mutable else self.class_name(field.struct) + "()"
         return f"{value} is not {shared} and {value} != {shared}" if not field.is_mutable else f"{value} != {shared}"
@@ -119,7 +119,7 @@ class EncoderWriter(SourceWriter):
         if field.type == "uuid":
             with self.block(f"if len({source}) != 16:"):
                 self.line("raise ValueError('a uuid has 16 bytes')")
-        # As a number, because "?" would take a null for false.
+        # Encoded as a number, because "?" would accept null as false.
         self.run.append(("b" if field.type == "bool" else FORMAT_CODES[field.type], source))
 
     def string(self, field: Field, source: str, nullable: bool) -> None:
@@ -146,7 +146,7 @@ class EncoderWriter(SourceWriter):
                 self.line(f"n, data = {self.call(long_string)}(data)")
 
     def bytes(self, field: Field, source: str) -> None:
-        """Bytes and records: a part of their own, whatever they are."""
+        """Bytes and records are separate parts, of any type."""
         compact = self.is_compact(field)
         self.line(f"data = {source}")
         if self.version in field.nullable:
@@ -162,7 +162,7 @@ class EncoderWriter(SourceWriter):
         self.line(f"{self.append}(data)")
 
     def count(self, compact: bool) -> None:
-        """Writes `n`, the length or count, with whatever was collected before it."""
+        """Write `n`, the length or count, together with the fields collected before it."""
         if not compact:
             self.run.append(("i", "n"))
             self.flush()
@@ -244,7 +244,7 @@ class EncoderWriter(SourceWriter):
             self.line(f"{self.append}(tail)")
 
     def tag(self, field: Field, source: str, tags: str) -> None:
-        """The value of a tagged field, encoded apart because its length comes first."""
+        """The value of a tagged field, encoded separately because its length precedes it."""
         outer = self.append
         value = f"value_{self.depth}"
         self.append = f"append_{self.depth}"

@@ -1,11 +1,11 @@
-"""Kafka's error codes, and the exceptions that travel between our layers.
+"""Kafka's error codes, and the exceptions that are raised across packages.
 
-Three kinds of failure exist (see docs/architecture.md), and each has its exception here:
+There are three kinds of failures (see docs/architecture.md), each with an exception here:
 
-* the client's mistake, or a condition that a client must know of: `KafkaError`, which carries the code that goes into
-  the response;
-* bytes that are no message: `MalformedMessage`, for which there is no answer; the connection is closed;
-* our own mistake while encoding (a null where none is allowed, a number that does not fit): `EncodeError`.
+* client errors, and conditions that are reported to a client: `KafkaError`, which contains the error code of the
+  response;
+* bytes that are not a valid message: `MalformedMessage`; there is no response, and the connection is closed;
+* internal errors while encoding (a null that is not allowed, a number out of range): `EncodeError`.
 
 Numbers and names are those of Apache Kafka 4.3.
 """
@@ -14,7 +14,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """The `error_code` of responses: an int16 on the wire, 0 for success, -1 for what has no code of its own."""
+    """The `error_code` of responses: an int16, 0 for success, -1 for errors without a specific code."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -154,7 +154,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether Apache Kafka's clients repeat a request that failed with this code."""
+        """Whether Apache Kafka's clients retry a request that failed with this code."""
         return self in _RETRIABLE
 
 
@@ -197,7 +197,7 @@ _RETRIABLE = frozenset(
 
 
 class KafkaError(Exception):
-    """A failure with a Kafka error code; `message` is the response's `error_message` where the API has one."""
+    """A failure with a Kafka error code; `message` is the response's `error_message` if the API has one."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(f"{code.name}: {message}" if message else code.name)
@@ -206,14 +206,14 @@ class KafkaError(Exception):
 
 
 class UnsupportedVersion(KafkaError):  # noqa: N818
-    """A message has no such version, or carries a value that this version cannot express."""
+    """A message does not have this version, or contains a value that this version cannot represent."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.UNSUPPORTED_VERSION, message)
 
 
 class MalformedMessage(Exception):  # noqa: N818
-    """Bytes that are not the message they claim to be; `offset` is where in the buffer reading stopped."""
+    """Bytes that are not a valid message; `offset` is the position in the buffer at which reading stopped."""
 
     def __init__(self, reason: str, offset: int) -> None:
         super().__init__(f"{reason} (at offset {offset})")
@@ -222,4 +222,4 @@ class MalformedMessage(Exception):  # noqa: N818
 
 
 class EncodeError(ValueError):
-    """A message that cannot be written: the text names the field and what is wrong with its value."""
+    """A message that cannot be encoded: the text names the field and what is wrong with its value."""

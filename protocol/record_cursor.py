@@ -1,6 +1,6 @@
 """A position in records that are decompressed piece by piece.
 
-For records of many pieces, and for copying records that need not be understood: only one piece is held.
+For records of many pieces, and for copying records without parsing them: only one piece is held.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from .records import InvalidRecordsError, read_varint
 
 
 class Cursor:
-    """Reads forward; what it has read is dropped."""
+    """Reads forward, and drops the bytes that were read."""
 
     __slots__ = ("_before", "_pieces", "data", "position")
 
     def __init__(self, pieces: Iterator[bytes], data: bytes | bytearray = b"", position: int = 0) -> None:
-        """The pieces follow ``data``, of which the bytes before ``position`` have been read."""
+        """The pieces follow ``data``, whose bytes before ``position`` were already read."""
         self._pieces = pieces
         self._before = 0
         self.data = data
@@ -24,11 +24,11 @@ class Cursor:
 
     @property
     def offset(self) -> int:
-        """Bytes from the beginning of the first piece to here."""
+        """The number of bytes from the beginning of the first piece."""
         return self._before + self.position
 
     def varint(self, max_bytes: int = 5) -> int:
-        """The zigzag varint here, of at most 5 bytes (10 for a varlong)."""
+        """The zigzag varint at this position, of at most 5 bytes (10 for a varlong)."""
         while True:
             try:
                 value, self.position = read_varint(self.data, self.position, max_bytes)
@@ -53,7 +53,7 @@ class Cursor:
             self.position = end
 
     def skip(self, count: int) -> Iterator[int]:
-        """Pass over the next ``count`` bytes; yields the length of each further piece."""
+        """Skip the next ``count`` bytes; yields the length of each further piece."""
         while count > (left := len(self.data) - self.position):
             count -= left
             self._next_piece()
@@ -63,7 +63,7 @@ class Cursor:
     def _next_piece(self) -> None:
         piece = next(self._pieces, None)
         if piece is None:
-            raise InvalidRecordsError("the records end too early")
+            raise InvalidRecordsError("the records are truncated")
         self._before += len(self.data)
         self.data = piece
         self.position = 0

@@ -1,12 +1,11 @@
-"""A look at all records of a batch without making an object of any: is each one whole, which is the latest, which stand
-out?
+"""A scan of all records of a batch that creates no object per record. It checks that each record is well-formed, and
+finds the largest timestamp and the records that need attention.
 
-For a broker, which must know this of batches from any client. 175 kB can hold 15 million records, so the scan
-is a generator: it takes the records piece by piece as they are decompressed, and yields after each `STEP_ELEMENTS`
-(about 2 ms of work), so that its owner can do something else in between, or give up. What it finds is in its
-attributes.
+For a broker, which needs this for batches from any client. 175 kB can contain 15 million records, so the scan is a
+generator. It receives the records piece by piece as they are decompressed, and yields after each `STEP_ELEMENTS` (about
+2 ms of work), so that its caller can run other tasks in between, or cancel the scan. The results are in its attributes.
 
-It refuses what `iter_records` refuses. A record of many pieces is walked over, not held.
+It rejects the same records as `iter_records`. A record of many pieces is skipped without buffering it.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from .record_cursor import Cursor
 from .records import MAX_VARINT, InvalidRecordsError, bytes_follow, extended, read_varint, wrap_int64
 
 STEP_ELEMENTS = 4000
-"""Records and record headers between two yields."""
+"""The number of records and record headers between two yields."""
 BYTES_OF_AN_ELEMENT = 8
-"""As a power of 2: so many bytes of a record of many pieces take as long as a record."""
+"""As a power of 2: the bytes of a record of many pieces that take as long as one record."""
 LONG_RECORD_BYTES = 256 * 1024
-"""Records of more bytes than this are not put together from their pieces."""
+"""Records of more bytes than this are not assembled from their pieces."""
 
 _NULL = 1  # the length -1 as a zigzag varint
 _LOWEST = -(1 << 63)
 
 
 class RecordScan:
-    """The records of one batch. Timestamps are those of the records, whatever the batch's timestamp type."""
+    """The scan of one batch. Timestamps are those of the records, for any timestamp type of the batch."""
 
     __slots__ = (
         "_base_timestamp",
@@ -55,7 +54,7 @@ class RecordScan:
         on_odd: Callable[[int, int, int, bool], bool],
     ) -> None:
         """``on_odd`` is called with (index, offset delta, timestamp, has a key) of each record whose timestamp is not
-        from ``lowest`` to ``highest``, or that has no key where ``key_required``; when it returns true, the scan ends.
+        from ``lowest`` to ``highest``, or that has no key if ``key_required``. If it returns true, the scan ends.
         """
         self._pieces = pieces
         self._count = count
@@ -67,18 +66,18 @@ class RecordScan:
         self.largest = _LOWEST
         """The largest timestamp."""
         self.delta_of_largest = 0
-        """The offset delta of the first record that has it."""
+        """The offset delta of the first record with the largest timestamp."""
         self.is_sequential = True
         """Whether the offset deltas are 0, 1, 2, ..."""
 
     def steps(self) -> Iterator[None]:
-        """Scan.
+        """Scan the records.
 
         Raises:
             InvalidRecordsError: the bytes are not exactly `count` records.
-            CompressionError: they do not decompress.
+            CompressionError: they cannot be decompressed.
         """
-        # One loop, and the one-byte case of every varint written out: a call for each record costs more than the rest.
+        # One loop, in which the one-byte case of every varint is inlined, because a call per record would cost more.
         pieces, count, base_timestamp = self._pieces, self._count, self._base_timestamp
         lowest, highest, key_required = self._lowest, self._highest, self._key_required
         largest = _LOWEST
@@ -106,10 +105,10 @@ class RecordScan:
                     pass
                 longer = extended(data, start, needed, pieces)
                 if longer is None:
-                    raise InvalidRecordsError("the records end too early")
+                    raise InvalidRecordsError("the records are truncated")
                 data, position, end = longer, 0, len(longer)
             if length < 0:
-                raise InvalidRecordsError(f"the length of a record is {length}")
+                raise InvalidRecordsError(f"invalid record length {length}")
             if record_end > end:
                 cursor = Cursor(pieces, data, position)
                 walk = _LongRecord(cursor, length)
@@ -163,7 +162,7 @@ class RecordScan:
                     position += 1
                     if byte:
                         headers, position = read_varint(data, position - 1)
-                        # Each header takes two bytes or more, which bounds their number.
+                        # Each header takes at least two bytes, which limits their number.
                         if headers < 0 or headers * 2 > record_end - position:
                             raise InvalidRecordsError(f"a record declares {headers} headers")
                         for _ in range(headers):
@@ -183,15 +182,15 @@ class RecordScan:
                             if not byte & 1:
                                 position += byte >> 1
                             if position > record_end:
-                                raise InvalidRecordsError("a record header reaches past the end of its record")
+                                raise InvalidRecordsError("a record header extends past the end of its record")
                             left -= 1
                             if left <= 0:
                                 left = STEP_ELEMENTS
                                 yield
                 except IndexError:
-                    raise InvalidRecordsError("a record's length and its content disagree") from None
+                    raise InvalidRecordsError("a record's length does not match its content") from None
                 if position != record_end:
-                    raise InvalidRecordsError("a record's length and its content disagree")
+                    raise InvalidRecordsError("a record's length does not match its content")
             if not lowest <= timestamp <= highest or (key_required and not has_key):
                 timestamp = wrap_int64(timestamp)
                 if (not lowest <= timestamp <= highest or (key_required and not has_key)) and self._on_odd(
@@ -210,7 +209,7 @@ class RecordScan:
 
 
 class _LongRecord:
-    """A record of which not all pieces are there."""
+    """A record whose pieces are not all in memory."""
 
     __slots__ = ("_cursor", "_end", "has_key", "offset_delta", "timestamp_delta")
 
@@ -222,7 +221,7 @@ class _LongRecord:
         self.has_key = False
 
     def steps(self) -> Iterator[int]:
-        """Walk over it; yields how many elements each part counts for."""
+        """Skip the record; yields the number of elements that each part counts for."""
         cursor = self._cursor
         yield from self._skip(1)  # attributes
         self.timestamp_delta = cursor.varint(10)
@@ -232,7 +231,7 @@ class _LongRecord:
         yield from self._skip(key_length)
         yield from self._skip(cursor.varint())
         headers = cursor.varint()
-        # Each header takes two bytes or more, which bounds their number.
+        # Each header takes at least two bytes, which limits their number.
         if headers < 0 or headers * 2 > self._end - cursor.offset:
             raise InvalidRecordsError(f"a record declares {headers} headers")
         for _ in range(headers):
@@ -243,11 +242,11 @@ class _LongRecord:
             yield from self._skip(cursor.varint())
             yield 1
         if cursor.offset != self._end:
-            raise InvalidRecordsError("a record's length and its content disagree")
+            raise InvalidRecordsError("a record's length does not match its content")
 
     def _skip(self, count: int) -> Iterator[int]:
-        """Pass over a field; a negative length stands for null."""
+        """Skip a field; a negative length means null."""
         if count > self._end - self._cursor.offset:
-            raise InvalidRecordsError("a record's length and its content disagree")
+            raise InvalidRecordsError("a record's length does not match its content")
         for size in self._cursor.skip(max(count, 0)):
             yield size >> BYTES_OF_AN_ELEMENT

@@ -1,7 +1,7 @@
-"""The search for a record of a batch by its timestamp, which looks at little more than the timestamps.
+"""Searches a batch for a record by timestamp, reading little more than the timestamps.
 
-Each record begins with its length, so the search goes from one to the next without a look at what is in between.
-What is wrong there it does not see: for what it passes over, `record_scan` is the judge, when a batch is produced.
+Each record begins with its length, so the search goes from one record to the next without reading the bytes in between.
+It does not detect malformed data there; `record_scan` validates skipped records when a batch is produced.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from .records import InvalidRecordsError, bytes_follow, read_varint, wrap_int64
 
 _LOWEST = -(1 << 63)
 _RECORDS_IN_A_STEP = 4 * STEP_ELEMENTS
+# For fewer records the lookup table costs more than it saves.
+_FEW_RECORDS = 64
+_NONE_PASSED = bytes(256)
 _LEAST_LENGTH = 6  # of a record without key, value and headers
-# From the first byte of a record to the next record, if that byte is the whole length; 0 if it is not.
+# By first byte of a record: the distance to the next record, if that byte is the whole length; otherwise 0.
 _STRIDES = bytes(
     1 + (byte >> 1) if byte < 0x80 and not byte & 1 and byte >> 1 >= _LEAST_LENGTH else 0 for byte in range(256)
 )
@@ -23,32 +26,32 @@ _STRIDES = bytes(
 def search(
     pieces: Iterator[bytes], count: int, base_timestamp: int, *, timestamp: int | None, first_delta: int = 0
 ) -> Generator[None, None, tuple[int, int] | None]:
-    """(timestamp, offset delta) of the first record that has this timestamp or a later one and this offset delta or a
-    larger one; with None, of the first that has the largest timestamp. In steps of about 2 ms.
+    """(timestamp, offset delta) of the first record with at least this timestamp and at least this offset delta; with
+    None, of the first record with the largest timestamp. In steps of about 2 ms.
 
     Raises:
         InvalidRecordsError: the bytes are not ``count`` records.
-        CompressionError: they do not decompress.
+        CompressionError: they cannot be decompressed.
     """
-    # Timestamps are compared as they are written, as deltas. Those from `lowest` to `highest` are passed over.
+    # Timestamps are compared in their encoded form, as deltas. Those from `lowest` to `highest` are skipped.
     lowest = _LOWEST - base_timestamp
     highest = (_LOWEST if timestamp is None else timestamp - 1) - base_timestamp
     largest = _LOWEST, 0
-    passed = _passed(lowest, highest)
+    passed = _passed(lowest, highest) if count > _FEW_RECORDS else _NONE_PASSED
     strides = _STRIDES
     data: bytes | bytearray = next(pieces, b"")
     position = number = fetched = 0
     step_end = min(_RECORDS_IN_A_STEP, count)
     while number < count:
         try:
-            for number in range(number, step_end):  # noqa: B007, B020 - it goes on where it was interrupted
+            for number in range(number, step_end):  # noqa: B007, B020 - it continues where it was interrupted
                 stride = strides[data[position]]
                 if stride and passed[data[position + 2]]:
                     position += stride
                     continue
                 length, start = read_varint(data, position)
                 if length < _LEAST_LENGTH:
-                    raise InvalidRecordsError(f"the length of a record is {length}")
+                    raise InvalidRecordsError(f"invalid record length {length}")
                 delta, end = read_varint(data, start + 1, 10)
                 if not lowest <= delta <= highest:
                     offset_delta, _ = read_varint(data, end)
@@ -59,17 +62,17 @@ def search(
                     elif found > largest[0]:
                         largest = found, offset_delta
                         before, highest = highest, found - base_timestamp
-                        if before < _LARGEST_OF_A_BYTE and highest >= _LEAST_OF_A_BYTE:
+                        if before < _LARGEST_OF_A_BYTE and highest >= _LEAST_OF_A_BYTE and count > _FEW_RECORDS:
                             passed = _passed(lowest, highest)
                 position = start + length
             number = step_end
         except IndexError:
-            # The record, or what is looked at of it, lies in the next pieces.
+            # The record, or the part that is needed, continues in the next pieces.
             while True:
                 position -= len(data)
                 piece = next(pieces, None)
                 if piece is None:
-                    raise InvalidRecordsError("the records end too early") from None
+                    raise InvalidRecordsError("the records are truncated") from None
                 data = data[position:] + piece if position < 0 else piece
                 position = max(position, 0)
                 fetched += len(piece) >> BYTES_OF_AN_ELEMENT
@@ -85,7 +88,7 @@ def search(
     while position > len(data):
         position -= len(data)
         if (piece := next(pieces, None)) is None:
-            raise InvalidRecordsError("the records end too early")
+            raise InvalidRecordsError("the records are truncated")
         data = piece
         fetched += len(piece) >> BYTES_OF_AN_ELEMENT
         if fetched >= STEP_ELEMENTS:
@@ -96,10 +99,10 @@ def search(
     return largest if timestamp is None else None
 
 
-# What the first byte of a varint may stand for if it is the only one.
+# The values of a varint's first byte if it is the only one.
 _LEAST_OF_A_BYTE, _LARGEST_OF_A_BYTE = -64, 63
 
 
 def _passed(lowest: int, highest: int) -> bytes:
-    """Which first bytes of a timestamp need no second look."""
+    """For each first byte of a timestamp, whether the record can be skipped without decoding the timestamp."""
     return bytes(byte < 0x80 and lowest <= (byte >> 1) ^ -(byte & 1) <= highest for byte in range(256))

@@ -1,4 +1,4 @@
-"""Record batches, format v2: what Produce carries, Fetch answers with, and a `.log` file is made of.
+"""Record batches, format v2: the records of Produce and Fetch, and the content of a `.log` file.
 
 A batch is a header of 61 bytes and its records (KIP-98; headers KIP-82; delete horizon KIP-534):
 
@@ -23,11 +23,11 @@ A batch is a header of 61 bytes and its records (KIP-98; headers KIP-82; delete 
             | key length varint, key | value length varint, value        (length -1: null)
             | header count varint | (key length varint, key | value length varint, value)*
 
-base_offset and partition_leader_epoch lie before what the CRC covers: a broker assigns both without touching the rest.
-The three first fields and the magic have the same place in every format, so that older ones are recognized: message
-sets of magic 0 and 1 are refused, as Apache Kafka 4 does.
+The CRC does not cover base_offset and partition_leader_epoch: a broker assigns both without changing the rest. The
+first three fields and the magic have the same position in every format, so that older formats are recognized. Message
+sets of magic 0 and 1 are rejected, as in Apache Kafka 4.
 
-Reading headers never decodes a record. Decoding is total: any bytes give records or an `InvalidRecordsError`.
+Reading headers never decodes a record. Decoding is total: any bytes result in records or an `InvalidRecordsError`.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ NO_LEADER_EPOCH = -1
 
 MAGIC = 2
 LOG_OVERHEAD = 12
-"""Bytes of base_offset and batch_length, which precede what batch_length counts."""
+"""The size of base_offset and batch_length, which batch_length does not include."""
 MAGIC_POSITION = 16
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21
 BATCH_OVERHEAD = 61
-"""Bytes of a batch without its records."""
+"""The size of a batch without records."""
 MIN_MESSAGE_SIZE = 14
 """The smallest batch_length of any format (an empty message of magic 0); less is a corrupt batch, not a short one."""
 
@@ -81,7 +81,7 @@ _UNSIGNED_INT64 = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class InvalidRecordsError(ValueError):
-    """Bytes that are no record batch, or a batch whose records are not what its header promises."""
+    """Bytes that are not a record batch, or a batch whose records do not match its header."""
 
 
 class CorruptBatchError(InvalidRecordsError):
@@ -95,7 +95,7 @@ class UnsupportedMagicError(InvalidRecordsError):
 class Record(NamedTuple):
     """One record: offset, timestamp in ms (-1: none), key and value (None: null), headers in order, keys repeatable.
 
-    Header keys are UTF-8; bytes that are not survive decoding and building as surrogate escapes.
+    Header keys are UTF-8; other bytes are preserved by decoding and building, as surrogate escapes.
     """
 
     offset: int = 0
@@ -106,7 +106,7 @@ class Record(NamedTuple):
 
 
 class BatchHeader:
-    """A batch's header as it stands in the bytes; nothing about the records is checked."""
+    """The header of a batch; the records are not checked."""
 
     __slots__ = (
         "attributes",
@@ -156,7 +156,7 @@ class BatchHeader:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, header included."""
+        """The size of the whole batch in bytes, header included."""
         return LOG_OVERHEAD + self.batch_length
 
     @property
@@ -169,14 +169,14 @@ class BatchHeader:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record, which wraps after 2**31 - 1; -1 without one."""
+        """Sequence number of the last record, which wraps after 2**31 - 1; -1 if there is none."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return increment_sequence(self.base_sequence, self.last_offset_delta)
 
     @property
     def codec(self) -> int:
-        """Id of the compression codec; 5 to 7 stand for none that exists."""
+        """Id of the compression codec; 5 to 7 are invalid."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -194,7 +194,7 @@ class BatchHeader:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop this batch's tombstones and markers; None before compaction set it."""
+        """When compaction may drop this batch's tombstones and markers; None before compaction set the time."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
 
     def __eq__(self, other: object) -> bool:
@@ -211,7 +211,7 @@ _FIELDS_IN_ORDER = BatchHeader.__init__.__code__.co_varnames[1:14]
 
 
 class RecordBatch(BatchHeader):
-    """A whole batch: its header and `data`, a view of all its bytes in the buffer it was read from."""
+    """A whole batch: its header and `data`, a view of all its bytes in the original buffer."""
 
     __slots__ = ("data",)
 
@@ -224,22 +224,22 @@ class RecordBatch(BatchHeader):
 def read_batch_header(buffer: Buffer, offset: int = 0) -> BatchHeader:
     """The header at `offset`.
 
-    Raises `UnsupportedMagicError` for magic 0 and 1, `CorruptBatchError` for any other magic but 2, for an impossible
-    length, and for fewer than 61 bytes. Whether all `size` bytes are there, and the CRC, is the caller's to check.
+    Raises `UnsupportedMagicError` for magic 0 and 1, `CorruptBatchError` for any other magic except 2, for an
+    impossible length, and for fewer than 61 bytes. The caller must check the CRC, and that all `size` bytes exist.
     """
     if len(buffer) - offset < LOG_OVERHEAD + 5:
-        raise CorruptBatchError(f"a batch header needs {BATCH_OVERHEAD} bytes, {max(len(buffer) - offset, 0)} are left")
+        raise CorruptBatchError(f"a batch header needs {BATCH_OVERHEAD} bytes, {max(len(buffer) - offset, 0)} remain")
     _base_offset, batch_length, _epoch, magic = _LENGTH_AND_MAGIC.unpack_from(buffer, offset)
     _check_length_and_magic(batch_length, magic)
     if len(buffer) - offset < BATCH_OVERHEAD:
-        raise CorruptBatchError(f"a batch header needs {BATCH_OVERHEAD} bytes, {len(buffer) - offset} are left")
+        raise CorruptBatchError(f"a batch header needs {BATCH_OVERHEAD} bytes, {len(buffer) - offset} remain")
     return BatchHeader(*HEADER.unpack_from(buffer, offset))
 
 
 def iter_batches(buffer: Buffer, offset: int = 0) -> Iterator[RecordBatch]:
-    """The whole batches in `buffer` from `offset` on, in order; a last one that is cut off is left out.
+    """The whole batches in `buffer` from `offset` on, in order; an incomplete last batch is ignored.
 
-    That is what a fetch response may end with. CRCs are not checked (`has_valid_crc`). Raises as `read_batch_header`.
+    A fetch response may end with such a batch. CRCs are not checked (`has_valid_crc`). Raises as `read_batch_header`.
     """
     view = memoryview(buffer)
     end = len(view)
@@ -261,7 +261,7 @@ def _check_length_and_magic(batch_length: int, magic: int) -> None:
     if magic != MAGIC:
         if magic in (0, 1):
             raise UnsupportedMagicError(f"message format v{magic} is not supported, only v2 (Kafka 0.11 and later)")
-        raise CorruptBatchError(f"magic {magic} is no record format")
+        raise CorruptBatchError(f"unknown magic {magic}")
     if batch_length < BATCH_OVERHEAD - LOG_OVERHEAD:
         raise CorruptBatchError(f"batch_length {batch_length} is too short for a batch header")
 
@@ -269,16 +269,16 @@ def _check_length_and_magic(batch_length: int, magic: int) -> None:
 def iter_records(batch: RecordBatch, max_size: int = DEFAULT_MAX_SIZE) -> Iterator[Record]:
     """The batch's records in order, decompressed piece by piece, each with its absolute offset and its timestamp.
 
-    Under LogAppendTime every record has the batch's max_timestamp. Raises `InvalidRecordsError` when the bytes are not
-    exactly `record_count` records, and `CompressionError` when they do not decompress to at most `max_size` bytes;
-    records may have come before.
+    Under LogAppendTime every record has the batch's max_timestamp. Raises `InvalidRecordsError` if the bytes are not
+    exactly `record_count` records, and `CompressionError` if they do not decompress to at most `max_size` bytes,
+    possibly after some records.
     """
     count = batch.record_count
     if count <= 0:
         if count < 0:
             raise InvalidRecordsError(f"record count {count} is negative")
         if len(batch.data) > BATCH_OVERHEAD:
-            raise InvalidRecordsError("bytes follow the header of a batch of no records")
+            raise InvalidRecordsError("bytes follow the header of a batch without records")
         return
     pieces = decompress_pieces(batch.codec, batch.data[BATCH_OVERHEAD:], max_size)
     base_offset = batch.base_offset
@@ -296,11 +296,11 @@ def iter_records(batch: RecordBatch, max_size: int = DEFAULT_MAX_SIZE) -> Iterat
                 needed = cut_off.size
             except IndexError:
                 if end - position >= MAX_VARINT:
-                    raise InvalidRecordsError("a record's length and its content disagree") from None
+                    raise InvalidRecordsError("a record's length does not match its content") from None
                 needed = MAX_VARINT
             longer = extended(data, position, needed, pieces)
             if longer is None:
-                # What is wrong is said by a look that expects no more.
+                # Parsing it without further pieces raises the specific error.
                 _refuse_record(data, position, end)
             data, position, end = bytes(longer), 0, len(longer)
         position = position_after
@@ -315,12 +315,12 @@ def iter_records(batch: RecordBatch, max_size: int = DEFAULT_MAX_SIZE) -> Iterat
 
 
 MAX_VARINT = 5
-"""Bytes that the length of a record takes at most."""
+"""The maximum size of a record's length."""
 
 
 def extended(data: bytes | bytearray, position: int, needed: int, pieces: Iterator[bytes]) -> bytes | bytearray | None:
-    """What is left of `data` from `position` on and enough of `pieces` to make it `needed` bytes, or all that there
-    are; None when there are none."""
+    """The rest of `data` from `position` on, extended from `pieces` to `needed` bytes or to all available bytes;
+    None if no bytes remain."""
     piece = next(pieces, None)
     if piece is None:
         return None
@@ -335,40 +335,40 @@ def extended(data: bytes | bytearray, position: int, needed: int, pieces: Iterat
 
 
 def bytes_follow(count: int) -> InvalidRecordsError:
-    """The error for a batch that holds more than its records."""
+    """The error for a batch with bytes after its records."""
     return InvalidRecordsError(f"bytes follow the {count} records that the batch declares")
 
 
 def wrap_int64(value: int) -> int:
-    """`value` as Java's long holds it, which is how clients and Apache Kafka add up timestamps."""
+    """`value` wrapped to 64 bits like Java's long, as clients and Apache Kafka compute timestamps."""
     return (value + (1 << 63) & _UNSIGNED_INT64) - (1 << 63)
 
 
 def time_after(timestamp_ms: int, duration_ms: int) -> int:
-    """A time that is written down, or sent, as an int64; of a duration that reaches beyond, the last there is.
+    """The time ``duration_ms`` after ``timestamp_ms``, for an int64 field; the maximum int64 if it would be exceeded.
 
-    Durations of 2**63 - 1 stand for ever. Apache Kafka wraps around, into the past, in most places.
+    Durations of 2**63 - 1 mean forever. Apache Kafka wraps around, into the past, in most places.
     """
     return min(timestamp_ms + duration_ms, _MAX_INT64)
 
 
 class _RecordCutOffError(InvalidRecordsError):
-    """A record whose end is not there; `size` is that of the whole record, with its length."""
+    """A truncated record; `size` is that of the whole record, including its length."""
 
     def __init__(self, length: int, left: int, size: int) -> None:
-        super().__init__(f"a record of {length} bytes does not fit into the {left} that are left")
+        super().__init__(f"a record of {length} bytes does not fit into the remaining {left}")
         self.size = size
 
 
 def _refuse_record(data: bytes, position: int, end: int) -> NoReturn:
-    """Raise what is wrong with a record that is cut off by the end of the batch."""
+    """Raise the error of a record that the end of the batch truncates."""
     try:
         _read_record(data, position, end)
     except _RecordCutOffError as error:
         raise InvalidRecordsError(str(error)) from None
     except IndexError:
         pass
-    raise InvalidRecordsError("the records end too early")
+    raise InvalidRecordsError("the records are truncated")
 
 
 def _read_record(
@@ -376,7 +376,7 @@ def _read_record(
 ) -> tuple[int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int]:
     """The record at `position`: (timestamp delta, offset delta, key, value, headers, position after it).
 
-    The one-byte case of every varint is written out: nearly all of them are, and a call costs more than the rest.
+    The one-byte case of every varint is inlined: nearly all varints have one byte, and a call costs more than the rest.
     """
     start = position
     byte = data[position]
@@ -387,7 +387,7 @@ def _read_record(
         length, position = read_varint(data, position)
     record_end = position + length
     if length < 0:
-        raise InvalidRecordsError(f"the length of a record is {length}")
+        raise InvalidRecordsError(f"invalid record length {length}")
     if record_end > end:
         raise _RecordCutOffError(length, end - position, record_end - start)
     position += 1  # the record's attributes: unused so far
@@ -433,13 +433,13 @@ def _read_record(
     else:
         position += 1
     if position != record_end:
-        raise InvalidRecordsError("a record's length and its content disagree")
+        raise InvalidRecordsError("a record's length does not match its content")
     return timestamp_delta, offset_delta, key, value, headers, position
 
 
 def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     count, position = read_varint(data, position)
-    # Each header takes two bytes or more, which bounds the list before it grows.
+    # Each header takes at least two bytes, which limits the list before it grows.
     if count < 0 or count * 2 > end - position:
         raise InvalidRecordsError(f"a record declares {count} headers in {end - position} bytes")
     headers: list[tuple[str, bytes | None]] = []
@@ -455,7 +455,7 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str
             value = data[position : position + length]
             position += length
         if position > end:
-            raise InvalidRecordsError("a record header reaches past the end of its record")
+            raise InvalidRecordsError("a record header extends past the end of its record")
         headers.append((key, value))
     return tuple(headers), position
 
@@ -468,7 +468,7 @@ def read_varint(data: bytes | bytearray, position: int, max_bytes: int = 5) -> t
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            value &= _UNSIGNED_INT64 if max_bytes == 10 else _UNSIGNED_INT32  # as the fixed-size types of Java wrap
+            value &= _UNSIGNED_INT64 if max_bytes == 10 else _UNSIGNED_INT32  # wraps like Java's fixed-size types
             return (value >> 1) ^ -(value & 1), position
         shift += 7
     raise InvalidRecordsError(f"a varint is longer than {max_bytes} bytes")
@@ -514,7 +514,7 @@ def build_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """One batch of these records, with a valid CRC.
+    """A batch of these records, with a valid CRC.
 
     The records take the offsets `base_offset`, `base_offset` + 1, ...; with `keep_offsets` they keep their own, which
     may have gaps (compaction). `last_offset_delta` defaults to the last record's. Timestamps are the records' own;
@@ -565,8 +565,18 @@ def build_batch(
     return b"".join((prefix, covered, body))
 
 
-def batch_header(batch: BatchHeader, body: bytes, *, attributes: int, max_timestamp: int) -> bytes:
-    """The header of a batch from a producer whose records are now these bytes; with a valid CRC."""
+def batch_of_body(body: bytes, count: int, *, timestamp: int, base_offset: int, leader_epoch: int) -> bytes:
+    """Like `build_batch`, for ``count`` records of one timestamp that `append_record` has encoded."""
+    covered = _CRC_COVERED_HEADER.pack(
+        0, count - 1, timestamp, timestamp, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count
+    )
+    crc = crc32c(body, crc32c(covered))
+    prefix = _PREFIX.pack(base_offset, BATCH_OVERHEAD - LOG_OVERHEAD + len(body), leader_epoch, MAGIC, crc)
+    return b"".join((prefix, covered, body))
+
+
+def batch_header(batch: BatchHeader, body: Iterable[bytes], *, attributes: int, max_timestamp: int) -> bytes:
+    """The header, with a valid CRC, of a producer's batch whose records are replaced by these pieces."""
     covered = _CRC_COVERED_HEADER.pack(
         attributes,
         batch.last_offset_delta,
@@ -577,13 +587,17 @@ def batch_header(batch: BatchHeader, body: bytes, *, attributes: int, max_timest
         batch.base_sequence,
         batch.record_count,
     )
-    crc = crc32c(body, crc32c(covered))
-    prefix = _PREFIX.pack(batch.base_offset, BATCH_OVERHEAD - LOG_OVERHEAD + len(body), NO_LEADER_EPOCH, MAGIC, crc)
+    crc = crc32c(covered)
+    size = BATCH_OVERHEAD - LOG_OVERHEAD
+    for piece in body:
+        crc = crc32c(piece, crc)
+        size += len(piece)
+    prefix = _PREFIX.pack(batch.base_offset, size, NO_LEADER_EPOCH, MAGIC, crc)
     return prefix + covered
 
 
 def append_record(parts: list[bytes], record: Record, timestamp_delta: int, offset_delta: int) -> None:
-    """Encode a record. Most numbers are small: they are looked up here, as a call for each costs more than the rest."""
+    """Encode a record. Most numbers are small: they are looked up inline, because a call for each would be slower."""
     _offset, _timestamp, key, value, headers = record
     small, end = _SMALL, _SMALL_END
     if key is None:
@@ -623,7 +637,7 @@ def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """`sequence` + `increment` in the space of sequence numbers, which goes from 2**31 - 1 on to 0."""
+    """`sequence` + `increment` in the space of sequence numbers, in which 0 follows 2**31 - 1."""
     return (sequence + increment) & _MAX_INT32
 
 

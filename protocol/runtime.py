@@ -1,6 +1,6 @@
-"""What the generated encoders and decoders call when the straight line does not suffice.
+"""The functions that generated encoders and decoders call for less common cases.
 
-Varints above 127, tagged fields, limits, and the errors. `compiler.py` says when generated code comes here.
+Varints above 127, tagged fields, limits, and errors. `compiler.py` describes when generated code calls them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ONE_BYTE: Final = [bytes((value,)) for value in range(256)]
 
 
 def varint_tail(buf: bytes, pos: int, first: int) -> tuple[int, int]:
-    """The unsigned varint whose first byte `first` (above 127) was read and whose next is at `pos`; and its end."""
+    """The unsigned varint whose first byte `first` (above 127) was read and that continues at `pos`; and its end."""
     value = first & 0x7F
     for shift in (7, 14, 21):
         byte = buf[pos]
@@ -33,7 +33,7 @@ def varint_tail(buf: bytes, pos: int, first: int) -> tuple[int, int]:
 
 
 def read_unknown_tags(buf: bytes, pos: int, count: int) -> tuple[dict[int, bytes], int]:
-    """The tagged fields of a struct that declares none in this version; `count` is the first byte of their count."""
+    """The tagged fields of a struct that declares none; `count` is the first byte of their number."""
     if count > 127:
         count, pos = varint_tail(buf, pos, count)
         check_tag_count(count, pos)
@@ -61,7 +61,7 @@ def check_tag_count(count: int, pos: int) -> None:
 
 
 def check_count(field: str, count: int, element_size: int, buf: bytes, pos: int) -> None:
-    """Refuses an array that this frame cannot hold, before anything is allocated for it."""
+    """Reject an array that does not fit into this frame, before memory is allocated for it."""
     if count > MAX_ARRAY_LENGTH:
         raise MalformedMessage(f"{field} has {count} elements, more than the limit of {MAX_ARRAY_LENGTH}", pos)
     if count * element_size > len(buf) - pos:
@@ -75,7 +75,7 @@ def past_the_end(buf: bytes, pos: int, end: int) -> MalformedMessage:
 
 
 def null_field(field: str, pos: int) -> MalformedMessage:
-    return MalformedMessage(f"{field} is null, which it must not be", pos)
+    return MalformedMessage(f"{field} is null, but is not nullable", pos)
 
 
 def long_string_field(field: str, length: int, pos: int) -> MalformedMessage:
@@ -91,7 +91,7 @@ def wrong_tag_size(field: str, pos: int, end: int) -> MalformedMessage:
 
 
 def malformed(message: str, buf: bytes, pos: int, error: Exception) -> MalformedMessage:
-    """What an exception inside a decoder means."""
+    """The error for an exception inside a decoder."""
     if isinstance(error, UnicodeDecodeError):
         return MalformedMessage(f"{message} has a string that is not UTF-8", pos)
     return MalformedMessage(f"{message} ends early: the frame has {len(buf)} bytes", min(pos, len(buf)))
@@ -118,7 +118,7 @@ def long_string(data: bytes) -> tuple[int, bytes]:
 
 
 def string_part(text: str) -> bytes:
-    """A compact string, length and all."""
+    """A compact string, including its length."""
     data = text.encode()
     length = len(data) + 1
     if length > 127:
@@ -129,16 +129,16 @@ def string_part(text: str) -> bytes:
 def tag_section(
     struct_name: str, known: list[tuple[int, bytes]], own: tuple[int, ...], unknown: dict[int, bytes] | None
 ) -> tuple[int, bytes]:
-    """The tagged fields of a struct: the first byte of their count, and all the rest.
+    """The tagged fields of a struct: the first byte of their number, and the rest.
 
-    `own` are the tags that this version of the struct declares: an unknown field must not use one.
+    `own` are the tags that this version of the struct declares: an unknown field must not have one of them.
     """
     if unknown:
         for tag in unknown:
             if tag in own:
-                raise EncodeError(f"{struct_name}: tag {tag} is not unknown in this version")
+                raise EncodeError(f"{struct_name}: tag {tag} is a known field in this version")
             if not 0 <= tag <= 0x7FFFFFFF:
-                raise EncodeError(f"{struct_name}: {tag} is no tag")
+                raise EncodeError(f"{struct_name}: invalid tag {tag}")
         known = sorted(known + list(unknown.items()))
     parts: list[bytes] = []
     for tag, value in known:
@@ -159,7 +159,7 @@ def tags_not_in_version(struct_name: str, message: str, version: int) -> Unsuppo
 
 
 def read_numbers(formats: ArrayFormats, size: int, count: int, buf: bytes, pos: int) -> Generator[int, None, list[Any]]:
-    """An array of numbers of `size` bytes each, in pieces. They have been counted: it yields zeros."""
+    """An array of numbers of `size` bytes each, in parts. They are already counted, so it yields zeros."""
     if count <= _NUMBERS_OF_A_PIECE:
         return list(formats[count](buf, pos))
     numbers: list[Any] = []
@@ -173,7 +173,7 @@ _NUMBERS_OF_A_PIECE: Final = 4096
 
 
 class ArrayFormats(dict[int, Callable[..., Any]]):
-    """For one fixed-size type: the pre-bound reader or writer of n such values, made when first asked for."""
+    """For one fixed-size type: the pre-bound reader or writer of n such values, created on first use."""
 
     def __init__(self, code: str, method: str) -> None:
         super().__init__()

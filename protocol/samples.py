@@ -1,10 +1,10 @@
-"""Random messages, made from their declarations: what tests of the protocol feed to encoders, servers and clients.
+"""Random messages, generated from their declarations: test data for encoders, servers and clients.
 
     Samples(seed=7).message(FetchRequest, 12)
 
-Only what the version carries is set, so every sample can be encoded. Values prefer the edges: the ends of integer
-ranges, empty strings, lengths around 127 where a varint grows, characters of one to four bytes. The same seed gives the
-same messages.
+Only fields that the version has are set, so every sample can be encoded. Values favor edge cases: the ends of integer
+ranges, empty strings, lengths around 127 where a varint grows, characters of one to four bytes. The same seed generates
+the same messages.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _CHARACTERS = "abcXYZ019-._ \0\x7f\u00e9\u0142\u20ac\uffff\U0001f4a7"
 class Samples:
     """A source of random messages.
 
-    `null_probability` is that of a nullable field being null: 0 and 1 make it never and always so. `tag_probability` is
-    that of a struct having unknown tagged fields where its version allows them.
+    `null_probability` is the probability that a nullable field is null: 0 means never, 1 always. `tag_probability` is
+    the probability that a struct has unknown tagged fields if its version allows them.
     """
 
     def __init__(self, seed: int, *, null_probability: float = 0.2, tag_probability: float = 0.1) -> None:
@@ -37,7 +37,7 @@ class Samples:
         self.tag_probability = tag_probability
 
     def message(self, cls: type[M], version: int) -> M:
-        """A message that `version` can carry."""
+        """A message that can be encoded in `version`."""
         made: M = self._struct(cls, version, version in cls.FLEXIBLE_VERSIONS, 0)
         return made
 
@@ -85,12 +85,12 @@ class Samples:
         return self.random.choice((*edges, self.random.randint(lowest, highest)))
 
     def string(self) -> str:
-        """A string; one in twenty is about as long as the longest that a one-byte length allows, or longer."""
+        """A string; one in twenty has about the maximum length of a one-byte length field, or more."""
         if self.random.random() < 0.05:
             return "x" * self.random.choice(_EDGE_LENGTHS)
         return "".join(self.random.choices(_CHARACTERS, k=self.random.choice(_LENGTHS)))
 
     def bytes(self) -> bytes:
-        """Bytes; one in twenty is about as long as the longest that a one-byte length allows, or longer."""
+        """Bytes; one in twenty has about the maximum length of a one-byte length field, or more."""
         lengths = _EDGE_LENGTHS if self.random.random() < 0.05 else _LENGTHS
         return self.random.randbytes(self.random.choice(lengths))

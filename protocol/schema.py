@@ -1,28 +1,28 @@
-"""The vocabulary in which messages are declared.
+"""The building blocks of message declarations.
 
-A message is a class whose attributes say what Kafka's protocol says of each field: its type, the versions that carry
-it, whether it may be null, its default, its tag.
+A message is a class whose attributes contain the specification of each field in Kafka's protocol: its type, its
+versions, whether it may be null, its default, its tag.
 
     class FetchTopic(Struct):
         topic: str = string("0-12", ignorable=True)
         topic_id: bytes = uuid("13+", ignorable=True)
         partitions: list[FetchPartition] = array(FetchPartition, "0+")
 
-From that, `StructMeta` makes a slotted class with a keyword constructor in which every field has its default, equality
-by value and a repr; type checkers see the same constructor. One class serves all versions: a field that a version does
-not carry is left at its default when decoding, and is refused when encoding unless it has its default or is
-`ignorable`. `compiler.py` turns a declaration into code; nothing here reads or writes a byte.
+`StructMeta` turns this into a slotted class with a keyword constructor in which every field has its default, equality
+by value and a repr; type checkers see the same constructor. One class serves all versions: a field that is not in a
+version keeps its default when decoding. When encoding, such a field must have its default or be `ignorable`.
+`compiler.py` turns a declaration into code; this module does not read or write bytes.
 
 Invariants:
 
 * The order of declaration is the order on the wire. Tagged fields (KIP-482) are written after all others, by tag.
-* Version ranges are written as Kafka writes them: "4-18", "12+", "3", "none". A field's range is open above; the
-  message's own `versions` close it.
-* A declaration is cheap to execute (about 20 microseconds a class), because a server imports dozens of them: the
+* Version ranges have Kafka's notation: "4-18", "12+", "3", "none". A field's range may be open; the message's own
+  `versions` close it.
+* A declaration is cheap to execute (about 20 microseconds per class), because a server imports dozens of them: the
   constructor is compiled when it is first called.
-* A struct-typed field without arrays inside shares one read-only default. Most such fields are tagged and nearly
-  always left alone (`FetchResponse` has three of them per partition), and building them would cost more than the rest
-  of the struct. To set one, assign a new struct.
+* A struct-typed field without arrays inside shares one read-only default. Most such fields are tagged and rarely set
+  (`FetchResponse` has three of them per partition), and creating them would cost more than the rest of the struct. To
+  set one, assign a new struct.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _parsed: dict[str, Versions] = {"none": NO_VERSIONS}
 
 
 def parse_versions(text: str) -> Versions:
-    """The range that Kafka's notation names: "4-18", "12+", "3" or "none"."""
+    """The range for a text in Kafka's notation: "4-18", "12+", "3" or "none"."""
     versions = _parsed.get(text)
     if versions is None:
         if text.endswith("+"):
@@ -95,7 +95,7 @@ def parse_versions(text: str) -> Versions:
 
 @final
 class Field:
-    """What a declaration says of one field. `type` is Kafka's name of the type, that of the elements for an array."""
+    """The declaration of one field. `type` is Kafka's name of the type, for an array that of its elements."""
 
     __slots__ = (
         "default",
@@ -139,13 +139,13 @@ class Field:
 
     @property
     def is_mutable(self) -> bool:
-        """Whether each message needs a default of its own: an array, or a struct that holds one."""
+        """Whether each message needs a separate default: for an array, or a struct that contains one."""
         if self.default is None:
             return False
         return self.is_array or (self.struct is not None and self.struct.is_mutable())
 
     def make_default(self) -> Any:
-        """The value of a field that nobody set."""
+        """The value of a field that was not set."""
         if self.default is not UNSET:
             return self.default
         if self.is_array:
@@ -164,8 +164,8 @@ class _Unset:
 UNSET: Final = _Unset()
 
 
-# Each specifier below returns a Field, and says that it returns the value that the attribute will have: this is how
-# type checkers take the declaration `partition: int = int32("0+")` for an attribute with a default.
+# Each specifier below returns a Field, but declares the type of the attribute's value. So type checkers treat the
+# declaration `partition: int = int32("0+")` as an attribute with a default.
 
 
 def _field(*args: Any, **kwargs: Any) -> Any:
@@ -258,8 +258,8 @@ def bytes_(versions: str, *, default: bytes | None = b"", **facts: Any) -> bytes
 def record_batches(versions: str, *, nullable: str = "none") -> Any:
     """Record batches, which the protocol calls `records`.
 
-    Decoded to a memoryview of the buffer that was decoded. When encoding, anything that has a length is taken, and
-    becomes a part of its own (a range of a file, which the connection sends without reading it).
+    Decoded to a memoryview of the decoded buffer. When encoding, any object with a length is accepted and becomes a
+    separate part (for example a range of a file, which the connection sends without reading it).
     """
     return _field("records", versions, nullable=nullable)
 
@@ -277,7 +277,7 @@ def struct(
     ignorable: bool = False,
 ) -> S | None: ...
 def struct(struct_type: type[S], versions: str, *, default: Any = UNSET, **facts: Any) -> S | None:
-    """One struct within another."""
+    """A nested struct."""
     value: S | None = _field("struct", versions, default=default, struct=struct_type, **facts)
     return value
 
@@ -319,15 +319,15 @@ _TYPE_OF_SPECIFIER: dict[Callable[..., Any], str] = {
 }
 
 Buffer = bytes | bytearray | memoryview
-"""What holds the records of a request."""
+"""The records of a request."""
 
 Part = Sized
-"""What a response may send as records: a buffer, or anything else with a length that the connection knows to send."""
+"""The records of a response: a buffer, or another object with a length that the connection can send."""
 
 
 @dataclass_transform(kw_only_default=True)
 class StructMeta(type):
-    """Makes a slotted class of a declaration."""
+    """Creates a slotted class from a declaration."""
 
     def __new__(metaclass, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **facts: Any) -> StructMeta:
         fields = [(key, value) for key, value in namespace.items() if type(value) is Field]
@@ -340,7 +340,7 @@ class StructMeta(type):
 
 
 class Struct(metaclass=StructMeta):
-    """A group of fields. See the module's text for what its constructor does and what it shares."""
+    """A group of fields. The module docstring describes its constructor and its shared defaults."""
 
     __slots__ = ("unknown_tagged_fields",)
 
@@ -350,7 +350,7 @@ class Struct(metaclass=StructMeta):
         unknown_tagged_fields: dict[int, bytes] | None = None
 
     def __init__(self, **values: Any) -> None:
-        # The first call of each class comes here, replaces this method by one made for the class, and starts again.
+        # The first call for each class replaces this method by one that is generated for the class, and calls that.
         cls = type(self)
         cls.__init__ = _compile_constructor(cls)  # type: ignore[method-assign]
         cls.__init__(self, **values)
@@ -366,7 +366,7 @@ class Struct(metaclass=StructMeta):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """The fields that differ from their defaults. Bytes are given by length: they may be keys or passwords."""
+        """The fields that differ from their defaults. Bytes are shown by length: they may be keys or passwords."""
         values = [
             f"{field.name}={_repr_value(field, value)}"
             for field in self.FIELDS
@@ -378,12 +378,12 @@ class Struct(metaclass=StructMeta):
 
     @classmethod
     def is_mutable(cls) -> bool:
-        """Whether instances hold arrays, so that a shared default could change under its sharers."""
+        """Whether instances contain arrays, so that a shared default could be modified."""
         return any(field.is_mutable for field in cls.FIELDS)
 
     @classmethod
     def shared_default(cls: type[S]) -> S:
-        """The instance that stands for "all defaults" wherever a field of this type was not set; read-only."""
+        """The instance with all defaults that is used for unset fields of this type; read-only."""
         default: S | None = cls.__dict__.get("_shared_default")
         if default is None:
             facts = {"__slots__": (), "FIELDS": cls.FIELDS}
@@ -411,7 +411,7 @@ class _ReadOnly:
 
 
 class Message(Struct):
-    """A struct that travels alone: it has versions of its own, and says from which on it is flexible (KIP-482)."""
+    """A struct that is sent by itself: it has its own versions, and the first flexible one (KIP-482)."""
 
     __slots__ = ()
 
@@ -433,7 +433,7 @@ class Message(Struct):
 
 
 class ApiMessage(Message):
-    """A message that belongs to an API; for the records of the metadata log, the key is the record's type."""
+    """A message of an API; for the records of the metadata log, the key is the record's type."""
 
     __slots__ = ()
 
@@ -452,7 +452,7 @@ class ApiMessage(Message):
 
 
 class Request(ApiMessage):
-    """`listeners` says who answers it: "broker", "controller"."""
+    """`listeners` states which roles serve the request: "broker", "controller"."""
 
     __slots__ = ()
 
@@ -478,7 +478,7 @@ class Response(ApiMessage):
 
 
 def _compile_constructor(cls: type[Struct]) -> Callable[..., None]:
-    """`__init__` of a struct, with one keyword per field."""
+    """Generate `__init__` of a struct, with one keyword per field."""
     from .compiler import compile_function
 
     parameters, lines = [], []

@@ -1,4 +1,4 @@
-"""What writing a decoder and writing an encoder share: lines of Python, and which facts hold in a version."""
+"""Shared by the writers of decoders and encoders: lines of Python, and the properties of fields in a version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMAT_CODES: Final = {
 
 
 STEP: Final = 256
-"""The sliced form of a codec yields after so many elements: a tenth of a millisecond, or two."""
+"""The sliced form of a codec yields after this many elements: 0.1 or 0.2 ms."""
 
 _RESERVED = (
     *("message", "buf", "pos", "end", "n", "t", "present", "parts", "append", "data", "tail", "item", "error"),
@@ -38,7 +38,7 @@ def snake_case(name: str) -> str:
 
 
 class SourceWriter:
-    """What both directions share: lines, indentation, names, and which facts hold in this version."""
+    """Shared by both directions: lines, indentation, names, and the properties of fields in this version."""
 
     def __init__(self, cls: type[Message], version: int, *, sliced: bool = False) -> None:
         self.cls = cls
@@ -63,7 +63,7 @@ class SourceWriter:
         self.indent -= 1
 
     def count_element(self) -> None:
-        """At the head of a loop over elements: the sliced form gives way now and then."""
+        """At the head of a loop over elements: let the sliced form yield from time to time."""
         if self.sliced:
             self.line("left -= 1")
             self.give_way()
@@ -81,7 +81,7 @@ class SourceWriter:
         return self.name(function.__name__, function)
 
     def local(self, cls: type[Struct]) -> str:
-        """A new local variable for a struct: `fetch_topic`, and `fetch_topic_2` where the function has one already."""
+        """A new local variable for a struct: `fetch_topic`, or `fetch_topic_2` if the function has the former."""
         name = snake_case(cls.__name__)
         count = self.locals[name] = self.locals.get(name, 0) + 1
         return name if count == 1 else f"{name}_{count}"
@@ -107,7 +107,7 @@ class SourceWriter:
         return sequence, sorted(tagged, key=lambda field: field.tag or 0), absent
 
     def least_size(self, cls: type[Struct]) -> int:
-        """The fewest bytes that a struct can take."""
+        """The minimum size of a struct in bytes."""
         size = 1 if self.flexible else 0
         for field in self.fields(cls)[0]:
             if field.is_array or field.type in ("string", "bytes", "records"):
@@ -122,7 +122,7 @@ class SourceWriter:
         return size
 
     def default(self, field: Field) -> str:
-        """An expression for the value of a field that is not there."""
+        """An expression for the value of a missing field."""
         if field.is_mutable:
             return "[]" if field.is_array else f"{self.class_name(field.struct)}()"
         value = field.make_default()

@@ -1,7 +1,7 @@
 """AddRaftVoter (API key 80): versions 0-1, flexible.
 
-Adds a controller to the voters of the metadata quorum (KIP-853). Since version 1 the answer may come before the
-change is committed (`ack_when_committed`).
+Adds a controller to the voters of the metadata quorum (KIP-853). Since version 1 the response may precede the
+commit of the change (`ack_when_committed`).
 """
 
 from ..schema import Request, Response, Struct, array, boolean, int16, int32, string, uint16, uuid

@@ -1,6 +1,6 @@
 """AllocateProducerIds (API key 67): version 0, flexible.
 
-From a broker to the controller: give me a block of producer ids (KIP-730).
+From a broker to the controller: allocates a block of producer ids (KIP-730).
 """
 
 from ..schema import Request, Response, int16, int32, int64

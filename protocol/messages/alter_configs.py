@@ -1,7 +1,7 @@
 """AlterConfigs (API key 33): versions 0-2, flexible from 2.
 
-Replaces the whole configuration of a resource (KIP-133): what the request does not name goes back to its default.
-IncrementalAlterConfigs is what clients use now (KIP-339).
+Replaces the whole configuration of a resource (KIP-133): settings that the request does not name are reset to their
+defaults. Clients now use IncrementalAlterConfigs (KIP-339).
 """
 
 from ..schema import Request, Response, Struct, array, boolean, int8, int16, int32, string

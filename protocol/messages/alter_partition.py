@@ -1,7 +1,7 @@
 """AlterPartition (API key 56): versions 2-3, flexible.
 
-From a partition's leader to the controller: this is the new set of in-sync replicas (KIP-497, KIP-841). With the
-brokers' epochs since version 3, so that a restarted replica is not taken for the one before (KIP-903).
+From a partition's leader to the controller: the new set of in-sync replicas (KIP-497, KIP-841). With the
+brokers' epochs since version 3, so that a restarted replica is not mistaken for the previous one (KIP-903).
 """
 
 from ..schema import Request, Response, Struct, array, int8, int16, int32, int64, uuid

@@ -1,11 +1,11 @@
 """ApiVersions (API key 18): versions 0-4, flexible from 3.
 
-The first question of every connection: which APIs does this server speak, in which versions (KIP-35)?
+The first request of every connection: the server's APIs and versions (KIP-35).
 
-A request in an unknown version is answered in version 0, with UNSUPPORTED_VERSION and the full list, because client
-and server have not agreed on anything yet (KIP-511); for the same reason the response's header is version 0 always.
+The response to an unknown version has version 0, with UNSUPPORTED_VERSION and the full list, because client and server
+have not agreed on a version yet (KIP-511). For the same reason the response's header always has version 0.
 Client name and version, and the cluster's features (KIP-584), since version 3. Before version 4 a feature whose
-lowest version is 0 must be left out (KAFKA-17011).
+lowest version is 0 must be omitted (KAFKA-17011).
 """
 
 from ..schema import Request, Response, Struct, array, boolean, int16, int32, int64, string

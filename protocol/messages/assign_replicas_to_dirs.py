@@ -1,6 +1,6 @@
 """AssignReplicasToDirs (API key 73): version 0, flexible.
 
-From a broker to the controller: these replicas live in these log directories (KIP-858).
+From a broker to the controller: the log directories of replicas (KIP-858).
 """
 
 from ..schema import Request, Response, Struct, array, int16, int32, int64, uuid

@@ -1,7 +1,7 @@
 """BrokerHeartbeat (API key 63): versions 0-2, flexible.
 
-From a broker to the controller: alive, caught up, wanting to be fenced or to stop (KIP-631). Log directories that
-failed since version 1 (KIP-858), cordoned ones since 2.
+From a broker to the controller: the broker is alive, caught up, or requests to be fenced or to shut down (KIP-631). Log
+directories that failed since version 1 (KIP-858), cordoned ones since 2.
 """
 
 from ..schema import Request, Response, array, boolean, int16, int32, int64, uuid

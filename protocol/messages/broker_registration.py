@@ -1,8 +1,8 @@
 """BrokerRegistration (API key 62): versions 0-4, flexible.
 
-From a starting broker to the controller: here I am, with these endpoints, features and log directories (KIP-631). Log
-directories since version 2 (KIP-858), the epoch before a clean stop since 3 (KIP-966). Before version 4 a feature
-whose lowest version is 0 cannot be told (KAFKA-17011).
+From a starting broker to the controller: its endpoints, features and log directories (KIP-631). Log directories since
+version 2 (KIP-858), the epoch before a clean shutdown since 3 (KIP-966). Before version 4 a feature whose lowest
+version is 0 cannot be represented (KAFKA-17011).
 """
 
 from ..schema import Request, Response, Struct, array, boolean, int16, int32, int64, string, uint16, uuid

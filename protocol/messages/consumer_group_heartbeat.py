@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat (API key 68): versions 0-1, flexible.
 
-The one request by which a member takes part in a consumer group (KIP-848): it joins, leaves, reports what it owns,
-and gets the assignment that the coordinator made. A null field is one that has not changed. Subscription by regular
-expression and member ids made by the client (KIP-1082) since version 1.
+The one request by which a member takes part in a consumer group (KIP-848): it joins, leaves, reports its owned
+partitions, and gets the coordinator's assignment. A null field is unchanged. Subscription by regular expression and
+member ids created by the client (KIP-1082) since version 1.
 """
 
 from ..schema import Request, Response, Struct, array, int16, int32, string, struct, uuid

@@ -1,8 +1,8 @@
 """The metadata that consumers exchange through classic groups: subscriptions and assignments.
 
-Opaque to the coordinator in principle; in fact it reads them to name the topics of a group, and to translate between
-classic members and consumer groups (KIP-848). Each is preceded by its version as an int16. A reader that meets a
-newer version reads it as the newest it knows, so fields are only ever added at the end.
+In principle opaque to the coordinator; in practice it parses them to determine the topics of a group, and to translate
+between classic members and consumer groups (KIP-848). Each is preceded by its version as an int16. A reader parses an
+unknown newer version as the newest known one, so fields are only added at the end.
 
 Owned partitions since version 1 (KIP-429), the generation since 2 (KIP-792), the rack since 3 (KIP-881).
 """

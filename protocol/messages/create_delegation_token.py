@@ -1,6 +1,6 @@
 """CreateDelegationToken (API key 38): versions 1-3, flexible from 2.
 
-Makes a delegation token (KIP-48). For another owner since version 3 (KIP-373).
+Creates a delegation token (KIP-48). For another owner since version 3 (KIP-373).
 """
 
 from ..schema import Request, Response, Struct, array, bytes_, int16, int32, int64, string

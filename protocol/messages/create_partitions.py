@@ -1,6 +1,7 @@
 """CreatePartitions (API key 37): versions 0-3, flexible from 2.
 
-Grows topics to a number of partitions (KIP-195). Throttling by THROTTLING_QUOTA_EXCEEDED since version 3 (KIP-599).
+Increases the number of partitions of topics (KIP-195). Throttling by THROTTLING_QUOTA_EXCEEDED since version 3
+(KIP-599).
 """
 
 from ..schema import Request, Response, Struct, array, boolean, int16, int32, string

@@ -1,6 +1,6 @@
 """DeleteAcls (API key 31): versions 1-3, flexible from 2.
 
-Removes the ACLs that match filters, and says which they were (KIP-140). Pattern types since version 1 (KIP-290), user
+Removes the ACLs that match filters, and returns them (KIP-140). Pattern types since version 1 (KIP-290), user
 resources since 3 (KIP-373).
 """
 

@@ -1,6 +1,6 @@
 """DeleteRecords (API key 21): versions 0-2, flexible from 2.
 
-Moves the start of partitions forward, so that earlier records are gone; -1 means up to the high watermark (KIP-107).
+Moves the start of partitions forward, so that earlier records are deleted; -1 means up to the high watermark (KIP-107).
 """
 
 from ..schema import Request, Response, Struct, array, int16, int32, int64, string

@@ -1,6 +1,6 @@
 """DeleteShareGroupState (API key 86): version 0, flexible.
 
-From the group coordinator to the share coordinator: forget the state of a share partition (KIP-932).
+From the group coordinator to the share coordinator: deletes the state of a share partition (KIP-932).
 """
 
 from ..schema import Request, Response, Struct, array, int16, int32, string, uuid

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (API key 50): version 0, flexible.
 
-Which SCRAM mechanisms users have, and with how many iterations; never a secret (KIP-554).
+The SCRAM mechanisms of users and their iterations, without secrets (KIP-554).
 """
 
 from ..schema import Request, Response, Struct, array, int8, int16, int32, string

@@ -1,6 +1,6 @@
 """ElectLeaders (API key 43): versions 0-2, flexible from 2.
 
-Elects leaders of partitions: the preferred replica (KIP-183) or, since version 1, any replica that is alive, in sync
+Elects leaders of partitions: the preferred replica (KIP-183) or, since version 1, any live replica, in sync
 or not (KIP-460).
 """
 

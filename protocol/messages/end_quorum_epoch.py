@@ -1,6 +1,7 @@
 """EndQuorumEpoch (API key 54): versions 0-1, flexible from 1.
 
-Raft: a leader that stops asks the others to elect (KIP-595). Directory ids and endpoints since version 1 (KIP-853).
+Raft: a leader that resigns requests an election from the others (KIP-595). Directory ids and endpoints since version 1
+(KIP-853).
 """
 
 from ..schema import Request, Response, Struct, array, int16, int32, string, uint16, uuid

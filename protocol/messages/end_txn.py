@@ -1,7 +1,7 @@
 """EndTxn (API key 26): versions 0-5, flexible from 3.
 
-Commits or aborts a transaction (KIP-98). From version 5 on the producer's epoch grows with every transaction, and the
-response carries it (KIP-890).
+Commits or aborts a transaction (KIP-98). From version 5 on the producer's epoch increases with every transaction, and
+the response contains it (KIP-890).
 """
 
 from ..schema import Request, Response, boolean, int16, int32, int64, string

@@ -1,6 +1,6 @@
 """Envelope (API key 58): version 0, flexible.
 
-From a broker to the controller: a client's request with the client's principal, forwarded as it came (KIP-590).
+From a broker to the controller: a client's request with the client's principal, forwarded unchanged (KIP-590).
 """
 
 from ..schema import Request, Response, bytes_, int16

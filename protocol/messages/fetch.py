@@ -1,7 +1,7 @@
 """Fetch (API key 1): versions 4-18, flexible from 12.
 
 Reads record batches. Consumers, followers (with a `replica_id`) and KRaft's observers and voters all use it; it waits
-until `min_bytes` are there or `max_wait_ms` are over, and at least one batch is returned whatever the limits say
+until `min_bytes` are available or `max_wait_ms` have passed, and returns at least one batch, whatever the limits
 (KIP-74).
 
 Sessions of incremental fetches since version 7 (KIP-227), fencing by leader epoch since 9 (KIP-320), zstd since 10

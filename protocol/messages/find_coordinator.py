@@ -1,6 +1,6 @@
 """FindCoordinator (API key 10): versions 0-6, flexible from 3.
 
-Tells which broker coordinates a group (`key_type` 0), a transactional id (1, since version 1) or a share group's
+Finds the broker that coordinates a group (`key_type` 0), a transactional id (1, since version 1) or a share group's
 partition (2, since version 6; KIP-932).
 
 Many keys at once since version 4 (KIP-699), TRANSACTION_ABORTABLE since 5 (KIP-890).

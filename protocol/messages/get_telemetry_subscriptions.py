@@ -1,6 +1,6 @@
 """GetTelemetrySubscriptions (API key 71): version 0, flexible.
 
-Asks which of its metrics a client should push, and how often (KIP-714).
+The metrics that a client should push, and their interval (KIP-714).
 """
 
 from ..schema import Request, Response, array, boolean, int8, int16, int32, string, uuid

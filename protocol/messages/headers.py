@@ -1,6 +1,6 @@
 """The headers that stand before requests and responses.
 
-`protocol.api` knows which header version goes with which version of an API.
+`protocol.api` defines the header version for each version of an API.
 """
 
 from ..schema import Message, int16, int32, string
@@ -16,6 +16,6 @@ class RequestHeader(Message, versions="1-2", flexible="2+"):
 
 
 class ResponseHeader(Message, versions="0-1", flexible="1+"):
-    """Before every response; ApiVersions answers with version 0 whatever the version of its body."""
+    """Before every response; for ApiVersions always in version 0, for any version of the body."""
 
     correlation_id: int = int32("0+")

@@ -1,6 +1,6 @@
 """Heartbeat (API key 12): versions 0-4, flexible from 4.
 
-Keeps a member of a classic group alive, and tells it of a rebalance. Static members since version 3 (KIP-345).
+Keeps a member of a classic group alive, and notifies it of a rebalance. Static members since version 3 (KIP-345).
 """
 
 from ..schema import Request, Response, int16, int32, string

@@ -1,6 +1,6 @@
 """InitProducerId (API key 22): versions 0-6, flexible from 2.
 
-Gives a producer its id and epoch; for a transactional id, also fences the producer before it and ends its open
+Assigns an id and epoch to a producer; for a transactional id, also fences the previous producer and ends its open
 transaction (KIP-98).
 
 Resuming with a known id and epoch since version 3 (KIP-360), PRODUCER_FENCED since 4 (KIP-588), TRANSACTION_ABORTABLE

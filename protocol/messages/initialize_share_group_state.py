@@ -1,6 +1,6 @@
 """InitializeShareGroupState (API key 83): version 0, flexible.
 
-From the group coordinator to the share coordinator: begin the state of a share partition (KIP-932).
+From the group coordinator to the share coordinator: initializes the state of a share partition (KIP-932).
 """
 
 from ..schema import Request, Response, Struct, array, int16, int32, int64, string, uuid

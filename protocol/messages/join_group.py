@@ -1,11 +1,11 @@
 """JoinGroup (API key 11): versions 0-9, flexible from 6.
 
-Enters a classic group. The answer comes when the rebalance is through: the leader gets all members with their
+Joins a classic group. The response is sent when the rebalance is complete: the leader gets all members with their
 metadata, the others their member id.
 
-From version 4 a new member is first given an id (MEMBER_ID_REQUIRED) and comes again with it (KIP-394); static
+From version 4 a new member first receives an id (MEMBER_ID_REQUIRED) and retries with it (KIP-394); static
 members since 5 (KIP-345), the protocol's type and a null protocol since 7 (KIP-559), reasons since 8 (KIP-800),
-`skip_assignment` for a static leader that comes back since 9 (KIP-814).
+`skip_assignment` for a static leader that rejoins since 9 (KIP-814).
 """
 
 from ..schema import Request, Response, Struct, array, boolean, bytes_, int16, int32, string

@@ -1,7 +1,7 @@
 """ListConfigResources (API key 74): versions 0-1, flexible.
 
-The resources that have a configuration of their own; version 0 knows only client metrics (KIP-1000), the others came
-with 1 (KIP-1142).
+The resources with their own configuration; version 0 has only client metrics (KIP-1000), the others were added in 1
+(KIP-1142).
 """
 
 from ..schema import Request, Response, Struct, array, int8, int16, int32, string

@@ -1,10 +1,10 @@
 """ListOffsets (API key 2): versions 1-11, flexible from 6.
 
-Finds the offset for a timestamp, per partition. Negative timestamps have meanings of their own: -1 the end, -2 the
+Finds the offset for a timestamp, per partition. Negative timestamps have special meanings: -1 the end, -2 the
 start, -3 the record with the greatest timestamp (7, KIP-734), -4 the start of what is stored locally (8, KIP-405), -5
 the end of what is stored remotely (9, KIP-1005), -6 the first offset whose upload is pending (11, KIP-1023).
 
-A request that must ask the remote storage may take `timeout_ms` since version 10 (KIP-1075).
+`timeout_ms` limits the time of requests to the remote storage since version 10 (KIP-1075).
 """
 
 from ..schema import Request, Response, Struct, array, int8, int16, int32, int64, string

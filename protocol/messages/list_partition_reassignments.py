@@ -1,6 +1,6 @@
 """ListPartitionReassignments (API key 46): version 0, flexible.
 
-The moves of partitions that are under way (KIP-455).
+The current reassignments of partitions (KIP-455).
 """
 
 from ..schema import Request, Response, Struct, array, int16, int32, string

@@ -1,10 +1,10 @@
 """Metadata (API key 3): versions 0-13, flexible from 9.
 
-Tells a client where the brokers are, which partitions topics have, and who leads them. A null list of topics asks for
-all of them, an empty one for none; version 0 has no null, and its empty list asks for all.
+The addresses of the brokers, the partitions of topics, and their leaders. A null list of topics requests all of them,
+an empty one none; version 0 has no null, and its empty list requests all.
 
-Topics may be created by asking (`allow_auto_topic_creation`, since version 4), leader epochs since 7 (KIP-320),
-authorized operations since 8 (KIP-430; those of the cluster moved to DescribeCluster with 11, KIP-700), asking by
+Topics may be created by the request (`allow_auto_topic_creation`, since version 4), leader epochs since 7 (KIP-320),
+authorized operations since 8 (KIP-430; those of the cluster moved to DescribeCluster with 11, KIP-700), requests by
 topic id since 12 (KIP-516), an error for the whole response since 13.
 """
 

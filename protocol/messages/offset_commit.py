@@ -4,7 +4,7 @@ Stores a group's offsets in `__consumer_offsets`. A generation id of -1 with an 
 outside the group's membership.
 
 Leader epochs since version 6 (KIP-320), static members since 7 (KIP-345), member epochs of the consumer protocol in
-the generation's field since 9 (KIP-848), topic ids in place of names since 10 (KIP-848).
+the generation's field since 9 (KIP-848), topic ids instead of names since 10 (KIP-848).
 """
 
 from ..schema import Request, Response, Struct, array, int16, int32, int64, string, uuid

@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch (API key 23): versions 2-4, flexible from 4.
 
-Where the log of a leader epoch ends: followers and consumers find by it the point at which their log diverged
+The end offset of a leader epoch: followers and consumers use it to find the point at which their log diverged
 (KIP-101, KIP-279, KIP-320).
 """
 

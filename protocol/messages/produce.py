@@ -1,12 +1,12 @@
 """Produce (API key 0): versions 3-13, flexible from 9.
 
-Appends record batches to partitions. With `acks=0` there is no response at all; a transactional producer names its
-transactional id, by which the request is authorized.
+Appends record batches to partitions. With `acks=0` there is no response; a transactional producer names its
+transactional id, which authorizes the request.
 
-Record batches v2 since version 3, zstd since 7 (KIP-110), errors of single records since 8 (KIP-467), the leader to
-turn to since 10 (KIP-951), TRANSACTION_ABORTABLE since 11 and implicit AddPartitionsToTxn since 12 (KIP-890), topic
-ids in place of names since 13 (KIP-516). Versions 0-2 are gone, yet must appear in ApiVersions: librdkafka before
-2.11 takes their absence for a broker without compression (KAFKA-18659).
+Record batches v2 since version 3, zstd since 7 (KIP-110), errors of single records since 8 (KIP-467), the current
+leader since 10 (KIP-951), TRANSACTION_ABORTABLE since 11 and implicit AddPartitionsToTxn since 12 (KIP-890), topic
+ids instead of names since 13 (KIP-516). Versions 0-2 are removed, but must appear in ApiVersions: librdkafka before
+2.11 mistakes their absence for a broker without compression (KAFKA-18659).
 """
 
 from ..schema import Buffer, Request, Response, Struct, array, int16, int32, int64, record_batches, string, struct, uuid

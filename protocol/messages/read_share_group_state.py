@@ -1,6 +1,6 @@
 """ReadShareGroupState (API key 84): version 0, flexible.
 
-From a partition's leader to the share coordinator: read the delivery state of a share partition (KIP-932).
+From a partition's leader to the share coordinator: reads the delivery state of a share partition (KIP-932).
 """
 
 from ..schema import Request, Response, Struct, array, int8, int16, int32, int64, string, uuid

@@ -1,6 +1,6 @@
 """APIs of the ZooKeeper days that Apache Kafka 4 removed.
 
-Their keys stay taken, and their names appear in logs; there is no version left to speak.
+Their keys stay reserved, and their names appear in logs; they have no supported versions.
 """
 
 from ..schema import Request, Response

@@ -1,7 +1,7 @@
 """ShareFetch (API key 78): versions 1-2, flexible.
 
-Acquires records for a member of a share group, and acknowledges others on the way (KIP-932). Renewal of acquisition
-locks (KIP-1222) and the choice between filling up and keeping to the limit (KIP-1206) since version 2.
+Acquires records for a member of a share group, and acknowledges others in the same request (KIP-932). Renewal of
+acquisition locks (KIP-1222) and the choice between filling up and keeping to the limit (KIP-1206) since version 2.
 """
 
 from ..schema import (

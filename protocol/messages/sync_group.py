@@ -1,7 +1,7 @@
 """SyncGroup (API key 14): versions 0-5, flexible from 4.
 
-The second half of a rebalance: the leader hands in the assignments, every member gets its own. Static members since
-version 3 (KIP-345), protocol type and name since 5 (KIP-559).
+The second half of a rebalance: the leader sends the assignments, and every member receives its own. Static members
+since version 3 (KIP-345), protocol type and name since 5 (KIP-559).
 """
 
 from ..schema import Request, Response, Struct, array, bytes_, int16, int32, string

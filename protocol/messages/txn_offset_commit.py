@@ -1,6 +1,6 @@
 """TxnOffsetCommit (API key 28): versions 0-5, flexible from 3.
 
-Stores a group's offsets as part of a transaction; they count once it commits (KIP-98).
+Stores a group's offsets as part of a transaction; they become valid with its commit (KIP-98).
 
 Fencing by member and generation since version 3 (KIP-447), TRANSACTION_ABORTABLE since 4, implicit AddOffsetsToTxn
 since 5 (KIP-890).

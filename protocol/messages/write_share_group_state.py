@@ -1,6 +1,6 @@
 """WriteShareGroupState (API key 85): versions 0-1, flexible.
 
-From a partition's leader to the share coordinator: store the delivery state of a share partition (KIP-932). The
+From a partition's leader to the share coordinator: stores the delivery state of a share partition (KIP-932). The
 number of completed deliveries since version 1 (KIP-1226).
 """
 

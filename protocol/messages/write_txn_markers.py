@@ -1,6 +1,6 @@
 """WriteTxnMarkers (API key 27): versions 1-2, flexible.
 
-From the transaction coordinator to the leaders of a transaction's partitions: append the commit or abort marker
+From the transaction coordinator to the leaders of a transaction's partitions: appends the commit or abort marker
 (KIP-98). The transaction version since 2 (KIP-1228).
 """
 

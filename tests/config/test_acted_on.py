@@ -1,4 +1,4 @@
-"""``acted_on`` is what documentation and warnings say about a setting; here it is compared with the code that acts."""
+"""``acted_on`` is used by documentation and warnings; here it is compared with the code that reads the settings."""
 
 import ast
 from pathlib import Path
@@ -7,10 +7,10 @@ import moldau
 from moldau.config import broker, group, topic
 from moldau.log.config import LogConfig
 
-# Wherever it is installed: the suite also runs against the wheel.
+# The installed location: the suite also runs against the wheel.
 ROOT = Path(moldau.__file__).parent
 
-# What is read by other means than its name as a text in the code below.
+# Settings that are not read by their name as a text in the code below.
 READ_IN_CONFIG = {
     "advertised.listeners",
     "authorizer.class.name",
@@ -27,7 +27,7 @@ READ_IN_CONFIG = {
 
 
 def names_in_code(*packages: str) -> set[str]:
-    """Every text in the code of these packages, by default all below the command line, where settings are named."""
+    """Every text in the code of these packages, by default all packages below the command line, which read settings."""
     texts = set()
     for package in packages or ("server", "replication", "metadata", "log"):
         for path in (ROOT / package).rglob("*.py"):
@@ -41,7 +41,7 @@ def acted_on_topic_settings() -> set[str]:
     return {setting.name for setting in topic.SETTINGS.values() if setting.acted_on}
 
 
-def test_topic_settings_that_act_are_those_that_are_read() -> None:
+def test_topic_settings_that_act_are_the_ones_that_are_read() -> None:
     fields = set(LogConfig.__dataclass_fields__)
     of_the_log = {name for name in topic.SETTINGS if name.replace(".", "_") in fields}
     elsewhere = {"min.insync.replicas", "unclean.leader.election.enable"}
@@ -50,13 +50,13 @@ def test_topic_settings_that_act_are_those_that_are_read() -> None:
     assert acted_on_topic_settings() == of_the_log | elsewhere | in_config
 
 
-def test_group_settings_that_act_are_those_that_are_read() -> None:
+def test_group_settings_that_act_are_the_ones_that_are_read() -> None:
     read = {name for name in names_in_code("group_coordinator") if name in group.SETTINGS}
     assert {setting.name for setting in group.SETTINGS.values() if setting.acted_on} == read
 
 
-def test_broker_settings_that_act_are_those_that_are_read() -> None:
+def test_broker_settings_that_act_are_the_ones_that_are_read() -> None:
     behind_topics = {name for setting in acted_on_topic_settings() for name, _ in topic.SETTINGS[setting].synonyms}
     read = {name for name in names_in_code() if name in broker.SETTINGS}
     acting = {setting.name for setting in broker.SETTINGS.values() if setting.acted_on}
-    assert acting == read | behind_topics | READ_IN_CONFIG, "set acted_on in config/broker*.py as the code does"
+    assert acting == read | behind_topics | READ_IN_CONFIG, "set acted_on in config/broker*.py to match the code"

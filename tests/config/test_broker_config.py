@@ -1,4 +1,4 @@
-"""What is in force for a broker: precedence, synonyms, listeners, and what refuses a start."""
+"""The settings in effect for a broker: precedence, synonyms, listeners, and errors that prevent startup."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def refusal(**settings: str) -> str:
     return str(refused.value)
 
 
-def test_defaults_may_start_and_warn_of_nothing() -> None:
+def test_defaults_are_valid_and_cause_no_warnings() -> None:
     check_broker_config(BrokerConfig())
     assert warnings(BrokerConfig()) == []
 
@@ -35,12 +35,12 @@ def test_value_has_the_type_of_its_setting() -> None:
     assert config.list("process.roles") == ("broker", "controller")
 
 
-def test_unknown_name_is_a_mistake_in_the_code() -> None:
+def test_unknown_name_is_an_error_in_the_code() -> None:
     with pytest.raises(KeyError):
         BrokerConfig().get("num.partition")
 
 
-def test_dynamic_settings_win_and_those_of_the_broker_first() -> None:
+def test_dynamic_settings_win_and_those_of_the_broker_take_precedence() -> None:
     static = config_of(message_max_bytes="2000", log_retention_bytes="2000", num_network_threads="5")
     config = static.with_dynamic(
         default={"message.max.bytes": "3000", "log.retention.bytes": "3000"},
@@ -54,7 +54,7 @@ def test_dynamic_settings_win_and_those_of_the_broker_first() -> None:
     assert static.int("message.max.bytes") == 2000
 
 
-def test_dynamic_settings_that_cannot_be_used_are_left_out() -> None:
+def test_invalid_dynamic_settings_are_ignored() -> None:
     config = config_of(num_partitions="2").with_dynamic(
         default={
             "num.partitions": "5",
@@ -78,7 +78,7 @@ def test_dynamic_settings_of_unknown_names_and_of_listeners_are_kept() -> None:
     assert config.written(ConfigSource.DYNAMIC_BROKER_CONFIG) == connections
 
 
-def test_written_values_are_told_by_source() -> None:
+def test_written_values_are_returned_by_source() -> None:
     config = config_of(num_partitions=" 3").with_dynamic(
         default={"message.max.bytes": "3000"}, broker_specific={"message.max.bytes": "4000"}
     )
@@ -122,7 +122,7 @@ def test_topic_defaults_come_from_the_broker() -> None:
     assert defaults["remote.storage.enable"] is False
 
 
-def test_listeners_are_read_with_their_protocols() -> None:
+def test_listeners_are_parsed_with_their_protocols() -> None:
     config = config_of(
         listeners="PLAINTEXT://:9092,inside://[::1]:0, CONTROLLER://:9093",
         advertised_listeners="INSIDE://host:19092",
@@ -138,12 +138,12 @@ def test_listeners_are_read_with_their_protocols() -> None:
 
 
 @pytest.mark.parametrize("port", ["9" * 5000, "65536", "-1", "", "²"])
-def test_ports_that_cannot_be(port: str) -> None:
+def test_invalid_ports_are_rejected(port: str) -> None:
     with pytest.raises(ConfigError, match="the port from 0 to 65535"):
         _ = config_of(listeners=f"PLAINTEXT://localhost:{port}").listeners
 
 
-def test_default_listener_is_the_local_machine() -> None:
+def test_default_listener_is_on_the_local_machine() -> None:
     assert BrokerConfig().listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
     assert BrokerConfig().advertised_listeners == {}
 
@@ -157,29 +157,29 @@ def test_default_listener_is_the_local_machine() -> None:
         ({"listeners": "PLAINTEXT://h:-1"}, "a listener is written NAME://host:port"),
         ({"listeners": "PLAINTEXT://::1:9092"}, "an IPv6 address is written in brackets"),
         ({"listeners": "INSIDE://h:9092"}, "listener.security.protocol.map has no protocol for INSIDE"),
-        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "a name of its own"),
+        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "names of the listeners must be unique"),
         (
             {
                 "listeners": "PLAINTEXT://a:1,B://a:1",
                 "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT",
             },
-            "an address of its own",
+            "addresses of the listeners must be unique",
         ),
-        ({"listeners": "SSL://a:1"}, "SSL uses SSL, and only PLAINTEXT is supported yet"),
+        ({"listeners": "SSL://a:1"}, "SSL uses SSL, but only PLAINTEXT is supported yet"),
         (
             {"listeners": "CONTROLLER://a:1", "listener_security_protocol_map": "CONTROLLER:PLAINTEXT"},
             "none of them is for clients",
         ),
         ({"listener_security_protocol_map": "PLAINTEXT"}, "entries are written NAME:PROTOCOL"),
         ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"}, "clients cannot connect to PLAINTEXT://0.0.0.0:1"),
-        ({"advertised_listeners": "SSL://a:1"}, "there is no listener called SSL"),
+        ({"advertised_listeners": "SSL://a:1"}, "there is no listener SSL"),
     ],
 )
-def test_listeners_that_cannot_work_refuse_the_start(settings: dict[str, str], words: str) -> None:
+def test_invalid_listeners_prevent_startup(settings: dict[str, str], words: str) -> None:
     assert words in refusal(**settings)
 
 
-def test_same_port_on_two_addresses_is_two_listeners() -> None:
+def test_two_listeners_may_have_the_same_port_on_different_addresses() -> None:
     check_broker_config(
         config_of(
             listeners="PLAINTEXT://127.0.0.1:9092,B://10.0.0.1:9092",
@@ -188,7 +188,7 @@ def test_same_port_on_two_addresses_is_two_listeners() -> None:
     )
 
 
-def test_every_wrong_value_is_named_with_value_rule_and_origin() -> None:
+def test_every_invalid_value_is_reported_with_its_rule_and_origin() -> None:
     assert refusal(log_segment_bytes="1", num_partitions="x", queued_max_requests="5").splitlines() == [
         "Invalid value 1 for log.segment.bytes: expected a whole number from 1048576 to 2147483647 (from --set)",
         "Invalid value x for num.partitions: expected a whole number from 1 to 2147483647 (from --set)",
@@ -223,8 +223,8 @@ def test_every_wrong_value_is_named_with_value_rule_and_origin() -> None:
         ({"group_streams_num_standby_replicas": "3"}, "no more than group.streams.max.standby.replicas (2)"),
         ({"group_share_max_size": "201", "group_share_max_share_sessions": "200"}, "group.share.max.share.sessions"),
         ({"group_share_assignors": "simple,other"}, "exactly one"),
-        ({"group_coordinator_rebalance_protocols": "consumer"}, "the classic protocol cannot be switched off"),
-        ({"group_consumer_assignors": "uniform,mine"}, "there is no assignor mine; there are uniform, range"),
+        ({"group_coordinator_rebalance_protocols": "consumer"}, "the classic protocol cannot be disabled"),
+        ({"group_consumer_assignors": "uniform,mine"}, "unknown assignor mine; available: uniform, range"),
         ({"log_cleaner_dedupe_buffer_size": "1048576"}, "more than 1048576"),
         ({"log_cleaner_dedupe_buffer_size": "4194304", "log_cleaner_threads": "4"}, "more than 4194304"),
         ({"log_cleaner_min_compaction_lag_ms": "5", "log_cleaner_max_compaction_lag_ms": "4"}, "(4)"),
@@ -234,7 +234,7 @@ def test_every_wrong_value_is_named_with_value_rule_and_origin() -> None:
         ({"authorizer_class_name": "org.apache.kafka.Authorizer"}, "no authorization yet"),
     ],
 )
-def test_settings_that_cannot_work_together_refuse_the_start(settings: dict[str, str], words: str) -> None:
+def test_conflicting_settings_prevent_startup(settings: dict[str, str], words: str) -> None:
     assert words in refusal(**settings)
 
 
@@ -248,7 +248,7 @@ def test_unknown_settings_are_listed_in_one_line() -> None:
     assert warnings(config) == ["unknown settings, ignored: my.plugin, zookeeper.connect"]
 
 
-def test_settings_without_effect_are_listed_unless_they_say_the_default() -> None:
+def test_settings_without_effect_are_listed_unless_they_have_the_default_value() -> None:
     config = config_of(num_io_threads="16", num_network_threads="3", offsets_topic_replication_factor="3")
     assert warnings(config) == ["settings that have no effect yet: num.io.threads"]
 

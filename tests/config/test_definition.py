@@ -1,4 +1,4 @@
-"""Parsing a value: what is taken, and the words in which the rest is refused (they reach clients as INVALID_CONFIG)."""
+"""Parsing a value: what is accepted, and the errors for all other values (which clients get with INVALID_CONFIG)."""
 
 from contextlib import suppress
 
@@ -63,7 +63,7 @@ from moldau.config.definition import (
         (LIST, "a,,b", ("a", "", "b")),
     ],
 )
-def test_value_is_taken_as_kafka_takes_it(type: ConfigType, text: str, value: object) -> None:
+def test_value_is_parsed_as_by_kafka(type: ConfigType, text: str, value: object) -> None:
     assert parse_value("x", type, text) == value
 
 
@@ -98,14 +98,14 @@ def test_value_is_taken_as_kafka_takes_it(type: ConfigType, text: str, value: ob
         (DOUBLE, ".", "Not a number of type DOUBLE"),
     ],
 )
-def test_value_of_another_type_is_refused(type: ConfigType, text: str, rule: str) -> None:
+def test_value_of_another_type_is_rejected(type: ConfigType, text: str, rule: str) -> None:
     with pytest.raises(ConfigError) as refused:
         parse_value("some.key", type, text)
     assert str(refused.value) == f"Invalid value {abridged(text)} for configuration some.key: {rule}"
     assert refused.value.name == "some.key"
 
 
-# What Apache Kafka 4.3.1 answers for the same text.
+# Apache Kafka 4.3.1's errors for the same text.
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -157,7 +157,7 @@ def test_value_of_another_type_is_refused(type: ConfigType, text: str, rule: str
         ),
     ],
 )
-def test_topic_value_out_of_range_is_refused(name: str, text: str | None, message: str) -> None:
+def test_topic_value_out_of_range_is_rejected(name: str, text: str | None, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         topic.SETTINGS[name].parse(text)
     assert str(refused.value) == message
@@ -197,7 +197,7 @@ def test_duplicates_in_a_list_are_dropped() -> None:
         ),
     ],
 )
-def test_broker_value_out_of_range_is_refused(name: str, text: str | None, message: str) -> None:
+def test_broker_value_out_of_range_is_rejected(name: str, text: str | None, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         broker.SETTINGS[name].parse(text)
     assert str(refused.value) == message
@@ -210,12 +210,12 @@ def test_quorum_voter_names_id_host_and_port(entry: str) -> None:
         broker.SETTINGS["controller.quorum.voters"].parse(entry)
 
 
-def test_migration_policy_is_taken_in_any_case() -> None:
+def test_migration_policy_is_case_insensitive() -> None:
     assert broker.SETTINGS["group.consumer.migration.policy"].parse("Upgrade") == "Upgrade"
 
 
 @pytest.mark.parametrize("text", ["*", "", "0:1,1:2", " 0:1 , 1:2 ", "0:1,"])
-def test_throttled_replicas_are_taken(text: str) -> None:
+def test_throttled_replicas_are_accepted(text: str) -> None:
     topic.SETTINGS["leader.replication.throttled.replicas"].parse(text)
 
 
@@ -236,19 +236,19 @@ def test_throttled_replicas_are_taken(text: str) -> None:
         (float("-inf"), "-Infinity"),
     ],
 )
-def test_double_is_written_as_java_writes_it(value: float, text: str) -> None:
+def test_double_is_formatted_as_by_java(value: float, text: str) -> None:
     assert format_value(value) == text
 
 
 @given(st.floats(allow_nan=False))
-def test_double_survives_writing_and_parsing(value: float) -> None:
+def test_double_survives_formatting_and_parsing(value: float) -> None:
     text = format_value(value)
     assert text is not None
     assert parse_value("x", DOUBLE, text) == value
 
 
 @given(st.integers(-(2**63), 2**63 - 1) | st.booleans() | st.lists(st.text("ab:*-.", min_size=1)).map(tuple))
-def test_other_values_survive_writing_and_parsing(value: int | bool | tuple[str, ...]) -> None:
+def test_other_values_survive_formatting_and_parsing(value: int | bool | tuple[str, ...]) -> None:
     type = BOOLEAN if isinstance(value, bool) else LONG if isinstance(value, int) else LIST
     text = format_value(value)
     assert text is not None
@@ -256,7 +256,7 @@ def test_other_values_survive_writing_and_parsing(value: int | bool | tuple[str,
 
 
 @given(st.text())
-def test_any_text_is_parsed_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     for type in ConfigType:
         with suppress(ConfigError):
             parse_value("x", type, text)

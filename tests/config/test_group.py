@@ -1,4 +1,4 @@
-"""What a group's settings may be: each by itself, within the broker's limits, and all together."""
+"""Which settings are valid for a group: each by itself, within the broker's limits, and in combination."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def refusal(overrides: dict[str, str], broker: BrokerConfig | None = None) -> st
         {"streams.num.standby.replicas": "2", "streams.initial.rebalance.delay.ms": "0"},
     ],
 )
-def test_what_a_group_may_have(overrides: dict[str, str]) -> None:
+def test_valid_group_settings_are_accepted(overrides: dict[str, str]) -> None:
     validate_group_configs(overrides, BrokerConfig())
 
 
@@ -61,29 +61,29 @@ def test_what_a_group_may_have(overrides: dict[str, str]) -> None:
         ("streams.num.standby.replicas", "3", "group.streams.max.standby.replicas (2)"),
     ],
 )
-def test_wrong_value_is_named_with_its_rule(name: str, value: str, rule: str) -> None:
+def test_invalid_value_is_reported_with_its_rule(name: str, value: str, rule: str) -> None:
     refused = refusal({name: value})
     assert refused.startswith(f"Invalid value {value} for configuration {name}: ")
     assert rule in refused
 
 
-def test_unknown_name_is_refused_in_kafkas_words() -> None:
+def test_unknown_name_is_rejected_with_kafkas_message() -> None:
     assert refusal({"consumer.nap.ms": "1"}) == "Unknown group config name: consumer.nap.ms"
 
 
-def test_limits_are_the_brokers() -> None:
+def test_limits_are_those_of_the_broker() -> None:
     broker = broker_with(group_consumer_min_session_timeout_ms="100", group_consumer_min_heartbeat_interval_ms="10")
     validate_group_configs({"consumer.session.timeout.ms": "5001"}, broker)
     assert "(100)" in refusal({"consumer.session.timeout.ms": "99"}, broker)
 
 
-def test_heartbeats_come_more_often_than_sessions_end() -> None:
+def test_heartbeat_interval_must_be_below_the_session_timeout() -> None:
     broker = broker_with(
         group_consumer_min_session_timeout_ms="100",
         group_consumer_max_heartbeat_interval_ms="60000",
         group_consumer_min_heartbeat_interval_ms="10",
     )
-    # What the group does not set is the broker's.
+    # A value that the group does not set is the broker's.
     assert "Value must be greater than consumer.heartbeat.interval.ms (5000)" in refusal(
         {"consumer.session.timeout.ms": "5000"}, broker
     )
@@ -109,7 +109,7 @@ def test_heartbeats_come_more_often_than_sessions_end() -> None:
         ("PT9223372036854775807S", (2**63 - 1) * 1000),
     ],
 )
-def test_durations_are_read_as_java_reads_them(text: str, milliseconds: int) -> None:
+def test_durations_are_parsed_as_by_java(text: str, milliseconds: int) -> None:
     assert parse_duration_ms(text) == milliseconds
 
 
@@ -120,6 +120,6 @@ def test_durations_are_read_as_java_reads_them(text: str, milliseconds: int) -> 
         *("P" + "9" * 5000 + "D", "PT9223372036854775808S", "PT1H9223372036854775807S", "P106751991167301D"),
     ],
 )
-def test_other_texts_are_no_durations(text: str) -> None:
+def test_other_texts_are_not_durations(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration_ms(text)

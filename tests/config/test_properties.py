@@ -61,13 +61,13 @@ def test_lines(text: str, pairs: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["a=\\u12", "a=\\u", "a=\\u12G4", "\\u00=b", "a=\\u+123"])
-def test_unicode_escape_without_four_digits_is_refused(text: str) -> None:
+def test_unicode_escape_without_four_digits_is_rejected(text: str) -> None:
     with pytest.raises(ConfigError, match="four hexadecimal digits"):
         parse_properties(text)
 
 
 @given(st.text("ab\\u0=: \t\f\n\r#!é"))
-def test_any_text_is_parsed_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     try:
         pairs = parse_properties(text)
     except ConfigError:
@@ -76,7 +76,7 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 
 
 @given(st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1), st.text(st.characters(codec="utf-8"))))
-def test_what_is_escaped_comes_back(pairs: dict[str, str]) -> None:
+def test_escaped_text_is_restored(pairs: dict[str, str]) -> None:
     escaped = "\n".join(f"{_escaped(key)}={_escaped(value)}" for key, value in pairs.items())
     assert parse_properties(escaped) == pairs
 

@@ -1,4 +1,4 @@
-"""Where settings come from, and which source wins."""
+"""The sources of settings, and their precedence."""
 
 from pathlib import Path
 
@@ -25,11 +25,11 @@ from moldau.config.sources import load, read_environment, read_file, read_overri
         ("KAFKA_KAFKA_METRICS_REPORTERS", "metrics.reporters"),
     ],
 )
-def test_variable_is_mapped_as_the_docker_image_maps_it(variable: str, name: str) -> None:
+def test_variable_is_mapped_as_by_the_docker_image(variable: str, name: str) -> None:
     assert setting_of_variable(variable) == name
 
 
-def test_variables_of_kafkas_scripts_and_of_others_are_no_settings() -> None:
+def test_variables_of_kafkas_scripts_and_other_variables_are_not_settings() -> None:
     environment = {
         "KAFKA_HEAP_OPTS": "-Xmx1G",
         "KAFKA_OPTS": "-D",
@@ -43,7 +43,7 @@ def test_variables_of_kafkas_scripts_and_of_others_are_no_settings() -> None:
     assert read_environment(environment) == {}
 
 
-def test_value_of_a_variable_is_read_as_in_a_file() -> None:
+def test_value_of_a_variable_has_the_syntax_of_a_file() -> None:
     read = read_environment({"KAFKA_SSL_KEYSTORE_KEY": "a\\nb", "KAFKA_BROKER_RACK": "  r1"})
     assert read["ssl.keystore.key"] == StaticValue("a\nb", "environment variable KAFKA_SSL_KEYSTORE_KEY")
     assert read["broker.rack"].text == "r1"
@@ -88,7 +88,7 @@ def test_override_keeps_its_value_from_the_first_equals_sign_on() -> None:
 
 
 @pytest.mark.parametrize("override", ["a", "", "=b"])
-def test_override_without_key_and_value_is_refused(override: str) -> None:
+def test_override_without_key_and_value_is_rejected(override: str) -> None:
     with pytest.raises(ConfigError, match="key=value"):
         read_overrides([override])
 
@@ -118,7 +118,7 @@ def test_later_sources_win(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["9" * 4301, "-" + "9" * 4301])
-def test_numbers_of_thousands_of_digits_are_refused_by_name(text: str) -> None:
+def test_numbers_of_thousands_of_digits_are_rejected_by_name(text: str) -> None:
     config = load(environment={"KAFKA_NUM_PARTITIONS": text}, overrides=["log.retention.ms=" + text])
     with pytest.raises(ConfigError) as refused:
         check_broker_config(config)

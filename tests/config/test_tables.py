@@ -1,4 +1,4 @@
-"""The tables against the facts of Apache Kafka 4.3.1 (``kafka_settings.json``), and the facts against Kafka itself."""
+"""The tables are compared with facts of Apache Kafka 4.3.1 (``kafka_settings.json``), and the facts with Kafka."""
 
 import json
 import subprocess
@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from moldau.compat_tests.requirements import require_kafka_jars
 from moldau.config import broker, group, topic
 from moldau.config.definition import ConfigType, Setting, format_value
 from moldau.config.reference import reference
+from moldau.testing.requirements import require_kafka_jars
 
 HERE = Path(__file__).parent
 FACTS = json.loads((HERE / "kafka_settings.json").read_text())
 
 BROKER = {name: setting for name, setting in broker.SETTINGS.items() if not name.startswith("moldau.")}
-# Defaults of ours: one node, no JVM, and a bound on memory. docs/configuration.md tells each with Kafka's.
+# Moldau's own defaults: one node, no JVM, and a memory limit. docs/configuration.md lists each with Kafka's.
 OUR_DEFAULTS = {
     "broker.id": "1",
     "controller.listener.names": "CONTROLLER",
@@ -24,7 +24,7 @@ OUR_DEFAULTS = {
     "node.id": "1",
     "offsets.topic.replication.factor": "1",
     "process.roles": "broker,controller",
-    "queued.max.request.bytes": "268435456",
+    "queued.max.request.bytes": "134217728",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
@@ -43,15 +43,15 @@ def facts(setting: Setting) -> list[object]:
     ]
 
 
-def test_broker_table_says_what_kafka_says() -> None:
+def test_broker_table_matches_kafka() -> None:
     assert {name: facts(setting) for name, setting in BROKER.items()} == FACTS["broker"]
 
 
-def test_topic_table_says_what_kafka_says() -> None:
+def test_topic_table_matches_kafka() -> None:
     assert {name: facts(setting) for name, setting in topic.SETTINGS.items()} == FACTS["topic"]
 
 
-def test_group_table_says_what_kafka_says() -> None:
+def test_group_table_matches_kafka() -> None:
     assert {name: facts(setting) for name, setting in group.SETTINGS.items()} == FACTS["group"]
 
 
@@ -72,7 +72,7 @@ def test_topic_settings_fall_back_to_the_brokers_as_kafkas_do() -> None:
     assert ours == FACTS["synonyms"]
 
 
-def test_defaults_of_ours_are_the_ones_meant() -> None:
+def test_defaults_differ_from_kafkas_only_where_intended() -> None:
     differing = {
         name: format_value(setting.default)
         for name, setting in BROKER.items()
@@ -87,14 +87,14 @@ def test_defaults_of_ours_are_the_ones_meant() -> None:
     [broker.SETTINGS, broker.DYNAMIC_ONLY, topic.SETTINGS, group.SETTINGS],
     ids=["broker", "dynamic", "topic", "group"],
 )
-def test_every_default_is_a_value_that_may_be_written(table: dict[str, Setting]) -> None:
+def test_every_default_is_a_valid_value(table: dict[str, Setting]) -> None:
     for setting in table.values():
         text = format_value(setting.default)
         if text is not None and (text or setting.type is not ConfigType.LIST):
             assert setting.parse(text) == setting.default, setting
 
 
-def test_every_setting_has_a_sentence_of_its_own() -> None:
+def test_every_setting_has_a_description() -> None:
     for setting in [*broker.SETTINGS.values(), *topic.SETTINGS.values(), *group.SETTINGS.values()]:
         assert setting.documentation.endswith("."), setting
         assert "<" not in setting.documentation, setting
@@ -114,11 +114,11 @@ def test_documentation_is_up_to_date() -> None:
 
 def test_facts_are_those_of_apache_kafka() -> None:
     jars = require_kafka_jars()
-    told = subprocess.run(
+    dumped = subprocess.run(
         ["java", "-cp", f"{jars}/*", str(HERE / "DumpSettings.java")],
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
-    assert json.loads(told.stdout) == FACTS
+    assert json.loads(dumped.stdout) == FACTS

@@ -1,4 +1,4 @@
-"""A topic's settings: what may be set, and what is in force."""
+"""A topic's settings: which ones are valid, and the values in effect."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from moldau.config.definition import ConfigError
 from moldau.config.topic import resolve_topic_config, validate_topic_config, validate_topic_configs
 
 
-def test_unknown_name_is_refused_by_name() -> None:
+def test_unknown_name_is_rejected_by_name() -> None:
     with pytest.raises(ConfigError) as refused:
         validate_topic_config("retention.msec", "1")
     assert str(refused.value) == "Unknown topic config name: retention.msec"
@@ -21,7 +21,7 @@ def test_segments_below_a_mebibyte_need_the_internal_name() -> None:
     validate_topic_config("internal.segment.bytes", "100")
 
 
-def test_overrides_are_in_force_over_the_broker_over_the_defaults() -> None:
+def test_overrides_take_precedence_over_the_broker_and_the_defaults() -> None:
     broker = BrokerConfig({"log.retention.bytes": StaticValue("5000", "--set")})
     assert resolve_topic_config({"retention.ms": "7"}, None)["retention.bytes"] == -1
     resolved = resolve_topic_config({"retention.ms": "7", "cleanup.policy": "compact,delete"}, broker)
@@ -31,7 +31,7 @@ def test_overrides_are_in_force_over_the_broker_over_the_defaults() -> None:
     assert resolved["segment.ms"] == 604_800_000
 
 
-def test_resolving_leaves_the_defaults_as_they_are() -> None:
+def test_resolving_does_not_change_the_defaults() -> None:
     broker = BrokerConfig()
     resolve_topic_config({"retention.ms": "7"}, broker)
     assert resolve_topic_config({}, broker)["retention.ms"] == 604_800_000
@@ -39,7 +39,7 @@ def test_resolving_leaves_the_defaults_as_they_are() -> None:
     assert resolve_topic_config({}, None)["retention.ms"] == 604_800_000
 
 
-def test_lags_of_compaction_are_compared_with_what_is_in_force() -> None:
+def test_lags_of_compaction_are_compared_with_the_values_in_effect() -> None:
     validate_topic_configs({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
     with pytest.raises(ConfigError, match=r"no more than max\.compaction\.lag\.ms \(4\)"):
         validate_topic_configs({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"})
@@ -48,7 +48,7 @@ def test_lags_of_compaction_are_compared_with_what_is_in_force() -> None:
         validate_topic_configs({"min.compaction.lag.ms": "5"}, broker)
 
 
-def test_tiered_storage_is_refused() -> None:
+def test_tiered_storage_is_rejected() -> None:
     validate_topic_configs({"remote.storage.enable": "false"})
     with pytest.raises(ConfigError, match="no tiered storage"):
         validate_topic_configs({"remote.storage.enable": "true"})

@@ -1,4 +1,4 @@
-"""What the tests of the protocol take from Apache Kafka: the JSON that its messages are made of."""
+"""Fixtures from Apache Kafka's jars: the JSON from which its messages are generated."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from moldau.compat_tests.kafka_jars import KAFKA_VERSION
-from moldau.compat_tests.requirements import require_kafka_jars
+from moldau.testing.kafka_jars import KAFKA_VERSION
+from moldau.testing.requirements import require_kafka_jars
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +38,7 @@ def kafka_group_records(kafka_jars: Path) -> dict[str, Any]:
 
 
 def read_schemas(jar: Path, folder: str) -> dict[str, Any]:
-    """Every schema in a folder of a jar. They are JSON with comments in lines of their own."""
+    """Every schema in a folder of a jar: JSON with comments in separate lines."""
     schemas = {}
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():

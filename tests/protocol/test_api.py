@@ -1,4 +1,4 @@
-"""The table of APIs, and what is imported for it."""
+"""The table of APIs, and the lazy import of messages."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ def test_classes_by_name() -> None:
             message_class(name)
 
 
-def test_header_versions_where_flexible_begins() -> None:
+def test_header_versions_change_with_the_first_flexible_version() -> None:
     assert [request_header_version(ApiKey.FETCH, version) for version in (11, 12)] == [1, 2]
     assert [response_header_version(ApiKey.FETCH, version) for version in (11, 12)] == [0, 1]
 
 
-def test_header_versions_of_what_is_never_flexible() -> None:
+def test_header_versions_of_apis_that_are_never_flexible() -> None:
     assert request_header_version(ApiKey.SASL_HANDSHAKE, 32767) == 1
     assert response_header_version(ApiKey.SASL_HANDSHAKE, 32767) == 0
 
 
-def test_api_versions_is_answered_with_the_oldest_header() -> None:
+def test_the_response_of_api_versions_has_the_oldest_header() -> None:
     assert request_header_version(ApiKey.API_VERSIONS, 4) == 2
     assert response_header_version(ApiKey.API_VERSIONS, 4) == 0
 
 
-def test_header_of_a_version_of_the_future_can_be_read() -> None:
+def test_the_header_of_a_future_version_can_be_parsed() -> None:
     assert request_header_version(ApiKey.API_VERSIONS, 99) == 2
 
 
-def test_messages_are_imported_when_asked_for() -> None:
+def test_messages_are_imported_on_first_use() -> None:
     program = """
 import sys
 from moldau.protocol import api, codec

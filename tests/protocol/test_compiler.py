@@ -1,4 +1,4 @@
-"""What the vocabulary allows though no message of Kafka 4.3 does it, or not in every combination."""
+"""Features of declarations that no message of Kafka 4.3 uses, or not in every combination."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Line(Message, versions="0-1", flexible="1+"):
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_two_structs_of_one_type_side_by_side(version: int) -> None:
-    """They are read and written together; each must keep a variable of its own."""
+    """They are read and written together; each must keep a separate variable."""
     line = Line(start=Point(x=1, y=2), end=Point(x=3, y=4))
     assert decode(Line, encode(line, version), version) == line
     assert encode(line, 0) == b"\0\0\0\1\0\0\0\2\0\0\0\3\0\0\0\4"
@@ -59,7 +59,7 @@ def test_nullable_struct() -> None:
 
 
 def test_nullable_struct_in_a_tag() -> None:
-    """Whether it is there is a varint, not a byte as outside of tags."""
+    """Its presence is a varint, not a byte as outside of tags."""
     message = Maybe(tagged=Point(x=1, y=2))
     data = encode(message, 1)
     assert data == b"\xff" + b"\1" + b"\0\x0a" + b"\1" + b"\0\0\0\1\0\0\0\2\0"
@@ -171,7 +171,7 @@ class Holder(Message, versions="0"):
 
 
 def test_array_of_structs_without_size() -> None:
-    """It has no more elements than bytes that follow it, however little an element takes."""
+    """It has no more elements than bytes that follow it, whatever the size of an element."""
     assert decode(Holder, b"\0\0\0\3" + b"\0\0\0\0", 0) == Holder(items=[Empty(), Empty(), Empty()])
     with pytest.raises(MalformedMessage, match="1000000 elements of at least 1 bytes, and 4 bytes remain"):
         decode(Holder, b"\0\x0f\x42\x40" + b"\0\0\0\0", 0)

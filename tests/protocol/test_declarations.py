@@ -1,4 +1,4 @@
-"""Our declarations against the JSON in Apache Kafka's jars: every fact of every field of every message."""
+"""The declarations are compared with the JSON in Apache Kafka's jars: every property of every field and message."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def described(field: Field) -> dict[str, Any]:
 
 def expected(fact: dict[str, Any]) -> dict[str, Any]:
     element = fact["type"].removeprefix("[]")
-    # One version range stands for both in our declarations; no field of Kafka's has two.
+    # One version range stands for both in the declarations; no field of Kafka's has two.
     assert fact.get("taggedVersions", fact["versions"]) == fact["versions"]
     return {
         "type": "struct" if element[0].isupper() else element,
@@ -112,8 +112,8 @@ def expected(fact: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_default(field: Field, fact: dict[str, Any]) -> bool:
-    """Whether our default is the one of the JSON, which leaves out those that go without saying."""
-    # The JSON's null, as opposed to the string "null", is no default at all to Apache Kafka's generator.
+    """Whether the declared default is that of the JSON, which omits implicit ones."""
+    # Apache Kafka's generator treats the JSON's null, in contrast to the string "null", as no default.
     text = str(fact["default"]) if fact.get("default") is not None else None
     default = field.make_default()
     if text == "null":

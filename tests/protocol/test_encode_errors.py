@@ -1,4 +1,4 @@
-"""Messages that a version cannot carry, and values that no version can: the error names the field."""
+"""Messages that a version cannot represent, and values that no version can: the error names the field."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from moldau.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from moldau.protocol.schema import Message
 
 
-def test_field_that_the_version_lacks() -> None:
+def test_field_that_is_not_in_the_version() -> None:
     request = HeartbeatRequest(group_instance_id="static")
     assert decode(HeartbeatRequest, encode(request, 3), 3) == request
     with pytest.raises(
@@ -30,7 +30,7 @@ def test_field_that_the_version_lacks() -> None:
     assert e.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_ignorable_field_that_the_version_lacks_is_left_out() -> None:
+def test_ignorable_field_that_is_not_in_the_version_is_omitted() -> None:
     request = FetchRequest(rack_id="a", max_wait_ms=1)
     assert decode(FetchRequest, encode(request, 10), 10) == FetchRequest(max_wait_ms=1)
 
@@ -46,12 +46,12 @@ def test_ignorable_field_that_the_version_lacks_is_left_out() -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Message) else str(value),
 )
-def test_fields_of_every_type_that_the_version_lacks(message: Message, version: int) -> None:
+def test_fields_of_every_type_that_are_not_in_the_version(message: Message, version: int) -> None:
     with pytest.raises(UnsupportedVersion):
         encode(message, version)
 
 
-def test_default_value_of_a_field_that_the_version_lacks_is_no_error() -> None:
+def test_default_value_of_a_field_that_is_not_in_the_version_is_not_an_error() -> None:
     assert encode(FetchRequest(replica_state=ReplicaState()), 14) == encode(FetchRequest(), 14)
 
 
@@ -63,12 +63,12 @@ def test_unknown_tags_in_a_version_without_tags() -> None:
 
 
 def test_unknown_tag_that_is_known() -> None:
-    with pytest.raises(EncodeError, match="FetchRequest v15: FetchRequest: tag 1 is not unknown in this version"):
+    with pytest.raises(EncodeError, match="FetchRequest v15: FetchRequest: tag 1 is a known field in this version"):
         encode(FetchRequest(unknown_tagged_fields={1: b""}), 15)
 
 
-def test_unknown_tag_that_is_no_tag() -> None:
-    with pytest.raises(EncodeError, match="-1 is no tag"):
+def test_invalid_tag_number() -> None:
+    with pytest.raises(EncodeError, match="invalid tag -1"):
         encode(HeartbeatRequest(unknown_tagged_fields={-1: b""}), 4)
 
 
@@ -79,12 +79,12 @@ ANY: Any = None
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (HeartbeatRequest(group_id=ANY), "group_id is null, which it must not be"),
-        (HeartbeatRequest(group_id=5), "group_id is a int (5), which is no string"),  # type: ignore[arg-type]
+        (HeartbeatRequest(group_id=ANY), "group_id is null, but is not nullable"),
+        (HeartbeatRequest(group_id=5), "group_id is a int (5), not a string"),  # type: ignore[arg-type]
         (HeartbeatRequest(group_id="x" * 0x8000), "group_id has 32768 bytes, more than the limit of 32767"),
-        (HeartbeatRequest(group_id="\ud800"), "group_id holds a lone surrogate"),
+        (HeartbeatRequest(group_id="\ud800"), "group_id contains a lone surrogate"),
         (HeartbeatRequest(generation_id=ANY), "generation_id is null"),
-        (HeartbeatRequest(generation_id=1.5), "generation_id is a float (1.5), which is no integer"),  # type: ignore[arg-type]
+        (HeartbeatRequest(generation_id=1.5), "generation_id is a float (1.5), not an integer"),  # type: ignore[arg-type]
         (HeartbeatRequest(generation_id=2**31), "generation_id is 2147483648, which does not fit into int32"),
         (HeartbeatRequest(generation_id=-(2**31) - 1), "generation_id is -2147483649, which does not fit into int32"),
     ],
@@ -108,7 +108,7 @@ def topics(*partitions: Any) -> Any:
         (
             FetchRequest(topics=topics(None)),
             17,
-            r"topics\[1\].partitions\[0\] is a NoneType, which is no FetchPartition",
+            r"topics\[1\].partitions\[0\] is a NoneType, not a FetchPartition",
         ),
         (
             FetchRequest(topics=topics(FetchPartition(), FetchPartition(fetch_offset=1 << 63))),
@@ -118,17 +118,17 @@ def topics(*partitions: Any) -> Any:
         (
             FetchRequest(topics=[FetchTopic(topic_id=b"short")]),
             13,
-            r"topics\[0\].topic_id is a bytes, which are not the 16",
+            r"topics\[0\].topic_id is a bytes, not the 16",
         ),
         (FetchRequest(topics=[FetchTopic(topic_id=ANY)]), 13, r"topics\[0\].topic_id is null"),
-        (FetchRequest(topics="t"), 12, r"topics is a str \('t'\), which is no list"),  # type: ignore[arg-type]
+        (FetchRequest(topics="t"), 12, r"topics is a str \('t'\), not a list"),  # type: ignore[arg-type]
         (SaslAuthenticateRequest(auth_bytes=ANY), 2, "auth_bytes is null"),
-        (AlterClientQuotasRequest(entries=[EntryData(ops=[OpData(value="1")])]), 1, "value is a str .*no number"),  # type: ignore[arg-type]
+        (AlterClientQuotasRequest(entries=[EntryData(ops=[OpData(value="1")])]), 1, "value is a str .*not a number"),  # type: ignore[arg-type]
         (FetchRequest(replica_state=ANY), 17, "replica_state is null"),
         (MetadataRequest(allow_auto_topic_creation=ANY), 9, "allow_auto_topic_creation is null"),
-        (MetadataRequest(allow_auto_topic_creation="no"), 9, "allow_auto_topic_creation is a str .* neither true"),  # type: ignore[arg-type]
+        (MetadataRequest(allow_auto_topic_creation="no"), 9, "allow_auto_topic_creation is a str .*not a boolean"),  # type: ignore[arg-type]
         (ProduceRequest(acks=1 << 15), 9, "acks is 32768, which does not fit into int16"),
-        (FetchResponse(responses=[ANY]), 12, r"responses\[0\] is a NoneType, which is no FetchableTopicResponse"),
+        (FetchResponse(responses=[ANY]), 12, r"responses\[0\] is a NoneType, not a FetchableTopicResponse"),
     ],
 )
 def test_wrong_value_deep_in_a_message(message: Message, version: int, reason: str) -> None:
@@ -143,14 +143,14 @@ def test_error_does_not_show_bytes() -> None:
 
 
 class Range:
-    """Stands for a range of a file: it has a length and nothing else."""
+    """Represents a range of a file: it has only a length."""
 
     def __len__(self) -> int:
         return 300
 
 
 @pytest.mark.parametrize("version", [3, 9])
-def test_records_may_be_anything_with_a_length(version: int) -> None:
+def test_records_may_be_any_object_with_a_length(version: int) -> None:
     records = Range()
     partition: Any = PartitionProduceData(index=4)
     partition.records = records

@@ -1,8 +1,8 @@
 """Every message in every version against Apache Kafka's own classes.
 
-`java/MessageOracle.java` decodes what we encoded, encodes it again, and says in JSON what it understood; and it encodes
-the message from JSON that we wrote. The bytes must be ours in both cases, and the JSON must be ours: bytes alone would
-not show two neighbours of one type that changed places.
+`java/MessageOracle.java` decodes Moldau's encoding, encodes it again, and returns its content as JSON. It also encodes
+the message from Moldau's JSON. Both encodings and the JSON must be equal to Moldau's: bytes alone would not show that
+two adjacent fields of the same type are swapped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from moldau.compat_tests.requirements import require_program
 from moldau.group_coordinator.records import KEYS, VALUES
 from moldau.metadata.records import RECORD_TYPES, decode_record, encode_record
 from moldau.protocol.api import (
@@ -34,6 +33,9 @@ from moldau.protocol.errors import ErrorCode, MalformedMessage
 from moldau.protocol.samples import Samples
 from moldau.protocol.schema import Field, Message, Struct
 from moldau.protocol.uuid import uuid_to_str
+from moldau.server.apis import APIS, Listeners
+from moldau.testing import jvm
+from moldau.testing.requirements import require_program
 
 MESSAGES = [cls for cls in message_classes() if cls.VERSIONS]
 METADATA_RECORDS = list(RECORD_TYPES.values())
@@ -41,18 +43,17 @@ GROUP_RECORDS = [*KEYS.values(), *VALUES.values()]
 SAMPLES_OF_EACH = 6
 
 SOURCE = Path(__file__).parent / "java" / "MessageOracle.java"
-JVM_OPTIONS = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
 class OracleError(Exception):
-    """Apache Kafka's classes refused what they were given."""
+    """Apache Kafka's classes rejected the input."""
 
 
 class Oracle:
-    """Apache Kafka's classes in one JVM, which is asked and answers through pipes."""
+    """Apache Kafka's classes in one JVM, with requests and responses through pipes."""
 
-    def __init__(self, java: str, class_path: str) -> None:
-        command = [java, *JVM_OPTIONS, "-cp", class_path, "MessageOracle"]
+    def __init__(self, classes: Path) -> None:
+        command = jvm.command("MessageOracle", options=["-Xmx256M"], classes=classes)
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -62,7 +63,7 @@ class Oracle:
         assert self._process.returncode == 0
 
     def ask(self, name: str, version: int, data: bytes, json_text: bytes = b"") -> tuple[bytes, bytes, bytes]:
-        """What the oracle encoded from `data`, its JSON of it, and what it encoded from our JSON."""
+        """The oracle's encoding of `data`, its JSON of it, and its encoding of our JSON."""
         assert self._process.stdin
         class_name = name.encode()
         self._process.stdin.write(
@@ -94,7 +95,7 @@ def oracle(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     classes = tmp_path_factory.mktemp("classes")
     javac = [require_program("javac"), "-cp", f"{kafka_jars}/*", "-d", str(classes), str(SOURCE)]
     subprocess.run(javac, check=True, timeout=120)
-    oracle = Oracle(require_program("java"), f"{classes}:{kafka_jars}/*")
+    oracle = Oracle(classes)
     yield oracle
     oracle.close()
 
@@ -129,7 +130,7 @@ def test_frame_of_metadata_record(cls: type[Any], oracle: Oracle) -> None:
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 def test_changed_bytes(cls: type[Message], oracle: Oracle, kafka_messages: dict[str, Any]) -> None:
-    """Bytes that may or may not be a message still: Apache Kafka and we agree on that, and on what they mean."""
+    """Bytes that may or may not be a valid message: Moldau and Apache Kafka agree on that, and on their content."""
     suffix = "" if kafka_messages[cls.__name__]["type"] == "data" else "Data"
     class_name = f"org.apache.kafka.common.message.{cls.__name__}{suffix}"
     source = random.Random(cls.__name__)
@@ -139,24 +140,24 @@ def test_changed_bytes(cls: type[Message], oracle: Oracle, kafka_messages: dict[
             changed = bytearray(data)
             for _ in range(source.randint(1, 2)):
                 changed[source.randrange(len(changed))] = source.choice((0, 1, 2, 127, 128, 255, source.randrange(256)))
-            ours = encoded_again_by_us(cls, version, bytes(changed))
-            theirs = encoded_again_by_them(oracle, class_name, version, bytes(changed))
+            ours = encoded_again_by_moldau(cls, version, bytes(changed))
+            theirs = encoded_again_by_apache(oracle, class_name, version, bytes(changed))
             if isinstance(ours, bytes) and isinstance(theirs, bytes):
                 assert ours == theirs
             elif isinstance(theirs, bytes):
-                assert re.search(WE_ARE_STRICTER, str(ours)), (version, changed.hex(), ours)
+                assert re.search(MOLDAU_IS_STRICTER, str(ours)), (version, changed.hex(), ours)
             elif isinstance(ours, bytes):
-                assert re.search(THEIR_WRITER_IS_STRICTER, theirs), (version, changed.hex(), theirs)
+                assert re.search(APACHE_WRITER_IS_STRICTER, theirs), (version, changed.hex(), theirs)
 
 
-WE_ARE_STRICTER = "not UTF-8|its tag says|past the end of the frame"
-"""See `protocol.compiler`: bad UTF-8, and the size of a tag that is known, which Apache Kafka does not look at."""
+MOLDAU_IS_STRICTER = "not UTF-8|its tag says|past the end of the frame"
+"""See `protocol.compiler`: invalid UTF-8, and the size of a known tag, which Apache Kafka ignores."""
 
-THEIR_WRITER_IS_STRICTER = "Invalid raw tag field list|as an undefined tag"
-"""Tags twice or out of order are read, but not written again. We sort them, and keep the last."""
+APACHE_WRITER_IS_STRICTER = "Invalid raw tag field list|as an undefined tag"
+"""Duplicate or unordered tags are read, but not written again. Moldau sorts them, and keeps the last."""
 
 
-def encoded_again_by_us(cls: type[Message], version: int, data: bytes) -> bytes | MalformedMessage:
+def encoded_again_by_moldau(cls: type[Message], version: int, data: bytes) -> bytes | MalformedMessage:
     try:
         message, end = decode_at(cls, data, version, 0)
     except MalformedMessage as error:
@@ -164,7 +165,7 @@ def encoded_again_by_us(cls: type[Message], version: int, data: bytes) -> bytes 
     return encode(message, version) if end == len(data) else MalformedMessage("bytes were not read", end)
 
 
-def encoded_again_by_them(oracle: Oracle, class_name: str, version: int, data: bytes) -> bytes | str:
+def encoded_again_by_apache(oracle: Oracle, class_name: str, version: int, data: bytes) -> bytes | str:
     try:
         return oracle.ask(class_name, version, data)[0]
     except OracleError as error:
@@ -188,6 +189,13 @@ def test_header_versions(oracle: Oracle) -> None:
     assert sorted(ours) == sorted(lines)
 
 
+def test_listeners(oracle: Oracle) -> None:
+    lines = oracle.ask("listeners", 0, b"")[0].decode().splitlines()
+    theirs = {name: (broker == "true", controller == "true") for name, broker, controller in map(str.split, lines)}
+    for api in APIS:
+        assert (Listeners.BROKER in api.listeners, Listeners.CONTROLLER in api.listeners) == theirs[api.key.name]
+
+
 def versions_of(api_key: ApiKey) -> list[int]:
     return list(request_class(api_key).VERSIONS)
 
@@ -196,7 +204,7 @@ def compare(oracle: Oracle, cls: type[Message], class_name: str, fact: dict[str,
     naming = Naming(fact)
     for version in cls.VERSIONS:
         for seed in range(SAMPLES_OF_EACH):
-            # The first has every null that it can have, the second none.
+            # The first message has every possible null, the second has none.
             nulls = {0: 1.0, 1: 0.0}.get(seed, 0.3)
             message = Samples(seed, null_probability=nulls, tag_probability=0).message(cls, version)
             ours = encode(message, version)
@@ -206,14 +214,14 @@ def compare(oracle: Oracle, cls: type[Message], class_name: str, fact: dict[str,
             assert from_json == ours, f"{cls.__name__} v{version}: {message}"
             assert json.loads(theirs) == naming.document(message, version, records_as_size=True)
             assert decode_at(cls, from_json, version, 0) == (message, len(ours))
-        # JSON knows no unknown tagged fields, bytes do.
+        # JSON has no unknown tagged fields, but bytes do.
         message = Samples(seed=99, tag_probability=1).message(cls, version)
         ours = encode(message, version)
         assert oracle.ask(class_name, version, ours)[0] == ours, f"{cls.__name__} v{version}: {message}"
 
 
 class Naming:
-    """Writes our messages as Apache Kafka's JSON converters do, with the names of the schemas."""
+    """Writes Moldau's messages like Apache Kafka's JSON converters, with the names of the schemas."""
 
     def __init__(self, fact: dict[str, Any]) -> None:
         self.fact = fact

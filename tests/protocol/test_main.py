@@ -43,16 +43,16 @@ def test_lists_all_messages(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ([], "name a message, or use --list"),
-        (["FetchReqest"], "there is no message 'FetchReqest'; did you mean FetchRequest"),
+        ([], "give a message name, or use --list"),
+        (["FetchReqest"], "unknown message 'FetchReqest'; did you mean FetchRequest"),
         (["FetchRequest", "3"], "FetchRequest has no version 3; it has 4-18"),
         (["FetchRequest", "x"], "invalid int value: 'x'"),
-        (["LeaderAndIsrRequest"], "LeaderAndIsrRequest has no versions left"),
+        (["LeaderAndIsrRequest"], "LeaderAndIsrRequest has no supported versions"),
         (["no.such.module:Thing"], "cannot find 'no.such.module:Thing'"),
-        (["moldau.protocol.uuid:ZERO_UUID"], "is no message"),
+        (["moldau.protocol.uuid:ZERO_UUID"], "is not a message"),
     ],
 )
-def test_errors_say_what_to_do(arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_state_what_to_do(arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
@@ -67,7 +67,7 @@ def test_tracebacks_show_the_generated_line() -> None:
     assert "= read_iiiibiiB(buf, pos)" in shown
 
 
-def test_neighbours_of_fixed_size_are_read_at_once() -> None:
+def test_adjacent_fields_of_fixed_size_are_read_together() -> None:
     """A partition of Fetch: six numbers and the count of its tags are one read."""
     source = decoder_source(FetchRequest, 12)[0]
     assert source.count("read_iiqiqiB(buf, pos)") == 1

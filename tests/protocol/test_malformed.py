@@ -1,4 +1,4 @@
-"""Whatever the bytes, a decoder gives a message or MalformedMessage; and it takes memory in proportion to the frame."""
+"""For any bytes a decoder returns a message or raises MalformedMessage, with memory in proportion to the frame."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MESSAGES = [
 every_message = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 
 
-def refuse(cls: type[Message], data: bytes, version: int, reason: str, offset: int | None = None) -> None:
+def assert_rejected(cls: type[Message], data: bytes, version: int, reason: str, offset: int | None = None) -> None:
     with pytest.raises(MalformedMessage, match=reason) as caught:
         decode(cls, data, version)
     if offset is not None:
@@ -53,7 +53,7 @@ def test_truncated_anywhere(cls: type[Message]) -> None:
 
 @every_message
 def test_mutated(cls: type[Message]) -> None:
-    """A few bytes changed: what is still accepted can be encoded and is then the same message."""
+    """A few bytes changed: an accepted message can be encoded, and decodes to the same message again."""
     source = random.Random(cls.__name__)
     for version in cls.VERSIONS:
         data = encode(Samples(seed=version, tag_probability=0.3).message(cls, version), version)
@@ -83,7 +83,7 @@ def check_any_bytes(cls: type[Message], version: int, data: bytes) -> None:
         assert 0 <= message.offset <= len(data)
         return
     again = encode(message, version)
-    # By their bytes, because a NaN does not equal itself.
+    # Compared by their bytes, because a NaN does not equal itself.
     assert encode(decode(cls, again, version), version) == again
 
 
@@ -114,7 +114,7 @@ def test_any_bytes_as_the_frame_of_a_metadata_record() -> None:
 # Memory. ------------------------------------------------------------------------------------------------------------
 
 BYTES_PER_BYTE = 150
-"""What a frame may cost in memory: a struct of a few bytes on the wire is an object, its arrays and its tags."""
+"""The maximum memory per frame byte: a struct of a few bytes becomes an object, its arrays and its tags."""
 
 
 @every_message
@@ -133,7 +133,7 @@ def test_memory_is_in_proportion_to_the_frame(cls: type[Message]) -> None:
 
 
 def crowded(cls: type[Message], version: int, count: int) -> Iterator[Message]:
-    """For each array, however deep: a message with that array full of defaults."""
+    """For each array, at any depth: a message with that array full of defaults."""
     tags = [None, {99: b""}] if version in cls.FLEXIBLE_VERSIONS else [None]
     for path in array_paths(cls, version):
         for unknown in tags:
@@ -179,29 +179,29 @@ def smallest(field: Field, unknown: dict[int, bytes] | None) -> Any:
 )
 def test_a_length_alone_allocates_nothing(cls: type[Message], version: int, data: bytes) -> None:
     tracemalloc.start()
-    refuse(cls, data, version, "elements|ends early|past the end")
+    assert_rejected(cls, data, version, "elements|ends early|past the end")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100_000
 
 
-# What is refused, and how it is told. -------------------------------------------------------------------------------
+# Rejected input, and its errors. ------------------------------------------------------------------------------------
 
 
 def test_end_of_frame() -> None:
-    refuse(HeartbeatRequest, b"\0\3abc\0\0", 0, "HeartbeatRequest ends early: the frame has 7 bytes", 5)
-    refuse(HeartbeatRequest, b"", 0, "ends early", 0)
+    assert_rejected(HeartbeatRequest, b"\0\3abc\0\0", 0, "HeartbeatRequest ends early: the frame has 7 bytes", 5)
+    assert_rejected(HeartbeatRequest, b"", 0, "ends early", 0)
 
 
 def test_string_past_the_end() -> None:
-    refuse(HeartbeatRequest, b"\0\4g", 0, "ends early")
-    refuse(ApiVersionsRequest, b"\2a\2b\1\0\5", 3, "past the end")
+    assert_rejected(HeartbeatRequest, b"\0\4g", 0, "ends early")
+    assert_rejected(ApiVersionsRequest, b"\2a\2b\1\0\5", 3, "past the end")
 
 
-def test_null_where_none_is_allowed() -> None:
-    refuse(HeartbeatRequest, b"\xff\xff", 0, r"HeartbeatRequest\.group_id is null", 2)
-    refuse(HeartbeatRequest, b"\0", 4, r"HeartbeatRequest\.group_id is null", 1)
-    refuse(MetadataRequest, b"\xff\xff\xff\xff", 0, r"MetadataRequest\.topics is null")
+def test_null_in_a_field_that_is_not_nullable() -> None:
+    assert_rejected(HeartbeatRequest, b"\xff\xff", 0, r"HeartbeatRequest\.group_id is null", 2)
+    assert_rejected(HeartbeatRequest, b"\0", 4, r"HeartbeatRequest\.group_id is null", 1)
+    assert_rejected(MetadataRequest, b"\xff\xff\xff\xff", 0, r"MetadataRequest\.topics is null")
 
 
 def test_any_negative_length_is_null() -> None:
@@ -209,13 +209,13 @@ def test_any_negative_length_is_null() -> None:
 
 
 def test_string_that_is_not_utf8() -> None:
-    refuse(HeartbeatRequest, b"\0\2\xc3\x28\0\0\0\0\0\0", 0, "not UTF-8")
-    refuse(HeartbeatRequest, b"\0\3\xed\xa0\x80\0\0\0\0\0\0", 0, "not UTF-8")
+    assert_rejected(HeartbeatRequest, b"\0\2\xc3\x28\0\0\0\0\0\0", 0, "not UTF-8")
+    assert_rejected(HeartbeatRequest, b"\0\3\xed\xa0\x80\0\0\0\0\0\0", 0, "not UTF-8")
 
 
 def test_compact_string_longer_than_any_string() -> None:
     data = varint(0x8001) + b"x" * 0x8000 + b"\0\0\0\0\1\0\0"
-    refuse(HeartbeatRequest, data, 4, r"group_id has 32768 bytes, more than the limit of 32767")
+    assert_rejected(HeartbeatRequest, data, 4, r"group_id has 32768 bytes, more than the limit of 32767")
     data = varint(0x8000) + b"x" * 0x7FFF + b"\0\0\0\0\1\0\0"
     assert decode(HeartbeatRequest, data, 4).group_id == "x" * 0x7FFF
 
@@ -223,12 +223,16 @@ def test_compact_string_longer_than_any_string() -> None:
 def test_array_that_cannot_fit() -> None:
     # A topic of CreateTopicsRequest v2 takes at least 16 bytes: name, partitions, factor, two counts.
     room = bytes(16 * 200 - 1)
-    refuse(CreateTopicsRequest, b"\0\0\0\xc8" + room, 2, "topics has 200 elements of at least 16 bytes, and 3199 bytes")
+    assert_rejected(
+        CreateTopicsRequest, b"\0\0\0\xc8" + room, 2, "topics has 200 elements of at least 16 bytes, and 3199 bytes"
+    )
 
 
 def test_array_of_more_than_a_million() -> None:
     count = MAX_ARRAY_LENGTH + 1
-    refuse(MetadataRequest, count.to_bytes(4, "big") + bytes(2 * count), 1, "topics has 1000001 elements, more than")
+    assert_rejected(
+        MetadataRequest, count.to_bytes(4, "big") + bytes(2 * count), 1, "topics has 1000001 elements, more than"
+    )
 
 
 def test_array_of_a_million() -> None:
@@ -240,8 +244,8 @@ def test_array_of_a_million() -> None:
 
 
 def test_varint_beyond_int32() -> None:
-    refuse(HeartbeatRequest, b"\xff\xff\xff\xff\x0f", 4, "a varint above 2147483647")
-    refuse(HeartbeatRequest, b"\xff\xff\xff\xff\xff\xff\x01", 4, "a varint above 2147483647")
+    assert_rejected(HeartbeatRequest, b"\xff\xff\xff\xff\x0f", 4, "a varint above 2147483647")
+    assert_rejected(HeartbeatRequest, b"\xff\xff\xff\xff\xff\xff\x01", 4, "a varint above 2147483647")
 
 
 def test_varint_longer_than_needed() -> None:
@@ -255,24 +259,28 @@ HEARTBEAT = b"\2g\0\0\0\1\2m\0"
 
 
 def test_too_many_tags() -> None:
-    refuse(HeartbeatRequest, HEARTBEAT + varint(MAX_TAGGED_FIELDS + 1), 4, "10001 tagged fields, more than the limit")
+    assert_rejected(
+        HeartbeatRequest, HEARTBEAT + varint(MAX_TAGGED_FIELDS + 1), 4, "10001 tagged fields, more than the limit"
+    )
     tags = b"".join(varint(tag) + b"\0" for tag in range(MAX_TAGGED_FIELDS))
     message = decode(HeartbeatRequest, HEARTBEAT + varint(MAX_TAGGED_FIELDS) + tags, 4)
     assert message.unknown_tagged_fields == dict.fromkeys(range(MAX_TAGGED_FIELDS), b"")
 
 
-def test_too_many_tags_in_a_struct_with_tags_of_its_own() -> None:
+def test_too_many_tags_in_a_struct_with_declared_tags() -> None:
     data = encode(FetchRequest(), 12)[:-1]
-    refuse(FetchRequest, data + varint(MAX_TAGGED_FIELDS + 1), 12, "10001 tagged fields, more than the limit")
+    assert_rejected(FetchRequest, data + varint(MAX_TAGGED_FIELDS + 1), 12, "10001 tagged fields, more than the limit")
 
 
 def test_tag_past_the_end() -> None:
-    refuse(HeartbeatRequest, HEARTBEAT + b"\1\5\3ab", 4, "a length reaches to 14, past the end of the frame at 14|past")
-    refuse(FetchRequest, encode(FetchRequest(), 12)[:-1] + b"\1\5\3ab", 12, "past the end")
+    assert_rejected(
+        HeartbeatRequest, HEARTBEAT + b"\1\5\3ab", 4, "a length reaches to 14, past the end of the frame at 14|past"
+    )
+    assert_rejected(FetchRequest, encode(FetchRequest(), 12)[:-1] + b"\1\5\3ab", 12, "past the end")
 
 
-def test_tags_in_any_order_the_last_of_a_tag_counts() -> None:
-    """As Apache Kafka's readers do, though its writers sort them."""
+def test_tags_may_have_any_order_and_the_last_duplicate_wins() -> None:
+    """As by Apache Kafka's readers, although its writers sort them."""
     message = decode(HeartbeatRequest, HEARTBEAT + b"\3" + b"\7\1a" + b"\5\1b" + b"\7\1c", 4)
     assert message.unknown_tagged_fields == {7: b"c", 5: b"b"}
     assert encode(message, 4) == HEARTBEAT + b"\2" + b"\5\1b" + b"\7\1c"
@@ -281,16 +289,18 @@ def test_tags_in_any_order_the_last_of_a_tag_counts() -> None:
     assert (request.cluster_id, request.unknown_tagged_fields) == ("b", {9: b"z"})
 
 
-def test_tag_whose_size_is_not_that_of_its_value() -> None:
+def test_tag_with_a_wrong_size() -> None:
     for wrong in (b"\0\2\3aa", b"\0\4\3aa\0"):
-        refuse(
+        assert_rejected(
             FetchRequest, encode(FetchRequest(), 12)[:-1] + b"\1" + wrong, 12, r"cluster_id ends at \d+, its tag says"
         )
 
 
 def test_tag_that_this_version_does_not_have() -> None:
-    """ReplicaState is tag 1 from version 15 on; before that, 1 is not an unknown tag but a wrong one."""
-    refuse(FetchRequest, encode(FetchRequest(), 12)[:-1] + b"\1\1\1a", 12, "FetchRequest has no tag 1 in this version")
+    """ReplicaState is tag 1 from version 15 on; in earlier versions, 1 is not an unknown tag but an invalid one."""
+    assert_rejected(
+        FetchRequest, encode(FetchRequest(), 12)[:-1] + b"\1\1\1a", 12, "FetchRequest has no tag 1 in this version"
+    )
 
 
 # Versions and frames. -----------------------------------------------------------------------------------------------
@@ -305,9 +315,9 @@ def test_version_that_does_not_exist() -> None:
 
 
 def test_frame_of_a_metadata_record() -> None:
-    with pytest.raises(MalformedMessage, match="frame version 2, not 1"):
+    with pytest.raises(MalformedMessage, match="frame version 2, expected 1"):
         decode_record(b"\2\0\0")
-    with pytest.raises(UnsupportedVersion, match="no metadata record of type 6"):
+    with pytest.raises(UnsupportedVersion, match="unknown metadata record type 6"):
         decode_record(b"\1\6\0")
     with pytest.raises(UnsupportedVersion, match="NoOpRecord has no version 1"):
         decode_record(b"\1\x14\1\0")
@@ -316,8 +326,8 @@ def test_frame_of_a_metadata_record() -> None:
     assert decode_record(b"\1\x14\0\0")[1] == 0
 
 
-def test_encoding_what_was_read_of_records_needs_no_copy() -> None:
-    """Records are a view of the frame, so that appending them to a log copies nothing."""
+def test_encoding_decoded_records_needs_no_copy() -> None:
+    """Records are a view of the frame, so that appending them to a log copies no bytes."""
     frame = encode(Samples(seed=2, null_probability=0).message(FetchResponse, 17), 17)
     for topic in decode(FetchResponse, frame, 17).responses:
         for partition in topic.partitions:

@@ -1,4 +1,4 @@
-"""The scan over a batch's records sees what `iter_records` sees, and gives its owner room in between."""
+"""The scan of a batch's records finds the same as `iter_records`, and lets its caller run other tasks in between."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def scan(batch: RecordBatch, piece_bytes: int, **limits: object) -> tuple[Record
     st.integers(NOW, NOW + 5000),
     st.sampled_from([0, 100, 1000]),
 )
-def test_the_scan_sees_what_iter_records_sees(
+def test_the_scan_finds_the_same_as_iter_records(
     records: list[Record], codec: Codec, piece_bytes: int, highest: int, long_record_bytes: int
 ) -> None:
     batch = batch_of(build_batch(records, codec=codec))
@@ -90,7 +90,7 @@ def test_the_scan_sees_what_iter_records_sees(
 
 @settings(max_examples=300, deadline=None)
 @given(records_of_all_kinds, st.data(), st.integers(1, 300), st.sampled_from([0, 100, 1000]))
-def test_the_scan_refuses_what_iter_records_refuses(
+def test_the_scan_rejects_the_same_as_iter_records(
     records: list[Record], data: st.DataObject, size: int, long_record_bytes: int
 ) -> None:
     damaged = bytearray(build_batch(records))
@@ -110,7 +110,7 @@ def test_the_scan_refuses_what_iter_records_refuses(
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_records_are_read_across_the_borders_of_pieces(monkeypatch: pytest.MonkeyPatch, codec: Codec) -> None:
+def test_records_may_span_several_pieces(monkeypatch: pytest.MonkeyPatch, codec: Codec) -> None:
     monkeypatch.setattr(compression, "PIECE_BYTES", 50)
     records = [
         Record(number, NOW + number, b"k" * (number % 9), b"v" * (number * 7 % 200), (("h", b"x" * number),))
@@ -120,7 +120,7 @@ def test_records_are_read_across_the_borders_of_pieces(monkeypatch: pytest.Monke
     assert list(iter_records(batch)) == records
     cut_off = batch_of(build_batch(records, codec=codec))
     cut_off.record_count = 101
-    with pytest.raises(InvalidRecordsError, match="too early"):
+    with pytest.raises(InvalidRecordsError, match="truncated"):
         list(iter_records(cut_off))
     cut_off.record_count = 99
     with pytest.raises(InvalidRecordsError, match="bytes follow"):
@@ -144,21 +144,21 @@ def test_the_scan_yields_after_a_bounded_number_of_records_and_headers(what: str
     assert sum(1 for _ in found.steps()) == 3
 
 
-def test_no_more_records_are_looked_at_than_the_header_declares() -> None:
+def test_no_more_records_are_scanned_than_the_header_declares() -> None:
     batch = batch_of(build_batch([Record(0, NOW)] * 1_000_000, codec=Codec.GZIP))
     batch.record_count = 3
     with pytest.raises(InvalidRecordsError, match="bytes follow"):
         next(iter(scan(batch, record_scan.STEP_ELEMENTS)))
 
 
-def test_a_damaged_end_of_the_compressed_bytes_is_noticed() -> None:
+def test_a_damaged_end_of_the_compressed_bytes_is_detected() -> None:
     batch = batch_of(build_batch([Record(0, NOW, None, b"x" * 100)] * 10, codec=Codec.GZIP))
     batch.data = batch.data[:-4]
     with pytest.raises(CompressionError):
         scan(batch, 1000)
 
 
-def test_a_record_of_many_pieces_is_not_held() -> None:
+def test_a_record_of_many_pieces_is_not_buffered() -> None:
     size = 32 * 1024 * 1024
     batch = batch_of(build_batch([Record(0, NOW, b"k", bytes(size))], codec=Codec.GZIP))
     found = RecordScan(

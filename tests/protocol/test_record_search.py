@@ -1,8 +1,8 @@
-"""The search by timestamp finds what a look at all records finds."""
+"""The search by timestamp finds the same as a scan of all records."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import TypeVar
 
 import pytest
@@ -13,6 +13,7 @@ from moldau.protocol import record_search
 from moldau.protocol.record_scan import STEP_ELEMENTS
 from moldau.protocol.record_search import search
 from moldau.protocol.records import BATCH_OVERHEAD, InvalidRecordsError, Record, build_batch, iter_batches
+from moldau.protocol.steps import completed
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 NOW = 1_700_000_000_000
@@ -38,13 +39,18 @@ def pieces_of(body: bytes, piece_bytes: int) -> Iterator[bytes]:
         yield body[start : start + piece_bytes]
 
 
-def value_of(steps: Generator[None, None, T]) -> T:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            value: T = end.value
-            return value
+few_records = st.sampled_from((0, record_search._FEW_RECORDS))
+"""Batches with more records have a lookup table for skipped records."""
+
+
+def found_in(
+    records: list[Record], piece_bytes: int, few: int, *, timestamp: int | None, first: int = 0
+) -> tuple[int, int] | None:
+    body, base = body_and_base(records)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(record_search, "_FEW_RECORDS", few)
+        steps = search(pieces_of(body, piece_bytes), len(records), base, timestamp=timestamp, first_delta=first)
+        return completed(steps)
 
 
 def body_and_base(records: list[Record]) -> tuple[bytes, int]:
@@ -53,41 +59,38 @@ def body_and_base(records: list[Record]) -> tuple[bytes, int]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(some_records, st.integers(1, 700), times, st.integers(0, 70))
-def test_it_finds_what_a_look_at_all_records_finds(
-    records: list[Record], piece_bytes: int, timestamp: int, first: int
+@given(some_records, st.integers(1, 700), few_records, times, st.integers(0, 70))
+def test_it_finds_the_same_as_a_scan_of_all_records(
+    records: list[Record], piece_bytes: int, few: int, timestamp: int, first: int
 ) -> None:
-    body, base = body_and_base(records)
     expected = [
         (record.timestamp, index)
         for index, record in enumerate(records)
         if record.timestamp >= timestamp and index >= first
     ]
-    found = value_of(search(pieces_of(body, piece_bytes), len(records), base, timestamp=timestamp, first_delta=first))
+    found = found_in(records, piece_bytes, few, timestamp=timestamp, first=first)
     assert found == (expected[0] if expected else None)
 
 
 @settings(max_examples=400, deadline=None)
-@given(some_records, st.integers(1, 700))
-def test_it_finds_the_first_of_the_largest(records: list[Record], piece_bytes: int) -> None:
-    body, base = body_and_base(records)
+@given(some_records, st.integers(1, 700), few_records)
+def test_it_finds_the_first_of_the_largest(records: list[Record], piece_bytes: int, few: int) -> None:
     largest = max(records, key=lambda record: record.timestamp)
     index = next(index for index, record in enumerate(records) if record.timestamp == largest.timestamp)
-    found = value_of(search(pieces_of(body, piece_bytes), len(records), base, timestamp=None))
-    assert found == (largest.timestamp, index)
+    assert found_in(records, piece_bytes, few, timestamp=None) == (largest.timestamp, index)
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 7, 1000])
-def test_bytes_that_are_not_the_records_are_refused(piece_bytes: int) -> None:
+def test_bytes_that_are_not_the_records_are_rejected(piece_bytes: int) -> None:
     body, base = body_and_base([Record(0, NOW, b"k", b"v" * 100)] * 3)
-    with pytest.raises(InvalidRecordsError, match="too early"):
-        value_of(search(pieces_of(body[:-1], piece_bytes), 3, base, timestamp=NOW + 1))
-    with pytest.raises(InvalidRecordsError, match="too early"):
-        value_of(search(pieces_of(body, piece_bytes), 4, base, timestamp=NOW + 1))
+    with pytest.raises(InvalidRecordsError, match="truncated"):
+        completed(search(pieces_of(body[:-1], piece_bytes), 3, base, timestamp=NOW + 1))
+    with pytest.raises(InvalidRecordsError, match="truncated"):
+        completed(search(pieces_of(body, piece_bytes), 4, base, timestamp=NOW + 1))
     with pytest.raises(InvalidRecordsError, match="bytes follow"):
-        value_of(search(pieces_of(body, piece_bytes), 2, base, timestamp=NOW + 1))
-    with pytest.raises(InvalidRecordsError, match="length of a record"):
-        value_of(search(pieces_of(b"\x02" + body, piece_bytes), 3, base, timestamp=NOW + 1))
+        completed(search(pieces_of(body, piece_bytes), 2, base, timestamp=NOW + 1))
+    with pytest.raises(InvalidRecordsError, match="invalid record length"):
+        completed(search(pieces_of(b"\x02" + body, piece_bytes), 3, base, timestamp=NOW + 1))
 
 
 def test_it_yields_after_a_bounded_number_of_records_and_bytes() -> None:
@@ -98,7 +101,7 @@ def test_it_yields_after_a_bounded_number_of_records_and_bytes() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 1000])
-def test_timestamps_that_rise_cost_no_table_each(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+def test_increasing_timestamps_do_not_need_a_table_each(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     tables = 0
     made = record_search._passed
 
@@ -110,6 +113,6 @@ def test_timestamps_that_rise_cost_no_table_each(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(record_search, "_passed", counted)
     records = [Record(0, NOW + step * number) for number in range(3000)]
     body, base = body_and_base(records)
-    found = value_of(search(iter([body]), len(records), base + 2000 * step, timestamp=None))
+    found = completed(search(iter([body]), len(records), base + 2000 * step, timestamp=None))
     assert found == (NOW + 4999 * step, 2999)
     assert tables <= 130

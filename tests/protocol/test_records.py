@@ -1,4 +1,4 @@
-"""Record batches v2: built, read, refused, and exchanged with Apache Kafka's own classes."""
+"""Record batches v2: built, read, rejected, and exchanged with Apache Kafka's own classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.compat_tests.requirements import require_program
 from moldau.protocol.checksum import crc32c
 from moldau.protocol.compression import Codec, CompressionError
 from moldau.protocol.records import (
@@ -29,6 +28,7 @@ from moldau.protocol.records import (
     iter_records,
     read_batch_header,
 )
+from moldau.testing.requirements import require_program
 
 NOW = 1_700_000_000_000
 
@@ -49,21 +49,21 @@ def only_batch(data: bytes) -> RecordBatch:
 
 
 def with_crc(batch: bytes | bytearray) -> bytes:
-    """The batch with the CRC that its content has."""
+    """The batch with the CRC of its content."""
     fixed = bytearray(batch)
     fixed[17:21] = crc32c(memoryview(fixed)[21:]).to_bytes(4, "big")
     return bytes(fixed)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_records_of_every_kind_come_back(codec: Codec) -> None:
+def test_records_of_every_kind_are_restored(codec: Codec) -> None:
     batch = only_batch(build_batch(RECORDS, codec=codec))
     assert batch.codec == codec
     assert batch.has_valid_crc()
     assert list(iter_records(batch)) == RECORDS
 
 
-def test_the_header_says_what_the_records_are() -> None:
+def test_the_header_describes_the_records() -> None:
     data = build_batch(
         RECORDS,
         base_offset=100,
@@ -88,7 +88,7 @@ def test_the_header_says_what_the_records_are() -> None:
     assert header.delete_horizon_ms is None
 
 
-def test_offset_and_epoch_lie_outside_the_crc() -> None:
+def test_offset_and_epoch_are_not_covered_by_the_crc() -> None:
     data = bytearray(build_batch(RECORDS))
     struct.pack_into(">q", data, 0, 12345)
     struct.pack_into(">i", data, 12, 9)
@@ -130,7 +130,7 @@ def test_a_batch_may_have_lost_all_its_records_to_compaction() -> None:
     assert list(iter_records(batch)) == []
 
 
-def test_header_keys_that_are_no_utf_8_survive() -> None:
+def test_header_keys_that_are_not_utf_8_are_preserved() -> None:
     key = b"\xff\xfe".decode("utf-8", "surrogateescape")
     record = Record(0, NOW, None, None, ((key, b"v"),))
     data = build_batch([record])
@@ -138,20 +138,20 @@ def test_header_keys_that_are_no_utf_8_survive() -> None:
     assert list(iter_records(only_batch(data))) == [record]
 
 
-def test_several_batches_one_after_another() -> None:
+def test_several_consecutive_batches() -> None:
     data = b"".join(build_batch(RECORDS[:count], base_offset=count) for count in (1, 2, 3))
     assert [batch.record_count for batch in iter_batches(data)] == [1, 2, 3]
     assert [batch.base_offset for batch in iter_batches(data, len(build_batch(RECORDS[:1])))] == [2, 3]
 
 
-def test_a_last_batch_that_is_cut_off_is_left_out() -> None:
+def test_a_truncated_last_batch_is_ignored() -> None:
     first, second = build_batch(RECORDS), build_batch(RECORDS[:2])
     for length in range(len(second)):
         assert [batch.record_count for batch in iter_batches(first + second[:length])] == [6]
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_older_message_formats_are_refused_by_name(magic: int) -> None:
+def test_older_message_formats_are_rejected_by_name(magic: int) -> None:
     data = bytearray(build_batch(RECORDS))
     data[16] = magic
     for read in (read_batch_header, lambda data: list(iter_batches(data))):
@@ -169,7 +169,7 @@ def test_older_message_formats_are_refused_by_name(magic: int) -> None:
         (8, b"\x00\x00\x00\x20", "too short"),
     ],
 )
-def test_impossible_headers_are_refused(position: int, value: bytes, message: str) -> None:
+def test_impossible_headers_are_rejected(position: int, value: bytes, message: str) -> None:
     data = bytearray(build_batch(RECORDS))
     data[position : position + len(value)] = value
     with pytest.raises(CorruptBatchError, match=message):
@@ -178,14 +178,14 @@ def test_impossible_headers_are_refused(position: int, value: bytes, message: st
         list(iter_batches(bytes(data)))
 
 
-def test_a_header_that_is_cut_off_is_refused() -> None:
+def test_a_truncated_header_is_rejected() -> None:
     data = build_batch(RECORDS)
     for length in range(BATCH_OVERHEAD):
         with pytest.raises(CorruptBatchError):
             read_batch_header(data[:length])
 
 
-def test_any_changed_bit_after_the_crc_is_noticed() -> None:
+def test_any_changed_bit_after_the_crc_is_detected() -> None:
     data = build_batch(RECORDS[:2])
     for position in range(17, len(data)):
         damaged = bytearray(data)
@@ -194,7 +194,7 @@ def test_any_changed_bit_after_the_crc_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 0, 1, 5, 7, 2**31 - 1])
-def test_a_wrong_record_count_is_refused(count: int) -> None:
+def test_a_wrong_record_count_is_rejected(count: int) -> None:
     data = bytearray(build_batch(RECORDS))
     struct.pack_into(">i", data, 57, count)
     with pytest.raises(InvalidRecordsError):
@@ -225,7 +225,7 @@ def raw_batch(records: bytes, count: int = 1) -> RecordBatch:
         pytest.param(b"", id="nothing"),
     ],
 )
-def test_malformed_records_are_refused(records: bytes) -> None:
+def test_malformed_records_are_rejected(records: bytes) -> None:
     with pytest.raises(InvalidRecordsError):
         list(iter_records(raw_batch(records)))
 
@@ -244,12 +244,12 @@ def test_timestamps_wrap_around_at_64_bits_as_in_java() -> None:
 
 @pytest.mark.parametrize("timestamp", [-(2**63), -(2**63) + 1, -1, 0, 2**63 - 1])
 @pytest.mark.parametrize("base", [-(2**63), -1, 0, NOW, 2**63 - 1])
-def test_any_two_timestamps_go_into_one_batch(base: int, timestamp: int) -> None:
+def test_any_two_timestamps_are_possible_in_one_batch(base: int, timestamp: int) -> None:
     batch = only_batch(build_batch([Record(0, base, None, b"x"), Record(1, timestamp, None, b"x")]))
     assert [record.timestamp for record in iter_records(batch)] == [base, timestamp]
 
 
-def test_decompressing_is_bounded() -> None:
+def test_decompression_is_bounded() -> None:
     batch = only_batch(build_batch([Record(0, NOW, None, bytes(1_000_000))], codec=Codec.ZSTD))
     assert len(list(iter_records(batch, 1_100_000))) == 1
     with pytest.raises(CompressionError):
@@ -279,7 +279,7 @@ some_records = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(some_records, st.sampled_from(list(Codec)), st.integers(0, 2**60))
-def test_any_records_come_back(records: list[Record], codec: Codec, base_offset: int) -> None:
+def test_any_records_are_restored(records: list[Record], codec: Codec, base_offset: int) -> None:
     batch = only_batch(build_batch(records, codec=codec, base_offset=base_offset))
     expected = [record._replace(offset=base_offset + index) for index, record in enumerate(records)]
     assert list(iter_records(batch)) == expected
@@ -288,7 +288,7 @@ def test_any_records_come_back(records: list[Record], codec: Codec, base_offset:
 
 @settings(max_examples=300, deadline=None)
 @given(some_records, st.sampled_from([Codec.NONE, Codec.NONE, Codec.LZ4, Codec.SNAPPY]), st.data())
-def test_damaged_batches_decode_or_are_refused(records: list[Record], codec: Codec, data: st.DataObject) -> None:
+def test_damaged_batches_decode_or_are_rejected(records: list[Record], codec: Codec, data: st.DataObject) -> None:
     damaged = bytearray(build_batch(records, codec=codec))
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
@@ -302,7 +302,7 @@ def test_damaged_batches_decode_or_are_refused(records: list[Record], codec: Cod
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
-def test_any_bytes_are_batches_or_refused(data: bytes) -> None:
+def test_any_bytes_are_batches_or_rejected(data: bytes) -> None:
     try:
         for batch in iter_batches(data):
             list(iter_records(batch, 1_000_000))
@@ -310,13 +310,13 @@ def test_any_bytes_are_batches_or_refused(data: bytes) -> None:
         pass
 
 
-# Apache Kafka's own classes on the other side
+# Exchange with Apache Kafka's own classes
 
 SOURCE = Path(__file__).parent / "java" / "KafkaRecords.java"
 
 
 def as_text(record: Record) -> str:
-    """A record as KafkaRecords.java prints and reads it, without its offset."""
+    """A record in the format of KafkaRecords.java, without its offset."""
 
     def word(data: bytes | None) -> str:
         return "null" if data is None else "x" + data.hex()

@@ -1,4 +1,4 @@
-"""What is encoded decodes to an equal message that ends where its bytes end: every message, every version."""
+"""An encoded message decodes to an equal message that ends where its bytes end: every message, every version."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_defaults(cls: type[Message]) -> None:
 
 
 @every_message
-def test_amid_other_bytes(cls: type[Message]) -> None:
+def test_between_other_bytes(cls: type[Message]) -> None:
     for version in cls.VERSIONS:
         message = Samples(seed=1).message(cls, version)
         data = encode(message, version)
@@ -50,7 +50,7 @@ def test_amid_other_bytes(cls: type[Message]) -> None:
 
 @every_message
 def test_each_nullable_field_alone(cls: type[Message]) -> None:
-    """A null in one field at a time, with everything else set."""
+    """A null in one field at a time, with all other fields set."""
     for version in cls.VERSIONS:
         for path in nullable_paths(cls, version):
             message = Samples(seed=3, null_probability=0).message(cls, version)
@@ -71,14 +71,14 @@ def test_parts_are_the_bytes_and_records_are_a_part(cls: type[Message]) -> None:
 
 
 def set_records(struct: Struct, version: int) -> None:
-    """Where records must not be null, their default cannot be encoded."""
+    """If records are not nullable, their default cannot be encoded."""
     for field in struct.FIELDS:
         if field.type == "records" and version not in field.nullable:
             setattr(struct, field.name, b"")
 
 
 def nullable_paths(cls: type[Struct], version: int) -> list[tuple[Field, ...]]:
-    """The ways from the message to each of its nullable fields."""
+    """The paths from the message to each of its nullable fields."""
     paths: list[tuple[Field, ...]] = []
     for field in cls.FIELDS:
         if version in field.versions:

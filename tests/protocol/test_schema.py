@@ -1,4 +1,4 @@
-"""What a declaration becomes: constructors, defaults, equality, text."""
+"""The classes created from declarations: constructors, defaults, equality, text."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_unstable_version_is_valid_but_not_stable() -> None:
     assert FetchRequest.STABLE_VERSIONS == FetchRequest.VERSIONS
 
 
-def test_constructor_takes_keywords_and_has_every_default() -> None:
+def test_constructor_accepts_keywords_and_has_every_default() -> None:
     request = FetchRequest(max_wait_ms=500)
     assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (500, 0, 0x7FFFFFFF)
     assert (request.cluster_id, request.rack_id, request.topics) == (None, "", [])
@@ -113,7 +113,7 @@ def test_equality() -> None:
         hash(FetchPartition())
 
 
-def test_repr_shows_what_was_set() -> None:
+def test_repr_shows_fields_that_were_set() -> None:
     assert repr(FetchRequest()) == "FetchRequest()"
     request = FetchRequest(max_wait_ms=5, topics=[], cluster_id="c", unknown_tagged_fields={7: b"x"})
     assert repr(request) == "FetchRequest(cluster_id='c', max_wait_ms=5, unknown_tagged_fields={7})"

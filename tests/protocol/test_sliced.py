@@ -1,4 +1,4 @@
-"""The sliced form of a codec does what the plain one does, with pauses."""
+"""The sliced form of a codec behaves like the plain form, with pauses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ every_message = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__n
 
 
 def run(steps: Generator[int, None, Any]) -> tuple[Any, list[int]]:
-    """The result and what was yielded."""
+    """The result, and the yielded values."""
     yielded = []
     while True:
         try:
@@ -48,7 +48,7 @@ def test_decodes_and_encodes_like_the_plain_form(cls: type[Message]) -> None:
 
 
 @every_message
-def test_refuses_what_the_plain_form_refuses(cls: type[Message]) -> None:
+def test_rejects_the_same_as_the_plain_form(cls: type[Message]) -> None:
     version = cls.VERSIONS.highest
     data = encode(Samples(seed=5).message(cls, version), version)
     plain, sliced = decoder(cls, version), sliced_decoder(cls, version)
@@ -59,14 +59,14 @@ def test_refuses_what_the_plain_form_refuses(cls: type[Message]) -> None:
 
 
 def outcome(decode: Any, data: bytes) -> Any:
-    """What is decoded, or what is said to be wrong with it."""
+    """The decoded message, or the text of the error."""
     try:
         return decode(data, 0)
     except MalformedMessage as error:
         return str(error)
 
 
-def test_yields_what_it_has_decoded_every_few_hundred_elements() -> None:
+def test_yields_the_number_of_decoded_elements_every_few_hundred() -> None:
     request = FindCoordinatorRequest(coordinator_keys=[str(number) for number in range(10_000)])
     (decoded, _), yielded = run(sliced_decoder(FindCoordinatorRequest, 4)(encode(request, 4), 0))
     assert decoded == request

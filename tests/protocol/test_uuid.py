@@ -22,8 +22,8 @@ def test_random_uuids() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "A", "A" * 21 + "!", "A" * 23, "A" * 26, "+" * 22, "é" * 22, "A" * 11 + " " * 11])
-def test_what_is_no_uuid(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a uuid"):
+def test_text_that_is_not_a_uuid(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a UUID"):
         uuid_from_str(text)
 
 

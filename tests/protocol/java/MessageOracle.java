@@ -14,6 +14,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.message.ApiMessageType.ListenerType;
 import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Errors;
@@ -79,6 +80,7 @@ public final class MessageOracle {
                     case "frame" -> frame(data);
                     case "errors" -> text(errors());
                     case "headers" -> text(headers());
+                    case "listeners" -> text(listeners());
                     default -> oracle.message(name, version, data, json);
                 };
                 out.writeByte(0);
@@ -148,6 +150,16 @@ public final class MessageOracle {
                 }
             }
             lines.append('\n');
+        }
+        return lines.toString();
+    }
+
+    /** API key, and whether brokers and controllers serve it. */
+    private static String listeners() {
+        StringBuilder lines = new StringBuilder();
+        for (ApiKeys api : ApiKeys.values()) {
+            lines.append(api.name()).append(' ').append(api.inScope(ListenerType.BROKER)).append(' ')
+                .append(api.inScope(ListenerType.CONTROLLER)).append('\n');
         }
         return lines.toString();
     }
