@@ -12,7 +12,7 @@
     meta.properties                     version=1, cluster.id, node.id, directory.id (KIP-858)
     .kafka_cleanshutdown                {"version":0,"brokerEpoch":-1}
 
-A file that cannot be parsed raises `CorruptCheckpointError`; the caller knows what it can do without.
+A file that cannot be parsed raises `CorruptCheckpointError`; the caller decides whether it can continue without it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _VERSION = "0"
 
 
 class CorruptCheckpointError(ValueError):
-    """A file whose content is not what its name promises."""
+    """The content of a file does not match its format."""
 
 
 def _entries(data: bytes, name: str) -> list[list[str]]:
@@ -44,12 +44,12 @@ def _entries(data: bytes, name: str) -> list[list[str]]:
         lines = data.decode("utf-8").splitlines()
         version, count = lines[0], int(lines[1])
     except (UnicodeDecodeError, IndexError, ValueError):
-        raise CorruptCheckpointError(f"{name} is no checkpoint file") from None
+        raise CorruptCheckpointError(f"{name} is not a checkpoint file") from None
     if version != _VERSION:
-        raise CorruptCheckpointError(f"{name} has the unknown version {version!r}")
+        raise CorruptCheckpointError(f"{name} has unknown version {version!r}")
     entries = [line.split() for line in lines[2:]]
     if len(entries) != count:
-        raise CorruptCheckpointError(f"{name} declares {count} entries and has {len(entries)}")
+        raise CorruptCheckpointError(f"{name} declares {count} entries but contains {len(entries)}")
     return entries
 
 
@@ -60,14 +60,14 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes, name: str) -> dict[TopicPartition, int]:
-    """Offsets by (topic, partition). An empty file has none: Apache Kafka makes it so, and writes it later."""
+    """Offsets by (topic, partition). An empty file has none: Apache Kafka creates it empty, and writes it later."""
     if not data:
         return {}
     entries = _entries(data, name)
     try:
         return {(topic, int(partition)): int(offset) for topic, partition, offset in entries}
     except ValueError:
-        raise CorruptCheckpointError(f"{name} has a line that is no topic, partition and offset") from None
+        raise CorruptCheckpointError(f"{name} has a line that is not a topic, partition and offset") from None
 
 
 def decode_leader_epochs(data: bytes, name: str) -> list[tuple[int, int]]:
@@ -76,7 +76,7 @@ def decode_leader_epochs(data: bytes, name: str) -> list[tuple[int, int]]:
     try:
         return [(int(epoch), int(offset)) for epoch, offset in entries]
     except ValueError:
-        raise CorruptCheckpointError(f"{name} has a line that is no epoch and offset") from None
+        raise CorruptCheckpointError(f"{name} has a line that is not an epoch and offset") from None
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
@@ -89,9 +89,9 @@ def decode_partition_metadata(data: bytes, name: str) -> bytes:
         fields = dict(_key_value(line, ":") for line in data.decode("utf-8").splitlines() if line.strip())
         version, topic_id = fields["version"], uuid_from_str(fields["topic_id"])
     except (UnicodeDecodeError, KeyError, ValueError):
-        raise CorruptCheckpointError(f"{name} names no topic id") from None
+        raise CorruptCheckpointError(f"{name} has no topic id") from None
     if version != _VERSION:
-        raise CorruptCheckpointError(f"{name} has the unknown version {version!r}")
+        raise CorruptCheckpointError(f"{name} has unknown version {version!r}")
     return topic_id
 
 
@@ -101,7 +101,7 @@ def encode_properties(properties: Iterable[tuple[str, str]]) -> bytes:
 
 
 def decode_properties(data: bytes) -> dict[str, str]:
-    """The keys and values of a Java properties file, as far as Kafka's `meta.properties` needs them."""
+    """The keys and values of a Java properties file, to the extent that Kafka's `meta.properties` uses the format."""
     properties = {}
     for line in data.decode("iso-8859-1").splitlines():
         line = line.strip()
@@ -116,7 +116,7 @@ def encode_clean_shutdown(broker_epoch: int) -> bytes:
 
 
 def decode_clean_shutdown(data: bytes) -> int:
-    """The broker epoch of the broker that stopped cleanly; -1 if the file does not say (KIP-966)."""
+    """The broker epoch of the broker that stopped cleanly; -1 if the file does not contain it (KIP-966)."""
     import json
 
     try:

@@ -1,8 +1,8 @@
-"""What one partition's log needs to know of its topic's configuration.
+"""The part of a topic's configuration that a partition's log uses.
 
-The names are Kafka's topic configs with dots turned into underscores. The table of settings lives in `config/`; whoever
-creates a log turns a resolved configuration into one of these. Values below Kafka's public minimum (`segment_bytes`
-under 1 MiB) are allowed here: they are how tests make small segments.
+The names are Kafka's topic configs with dots replaced by underscores. The table of settings is in `config/`; the
+creator of a log converts a resolved configuration with `LogConfig.from_topic_config`. Values below Kafka's public
+minimum (`segment_bytes` under 1 MiB) are allowed here, so that tests can create small segments.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class LogConfig:
     max_compaction_lag_ms: int = _MAX_INT64
     delete_retention_ms: int = _DAY_MS
     validate_records: bool = False
-    """`moldau.validate.records`: decode every batch and refuse what Apache Kafka, which always does, would refuse."""
+    """`moldau.validate.records`: decode every batch and reject what Apache Kafka, which always does, would reject."""
     producer_id_expiration_ms: int = _DAY_MS
     """The broker's `producer.id.expiration.ms`: how long a producer is remembered after its last batch."""
 
     @classmethod
     def from_topic_config(cls, values: Mapping[str, Any]) -> LogConfig:
-        """From a topic's resolved configuration: Kafka's names, typed values. Settings of other layers are left out."""
+        """From a topic's resolved configuration: Kafka's names, typed values. Settings of other layers are ignored."""
         known = {name.replace(".", "_"): value for name, value in values.items()}
         chosen = {field.name: known[field.name] for field in fields(cls) if known.get(field.name) is not None}
         if "cleanup_policy" in chosen:
@@ -61,7 +61,7 @@ class LogConfig:
 
     @property
     def deletes(self) -> bool:
-        """Whether segments go by age and size."""
+        """Whether segments are deleted by age and size."""
         return "delete" in self.cleanup_policy
 
     @property
@@ -70,5 +70,5 @@ class LogConfig:
 
     @property
     def largest_segment_ms(self) -> int:
-        """When a segment is rolled: on a compacted topic early enough for its records to be compacted in time."""
+        """The age in ms at which a segment rolls: on a compacted topic early enough to compact its records in time."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms

@@ -1,16 +1,15 @@
 """Open files are scarce: a bounded cache of them, and ranges of files that are being sent.
 
 A broker may have 20,000 descriptors and 10,000 partitions with several files each, so a file is open only while it is
-in use: by the cache, which keeps the recently used ones and closes the others, and by every `FileRange` that was
-handed out. Each holds a reference; the last one to go closes the descriptor. That is what keeps a running `sendfile`
-whole when the segment under it is deleted, compacted or truncated: those unlink or replace the file, and the range
-still has the old one.
+in use: by the cache, which keeps the recently used ones and closes the others, and by every existing `FileRange`. Each
+holds a reference; releasing the last one closes the descriptor. Therefore a running `sendfile` remains valid when its
+segment is deleted, compacted or truncated: the file is unlinked or replaced, and the range still has the old one.
 
-A range that is not in the page cache would make its reader wait for the device. `cached` and `read_cached` tell, and a
-thread may call `read_ahead`; everything else about ranges belongs to one thread. Whoever was asked not to wait raises
+Reading a range that is not in the page cache waits for the device. `cached` and `read_cached` detect this, and a thread
+may call `read_ahead`; all other methods of ranges are called from one thread. A function that must not wait raises
 `ColdRead` with the range to read ahead.
 
-Eviction is second chance: a user sets `used`, which costs the hot path one store instead of the reordering of a list.
+Eviction is second chance: each use sets `used`, which costs the hot path one store instead of the reordering of a list.
 """
 
 from __future__ import annotations
@@ -21,33 +20,33 @@ from typing import Protocol
 
 from .files import File, FileSystem
 
-# More than the kernel reads ahead: 128 kB mostly, 8 MB with some devices.
+# More than the kernel reads ahead: usually 128 kB, 8 MB with some devices.
 _COLD_BEHIND_BYTES = 16 << 20
 
 
 class Owner(Protocol):
-    """Who has a file open through the cache, and is told to forget it."""
+    """An object that has a file open through the cache; the cache resets `open_file`."""
 
     path: str
     open_file: OpenFile | None
 
 
 class OpenFile:
-    """A descriptor with a count of its users; see the module's text."""
+    """A descriptor with a count of its references; see the module docstring."""
 
     __slots__ = ("ahead_until", "cold_from", "cold_until", "file", "owner", "references", "used")
 
     def __init__(self, file: File, owner: Owner) -> None:
         self.file = file
         self.owner: Owner | None = owner
-        """None once the cache has let go of it."""
+        """None when the cache has dropped it."""
         self.references = 1  # the cache's
         self.used = False
-        """Used again since it was opened, or since eviction passed it by."""
+        """Used again since it was opened, or since eviction last skipped it."""
         self.cold_from = self.cold_until = 0
         """Bytes that a thread should read before they are sent: see `FileRange.was_read_ahead`."""
         self.ahead_until = 0
-        """Up to here the reader before them has been given something to read ahead."""
+        """The position up to which `FileRange.ahead` has returned ranges."""
 
     def release(self) -> None:
         self.references -= 1
@@ -56,10 +55,10 @@ class OpenFile:
 
 
 class FileRange:
-    """Bytes of a file, to be sent with `os.sendfile` or read; they stay there until `release`.
+    """Bytes of a file, to be sent with `os.sendfile` or read; they remain valid until `release`.
 
-    `fd` is -1 where there is no descriptor (in memory): then only `read` works. A `sendfile` that comes up short means
-    that somebody else cut the file; the length was promised, so only closing the connection is left.
+    `fd` is -1 for a file in memory: then only `read` works. A short `sendfile` means that another process truncated the
+    file; the length was already sent, so the connection must be closed.
     """
 
     __slots__ = ("_open_file", "length", "position")
@@ -83,9 +82,9 @@ class FileRange:
         return self._file().read_at(self.position + start, rest if length is None else min(length, rest))
 
     def cached(self, start: int, length: int) -> int:
-        """How many of these bytes, from the first on, can most likely be sent without waiting: see `File.cached`.
+        """The number of these bytes, from the first on, that most likely can be sent without waiting (`File.cached`).
 
-        None where the disk is being read, or will have to be (`was_read_ahead`).
+        0 where a thread should read ahead (`was_read_ahead`).
         """
         open_file = self._open_file
         assert open_file is not None
@@ -95,26 +94,26 @@ class FileRange:
         return open_file.file.cached(position, min(length, self.length - start))
 
     def read_cached(self, buffer: bytearray | memoryview, start: int = 0) -> int:
-        """Fill `buffer` from `start` on as far as nobody has to wait; how many bytes: see `File.read_cached`."""
+        """Fill `buffer` from `start` on with data that can be read without waiting: see `File.read_cached`."""
         return self._file().read_cached(self.position + start, buffer)
 
     def part(self, start: int, length: int) -> FileRange:
-        """A reference of its own on some of the bytes."""
+        """A separate range of some of the bytes."""
         open_file = self._open_file
         assert open_file is not None
         return FileRange(open_file, self.position + start, min(length, self.length - start))
 
     def read_ahead(self) -> bool:
-        """Return when the bytes are in memory; whether the last was not. To be called from a thread, which needs the
-        reference to be kept meanwhile."""
+        """Load the bytes into the page cache. Returns whether the last one was missing. To be called from a thread; the
+        range must not be released before it returns."""
         return self._file().read_ahead(self.position, self.length)
 
     def was_read_ahead(self, *, was_cold: bool) -> None:
-        """A thread has read these bytes. If they were cold, so are most likely those that follow.
+        """A thread has read these bytes. If they were cold, the following bytes most likely are, too.
 
-        Those should be read by a thread too, even if they are in memory by now. The kernel reads ahead by itself, and
-        leaves a mark on a page; whoever reads that page begins with the next part, which takes milliseconds when the
-        disk is busy or `read_ahead_kb` large. Only threads should meet those marks.
+        A thread should also read the following bytes, even if they are cached by now. The kernel reads ahead, and marks
+        a page; a read of the marked page starts the next read-ahead, which takes milliseconds when the disk is busy or
+        `read_ahead_kb` is large. Only threads should read marked pages.
         """
         open_file = self._open_file
         assert open_file is not None
@@ -126,10 +125,10 @@ class FileRange:
             open_file.cold_from = end
 
     def ahead(self, start: int, length: int) -> FileRange | None:
-        """What should be read ahead now for a reader who has come to `start`, also beyond the end of the range.
+        """The range to read ahead now for a reader at `start`; it may extend beyond the end of this range.
 
-        The reader stays between half of `length` and all of it behind. None where the disk was not needed lately, or a
-        thread has been there.
+        Reading ahead stays between half of `length` and `length` in front of the reader. None if the disk was not
+        needed recently, or a thread has already read the bytes.
         """
         open_file = self._open_file
         assert open_file is not None
@@ -146,14 +145,14 @@ class FileRange:
         return FileRange(open_file, begin, end - begin)
 
     def release(self) -> None:
-        """Done with it. Further calls do nothing."""
+        """Release the reference. Further calls have no effect."""
         open_file = self._open_file
         if open_file is not None:
             self._open_file = None
             open_file.release()
 
     def __del__(self) -> None:
-        # For paths that end in an exception between reading and sending; everybody else releases it.
+        # For an exception between reading and sending; all other paths release it explicitly.
         self.release()
 
     def _file(self) -> File:
@@ -171,8 +170,8 @@ class FileRange:
         return f"FileRange(position={self.position}, length={self.length})"
 
 
-class ColdRead(Exception):  # noqa: N818 - not an error: it says what to do first
-    """Going on would wait for the device. `range` is what to read ahead; it must be released."""
+class ColdRead(Exception):  # noqa: N818 - not an error: it contains the range to read first
+    """Continuing would wait for the device. `range` is the range to read ahead; it must be released."""
 
     def __init__(self, file_range: FileRange) -> None:
         super().__init__(file_range)
@@ -180,7 +179,7 @@ class ColdRead(Exception):  # noqa: N818 - not an error: it says what to do firs
 
 
 class DescriptorCache:
-    """Keeps at most `limit` files open, beyond those that ranges hold. One for all partitions of a broker."""
+    """Keeps at most `limit` files open, in addition to those of ranges. All partitions of a broker share one cache."""
 
     def __init__(self, file_system: FileSystem, limit: int = 1024) -> None:
         self.file_system = file_system
@@ -188,7 +187,7 @@ class DescriptorCache:
         self._queue: deque[OpenFile] = deque()
 
     def open(self, owner: Owner, *, create: bool = False) -> OpenFile:
-        """The owner's file, opened if it is not; noted in `owner.open_file` for as long as the cache keeps it."""
+        """The owner's file, opened if necessary; also in `owner.open_file` for as long as the cache keeps it."""
         open_file = owner.open_file
         if open_file is None:
             if len(self._queue) >= self._limit:
@@ -201,16 +200,16 @@ class DescriptorCache:
         return open_file
 
     def forget(self, owner: Owner) -> None:
-        """Let go of the owner's file: it is about to be unlinked, renamed or replaced, or nobody needs it."""
+        """Drop the owner's file: it is about to be unlinked, renamed or replaced, or is no longer needed."""
         open_file = owner.open_file
         if open_file is not None:
             self._queue.remove(open_file)
-            self._let_go(open_file)
+            self._drop(open_file)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Drop all files."""
         while self._queue:
-            self._let_go(self._queue.popleft())
+            self._drop(self._queue.popleft())
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -220,22 +219,22 @@ class DescriptorCache:
             try:
                 return self.file_system.open(path, create=create)
             except OSError as error:
-                # The process's limit may be lower than ours: give back what can be given back.
+                # The limit of the process may be lower than that of the cache: close another file.
                 if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._queue:
                     raise
                 self._evict()
 
     def _evict(self) -> None:
-        # Ends: the first round clears every mark.
+        # This ends, because the first round clears every mark.
         while True:
             open_file = self._queue.popleft()
             if not open_file.used:
-                self._let_go(open_file)
+                self._drop(open_file)
                 return
             open_file.used = False
             self._queue.append(open_file)
 
-    def _let_go(self, open_file: OpenFile) -> None:
+    def _drop(self, open_file: OpenFile) -> None:
         owner = open_file.owner
         if owner is not None:
             owner.open_file = None

@@ -1,15 +1,17 @@
-"""One log directory: its lock, who it belongs to, its checkpoints, and whether it was left cleanly.
+"""One log directory: its lock, its owner, its checkpoints, and whether it was left cleanly.
 
-.lock                               held while a broker runs on it, against Apache Kafka's too
+.lock                               held by the running broker, also effective against Apache Kafka
 meta.properties                     cluster.id, node.id, directory.id
-.kafka_cleanshutdown                left by a clean stop, removed by the next start before it opens a log
-recovery-point-offset-checkpoint    from where an unclean start must look
-log-start-offset-checkpoint         where DeleteRecords and retention have moved the beginning
-replication-offset-checkpoint       high watermarks, which the replication layer knows
-cleaner-offset-checkpoint           up to where compaction has come
+.kafka_cleanshutdown                created by a clean shutdown; removed by the next startup before it opens a log
+recovery-point-offset-checkpoint    the offsets from which recovery must read
+log-start-offset-checkpoint         the start offsets set by DeleteRecords and retention
+replication-offset-checkpoint       high watermarks, from the replication layer
+cleaner-offset-checkpoint           the offsets up to which the logs were compacted
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 
 from ..protocol.uuid import random_uuid, uuid_from_str, uuid_to_str
 from .checkpoints import (
@@ -27,45 +29,48 @@ from .checkpoints import (
     encode_properties,
 )
 from .files import FileSystem, Lock, LockHeldError, join
+from .partition_log import Log
 
 _VERSION = "1"
 
 
 class LogDirectoryError(Exception):
-    """A log directory that this broker must not use. The text, meant for people, says which, why, and what to do."""
+    """A log directory that this broker must not use. The message contains the path, the reason, and what to do."""
 
 
 class LogDirectory:
-    """See the module's text."""
+    """See the module docstring."""
 
-    def __init__(self, file_system: FileSystem, path: str) -> None:
+    def __init__(self, file_system: FileSystem, path: str, new_uuid: Callable[[], bytes] = random_uuid) -> None:
+        """`new_uuid` creates the ID of a new directory."""
         self._file_system = file_system
+        self._new_uuid = new_uuid
         self.path = path.rstrip("/")
         self.online = True
-        """False once the device has failed; it stays so until the next start."""
+        """False once the device has failed; it remains offline until the next startup."""
         self.failure: str | None = None
-        """Why it is not online."""
+        """Why it is offline."""
         self.partitions = 0
-        """How many are in it."""
+        """The number of its partitions."""
         self.directory_id = b""
         self.had_directory_id = False
-        """It was in `meta.properties` when that was opened."""
+        """Whether `meta.properties` contained the directory ID when it was read."""
         self.cluster_id: str | None = None
-        """None for a directory that no broker has used yet."""
+        """None for a new directory."""
         self.was_clean = False
         self.previous_broker_epoch = -1
-        """The epoch of the broker that stopped cleanly here, -1 if unknown (KIP-966)."""
+        """The broker epoch at the clean shutdown; -1 if unknown (KIP-966)."""
         self._lock: Lock | None = None
         self._properties: dict[str, str] = {}
 
     def open(self, node_id: int) -> None:
-        """Make it if missing, lock it, and read whose it is. Raises `LogDirectoryError`, or `OSError`."""
+        """Create it if missing, lock it, and read its owner. Raises `LogDirectoryError` and `OSError`."""
         self._file_system.make_directory(self.path)
         try:
             self._lock = self._file_system.lock(join(self.path, LOCK))
         except LockHeldError:
             raise LogDirectoryError(
-                f"{self.path} is in use: another broker holds its .lock. Stop that broker, or take another directory."
+                f"{self.path} is in use: another broker holds its .lock. Stop that broker, or use another directory."
             ) from None
         try:
             self._read_properties(node_id)
@@ -87,7 +92,7 @@ class LogDirectory:
             raise LogDirectoryError(f"{path} belongs to the broker with node.id={owner}, not to node.id={node_id}.")
         self.cluster_id = self._properties.get("cluster.id")
         if not self.cluster_id:
-            raise LogDirectoryError(f"{path} names no cluster.id.")
+            raise LogDirectoryError(f"{path} has no cluster.id.")
         directory_id = self._properties.get("directory.id")
         if directory_id:
             try:
@@ -97,24 +102,24 @@ class LogDirectory:
                 raise LogDirectoryError(f"{path}: directory.id: {error}") from None
 
     def check_cluster(self, cluster_id: str) -> None:
-        """Raise `LogDirectoryError` if it is another cluster's."""
+        """Raise `LogDirectoryError` if it belongs to another cluster."""
         if self.cluster_id is not None and self.cluster_id != cluster_id:
             raise LogDirectoryError(
-                f"{self.path} belongs to the cluster {self.cluster_id}, not to {cluster_id}. "
-                f"Each cluster needs directories of its own."
+                f"{self.path} belongs to cluster {self.cluster_id}, not to {cluster_id}. "
+                f"Use separate directories for each cluster."
             )
 
     def adopt(self, cluster_id: str, node_id: int) -> None:
-        """Say in `meta.properties` whose this directory is, if it is not said yet."""
+        """Write the owner to `meta.properties`, if it is not there yet."""
         self.check_cluster(cluster_id)
         if self.cluster_id == cluster_id and self.directory_id:
             return
         if not self._properties and not self._file_system.exists(join(self.path, RECOVERY_POINT_CHECKPOINT)):
-            # It says from now on that nothing was compacted yet. Without any, nobody knows: see `LogManager.load`.
+            # Its existence means that nothing was compacted yet. Without it that is unknown: see `LogManager.load`.
             path = join(self.path, RECOVERY_POINT_CHECKPOINT)
             self._file_system.replace_file(path, encode_offsets({}), sync=True)
         self.cluster_id = cluster_id
-        self.directory_id = self.directory_id or random_uuid()
+        self.directory_id = self.directory_id or self._new_uuid()
         properties = {
             **self._properties,
             "version": _VERSION,
@@ -127,7 +132,7 @@ class LogDirectory:
         )
 
     def begin_loading(self) -> None:
-        """Note whether the last stop was clean, and remove the sign: until the next clean stop, none was."""
+        """Read whether the last shutdown was clean, and remove the marker until the next clean shutdown."""
         path = join(self.path, CLEAN_SHUTDOWN)
         try:
             self.previous_broker_epoch = decode_clean_shutdown(self._file_system.read_file(path))
@@ -138,11 +143,11 @@ class LogDirectory:
         self._file_system.sync_directory(self.path)
 
     def mark_clean(self, broker_epoch: int) -> None:
-        """Everything is on the device: the next start need not look."""
+        """Everything is durable: the next startup needs no recovery."""
         self._file_system.replace_file(join(self.path, CLEAN_SHUTDOWN), encode_clean_shutdown(broker_epoch), sync=True)
 
     def read_offsets(self, name: str) -> tuple[dict[TopicPartition, int], str | None]:
-        """A checkpoint's offsets, and what is wrong with it: without it, recovery looks at everything."""
+        """A checkpoint's offsets, and why it could not be read: then recovery reads everything."""
         path = join(self.path, name)
         try:
             return decode_offsets(self._file_system.read_file(path), path), None
@@ -152,12 +157,19 @@ class LogDirectory:
             return {}, str(error)
 
     def has_checkpoint(self, name: str) -> bool:
-        """Whether it was ever written: Apache Kafka makes empty files first."""
+        """Whether it was ever written: Apache Kafka creates empty files first."""
         path = join(self.path, name)
         return self._file_system.exists(path) and self._file_system.size(path) > 0
 
+    def fail(self, error: OSError, logs: Iterable[Log]) -> None:
+        """The device failed: the directory and its logs are offline from now on."""
+        self.online = False
+        self.failure = error.strerror or str(error)
+        for log in logs:
+            log.take_offline(self.failure)
+
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None

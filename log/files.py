@@ -1,22 +1,22 @@
-"""The file system as the log sees it: a small port, and the real thing behind it.
+"""The port between the log and the file system, and its implementation with the operating system's files.
 
-Everything that `log/` does to files goes through `FileSystem` and `File`; this is the only module of the package that
-calls `os` for files. `memory_files.py` has the in-memory twin, which can tear writes, lose what was not synced, fill up
-and fail; one suite of tests holds both to the same behaviour.
+All file access of `log/` goes through `FileSystem` and `File`; this is the only module of the package that calls `os`
+for files. `memory_files.py` is the in-memory implementation, which can tear writes, lose unsynced data, run out of
+space, and fail. One test suite checks that both behave the same.
 
-What the log relies on, and the tests check:
+The log relies on these properties, and the tests check them:
 
-* A write that has returned is seen by every later read, also through another descriptor, and survives the death of the
-  process (page cache). It survives the loss of power only after `sync`.
-* `rename` replaces its target atomically. Names survive the loss of power after `sync_directory`; before, a journalling
-  file system keeps some prefix of the changes.
-* An unlinked or renamed file stays readable and writable through the descriptors that are open on it.
-* Failures are `OSError` with its errno. A write that failed may have written a part.
-* Reading what is not in the page cache waits for the device. `cached` and `read_cached` do not; what they find missing,
-  `read_ahead` brings in, and that may be called from a thread. What they say is true of the moment only, and `cached`
-  looks at samples: it saves waits, correctness must not hang on it.
+* A write that has returned is visible to every later read, also through another descriptor, and survives the death of
+  the process (page cache). It survives a power failure only after `sync`.
+* `rename` replaces its target atomically. Names survive a power failure after `sync_directory`; before that, a
+  journaling file system keeps some prefix of the changes.
+* An unlinked or renamed file remains readable and writable through its open descriptors.
+* Failures are `OSError` with an errno. A failed write may have written a part.
+* Reading data that is not in the page cache waits for the device. `cached` and `read_cached` do not wait; `read_ahead`,
+  which may be called from a thread, loads the missing data. The result of `cached` may be outdated immediately, and is
+  based on samples: it avoids waits, and correctness must not depend on it.
 
-Paths are strings; `pathlib` would be measurable in the server's start.
+Paths are strings, because importing `pathlib` would noticeably slow down the server's startup.
 """
 
 from __future__ import annotations
@@ -32,61 +32,62 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 NO_DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
-"""A file was not opened: of a sync by name, that none was tried."""
+"""A file could not be opened. For a sync by name: no sync was attempted."""
 
 TRANSIENT_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EFBIG})
-"""Failures that pass when there is room again. Any other is taken for a broken device: its directory goes offline."""
+"""Failures that end when resources are available again. Any other one is a device failure: the directory goes offline.
+"""
 
-# One page is looked at for every so many bytes; a look costs 0.8 us. Pages come and go in runs: the kernel reads ahead
-# 128 kB or more, and drops the oldest first. A hole between two looks costs a wait for the device.
+# The distance in bytes between two pages that are checked; a check costs 0.8 us. Pages are cached in runs: the kernel
+# reads ahead 128 kB or more, and evicts the oldest first. A gap between two samples costs a wait for the device.
 SAMPLE_BYTES = 512 * 1024
-# Where the file system cannot say what is cached, the end of a file counts as just written.
+# Where the file system cannot report what is cached, the end of a file is assumed to be cached.
 _RECENT_BYTES = 4 << 20
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only
-_CANNOT_SAY = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
-# Bytes that nobody will look at are read to here, also by several threads at once.
+_UNSUPPORTED_ERRNOS = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+# Buffers for reads whose data is not needed; several threads may use them at the same time.
 _BYTE = (bytearray(1),)
-_THROWN_AWAY = bytearray(64 * 1024)
+_SCRATCH = bytearray(64 * 1024)
 
 
 class File(Protocol):
-    """One open file, for reading and writing. There is no current position: every call names its own."""
+    """One open file, for reading and writing. There is no current position: every call has its own."""
 
     fd: int
-    """The descriptor, for `os.sendfile`; -1 in memory, where `read_at` is the only way."""
+    """The descriptor, for `os.sendfile`; -1 for files in memory, which only `read_at` reads."""
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only where the file ends."""
+        """Up to `length` bytes; fewer only at the end of the file."""
 
     def cached(self, position: int, length: int) -> int:
-        """How many of these bytes, from the first on, can most likely be read without waiting for the device.
+        """The number of these bytes, from the first on, that can most likely be read without waiting for the device.
 
-        Where the file system cannot say, none, unless they were written lately or the file system is in memory.
+        Where the file system cannot report it: 0, unless they were written recently or the file system is in memory.
         """
 
     def read_cached(self, position: int, buffer: bytearray | memoryview) -> int:
-        """Fill `buffer` with what can be read without waiting; how many bytes that was.
+        """Fill `buffer` with data that can be read without waiting; returns the number of bytes.
 
-        Where the file system cannot say, this waits as `read_at` does.
+        Where the file system cannot report what is cached, this waits as `read_at` does.
         """
 
     def read_ahead(self, position: int, length: int) -> bool:
-        """Return when these bytes are in memory, or the file ends; whether the last was not, as `cached` sees it.
+        """Load these bytes into the page cache. Returns whether the last one was missing, according to `cached`.
 
-        May be called from a thread while other calls go on.
+        May be called from a thread at the same time as other methods.
         """
 
     def write_at(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
-        """Write the buffers, `length` bytes in all, one after another: one system call unless the system splits it."""
+        """Write the consecutive buffers, `length` bytes in total, in one system call unless the system splits it."""
 
     def truncate(self, size: int) -> None:
-        """Make the file `size` bytes long, cutting it off or filling it with zeros."""
+        """Make the file `size` bytes long, by truncating it or by appending zeros."""
 
     def size(self) -> int:
         """Bytes in the file."""
 
     def sync(self) -> None:
-        """Return when the content is on the device. May be called from a thread while other calls go on."""
+        """Make the content durable. May be called from a thread at the same time as other methods."""
 
     def close(self) -> None: ...
 
@@ -102,30 +103,30 @@ class LockHeldError(Exception):
 
 
 class FileSystem(Protocol):
-    """Names, whole small files, and how to open the rest."""
+    """Names, small files as a whole, and opening files."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         """Open for reading and writing; `FileNotFoundError` for a missing file unless `create`.
 
-        With `read_only` nothing can be written, and a file system that is mounted so does not mind.
+        With `read_only` the file cannot be written, and the file system may be mounted read-only.
         """
 
     def read_file(self, path: str) -> bytes: ...
 
     def replace_file(self, path: str, data: Buffer, *, sync: bool) -> None:
-        """Write `data` beside `path` and rename it there, so that a reader finds the old or the new content, whole.
+        """Write `data` beside `path` and rename it, so that a reader finds either the old or the new content.
 
-        With `sync`, also a reader after the loss of power.
+        With `sync`, this also holds after a power failure.
         """
 
     def list_directory(self, path: str) -> tuple[list[str], list[str]]:
-        """Names of the files and of the directories in `path`, in no order.
+        """Names of the files and of the directories in `path`, in no particular order.
 
-        A symbolic link is what it leads to, and a file where that is out of reach.
+        A symbolic link counts as its target, and as a file if the target is unavailable.
         """
 
     def link_target(self, path: str) -> str | None:
-        """Where the symbolic link `path` leads, as it is written there; None for anything else."""
+        """The target of the symbolic link `path`, unresolved; None for anything else."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -134,27 +135,27 @@ class FileSystem(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """What `modified_ms` says until the file is changed again."""
+        """Set the modification time."""
 
     def space(self, path: str) -> tuple[int, int]:
-        """Bytes of the file system that holds `path`: all, and those that may still be used; -1 for unknown."""
+        """(total bytes, available bytes) of the file system that contains `path`; -1 for unknown."""
 
     def make_directory(self, path: str) -> None:
-        """Make `path` and its missing parents; no error if it is there."""
+        """Create `path` and its missing parents; no error if it exists."""
 
     def rename(self, source: str, target: str) -> None: ...
 
     def unlink(self, path: str) -> None: ...
 
     def remove_directory(self, path: str) -> None:
-        """Remove a directory, which must be empty (else ENOTEMPTY). There is no call that removes what is in one."""
+        """Remove a directory, which must be empty (otherwise ENOTEMPTY). No method removes a directory's contents."""
 
     def sync_directory(self, path: str) -> None: ...
 
     def lock(self, path: str, *, shared: bool = False) -> Lock:
-        """Take the lock file `path`, making it if missing. Raises `LockHeldError` at once if somebody holds it.
+        """Acquire the lock file `path`, which is created if missing. Raises `LockHeldError` immediately if it is held.
 
-        `shared`: against those who write, by one who only reads and can share it. Then `path` must exist.
+        `shared`: a lock for readers, which excludes only writers. Then `path` must exist.
         """
 
 
@@ -166,21 +167,21 @@ def join(directory: str, name: str) -> str:
 class RealFile:
     """A file of the operating system."""
 
-    __slots__ = ("_can_say", "_durable", "_in_memory", "fd")
+    __slots__ = ("_durable", "_in_memory", "_reports_cached", "fd")
 
     def __init__(self, fd: int, durable: bool) -> None:
         self.fd = fd
         self._durable = durable
-        self._can_say = _NOWAIT != 0
-        """The file system tells what is cached, as far as we know."""
+        self._reports_cached = _NOWAIT != 0
+        """The file system can report what is cached, unless it is known that it cannot."""
         self._in_memory = False
-        """It does not, because everything is: a tmpfs."""
+        """Everything is cached, because the file system is a tmpfs."""
 
     def read_at(self, position: int, length: int) -> bytes:
         data = os.pread(self.fd, length, position)
         if len(data) == length or not data:
             return data
-        # A short read is the end of the file, or a signal; only reading on tells.
+        # A short read means the end of the file or a signal; only another read distinguishes them.
         parts = [data]
         read = len(data)
         while read < length and (data := os.pread(self.fd, length - read, position + read)):
@@ -189,7 +190,7 @@ class RealFile:
         return b"".join(parts)
 
     def cached(self, position: int, length: int) -> int:
-        if not self._can_say:
+        if not self._reports_cached:
             return self._guess_cached(position, length)
         fd = self.fd
         end = position + length
@@ -203,36 +204,36 @@ class RealFile:
         except BlockingIOError:
             return look - position
         except OSError as error:
-            self._note_cannot_say(error)
+            self._note_unsupported(error)
             return self._guess_cached(position, length)
         return length
 
     def read_cached(self, position: int, buffer: bytearray | memoryview) -> int:
-        if self._can_say:
+        if self._reports_cached:
             try:
                 return os.preadv(self.fd, (buffer,), position, _NOWAIT)
             except BlockingIOError:
                 return 0
             except OSError as error:
-                self._note_cannot_say(error)
+                self._note_unsupported(error)
         return os.preadv(self.fd, (buffer,), position)
 
     def read_ahead(self, position: int, length: int) -> bool:
         was_cold = not self.cached(position + length - 1, 1)
-        # An ordinary read, and not POSIX_FADV_WILLNEED: of that the kernel takes no more than it likes, page by page
-        # (eight times the CPU time), and nobody knows when it has come.
+        # An ordinary read instead of POSIX_FADV_WILLNEED: the kernel may ignore parts of that, reads page by page
+        # (eight times the CPU time), and does not report when the data has arrived.
         end = position + length
         while position < end:
-            read = _throw_away(self.fd, position, end - position)
+            read = _read_and_discard(self.fd, position, end - position)
             if not read:
                 break
             position += read
         return was_cold
 
-    def _note_cannot_say(self, error: OSError) -> None:
-        if error.errno not in _CANNOT_SAY:
+    def _note_unsupported(self, error: OSError) -> None:
+        if error.errno not in _UNSUPPORTED_ERRNOS:
             raise error
-        self._can_say = False
+        self._reports_cached = False
         self._in_memory = _is_in_memory(self.fd)
 
     def _guess_cached(self, position: int, length: int) -> int:
@@ -250,7 +251,7 @@ class RealFile:
         if len(rest) != length:
             raise ValueError(f"the buffers hold {len(rest)} bytes, not {length}")
         while written < length:
-            # What stopped the first write, a full disk for one, is told by the second as an errno.
+            # The second write reports as an errno what stopped the first one, for example a full disk.
             count = os.pwrite(self.fd, rest[written:], position + written)
             if count == 0:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -264,20 +265,20 @@ class RealFile:
 
     def sync(self) -> None:
         if self._durable:
-            # fdatasync leaves out the times, and writes the size where it changed; macOS has only fsync.
+            # fdatasync skips the times, and writes the size if it changed; macOS has only fsync.
             getattr(os, "fdatasync", os.fsync)(self.fd)
 
     def close(self) -> None:
         os.close(self.fd)
 
 
-def _throw_away(fd: int, position: int, length: int) -> int:
-    """Read up to `length` bytes with one system call, for the page cache only; how many, 0 at the end of the file."""
+def _read_and_discard(fd: int, position: int, length: int) -> int:
+    """Read up to `length` bytes with one system call, for the page cache only; returns the number, 0 at the end."""
     if sys.platform == "linux":
         return os.sendfile(_null(), fd, position, length)  # nothing is copied
-    # Many times the same small buffer, which stays in the processor's cache.
-    whole, rest = divmod(min(length, 256 * len(_THROWN_AWAY)), len(_THROWN_AWAY))
-    return os.preadv(fd, [*[_THROWN_AWAY] * whole, memoryview(_THROWN_AWAY)[:rest]], position)
+    # The same small buffer many times, because it remains in the processor's cache.
+    whole, rest = divmod(min(length, 256 * len(_SCRATCH)), len(_SCRATCH))
+    return os.preadv(fd, [*[_SCRATCH] * whole, memoryview(_SCRATCH)[:rest]], position)
 
 
 @cache
@@ -286,12 +287,12 @@ def _null() -> int:
 
 
 def _is_in_memory(fd: int) -> bool:
-    """The file is on a tmpfs: no other file system knows seals."""
+    """Whether the file is on a tmpfs: no other file system supports seals."""
     import fcntl
 
     try:
         fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-    except (OSError, AttributeError):  # macOS has no such thing
+    except (OSError, AttributeError):  # macOS does not have it
         return False
     return True
 
@@ -299,7 +300,7 @@ def _is_in_memory(fd: int) -> bool:
 class RealFileSystem:
     """The operating system's files.
 
-    `durable=False` leaves out every sync: for data that nobody needs after a loss of power (tests, throw-away brokers).
+    `durable=False` omits every sync, for data that is not needed after a power failure (tests, ephemeral brokers).
     """
 
     def __init__(self, *, durable: bool = True) -> None:
@@ -316,7 +317,7 @@ class RealFileSystem:
     def read_file(self, path: str) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            # Not simply a large number: the buffer is made first, and a megabyte of it costs more than the read.
+            # Not a large constant: the buffer is allocated first, and allocating a megabyte costs more than the read.
             size = os.fstat(fd).st_size
             data = os.read(fd, size) if size else b""
             while len(data) < size and (more := os.read(fd, size - len(data))):
@@ -398,12 +399,12 @@ class RealFileSystem:
 
 
 class RealLock:
-    """A POSIX record lock, the kind that Java takes: an Apache Kafka on the same directory is kept out too.
+    """A POSIX record lock, as Java uses it: it also excludes Apache Kafka on the same directory.
 
-    Such locks belong to the process, so a second server in this process is kept out by `_held`.
+    Such locks belong to the process, so `_held` excludes a second server in this process.
     """
 
-    _held: set[str] = set()  # noqa: RUF012 - one for the process, which is what the lock belongs to
+    _held: set[str] = set()  # noqa: RUF012 - one per process, because the lock belongs to the process
 
     def __init__(self, path: str, *, shared: bool = False) -> None:
         import fcntl

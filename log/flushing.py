@@ -1,15 +1,16 @@
-"""Bringing a log to the device, in three steps: what must be synced, syncing it, and noting that it is done.
+"""Flushing a log, in three steps: determining what must be synced, syncing it, and recording the result.
 
-The middle step, `Flush.run`, is where the time goes, and touches nothing but open files: it may run in a thread while
-the log goes on.
+The second step, `Flush.run`, takes nearly all of the time and accesses only open files: it may run in a thread while
+the log is in use.
 
-Of sealed segments everything is synced, of the active one the `.log` alone: its indexes can be made anew from it, and
-are, after an unclean stop. They are synced with the flush that follows the sealing, or that closes the log.
+Of sealed segments all files are synced, of the active one only the `.log`: its indexes are rebuilt after an unclean
+shutdown. They are synced by the flush after the segment was sealed, or by the flush that closes the log.
 
-One partition takes about eight syncs, and most of their time is the journal's, which commits together what is waiting:
-so many logs are flushed by several threads, which are the server's (`RunFlushes`).
+One partition takes about eight syncs. Most of their time is spent in the journal, which commits concurrent syncs
+together, so several threads of the server flush many logs at a time (`RunFlushes`).
 
-What needs room or a descriptor comes first: if there is none, no sync has failed, and the flush can be made later.
+Steps that need disk space or a descriptor come first: if one of them fails, no sync has failed, and the flush can be
+retried later.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .segments import Segments
 
 
 class FlushPostponedError(Exception):
-    """A flush could not be made, and may be later: the disk is full, say. What the device has is known as before."""
+    """A flush is not possible now, for example because the disk is full. What is durable is known as before."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error.strerror or str(error))
@@ -40,9 +41,9 @@ class Flush:
     def __init__(self, file_system: FileSystem, offset: int, cuts: int) -> None:
         self._file_system = file_system
         self.cuts = cuts
-        """How often the log had been cut when this began."""
+        """The value of `Log.cuts` at the beginning of the flush."""
         self.offset = offset
-        """Everything before this offset is on the device when it has run."""
+        """Everything before this offset is durable when the flush has run."""
         self._open_files: list[OpenFile] = []
         self._paths: list[str] = []
         self._replacements: list[tuple[str, bytes]] = []
@@ -50,7 +51,7 @@ class Flush:
 
     def add_segments(self, files: DescriptorCache, segments: Segments, flushed_offset: int) -> None:
         """The files with records from `flushed_offset` up to the flush's offset."""
-        # One that ends exactly at the flushed offset was synced while it was active: without its indexes.
+        # A segment that ends exactly at the flushed offset was synced while it was active: without its indexes.
         for number in range(max(segments.number_of(flushed_offset) - 1, 0), len(segments)):
             segment, end = segments[number], segments.end_of(number)
             if segment.base_offset >= self.offset or (end is not None and end < flushed_offset) or not segment.on_disk:
@@ -60,18 +61,18 @@ class Flush:
                 self.add_indexes(segment)
 
     def add_indexes(self, segment: Segment) -> None:
-        """Of a segment that gets no more batches."""
+        """The indexes of a segment that receives no more batches."""
         self._hold(segment.offset_index.opened())
         self._hold(segment.time_index.opened())
         self._paths.append(segment.transaction_index.path)
 
     def add_paths(self, paths: Iterable[str]) -> None:
-        """Small files, opened when it runs; one that is gone by then is left out."""
+        """Small files, opened when the flush runs; those that are missing by then are skipped."""
         self._paths += paths
 
     def add_replacement(self, path: str, data: bytes) -> None:
-        """A small file to be replaced. Not before it runs: a new name for content that is not on the device yet would
-        be the end of the old content, should the power fail in between.
+        """A small file to be replaced when the flush runs. Renaming it before its content is synced could lose the old
+        content in a power failure.
         """
         self._replacements.append((path, data))
 
@@ -86,12 +87,12 @@ class Flush:
 
     @property
     def replaces_files(self) -> bool:
-        """Are there any to be replaced?"""
+        """Whether there are small files to be replaced."""
         return bool(self._replacements)
 
     @property
     def directories(self) -> Sequence[str]:
-        """Those in which names have changed."""
+        """The directories in which names have changed."""
         return self._directories
 
     def _hold(self, open_file: OpenFile) -> None:
@@ -101,8 +102,8 @@ class Flush:
     def run(self) -> None:
         """Write the small files, then sync.
 
-        After an `OSError` nobody knows what the device has. `FlushPostponedError`: there is no room for the small
-        files, or no descriptor, and no sync has failed. Give either to `Log.flush_failed`.
+        After an `OSError` it is unknown what is durable. `FlushPostponedError`: there is no space for the small files,
+        or no descriptor, and no sync has failed. Pass either to `Log.flush_failed`.
         """
         opened: list[File] = []
         temporaries: list[tuple[str, str]] = []
@@ -130,7 +131,7 @@ class Flush:
             for directory in dict.fromkeys([*(dirname(path) for _, path in temporaries), *self._directories]):
                 self._file_system.sync_directory(directory)
         except FileNotFoundError:
-            return  # the partition was deleted meanwhile
+            return  # the partition was deleted during the flush
         except OSError as error:
             if error.errno in NO_DESCRIPTOR_ERRNOS:
                 raise FlushPostponedError(error) from error
@@ -142,12 +143,12 @@ class Flush:
                 opened.append(self._file_system.open(path))
 
     def _write_replacements(self, opened: list[File], temporaries: list[tuple[str, str]]) -> None:
-        """Write them beside the old ones; each is noted before it is begun."""
+        """Write them beside the old ones; each is added to `temporaries` before it is written."""
         for path, data in self._replacements:
             temporary = path + TEMPORARY
             try:
                 file = self._file_system.open(temporary, create=True)
-            except FileNotFoundError:  # the partition was deleted meanwhile
+            except FileNotFoundError:  # the partition was deleted during the flush
                 continue
             opened.append(file)
             temporaries.append((temporary, path))
@@ -155,7 +156,7 @@ class Flush:
             file.write_at((data,), 0, len(data))
 
     def release(self) -> None:
-        """Let the files go."""
+        """Release the open files."""
         for open_file in self._open_files:
             open_file.release()
         self._open_files = []
@@ -168,7 +169,7 @@ RunFlushes = Callable[[Callable[[Flush], FlushFailure | None], Sequence[Flush]],
 
 
 def failure_of(flush: Flush) -> FlushFailure | None:
-    """Run it; what it failed with, if it did."""
+    """Run the flush; returns its error, or None."""
     try:
         flush.run()
     except (OSError, FlushPostponedError) as error:

@@ -1,17 +1,18 @@
-"""A log on its way to another log directory (KIP-113): a copy that catches up with it while it is written to.
+"""Moving a log to another log directory (KIP-113): a copy that catches up with the log while it is in use.
 
-The copy lies in `<topic>-<partition>.<32 hex digits>-future` of the target directory. It is made of bytes, not of
-batches: segments and their indexes only grow, so that a copy of a file is its first so many bytes, and as long as the
-original is not cut it can be continued. What the log knows in memory (producers, positions, buffered index entries)
-fits the copy as well as the original as soon as their files are the same. So in the end it is the same `Log` that goes
-on, with its files in the other directory (`LogManager.swap`).
+The copy is in `<topic>-<partition>.<32 hex digits>-future` of the target directory. Bytes are copied, not batches:
+segments and their indexes only grow, so the copy of a file is a prefix of it, and copying can be resumed as long as the
+original is not truncated. The state of the log in memory (producers, positions, buffered index entries) is valid for
+the copy as soon as the files are equal. So after the swap the same `Log` continues with its files in the other
+directory (`LogManager.swap`).
 
-Copying goes in steps of so many bytes: begin (on the loop) - run (in a thread) - end (on the loop). The last one before
-the swap also syncs names. What it copied is on the device; the rest, appended since, is copied by `complete` on the
-loop, and must be little. So the copy is never behind the log's recovery point, if no flush of the log ends in between.
+Copying is done in steps of limited size: begin (on the loop) - run (in a thread) - end (on the loop). The last step
+before the swap also syncs names, and everything that it copied is durable. `complete` copies the rest, which was
+appended since and must be small, on the loop. So the copy is never behind the log's recovery point, if no flush of the
+log ends in between.
 
-A cut of the log has the copy begin anew. A segment that retention deletes goes from the copy, too. Compaction must not
-run meanwhile.
+After a truncation of the log, copying starts over. A segment that retention deletes is also removed from the copy.
+Compaction must not run during a move.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
     from .segment import Segment
 
 _CHUNK_BYTES = 1 << 20
-# Of one step: each segment has up to four files open meanwhile.
+# The limit of one step: each segment has up to four open files.
 _MAX_SEGMENTS = 32
 _NO_LIMIT = 1 << 63
 
 
 class CopyError(Exception):
-    """A file could not be copied. `error` says why, `of_target` on which side."""
+    """A file could not be copied, because of `error`; `of_target`: it happened in the target directory."""
 
     def __init__(self, error: OSError, *, of_target: bool) -> None:
         super().__init__(str(error))
@@ -54,13 +55,13 @@ class _SegmentCopy:
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         self.sizes: dict[str, int] = {}
-        """By name, of those files that are begun."""
+        """The number of copied bytes by file name."""
         self.complete = False
-        """It was sealed when it was copied, and all of it was: there is no need to look again."""
+        """The segment was sealed and is completely copied."""
 
 
 class Copy:
-    """One step: what is to be copied. Begun and ended by `FutureLog`."""
+    """One step: the bytes to be copied. Created and completed by `FutureLog`."""
 
     __slots__ = (
         "_directories",
@@ -82,7 +83,7 @@ class Copy:
         self._file_system = file_system
         self._target = target
         self.cuts = cuts
-        """How often the log had been cut when this began."""
+        """The value of `Log.cuts` at the beginning of the step."""
         self._parts: list[tuple[OpenFile, str, int, int]] = []  # (from, name, position, length)
         self._small: list[tuple[str, str]] = []  # (path, name)
         self._replacements: list[tuple[str, bytes]] = []
@@ -90,11 +91,11 @@ class Copy:
         self._directories: list[str] = []
         self.bytes = 0
         self.end_offset = 0
-        """Everything before this offset is in the copy when it has run."""
+        """Everything before this offset is in the copy after this step."""
         self.sizes: dict[int, dict[str, int]] = {}
-        """By base offset and name: how long the files are then."""
+        """The sizes of the files after this step, by base offset and name."""
         self.sealed: set[int] = set()
-        """The base offsets of segments of which nothing will be missing then."""
+        """The base offsets of segments that are complete after this step."""
         self.snapshots: list[int] = []
 
     def add(self, open_file: OpenFile, name: str, position: int, length: int) -> None:
@@ -103,7 +104,7 @@ class Copy:
         self.bytes += length
 
     def add_small(self, path: str) -> None:
-        """A whole file that never changes; it may be gone by then."""
+        """A small file that never changes; it may be missing when the step runs."""
         self._small.append((path, basename(path)))
 
     def add_replacement(self, name: str, data: bytes) -> None:
@@ -119,7 +120,7 @@ class Copy:
         return bool(self._parts or self._small or self._unlink)
 
     def run(self, *, sync: bool = True) -> None:
-        """Copy, and have it on the device if `sync`. May run in a thread. Raises `CopyError`."""
+        """Copy, and sync the copied files if `sync`. May run in a thread. Raises `CopyError`."""
         try:
             for name in self._unlink:
                 self._remove(name)
@@ -144,7 +145,7 @@ class Copy:
         file = self._file_system.open(join(self._target, name), create=True)
         try:
             if not position:
-                file.truncate(0)  # what an earlier step may have left
+                file.truncate(0)  # an earlier step may have left bytes
             end = position + length
             while position < end:
                 try:
@@ -152,7 +153,7 @@ class Copy:
                 except OSError as error:
                     raise CopyError(error, of_target=False) from error
                 if not data:
-                    break  # it was cut: whoever ends this step sees that
+                    break  # it was truncated: the end of this step detects that
                 file.write_at((data,), position, len(data))
                 position += len(data)
             if sync:
@@ -177,14 +178,14 @@ class Copy:
             return
 
     def release(self) -> None:
-        """Let the files go."""
+        """Release the open files."""
         for open_file, _name, _position, _length in self._parts:
             open_file.release()
         self._parts = []
 
 
 class FutureLog:
-    """See the module's text. Made by `LogManager.begin_move`; its directory exists."""
+    """See the module docstring. Created by `LogManager.begin_move`; its directory exists."""
 
     __slots__ = (
         "_cuts",
@@ -201,24 +202,24 @@ class FutureLog:
     def __init__(self, log: Log, directory: LogDirectory, path: str) -> None:
         self.log = log
         self.directory = directory
-        """Where the log goes."""
+        """The target directory."""
         self.path = path
         """The copy's directory."""
         self._file_system = log.files.file_system
-        self._begin_anew()
+        self._start_over()
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         self._cuts = self.log.cuts
         self._segments: dict[int, _SegmentCopy] = {}
         self._snapshots: set[int] = set()
         self.end_offset = self.log.segments[0].base_offset
         """Everything before this offset is in the copy."""
-        self._durable_offset = -1  # up to here the copy is on the device, names too
+        self._durable_offset = -1  # up to here the copy and its names are durable
 
     @property
     def is_durable(self) -> bool:
-        """All that the log has on the device, the copy has too: after the last step, until the log is flushed again."""
-        return self._durable_offset >= self.log.flushed_offset and not self._is_useless()
+        """Everything that is durable in the log is durable in the copy: after the last step, until the next flush."""
+        return self._durable_offset >= self.log.flushed_offset and not self._is_outdated()
 
     @property
     def size(self) -> int:
@@ -227,13 +228,13 @@ class FutureLog:
 
     @property
     def lag(self) -> int:
-        """How many offsets it is behind, within a segment that is copied in part in proportion to its bytes. Above 0
-        until all is copied."""
+        """The number of offsets that the copy is behind, estimated by bytes within a partially copied segment. Greater
+        than 0 until everything is copied."""
         behind = self.log.log_end_offset - self.end_offset
         return max(behind - self._offsets_in_part(), 1) if behind > 0 else 0
 
     def _offsets_in_part(self) -> int:
-        """How many offsets from `end_offset` on are in the copy, by the share of the segment's bytes."""
+        """The number of offsets from `end_offset` on that are in the copy, estimated by the share of copied bytes."""
         segments = self.log.segments
         number = segments.number_of(self.end_offset)
         segment, end = segments[number], segments.end_of(number)
@@ -245,8 +246,8 @@ class FutureLog:
         return max(segment.base_offset + offsets * copied_bytes // segment.size - self.end_offset, 0)
 
     def missing_bytes(self) -> int:
-        """What `complete` would copy now."""
-        if self._is_useless():
+        """The number of bytes that `complete` would copy now."""
+        if self._is_outdated():
             return _NO_LIMIT
         missing = 0
         for segment in self.log.segments:
@@ -257,7 +258,7 @@ class FutureLog:
         return missing
 
     def begin_copy(self, max_bytes: int) -> Copy | None:
-        """The next step, of about so many bytes of batches; None if nothing is missing. To be given to `end_copy`.
+        """The next step, of about `max_bytes` bytes of batches; None if nothing is missing. To be passed to `end_copy`.
 
         Raises `KafkaError` when the log is offline, `CopyError` for a file of the log's that cannot be opened.
         """
@@ -268,7 +269,7 @@ class FutureLog:
         return None
 
     def begin_last_copy(self) -> Copy:
-        """The last step before the swap: everything that is missing, the small files, and names are synced.
+        """The last step before the swap: everything that is missing, and the small files. Names are synced too.
 
         Raises as `begin_copy` does.
         """
@@ -279,30 +280,30 @@ class FutureLog:
         copy.sync_names()
         return copy
 
-    def put_off(self) -> None:
-        """There will be no swap yet: the log may be flushed again."""
+    def postpone_swap(self) -> None:
+        """Postpone the swap: the log may be flushed again."""
         self._durable_offset = -1
 
     def end_copy(self, copy: Copy, *, last: bool = False) -> None:
         """The step has run without an error."""
         copy.release()
-        # Also if the log was cut meanwhile: the names are needed then, to remove the files.
+        # Also if the log was truncated during the step: the names are needed to remove the files.
         for base_offset, sizes in copy.sizes.items():
             copied = self._segments.get(base_offset)
             if copied is not None:
                 copied.sizes.update(sizes)
                 copied.complete = base_offset in copy.sealed
         self._snapshots.update(copy.snapshots)
-        if not self._is_useless():
+        if not self._is_outdated():
             self.end_offset = max(self.end_offset, copy.end_offset)
             if last:
                 self._durable_offset = copy.end_offset
 
     def complete(self) -> list[str]:
-        """Copy what has come since the last step, on the loop, unsynced: now the two are the same.
+        """Copy what was appended since the last step, on the loop and unsynced: now the log and the copy are equal.
 
-        Returns the paths of files that are not part of the log any more and were renamed, to be unlinked. Raises
-        `CopyError`; then the copy is as good as before.
+        Returns the paths of renamed files that are no longer part of the log, to be unlinked. Raises `CopyError`; then
+        the move can continue.
         """
         assert self.is_durable, "the last step has not ended, or the log was flushed or cut since"
         copy = self._plan(_NO_LIMIT, _NO_LIMIT, remove=False)
@@ -324,8 +325,8 @@ class FutureLog:
             trash.append(name + DELETED)
         return trash
 
-    def _is_useless(self) -> bool:
-        """The log was cut, or its files were replaced."""
+    def _is_outdated(self) -> bool:
+        """Whether the log was truncated, or its files were replaced."""
         return self._cuts != self.log.cuts or any(
             (copied := self._segments.get(segment.base_offset)) is not None and copied.segment is not segment
             for segment in self.log.segments
@@ -335,10 +336,10 @@ class FutureLog:
         log = self.log
         log.check_online()
         copy = Copy(self._file_system, self.path, log.cuts)
-        if self._is_useless():
+        if self._is_outdated():
             for name in self._names():
                 copy.remove(name)
-            self._begin_anew()
+            self._start_over()
         elif remove:
             for name in self._stale_names():
                 copy.remove(name)
@@ -370,7 +371,7 @@ class FutureLog:
         return copy
 
     def _plan_segment(self, copy: Copy, copied: _SegmentCopy, max_bytes: int) -> bool:
-        """Plan what is missing of a segment, indexes when all of its batches are copied; whether that is all."""
+        """Plan the missing part of a segment: the batches, then the indexes. Returns whether the plan completes it."""
         sizes = copy.sizes[copied.segment.base_offset] = {}
         for name, size, opened in _files(copied.segment):
             known = copied.sizes.get(name, -1)
@@ -386,14 +387,14 @@ class FutureLog:
         return True
 
     def _names(self) -> Iterator[str]:
-        """Of all files that were begun."""
+        """The names of all files that are copied completely or in part."""
         for copied in self._segments.values():
             yield from copied.sizes
         for offset in self._snapshots:
             yield offset_file_name(offset, PRODUCER_SNAPSHOT)
 
     def _stale_names(self) -> list[str]:
-        """Of files that were copied and that the log does not have any more."""
+        """The names of copied files that no longer exist in the log."""
         there = {segment.base_offset for segment in self.log.segments}
         names = [name for base, copied in self._segments.items() if base not in there for name in copied.sizes]
         gone = self._snapshots.difference(self.log.snapshots.offsets)
@@ -407,7 +408,7 @@ class FutureLog:
 
 
 def _files(segment: Segment) -> list[tuple[str, int, Callable[[], OpenFile]]]:
-    """A segment's files: their names, how many bytes of each count, and how to open them. The batches come first."""
+    """A segment's files: the name, the number of valid bytes, and how to open each. The batches come first."""
     if not segment.on_disk:
         return []
     offsets, times, aborted = segment.offset_index, segment.time_index, segment.transaction_index

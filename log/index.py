@@ -1,17 +1,17 @@
 """The two sparse indexes of a segment.
 
-    .index      (relative offset int32, position int32)*       by offset: where in the .log file to begin looking
-    .timeindex  (timestamp int64, relative offset int32)*      by time: after which offset to begin looking
+    .index      (relative offset int32, position int32)*       by offset: the position in the .log file to scan from
+    .timeindex  (timestamp int64, relative offset int32)*      by time: the offset to scan from
 
-Relative offsets count from the segment's base offset. An entry of the offset index names the last offset of a batch and
-where that batch begins; one of the time index, that no batch before this offset has a larger timestamp, and that the
-batch that ends with this offset has exactly it. Both grow monotonically. An entry is made for about every
-`index.interval.bytes` of log (KIP-33 for time).
+Relative offsets count from the segment's base offset. An entry of the offset index contains the last offset of a batch
+and the position of that batch. An entry of the time index means that no batch before this offset has a larger
+timestamp, and that the batch that ends with this offset has exactly this timestamp. Both fields grow monotonically. An
+entry is added for about every `index.interval.bytes` of log (KIP-33 for time).
 
-The file of the active segment is behind: new entries are kept in memory and written some hundred at a time, and at last
-when the segment is sealed, flushed or closed. Nothing is lost by that: after an unclean stop everything past the
-recovery point is indexed anew from the log, and the recovery point moves only after the entries are on the device.
-Apache Kafka maps a preallocated file instead; the two are the same once sealed, and both readers accept both.
+The file of the active segment is behind: new entries are buffered in memory and written some hundred at a time, and
+when the segment is sealed, flushed or closed. No entries are lost: after an unclean shutdown everything after the
+recovery point is indexed again from the log, and the recovery point moves only after the entries are durable. Apache
+Kafka maps a preallocated file instead; the files are the same once sealed, and both servers accept both.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _BLOCK_ENTRIES = 2048  # 16 kB: reading and searching them costs less than two m
 
 
 class SparseIndex:
-    """What the two have in common: sorted entries of one size, the older in a file, the newer in a buffer."""
+    """The base of both: sorted entries of a fixed size, the older ones in a file, the newer ones in a buffer."""
 
     __slots__ = ("_buffer", "_files", "_last", "_stored", "base_offset", "max_entries", "open_file", "path")
 
     ENTRY: Struct
 
     def __init__(self, files: DescriptorCache, path: str, base_offset: int, max_bytes: int, *, new: bool) -> None:
-        """`new`: there is no file, and none is looked for before entries are written."""
+        """`new`: there is no file until entries are written."""
         self._files = files
         self.path = path
         self.base_offset = base_offset
         self.max_entries = max_bytes // self.ENTRY.size
         self.open_file: OpenFile | None = None
-        self._stored = 0 if new else -1  # entries in the file, -1: not looked yet
+        self._stored = 0 if new else -1  # entries in the file, -1: unknown
         self._buffer = bytearray()
         self._last: tuple[int, int] | None = None  # the last entry, where it has been read or written
 
@@ -74,7 +74,7 @@ class SparseIndex:
             return self._bisect(buffer, target)
         high = self._stored_entries()
         low = 0
-        # Down to one block by single reads, then that block at once.
+        # Bisect by single reads down to one block, then read that block.
         while high - low > _BLOCK_ENTRIES:
             middle = (low + high) // 2
             if self.entry(middle, wait=wait)[0] <= target:
@@ -86,14 +86,14 @@ class SparseIndex:
         return self._bisect(self._read(low, high - low, wait), target)
 
     def _read(self, number: int, count: int, wait: bool) -> bytes | bytearray:
-        """Entries of the file as they lie there."""
+        """The raw bytes of entries in the file."""
         size = self.ENTRY.size
         open_file = self._open()
         if wait:
             return open_file.file.read_at(number * size, count * size)
         data = bytearray(count * size)
         if open_file.file.read_cached(number * size, data) < len(data):
-            # All of it at once, 2 MB for a segment of 1 GB: the search would meet one cold page after another.
+            # The whole index, 2 MB for a segment of 1 GB: otherwise the search would read one cold page after another.
             raise ColdRead(FileRange(open_file, 0, self._stored * size))
         return data
 
@@ -110,7 +110,7 @@ class SparseIndex:
             del self._buffer[(count - stored) * size :]
 
     def persist(self) -> None:
-        """Write the buffered entries to the file. On an `OSError` they stay buffered."""
+        """Write the buffered entries to the file. After an `OSError` they are still buffered."""
         if self._buffer:
             position = self._stored_entries() * self.ENTRY.size
             self._open(create=True).file.write_at((self._buffer,), position, len(self._buffer))
@@ -118,13 +118,13 @@ class SparseIndex:
             self._buffer.clear()
 
     def touch(self) -> None:
-        """See that there is a file, if only an empty one: Apache Kafka takes a segment without for damaged."""
+        """Create the file, even if it is empty: Apache Kafka treats a segment without it as damaged."""
         self.persist()
         if not self._stored_entries():
             self._open(create=True)
 
     def reset(self) -> None:
-        """Drop all entries, and bytes that are none."""
+        """Remove all entries, and any other bytes."""
         if self.open_file is not None or self._file_system.exists(self.path):
             self._open().file.truncate(0)
         self._stored = 0
@@ -132,16 +132,16 @@ class SparseIndex:
         self._last = None
 
     def opened(self) -> OpenFile:
-        """The file, open, for whoever syncs it."""
+        """The open file, for syncing or copying it."""
         return self._open(create=True)
 
     @property
     def stored_bytes(self) -> int:
-        """How long the file is; the entries after it are in memory."""
+        """The size of the file; the entries after it are in memory."""
         return self._stored_entries() * self.ENTRY.size
 
     def room(self) -> int:
-        """How many entries may still be added."""
+        """The number of entries that may still be added."""
         return self.max_entries - self.entries
 
     def _append(self, first: int, second: int) -> None:
@@ -187,12 +187,12 @@ class OffsetIndex(SparseIndex):
     ENTRY = Struct(">ii")
 
     def append(self, last_offset: int, position: int) -> bool:
-        """Note where the batch that ends with `last_offset` begins. True when it is time to `persist`."""
+        """Add the position of the batch that ends with `last_offset`. Returns whether `persist` is due."""
         self._append(last_offset - self.base_offset, position)
         return len(self._buffer) >= _BUFFERED_BYTES
 
     def position(self, offset: int, *, wait: bool = True) -> int:
-        """Where to begin looking for the batch with `offset`: at the start of some batch at or before it.
+        """The position to scan from for the batch with `offset`: the start of some batch at or before it.
 
         `wait`: see `lower_bound`.
         """
@@ -200,7 +200,7 @@ class OffsetIndex(SparseIndex):
         return found[1] if found is not None else 0
 
     def upper_bound(self, position: int, *, wait: bool = True) -> int | None:
-        """The last offset of the first batch that is indexed and begins at `position` or after it; None without one.
+        """The last offset of the first indexed batch that begins at `position` or after it; None if there is none.
 
         `wait`: see `lower_bound`.
         """
@@ -227,7 +227,7 @@ class OffsetIndex(SparseIndex):
         return self.base_offset + last[0] if last is not None else self.base_offset
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries for `offset` and beyond."""
+        """Remove the entries for `offset` and later ones."""
         relative = offset - self.base_offset
         low, high = 0, self.entries
         while low < high:
@@ -247,13 +247,13 @@ class TimeIndex(SparseIndex):
     ENTRY = Struct(">qi")
 
     def maybe_append(self, timestamp: int, last_offset: int) -> None:
-        """Note the largest timestamp so far and the last offset of its batch, if it is news."""
+        """Add the largest timestamp so far and the last offset of its batch, unless it is already the last entry."""
         last = self.last()
         if timestamp > (last[0] if last is not None else -1):
             self._append(timestamp, last_offset - self.base_offset)
 
     def offset(self, timestamp: int) -> int:
-        """Where to begin looking for `timestamp`: no batch that ends before this offset has a larger one."""
+        """The offset to scan from for `timestamp`: no batch that ends before it has a larger timestamp."""
         found = self.lower_bound(timestamp)
         return self.base_offset + found[1] if found is not None else self.base_offset
 
@@ -263,7 +263,7 @@ class TimeIndex(SparseIndex):
         return (last[0], self.base_offset + last[1]) if last is not None else (-1, self.base_offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries for `offset` and beyond."""
+        """Remove the entries for `offset` and later ones."""
         relative = offset - self.base_offset
         count = self.entries
         while count and self.entry(count - 1)[1] >= relative:
@@ -271,5 +271,5 @@ class TimeIndex(SparseIndex):
         self.truncate_entries(count)
 
     def room(self) -> int:
-        # The last slot is kept for the entry that sealing adds.
+        # The last slot is reserved for the entry that sealing adds.
         return super().room() - 1

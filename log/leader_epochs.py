@@ -1,7 +1,7 @@
-"""At which offset each leader's records begin (KIP-101, KIP-320): the `leader-epoch-checkpoint` of a partition.
+"""The start offset of each leader epoch (KIP-101, KIP-320): the `leader-epoch-checkpoint` of a partition.
 
-A follower, or a consumer, that knows an epoch and an offset asks where that epoch ended, and sees by the answer whether
-its copy has parted from the leader's.
+A follower or a consumer asks for the end offset of an epoch, and compares it with its own offset to detect whether its
+log diverged from the leader's.
 
 Entries are (epoch, start offset), both growing. The file is Apache Kafka's:
 
@@ -9,8 +9,8 @@ Entries are (epoch, start offset), both growing. The file is Apache Kafka's:
     <number of entries>
     <epoch> <start offset>  one line for each
 
-It is behind the state in memory, and made current when the log is flushed, sealed or closed. An entry that an unclean
-stop loses lies past the recovery point, and is found again in the batches there.
+The file is behind the state in memory, and is updated when the log is flushed, sealed or closed. An entry that is lost
+in an unclean shutdown is after the recovery point, and is restored from the batches there.
 """
 
 from __future__ import annotations
@@ -20,24 +20,23 @@ UNDEFINED_EPOCH_OFFSET = -1
 
 
 class LeaderEpochs:
-    """The entries of one partition; see the module's text."""
+    """The entries of one partition; see the module docstring."""
 
     __slots__ = ("dirty", "entries", "latest")
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self.entries: list[tuple[int, int]] = []
         self.latest = UNDEFINED_EPOCH
-        """The latest epoch, -1 without any."""
+        """The latest epoch; -1 if there is none."""
         self.dirty = False
-        """The file does not show the current entries."""
+        """The file does not contain the current entries."""
         for epoch, start_offset in entries or ():
             self.assign(epoch, start_offset)
         self.dirty = False
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Records of `epoch` begin at `start_offset`. No news if the epoch is the latest, and begins no earlier.
-
-        Entries that contradict it, of the same or a later epoch or offset, go.
+        """Records of `epoch` begin at `start_offset`. No effect if the epoch is the latest, and does not begin
+        earlier. Conflicting entries, with the same or a later epoch or offset, are removed.
         """
         if epoch < 0 or start_offset < 0:
             return
@@ -51,10 +50,10 @@ class LeaderEpochs:
         self.dirty = True
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest known epoch up to `epoch` and where it ended; (-1, -1) if that is not known.
+        """The largest known epoch up to `epoch` and its end offset; (-1, -1) if unknown.
 
-        The latest epoch goes on: it ends at `log_end_offset`. For an epoch before all known ones the answer is its own
-        number and the start of the first known, where whoever asks must begin.
+        The latest epoch ends at `log_end_offset`. For an epoch before all known ones, the result is the epoch itself
+        and the start of the first known one, from which the follower must begin.
         """
         if epoch == UNDEFINED_EPOCH:
             return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
@@ -68,7 +67,7 @@ class LeaderEpochs:
         return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch of the record at `offset`; -1 if that is not known."""
+        """The epoch of the record at `offset`; -1 if unknown."""
         epoch = UNDEFINED_EPOCH
         for known, start_offset in self.entries:
             if start_offset > offset:
@@ -77,7 +76,7 @@ class LeaderEpochs:
         return epoch
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log ends at `end_offset` now."""
+        """The log now ends at `end_offset`."""
         entries = self.entries
         while entries and entries[-1][1] >= end_offset:
             entries.pop()
@@ -85,7 +84,7 @@ class LeaderEpochs:
         self.latest = entries[-1][0] if entries else UNDEFINED_EPOCH
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log begins at `start_offset` now: the epoch that was current there begins there."""
+        """The log now begins at `start_offset`, and so does the epoch of this offset."""
         entries = self.entries
         passed = 0
         while passed < len(entries) and entries[passed][1] <= start_offset:
@@ -95,7 +94,7 @@ class LeaderEpochs:
             self.dirty = True
 
     def extend_to_start(self, earlier: LeaderEpochs) -> None:
-        """`earlier` is what the batches before the first entry say. Nothing happens if that contradicts the entries."""
+        """Add the epochs of the batches before the first entry. No effect if they conflict with the entries."""
         entries = self.entries
         if not earlier.entries or not entries or earlier.latest > entries[0][0]:
             return

@@ -1,15 +1,16 @@
-"""Opening a partition's directory: after a clean stop quickly, after any other with every doubt removed.
+"""Opening a partition's directory: quickly after a clean shutdown, with recovery after an unclean one.
 
-After a clean stop the names of the files, the tail of the last segment and the latest producer snapshot say all.
+After a clean shutdown, the names of the files, the tail of the last segment and the latest producer snapshot are
+sufficient.
 
-After an unclean stop each segment that ends at or past the recovery point is read batch by batch. The log ends before
-the first batch that is not whole, whose CRC is wrong, or that does not follow the one before it; what lies beyond is
-cut off, and later segments are removed. Indexes, producer state, the index of aborted transactions and leader epochs
-are made anew on the way. A segment that ends exactly at the recovery point is read too: its indexes may have been
-completed after the last flush. What was repaired is told in words in `Log.repairs`.
+After an unclean shutdown, each segment that ends at or after the recovery point is read batch by batch. The log ends
+before the first batch that is incomplete, has a wrong CRC, or does not follow the previous one; everything after it is
+truncated, and later segments are removed. Indexes, producer state, the index of aborted transactions and leader epochs
+are rebuilt. A segment that ends exactly at the recovery point is read too: its indexes may have been completed after
+the last flush. `Log.repairs` describes each repair.
 
-Leftovers are cleared up in any case: files that were about to be deleted, half-done results of compaction (and those
-that were done are swapped in, as Apache Kafka does), indexes without a log.
+Leftovers are removed in any case: files that were about to be deleted, indexes without a log, and incomplete results of
+compaction. Complete results are put in place, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ def load_log(
 ) -> Log:
     """The log in `directory`, which must exist; an empty one is a new log that begins at `log_start_offset`.
 
-    `clean`: the directory was left by a clean stop. `recovery_point` and `log_start_offset` are those of the
-    checkpoints. `compacted_until`: compaction has left no gap past this offset or the recovery point; None if nobody
-    knows. An `OSError` passes through: the owner decides about the log directory.
+    `clean`: the directory was left by a clean shutdown. `recovery_point` and `log_start_offset` are those of the
+    checkpoints. `compacted_until`: compaction has left no gap after this offset or the recovery point; None if unknown.
+    `OSError` propagates: the caller decides about the log directory.
     """
     loader = _Loader(files, directory, topic, partition, config, clean, now_ms, recovery_point, log_start_offset)
     if compacted_until is None:
@@ -86,7 +87,7 @@ def load_log(
 
 
 class _Loader:
-    """One loading; the fields are what is known so far."""
+    """One call of `load_log`: its arguments, and the state so far."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class _Loader:
         self.now_ms = now_ms
         self.recovery_point = recovery_point
         self.last_gap_offset = recovery_point
-        """Up to here a gap between two segments is harmless: nothing can be lost, or compaction has been there."""
+        """Up to here a gap between two segments is no loss: the records were durable, or compaction removed them."""
         self.log_start_offset = log_start_offset
         self.repairs: list[str] = []
         self.trash: list[str] = []
@@ -134,7 +135,7 @@ class _Loader:
         if not self.segments:
             self.segments.append(self._segment(self.log_start_offset, new=True))
             if self.log_start_offset and self.segments[0].make_files():
-                self._sync(None)  # their name is all that says where the log goes on: no checkpoint does from now on
+                self._sync(None)  # only their name contains the log end offset: from now on no checkpoint does
             log_end_offset = self.log_start_offset
         self.leader_epochs.truncate_from_end(log_end_offset)
         log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
@@ -196,13 +197,13 @@ class _Loader:
             return LeaderEpochs(decode_leader_epochs(data, path)) if data else LeaderEpochs()
         except CorruptCheckpointError as error:
             self.repairs.append(str(error))
-            self.recovery_point = 0  # the batches tell the epochs, if all of them are read
+            self.recovery_point = 0  # the batches contain the epochs, if all of them are read
             self.clean = False
             return LeaderEpochs()
 
     def _complete_leader_epochs(self, segments: Segments, log_start_offset: int) -> None:
-        """Records that had been deleted may be back, as the log start is known from an older checkpoint: their epochs
-        went at once. The batches tell them.
+        """Read earlier epochs from the batches: if the log start offset is from an older checkpoint, deleted records
+        are readable again, but their epochs were removed immediately.
         """
         entries = self.leader_epochs.entries
         if not entries or entries[0][1] <= log_start_offset:
@@ -210,7 +211,7 @@ class _Loader:
         earlier = LeaderEpochs()
         for header in segments.headers(log_start_offset, entries[0][1]):
             if header.partition_leader_epoch < 0:
-                return  # of a time before there were epochs
+                return  # written before leader epochs existed
             earlier.assign(header.partition_leader_epoch, max(header.base_offset, log_start_offset))
         self.leader_epochs.extend_to_start(earlier)
 
@@ -254,11 +255,11 @@ class _Loader:
                     self.file_system.unlink(join(self.directory, offset_file_name(base_offset, suffix)))
 
     def _end_of(self, number: int) -> int | None:
-        """Where segment `number` ends by the name of the next; None for the last."""
+        """The end offset of segment `number`, from the name of the next one; None for the last."""
         return self.segments[number + 1].base_offset if number + 1 < len(self.segments) else None
 
     def _check_indexes(self) -> None:
-        """Segments that lack an index are indexed anew."""
+        """Rebuild missing indexes."""
         for segment in self.segments:
             if segment.size and self._indexes.get(segment.base_offset) != {OFFSET_INDEX, TIME_INDEX}:
                 problem = reindex(segment, self.config.index_interval_bytes)
@@ -271,7 +272,7 @@ class _Loader:
         try:
             return last.next_offset()
         except InvalidRecordsError as error:
-            # Said to be clean, and is not: somebody changed the files.
+            # The directory was marked clean, so the files were changed afterwards.
             self.repairs.append(f"{last.path}: {error}")
             self.clean = False
             self.recovery_point = min(self.recovery_point, last.base_offset)
@@ -291,7 +292,7 @@ class _Loader:
         self.producers.clear()
 
     def _open_active(self) -> None:
-        """What the active segment must know to go on: when its first batch was written."""
+        """Read the timestamp of the active segment's first batch, from which its age is counted."""
         active = self.segments[-1]
         try:
             active.find_first_timestamp()
@@ -301,7 +302,7 @@ class _Loader:
     # Recovery
 
     def _recover(self) -> None:
-        """Read every segment that may not be on the device. Afterwards the producers are those at the log's end."""
+        """Read every segment that may not be durable. Afterwards the producer state is that at the log end offset."""
         first = 0
         while first < len(self.segments):
             end = self._end_of(first)
@@ -311,14 +312,14 @@ class _Loader:
         if first == len(self.segments):
             return
         start = self.segments[first].base_offset
-        self.snapshots.drop(lambda snapshot: snapshot > start)  # of what may have been lost, and written anew since
+        self.snapshots.drop(lambda snapshot: snapshot > start)  # their records may be lost, or be overwritten
         before = Segments(self.segments[:first]) if first else None
         self.repairs += self.snapshots.restore(self.producers, before, self.segments[0].base_offset, start)
-        self.leader_epochs.truncate_from_end(start)  # the batches say it better: the file may be older than a cut
+        self.leader_epochs.truncate_from_end(start)  # replaced from the batches: the file may precede a truncation
         next_offset: int | None = None
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
-            # A gap says that the end of the segment before was lost, unless compaction has left it.
+            # A gap means that the end of the previous segment is lost, unless compaction removed it.
             if next_offset is not None and (
                 segment.base_offset < next_offset or segment.base_offset > max(next_offset, self.last_gap_offset)
             ):
@@ -334,7 +335,7 @@ class _Loader:
         self._recovered = True
 
     def _recover_segment(self, segment: Segment) -> bool:
-        """Cut a segment before the first batch that is broken. True if there was none."""
+        """Truncate a segment before the first invalid batch. Returns whether all batches are valid."""
         self._recovered_end = segment.base_offset
         size = segment.size
         aborted: list[AbortedTransaction] = []
@@ -367,7 +368,7 @@ class _Loader:
         return False
 
     def _drop_snapshots(self, start: int, end: int) -> None:
-        """Keep those that are of use: at the beginning of a segment, and the latest that is not past the end."""
+        """Keep only useful snapshots: at the base offset of a segment, and the latest one up to the log end offset."""
         bases = {segment.base_offset for segment in self.segments}
         latest = max((offset for offset in self.snapshots.offsets if start <= offset <= end), default=None)
         self.snapshots.drop(lambda offset: not start <= offset <= end or (offset not in bases and offset != latest))
@@ -386,18 +387,18 @@ class _Loader:
         self._sync(None)
 
     def _sync(self, segment: Segment | None) -> None:
-        """Have what was cut off or removed gone on the device too, or it might come back behind new batches."""
+        """Sync truncations and removals: otherwise a power failure could restore the old batches after new ones."""
         if segment is not None:
             self.files.open(segment).file.sync()
         self.file_system.sync_directory(self.directory)
 
 
 def clear_leftovers(file_system: FileSystem, directory: str, names: list[str]) -> list[str]:
-    """Remove or complete what was under way when the broker stopped; the names that are left.
+    """Remove or complete what was in progress when the broker stopped; returns the remaining names.
 
-    Compaction writes `.cleaned` files, renames them to `.swap` when all are complete, then removes what they replace.
-    A `.swap` at or after a `.cleaned` belongs to a split that was not completed. What has no name of Kafka's is kept:
-    it is not ours (among it the metadata log's snapshots, which have suffixes of their own).
+    Compaction writes `.cleaned` files, renames them to `.swap` when all are complete, then removes the old segments.
+    A `.swap` at or after a `.cleaned` belongs to a split that was not completed. Files without a name of Kafka's are
+    kept; the snapshots of the metadata log, which have other suffixes, are among them.
     """
     leftovers = {name: parse_offset_file_name(name) for name in names if is_leftover(name)}
     cleaned = [parsed[0] for name, parsed in leftovers.items() if name.endswith(CLEANED) and parsed is not None]
@@ -417,8 +418,8 @@ def clear_leftovers(file_system: FileSystem, directory: str, names: list[str]) -
             undone.append(name)
         else:
             removed.append(name)
-    # The `.swap` before the `.cleaned` that tell what they are, and of those the `.log` first: if this start dies half
-    # way, the next one must not take the rest for a segment that is whole.
+    # `.swap` files first, because the `.cleaned` files are the evidence that they are incomplete; of those the `.log`
+    # first: if this startup crashes in between, the next one must not treat the rest as a complete segment.
     for name in sorted(undone, key=lambda name: not name.endswith(LOG + SWAP)) + removed:
         file_system.unlink(join(directory, name))
     return _complete_swap(file_system, directory, kept, swaps) if swaps else kept
@@ -461,7 +462,7 @@ def _next_offset(file_system: FileSystem, path: str) -> int:
             try:
                 header = read_batch_header(chunk, position - start)
             except InvalidRecordsError:
-                break  # recovery, or the reader, will meet it
+                break  # recovery or a reader reports it
             next_offset = header.next_offset
             position += header.size
         return next_offset
@@ -472,10 +473,11 @@ def _next_offset(file_system: FileSystem, path: str) -> int:
 def reindex(
     segment: Segment, index_interval_bytes: int, visit: Callable[[RecordBatch], None] | None = None
 ) -> str | None:
-    """Read a whole segment, build its indexes anew, and cut it before the first batch that is broken.
+    """Read a complete segment, rebuild its indexes, and truncate it before the first invalid batch.
 
-    `visit` sees every whole batch in order. What was wrong with the first that is not, None if nothing was. Raises
-    `UnsupportedMagicError` for a segment of Kafka before 0.11, and leaves it as it is, as every `OSError` does too.
+    `visit` is called with every valid batch in order. Returns why the first invalid batch is invalid; None if there is
+    none. Raises `UnsupportedMagicError` for a segment written before Kafka 0.11. After that and after `OSError` the
+    segment is unchanged.
     """
     size = segment.size
     segment.reset_indexes()
@@ -510,7 +512,7 @@ def reindex(
 
 
 def whole_batches(segment: Segment, size: int) -> Iterator[tuple[RecordBatch, int]]:
-    """The batches in the first `size` bytes and their positions, read in large pieces; only lengths are checked."""
+    """The batches in the first `size` bytes with their positions, read in large pieces; only lengths are checked."""
     position = 0
     with segment.range(0, size) as file:
         chunk, start = memoryview(b""), 0
@@ -519,8 +521,8 @@ def whole_batches(segment: Segment, size: int) -> Iterator[tuple[RecordBatch, in
             need = BATCH_OVERHEAD if have < BATCH_OVERHEAD else read_batch_header(chunk, position - start).size
             if position + need > size:
                 if need == BATCH_OVERHEAD:
-                    read_batch_header(file.read(position))  # says so, and may know the older formats' short messages
-                raise CorruptBatchError(f"the batch at position {position} is cut off")
+                    read_batch_header(file.read(position))  # raises; recognizes short messages of older formats
+                raise CorruptBatchError(f"the batch at position {position} is truncated")
             if have < need:
                 data = file.read(position, max(need, _READ_BYTES))
                 if len(data) < need:
@@ -535,7 +537,7 @@ def whole_batches(segment: Segment, size: int) -> Iterator[tuple[RecordBatch, in
 
 def _check_batch(batch: RecordBatch, base_offset: int, next_offset: int) -> None:
     if not batch.has_valid_crc():
-        raise CorruptBatchError(f"the CRC of the batch at offset {batch.base_offset} is wrong")
+        raise CorruptBatchError(f"the CRC of the batch at offset {batch.base_offset} does not match")
     if batch.base_offset < next_offset or batch.last_offset_delta < 0:
         raise CorruptBatchError(f"the batch at offset {batch.base_offset} does not follow offset {next_offset}")
     if batch.last_offset - base_offset > MAX_RELATIVE_OFFSET:
@@ -543,7 +545,7 @@ def _check_batch(batch: RecordBatch, base_offset: int, next_offset: int) -> None
 
 
 def _is_legacy_message(segment: Segment, position: int, size: int) -> bool:
-    """Is this a message of format 0 or 1, and not a torn batch whose magic happens to read so? Its CRC-32 tells."""
+    """Whether this is a message of format 0 or 1, according to its CRC-32, and not a torn batch with such a magic."""
     with segment.range(0, size) as file:
         start = file.read(position, LOG_OVERHEAD + 4)
         length = int.from_bytes(start[8:12], "big", signed=True)

@@ -1,10 +1,11 @@
 """Finding records by time, for ListOffsets (KIP-79, KIP-734).
 
-The time index leads to the batch, and that one batch is looked into, compressed or not: the answer is exact.
+The time index leads to the batch, and the records of this batch are read, compressed or not: the result is exact.
 
-A batch may take seconds, so that is a piece of work by itself (`BatchSearch`), which its owner may do elsewhere.
-`next_search` finds the batch, and is asked again with a later offset where nothing was found in it: a producer may have
-put a larger timestamp into the header than into any record. It keeps nothing between two calls, so the log may change.
+Decompressing a batch may take seconds, so it is a separate step (`BatchSearch`), which the server may run elsewhere.
+`next_search` finds the batch. If no record was found in it, `next_search` is called again with a later offset: a
+producer may have written a larger timestamp to the header than to any record. It keeps no state between two calls, so
+the log may change.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..protocol.compression import (
     decompress_pieces,
 )
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.paged_bytes import PagedBytes
 from ..protocol.record_search import search
 from ..protocol.records import BATCH_OVERHEAD, HEADER, LOG_APPEND_TIME, BatchHeader, InvalidRecordsError
 from .segment import Segment
@@ -31,7 +33,7 @@ _LEAST_TIMESTAMP = -(1 << 63)
 
 
 class TimestampAndOffset:
-    """An answer by time: a record's timestamp, its offset, and the leader epoch it was written in (-1: unknown)."""
+    """The result of a search by time: a record's timestamp, offset, and leader epoch (-1: unknown)."""
 
     __slots__ = ("leader_epoch", "offset", "timestamp")
 
@@ -53,13 +55,13 @@ class TimestampAndOffset:
 
 @dataclass(frozen=True, slots=True)
 class BatchSearch:
-    """A batch that may have the record."""
+    """A batch that may contain the record."""
 
     batch: bytes
     timestamp: int | None
     """The first record with this timestamp or a later one; None: the first with the largest of the batch."""
     start_offset: int
-    """Records before this one do not count."""
+    """Records before this offset are ignored."""
     place: str
     """Where the batch is, for messages."""
 
@@ -67,15 +69,18 @@ class BatchSearch:
     def header(self) -> BatchHeader:
         return BatchHeader(*HEADER.unpack_from(self.batch))
 
-    def steps(self, max_size: int | None = None) -> Generator[None, None, tuple[int, int] | None]:
-        """Search in steps of about 2 ms; the generator's value is (timestamp, offset), or None.
+    def steps(
+        self, max_size: int | None = None, records: PagedBytes | None = None
+    ) -> Generator[None, None, tuple[int, int] | None]:
+        """Search in steps of about 2 ms; the generator's value is (timestamp, offset), or None. ``records``: what
+        follows the header, if ``batch`` is that alone.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE.
             TooMuchWorkError: there are more than ``max_size`` decompressed bytes.
         """
         try:
-            return (yield from self._steps(DEFAULT_MAX_SIZE if max_size is None else max_size))
+            return (yield from self._steps(DEFAULT_MAX_SIZE if max_size is None else max_size, records))
         except DecompressedTooLargeError as error:
             if max_size is not None:
                 raise TooMuchWorkError from None
@@ -85,7 +90,7 @@ class BatchSearch:
         except CodecUnavailableError as error:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from None
 
-    def _steps(self, max_size: int) -> Generator[None, None, tuple[int, int] | None]:
+    def _steps(self, max_size: int, records: PagedBytes | None) -> Generator[None, None, tuple[int, int] | None]:
         batch = batch_in(self.batch)
         if not batch.record_count:
             return None  # compaction has emptied it
@@ -93,7 +98,7 @@ class BatchSearch:
         if log_append_time and self.timestamp is not None and batch.max_timestamp < self.timestamp:
             return None
         found = yield from search(
-            decompress_pieces(batch.codec, batch.data[BATCH_OVERHEAD:], max_size),
+            decompress_pieces(batch.codec, batch.data[BATCH_OVERHEAD:] if records is None else records, max_size),
             batch.record_count,
             batch.base_timestamp,
             timestamp=_LEAST_TIMESTAMP if log_append_time else self.timestamp,
@@ -109,7 +114,7 @@ class BatchSearch:
 
 
 Next = BatchSearch | int | None
-"""The next batch to look into; or from which offset to ask again, as enough was done for one call; or there is none."""
+"""The next batch to search; or the offset for the next call, because one call is limited; or None: no more batches."""
 
 
 def next_search(segments: Segments, timestamp: int, start_offset: int) -> Next:

@@ -1,22 +1,22 @@
-"""The in-memory twin of `files.py`: the same port, and everything that goes wrong with disks, on demand.
+"""The in-memory implementation of the port in `files.py`, which can simulate every failure of a disk.
 
-It models a journalling file system under a page cache:
+It models a journaling file system with a page cache:
 
-* Each file has its content and, until its next `sync`, the list of changes that the device has not seen.
-* Names (creating, renaming, removing) are a journal. `sync` of any file or directory commits all of it, as ext4 and XFS
-  do; before that, a crash keeps some prefix of it. With `journalled=False` it does what POSIX promises and no more:
-  only `sync_directory` commits names, those in this directory; before that, a crash may lose them.
-* `crash` gives the file system as the next start finds it. After `kill -9` that is all that was written. After a loss
-  of power, unsynced changes of each file are kept in any combination the seed says: some prefix, torn in the middle,
-  reordered, or a length without the content (zeros).
+* Each file has its content and, until its next `sync`, the list of unsynced changes.
+* Changes of names (creating, renaming, removing) are a journal. `sync` of any file or directory commits all of it, as
+  in ext4 and XFS; before that, a crash keeps some prefix of it. With `journalled=False` only the guarantees of POSIX
+  hold: only `sync_directory` commits names, those in this directory; before that, a crash may lose them.
+* `crash` returns the file system that the next startup finds. After `kill -9` it contains everything that was written.
+  After a power failure, the unsynced changes of each file are kept in any combination, which the seed determines: some
+  prefix, torn in the middle, reordered, or a length without the content (zeros).
 
-`evict` makes parts of a file cold, as the page cache does when memory is short: what then reads them without having
-them read ahead is counted in `waits`, by path.
+`evict` makes parts of a file cold, as the page cache does under memory pressure: reads of cold bytes that were not read
+ahead are counted in `waits`, by path.
 
-`capacity_bytes` fills the disk up: the write that does not fit is done in part, then fails with ENOSPC. `fail_with`
-decides for every operation whether it fails. `operations_left` ends the process in the middle of the n-th change.
+`capacity_bytes` limits the disk: a write that does not fit is done in part, then fails with ENOSPC. `fail_with` decides
+for every operation whether it fails. `operations_left` ends the process in the middle of the n-th change.
 
-It is also a file system to run on: a broker on it keeps nothing, and needs no directory.
+A broker can also run on it: it then needs no directory, and keeps no data.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 _PAGE_BYTES = 4096
 
 _Names = dict[str, "_Inode | None"]
-"""What there is by path; None is a directory."""
+"""Files by path; None is a directory."""
 
 _NameChange = tuple[str, "_Inode | None", bool]
-"""A name, and whether it is there from now on, with what, or not any more."""
+"""A change of a name: created with this content, or removed."""
 
 
 class SimulatedCrash(BaseException):
-    """The process dies here. A BaseException, so that no handler of errors can outlive it."""
+    """The process dies here. A BaseException, so that no error handler catches it."""
 
 
 class _Inode:
@@ -174,10 +174,10 @@ class MemoryLock:
 
 
 class MemoryFileSystem:
-    """See the module's text. All paths are absolute; the root is there from the start.
+    """See the module docstring. All paths are absolute; the root exists from the beginning.
 
-    `recording=False` keeps no record of what a crash would lose: for a broker that runs on memory. `journalled`: see
-    the module's text.
+    `recording=False` does not record unsynced changes: for a broker that runs in memory. `journalled`: see the module
+    docstring.
     """
 
     def __init__(self, *, recording: bool = True, journalled: bool = True) -> None:
@@ -191,22 +191,22 @@ class MemoryFileSystem:
         self._moved: list[tuple[str, str]] = []  # directories that were renamed since their parents were synced
         self._locks: set[str] = set()
         self.open_files = 0
-        """Files that are open now: tests of descriptors count them."""
+        """The number of open files, for tests of descriptors."""
         self.capacity_bytes: int | None = None
         self.fail_with: Callable[[str, str], int | None] | None = None
-        """Asked with (operation, path) before each operation; an errno that it returns is raised.
+        """Called with (operation, path) before each operation; an errno that it returns is raised.
 
         Operations are read, read ahead, write, truncate, sync, open, create, rename, unlink, list and directory.
         """
         self.waits: dict[str, int] = {}
-        """How often somebody read what was cold, and would have waited for the device, by path."""
+        """The number of reads of cold bytes, which would have waited for the device, by path."""
         self.read_aheads: list[tuple[str, int, int]] = []
         """Path, position and length of each `read_ahead`."""
         self.forgets_at_once = False
-        """Memory is so short that what is read ahead is gone again before it is used."""
+        """Memory is so short that pages that were read ahead are evicted before they are used."""
         self.can_say_what_is_cached = True
         self.operations_left: int | None = None
-        """Changes until `SimulatedCrash`; a write that is the last is done in part, half of it."""
+        """Changes until `SimulatedCrash`; if the last one is a write, half of it is done."""
 
     # File
 
@@ -353,7 +353,7 @@ class MemoryFileSystem:
     # What goes wrong
 
     def check(self, operation: str, path: str) -> None:
-        """Fail or die here if the test says so; called before every operation."""
+        """Fail or die here if the test requires it; called before every operation."""
         if self.fail_with is not None:
             code = self.fail_with(operation, path)
             if code is not None:
@@ -364,7 +364,7 @@ class MemoryFileSystem:
     def admit_write(
         self, path: str, size: int, position: int, length: int
     ) -> tuple[int, Exception | SimulatedCrash | None]:
-        """How much of a write is done, and what is then raised."""
+        """The number of bytes that are written, and the exception that is then raised."""
         try:
             self.check("write", path)
         except SimulatedCrash as crash:
@@ -396,11 +396,11 @@ class MemoryFileSystem:
     def crash(self, random: Random | None = None, *, lose_unsynced: bool = False) -> MemoryFileSystem:
         """The file system that the next process finds.
 
-        Without `random` the process was killed, and all it wrote is there. With it the power was lost, and `random`
-        chooses what survives of what was not synced. With `lose_unsynced` the power was lost, and nothing of that
+        Without `random` the process was killed, and all its writes survive. With it the power failed, and `random`
+        selects the unsynced changes that survive. With `lose_unsynced` the power failed, and no unsynced change
         survives.
 
-        It may be called while a thread is still flushing: whatever that has not brought to its end counts as unsynced.
+        It may be called while a thread is flushing: syncs that have not returned do not count.
         """
         survivor = MemoryFileSystem(journalled=self.journalled)
         copies: dict[int, _Inode] = {}
@@ -411,7 +411,7 @@ class MemoryFileSystem:
                     copies[id(inode)] = inode.copy()
                 return None if inode is None else copies[id(inode)]
 
-            # Nothing has come to the device by it: the next loss of power may still take what was not synced.
+            # It makes nothing durable: the next power failure may still lose unsynced changes.
             survivor._names = {name: copy(inode) for name, inode in list(self._names.items())}
             survivor._durable_names = {name: copy(inode) for name, inode in list(self._durable_names.items())}
             survivor._journal = [
@@ -436,17 +436,17 @@ class MemoryFileSystem:
         return survivor
 
     def commit_names(self) -> None:
-        """The journal of names is on the device."""
+        """The journal of names becomes durable."""
         self._durable_names = dict(self._names)
         self._journal.clear()
         self._moved.clear()
 
     def _commit_names_in(self, directory: str) -> None:
-        """The names in one directory are on the device; of a directory that was made or came from elsewhere, not yet
-        what is in it. One that was renamed here keeps what was on the device."""
+        """The names in one directory become durable; not the contents of a directory that was created or moved here. A
+        directory that was renamed within its parent keeps its durable contents."""
 
         def names_in(names: _Names) -> list[str]:
-            # In order, not a set: a crash draws for one name after the other, and a seed has to give the same again.
+            # In order, not a set: a crash draws for each name in turn, and a seed must give the same result again.
             return [name for name in names if name and name.rpartition("/")[0] == directory]
 
         durable = self._durable_names
@@ -462,7 +462,7 @@ class MemoryFileSystem:
 
     @staticmethod
     def _reachable(names: _Names) -> _Names:
-        """Without names in directories that have none themselves."""
+        """Without names in directories that do not exist."""
         return {
             name: inode
             for name, inode in names.items()
@@ -506,7 +506,7 @@ def _truncate(content: bytearray, size: int) -> None:
 
 
 def _after_power_loss(inode: _Inode, random: Random) -> bytes:
-    """The content that a device kept of a file with unsynced changes."""
+    """The durable content of a file with unsynced changes after a crash."""
     changes = inode.unsynced
     content = bytearray(inode.synced)
     kind = random.choice(("all", "prefix", "torn", "reordered", "zeros"))

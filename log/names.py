@@ -7,12 +7,12 @@
                                         partition.metadata
 
 `.deleted` is appended to files that are about to be unlinked, `.cleaned` and `.swap` to the results of compaction
-before they take their place. A partition's directory that is to be deleted is renamed to
-`<topic>-<partition>.<32 hex digits>-delete`, one that belongs to no topic of the cluster to `...-stray`, and
-`...-future` is a replica on its way to another log directory.
+before they are in place. A partition's directory is renamed to `<topic>-<partition>.<32 hex digits>-delete` before it
+is deleted, and to `...-stray` if it does not belong to a topic of the cluster; `...-future` is a replica that moves to
+another log directory.
 
-A log directory may hold files of its user, too. Only names of exactly these forms are the log's: whatever deletes files
-asks `is_partition_file` or `is_leftover`, not the end of a name.
+A log directory may contain files of its user. Only names of exactly these forms belong to the log: code that deletes
+files checks `is_partition_file` or `is_leftover`, not the suffix of a name.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ FUTURE_DIRECTORY = "-future"
 STRAY_DIRECTORY = "-stray"
 
 METADATA_TOPIC = "__cluster_metadata"
-"""The metadata log lies in a log directory too, but belongs to the controller: it is not one of the broker's logs."""
+"""The metadata log is in a log directory too, but belongs to the controller: it is not one of the broker's logs."""
 
 CUT = ".cut-"
-"""In the name of a file that keeps what a repair has cut off: `<segment>.log.cut-<position>`."""
+"""In the name of a file with the bytes that a repair truncated: `<segment>.log.cut-<position>`."""
 
 _MAX_NAME = 255
 _MAX_TOPIC = 249
@@ -62,7 +62,7 @@ def offset_file_name(offset: int, suffix: str) -> str:
 
 
 def parse_offset_file_name(name: str) -> tuple[int, str] | None:
-    """The offset and the suffix (everything from the first dot); None for a file that is not named by an offset."""
+    """The offset and the suffix (everything from the first dot); None for any other file."""
     digits, dot, suffix = name.partition(".")
     if not dot or len(digits) != 20 or not (digits.isascii() and digits.isdigit()):
         return None
@@ -92,9 +92,9 @@ def partition_directory_name(topic: str, partition: int) -> str:
 
 
 def parse_partition_directory_name(name: str) -> tuple[str, int, str] | None:
-    """Topic, partition and what the directory is ("" or one of the three suffixes); None for any other directory.
+    """Topic, partition and state of a directory ("" or one of the three suffixes); None for any other directory.
 
-    A name that Kafka would not write, as `backup-007` or `x-1.old-delete`, is any other directory's.
+    A name that Kafka does not create, for example `backup-007` or `x-1.old-delete`, is another directory's.
     """
     state = ""
     for suffix in (DELETE_DIRECTORY, FUTURE_DIRECTORY, STRAY_DIRECTORY):
@@ -116,9 +116,9 @@ def parse_partition_directory_name(name: str) -> tuple[str, int, str] | None:
 
 
 def retired_directory_name(topic: str, partition: int, unique: str, suffix: str) -> str:
-    """The name under which a partition's directory waits to be deleted, or is kept as a stray.
+    """The name of a partition's directory that will be deleted, is a stray, or is a copy.
 
-    A long topic name is cut, so that the whole stays within the file system's 255 bytes.
+    A long topic name is shortened, so that the name does not exceed the file system's 255 bytes.
     """
     rest = f"-{partition}.{unique}{suffix}"
     return topic[: _MAX_NAME - len(rest)] + rest

@@ -1,8 +1,8 @@
-"""Whether a directory is a partition's, by what is in it: any directory of a user may be called `backup-2024`.
+"""Whether a directory is a partition's, by its contents: a directory of a user may be named `backup-2024`, for example.
 
-A partition's directory holds files of Kafka's names (`names.is_partition_file`), at least one, and nothing else: no
-other file, no directory, no symbolic link. Only such a directory is renamed or removed without being asked for by its
-topic; anything else stays where and as it is.
+A partition's directory contains at least one file with a name of Kafka's (`names.is_partition_file`), and nothing else:
+no other file, no directory, no symbolic link. Only such a directory is renamed or removed if its topic is unknown; any
+other directory is not changed.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import contextlib
 import errno
 from typing import NamedTuple
 
+from ..protocol.uuid import random_uuid
+from .checkpoints import TopicPartition
 from .files import FileSystem, join
-from .names import is_partition_file
+from .names import is_partition_file, retired_directory_name
 
 
 class Contents(NamedTuple):
-    """What is in a directory."""
+    """The contents of a directory."""
 
     has_partition_files: bool
     foreign: str | None
-    """What is not a partition's, one of it in words; None without any."""
+    """A description of one entry that is not a partition's; None if there is none."""
 
     @property
     def is_partition(self) -> bool:
@@ -33,7 +35,7 @@ class Contents(NamedTuple):
 
 
 def look_into(file_system: FileSystem, path: str) -> Contents:
-    """What is in the directory `path`. An `OSError` passes through, but for one that may not be read."""
+    """The contents of the directory `path`. Raises `OSError`, except if the directory may not be read."""
     try:
         files, directories = file_system.list_directory(path)
     except PermissionError:
@@ -50,10 +52,10 @@ def look_into(file_system: FileSystem, path: str) -> Contents:
 
 
 def remove_partition_directory(file_system: FileSystem, path: str) -> None:
-    """Remove a partition's directory, which was renamed for it; of a symbolic link the link alone. No error if it is
-    gone.
+    """Remove a partition's directory, which was renamed before; of a symbolic link only the link. No error if it is
+    missing.
 
-    Raises `OSError` ENOTEMPTY and removes nothing where it holds anything else. May be called from a thread.
+    Raises `OSError` ENOTEMPTY, and removes nothing, if it contains anything else. May be called from a thread.
     """
     if file_system.link_target(path) is not None:
         file_system.unlink(path)
@@ -69,3 +71,20 @@ def remove_partition_directory(file_system: FileSystem, path: str) -> None:
         file_system.remove_directory(path)
     except FileNotFoundError:
         return
+
+
+def retire_directory(file_system: FileSystem, path: str, key: TopicPartition, log_dir: str, suffix: str) -> str:
+    """Give a partition's directory a name in `log_dir` with a suffix; the new path. Raises `OSError`."""
+    renamed = unique_path(key, log_dir, suffix)
+    file_system.rename(path, renamed)
+    return renamed
+
+
+def unique_path(key: TopicPartition, log_dir: str, suffix: str) -> str:
+    """A new path in `log_dir` for a directory of the partition with this suffix."""
+    return join(log_dir, retired_directory_name(*key, random_uuid().hex(), suffix))
+
+
+def in_the_way(path: str, what: str) -> str:
+    """The error message for a directory that has the partition's name and is not the partition's."""
+    return f"{path} is in the way of the partition: {what}. Move it to another place"

@@ -1,29 +1,30 @@
-"""The log of one partition: append, read, look up, cut, flush.
+"""The log of one partition: append, read, look up, truncate, flush.
 
-A log is a sequence of segments. The last one, the active segment, takes the appends; when it is full or old a new one
-is begun at the next offset (`roll`). Offsets grow without a gap as batches are appended; compaction may leave gaps.
+A log is a sequence of segments. The last one, the active segment, receives the appends; when it is full or old, a new
+segment begins at the next offset (`roll`). Appends assign consecutive offsets; compaction may leave gaps.
 
-What holds at every moment between two calls:
+Invariants between two calls:
 
-* `log_start_offset` <= `log_end_offset`, and every batch in between is wholly in the files, with the offsets that its
-  append was answered with.
-* Bytes beyond a segment's `size` were never acknowledged; the next append overwrites them.
-* `producers` and `leader_epochs` are what replaying the batches would give.
-* Everything before `flushed_offset` is on the device. That is the recovery point, too: an unclean start trusts the
-  segments that end before it, and reads the others batch by batch.
+* `log_start_offset` <= `log_end_offset`, and every batch in between is complete in the files, with the offsets that its
+  append returned.
+* Bytes beyond a segment's `size` were never acknowledged; the next append overwrites them. Between two calls they exist
+  only while a batch is written ahead; a roll, a truncation and a clean shutdown remove them.
+* `producers` and `leader_epochs` are equal to the result of replaying the batches.
+* Everything before `flushed_offset` is durable. It is also the recovery point: after an unclean shutdown, loading
+  trusts the segments that end before it, and reads the others batch by batch.
 
-An append that fails leaves the log as it was, and says why with a `KafkaError`. A full disk (ENOSPC) is not the end:
-what was written of the batch is cut off, and the next append may succeed. Any other failure of the device takes the log
-offline: `on_failure` tells the owner, and every call is answered KAFKA_STORAGE_ERROR from then on.
+An append that fails raises a `KafkaError` and leaves the log unchanged. After ENOSPC, the written part of the batch is
+truncated, and the next append may succeed. Any other failure of the device takes the log offline: `on_failure` notifies
+the owner, and from then on every call raises KAFKA_STORAGE_ERROR.
 
-It knows no high watermark: how far consumers may read is an argument of `read`. It does not decide what to delete
-(retention) or to rewrite (compaction); it offers what they need. There is no clock, no thread, no lock: `now_ms` is an
-argument, and all calls but `Flush.run` come from one thread.
+The log does not know the high watermark: how far consumers may read is an argument of `read`. It does not decide what
+retention deletes or compaction rewrites; it provides the operations for both. It has no clock, thread or lock: `now_ms`
+is an argument, and all methods except `Flush.run` are called from one thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from struct import Struct
 
@@ -43,10 +44,12 @@ from ..protocol.records import (
     increment_sequence,
     iter_batches,
 )
+from ..protocol.steps import completed
 from .checkpoints import encode_partition_metadata
 from .compaction.cleanable import Cleanable, find_cleanable
-from .compaction.job import CompactionJob, CompactionResult, Replacement, SegmentFiles
-from .compaction.swap import Compaction, begin_swap, discard, put_in_place
+from .compaction.job import Replacement
+from .compaction.running import Compaction, begin_compaction
+from .compaction.swap import begin_swap, discard, put_in_place
 from .config import LogConfig
 from .descriptors import DescriptorCache, FileRange
 from .files import TRANSIENT_ERRNOS, Buffer, join
@@ -76,13 +79,16 @@ _PREFIX_SIZE = 16
 # More buffers than this are joined before they are written: a system call takes 1,024 at most.
 _MAX_BUFFERS = 512
 _MAX_SEQUENCE = 0x7FFF_FFFF
-# What a client's batch may have in its attributes without a closer look: a codec and the transactional bit.
+# The attributes that the fast path accepts in a client's batch: a codec and the transactional bit.
 _PLAIN_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL_MASK
 _LARGEST_CODEC = 4
+# For a batch that is written ahead: the bytes of a step, and the number of attempts.
+_STEP_AHEAD = 1 << 20
+_ATTEMPTS_AHEAD = 3
 
 
 class AppendInfo:
-    """What an append did."""
+    """The result of an append."""
 
     __slots__ = ("duplicate", "first_offset", "last_offset", "log_append_time_ms", "log_start_offset")
 
@@ -97,22 +103,35 @@ class AppendInfo:
         self.first_offset = first_offset
         self.last_offset = last_offset
         self.log_append_time_ms = log_append_time_ms
-        """When the topic has LogAppendTime, otherwise -1. For a duplicate, the timestamp of the batch it repeats."""
+        """In ms, if the topic has LogAppendTime; otherwise -1. For a duplicate, the timestamp of the original batch."""
         self.log_start_offset = log_start_offset
         self.duplicate = duplicate
-        """The batch is one of the producer's last five, sent again: nothing was written, these are its offsets then."""
+        """The batch repeats one of the producer's last five: nothing was written; the offsets are the original's."""
 
     def __repr__(self) -> str:
         return f"AppendInfo({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
 
 
-# What is to be accounted for when a batch has been written: first and last offset, largest timestamp, size, producer id
-# and epoch, first and last sequence, transactional. A plain tuple: one is made for every batch.
+class WrittenAhead:
+    """The body of a batch that was written beyond the end of the log; see `Log.write_ahead`."""
+
+    __slots__ = ("crc", "cuts", "position", "segment")
+
+    def __init__(self, crc: int) -> None:
+        self.crc = crc
+        """The expected CRC of the batch."""
+        self.segment: Segment | None = None
+        self.position = -1
+        self.cuts = -1
+
+
+# The fields of a batch that are recorded after the write: first and last offset, largest timestamp, size, producer id
+# and epoch, first and last sequence, transactional. A plain tuple, because one is created for every batch.
 _Unwritten = tuple[int, int, int, int, int, int, int, int, bool]
 
 
 class FetchData:
-    """What a read found. `records` is None when there is nothing to send; otherwise it must be released."""
+    """The result of a read. `records` is None if there is nothing to send; otherwise it must be released."""
 
     __slots__ = ("aborted_transactions", "first_batch_too_large", "records")
 
@@ -124,9 +143,9 @@ class FetchData:
     ) -> None:
         self.records = records
         self.first_batch_too_large = first_batch_too_large
-        """There are records, but the first batch has more than `max_bytes`, and `min_one_batch` was not asked for."""
+        """There are records, but the first batch exceeds `max_bytes`, and `min_one_batch` was False."""
         self.aborted_transactions = aborted_transactions
-        """What the reader must leave out, if it wants only what was committed."""
+        """The transactions that a read_committed consumer must skip."""
 
 
 _NOTHING = FetchData(None)
@@ -134,9 +153,10 @@ _TOO_LARGE = FetchData(None, True)
 
 
 class Log:
-    """See the module's text. Made by `loader.load_log` or a `LogManager`."""
+    """See the module docstring. Created by `loader.load_log` or a `LogManager`."""
 
     __slots__ = (
+        "_ahead",
         "_compaction",
         "_config",
         "_cuts",
@@ -189,7 +209,7 @@ class Log:
         self.topic = topic
         self.partition = partition
         self.topic_id = topic_id
-        """None when the directory does not say: it was made by a broker that died before it could."""
+        """None if the directory does not contain it: the broker that created it died before it wrote the ID."""
         self.segments = segments
         self.producers = producers
         self.snapshots = snapshots
@@ -197,46 +217,47 @@ class Log:
         self.log_start_offset = log_start_offset
         """The first offset that may be read. Batches before it may still be in the files."""
         self.log_end_offset = log_end_offset
+        """The offset of the next record."""
         self._loaded_end_offset = log_end_offset
-        """The offset that the next record will get."""
         self.flushed_offset = flushed_offset
-        """Everything before it is on the device."""
+        """Everything before it is durable."""
         self.repairs = repairs
-        """What loading found broken and repaired, in words; empty after a clean stop."""
+        """One text for each repair that loading made; empty after a clean shutdown."""
         self.on_failure: Callable[[Log, OSError], None] | None = None
-        """Told once when the device fails and the log goes offline."""
+        """Called once, when the device fails and the log goes offline."""
         self.on_flushed: Callable[[], None] | None = None
-        """Told whenever more of the log is on the device."""
+        """Called whenever more of the log is durable."""
         self.on_recovery_point_lowered: Callable[[Log], None] | None = None
-        """Told before the log is cut below its recovery point: the checkpoint must not be ahead of the files."""
+        """Called before a truncation below the recovery point: the checkpoint must not be ahead of the files."""
         self._last_flush_ms = now_ms
-        self._cuts = 0  # how often the log was cut: a flush that had begun before promises nothing
+        self._ahead: WrittenAhead | None = None
+        self._cuts = 0  # the number of truncations: a flush that began before the latest one guarantees nothing
         self._directory_dirty = False  # names of files have changed since the directory was synced
-        self._parent_dirty = False  # so has the directory's own name
-        self._unsynced_paths: list[str] = []  # small files that were written since
+        self._parent_dirty = False  # the name of the directory has changed since its parent was synced
+        self._unsynced_paths: list[str] = []  # small files that were written since the last flush
         self._offline: str | None = None
-        self._compaction: Compaction | None = None  # that is under way
+        self._compaction: Compaction | None = None  # the running one
         self._config = config
         self.update_config(config)
 
     @property
     def log_dir(self) -> str:
-        """The log directory that holds the partition's."""
+        """The log directory that contains the partition's directory."""
         return self.directory.rpartition("/")[0]
 
     @property
     def offline(self) -> str | None:
-        """Why no file is touched any more: its directory failed, or it was closed. None while it is served."""
+        """The reason why the log no longer accesses its files: a failure, or it is closed. None while it is online."""
         return self._offline
 
     @property
     def cuts(self) -> int:
-        """How often the log was cut, or went on in other files: before it grew, and nothing else."""
+        """The number of truncations and changes of the directory. While it is the same, the log has only grown."""
         return self._cuts
 
     @property
     def trash(self) -> list[str]:
-        """Files that nothing refers to any more: the owner takes their names out and unlinks them."""
+        """Paths of files without any reference: the owner removes the paths from the list and unlinks the files."""
         return self.segments.trash
 
     # Configuration
@@ -246,9 +267,9 @@ class Log:
         return self._config
 
     def update_config(self, config: LogConfig) -> None:
-        """From the next append on."""
+        """Apply a new configuration from the next append on."""
         self._config = config
-        # Nothing in the topic's settings depends on a record, so that batches can be judged by their headers.
+        # None of the topic's settings depends on a record, so that checking the batch headers is sufficient.
         self.header_only = (
             config.message_timestamp_type == "CreateTime"
             and config.compression_type == "producer"
@@ -268,54 +289,44 @@ class Log:
         client: bool = True,
         validated: bool = False,
         verification: Verification | None = None,
+        ahead: WrittenAhead | None = None,
     ) -> AppendInfo:
         """Append as the leader: assign offsets and the leader epoch. The input is never changed.
 
-        A client's `records` are one batch, with everything checked that Apache Kafka checks and the header tells.
-        Without `client` they are our own: one or more batches, control batches among them; in the name of a producer
-        they have no sequence numbers. `validated`: the batch comes from `recompress`, its records were checked there.
-        `verification`: what `start_verification` gave for the batch's transaction.
+        With `client`, `records` is one batch from a client. All checks of Apache Kafka that the header allows are done.
+        Without it, the records were created by this broker: one or more batches, which may be control batches; batches
+        with a producer id have no sequence numbers. `validated`: the batch was returned by `recompress`, which checked
+        its records. `verification`: the result of `start_verification` for the batch's transaction. `ahead`: the result
+        of `write_ahead` for the batch.
 
         Raises `KafkaError` with CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
-        INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE (the log is as before; the last four refuse what was sent),
-        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, or KAFKA_STORAGE_ERROR. Records that
-        were refused one by one are named in `InvalidRecordBatchError.record_errors`.
+        INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
+        INVALID_TXN_STATE, or KAFKA_STORAGE_ERROR; the log is unchanged. Individually rejected records are listed in
+        `InvalidRecordBatchError.record_errors`.
         """
         if self._offline is not None:
             raise self._offline_error()
         if not client:
             return self._append_own(records, now_ms, leader_epoch, verification)
-        appended = self.append_plain(
-            (records,),
-            now_ms=now_ms,
-            leader_epoch=leader_epoch,
-            validated=validated,
-            verification=verification,
-        )
-        if appended:
-            return appended[0]
-        # Something is special about the batch, or wrong with it: look again, in Apache Kafka's order.
+        if ahead is None:
+            appended = self.append_plain(
+                (records,),
+                now_ms=now_ms,
+                leader_epoch=leader_epoch,
+                validated=validated,
+                verification=verification,
+            )
+            if appended:
+                return appended[0]
+        # The batch is unusual or invalid: check it again, in Apache Kafka's order.
         config = self._config
-        batch = validate_client_batch(records, config, now_ms=now_ms, validated=validated)
+        crc = ahead.crc if ahead is not None else None
+        batch = validate_client_batch(records, config, now_ms=now_ms, validated=validated, crc=crc)
         size = batch.size
-        if size > config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"Message batch size is {size} bytes in append to partition {self.topic}-{self.partition}, "
-                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
-            )
+        duplicate = self._check_state(batch, verification)
+        if duplicate is not None:
+            return self._duplicate(duplicate)
         last_sequence = increment_sequence(batch.base_sequence, batch.last_offset_delta)
-        if batch.producer_id >= 0:
-            duplicate = self.producers.check(
-                batch.producer_id,
-                batch.producer_epoch,
-                batch.base_sequence,
-                last_sequence,
-                bool(batch.attributes & TRANSACTIONAL_MASK),
-                verification,
-            )
-            if duplicate is not None:
-                return self._duplicate(duplicate)
         max_timestamp = batch.max_timestamp
         rest: tuple[Buffer, ...] = (batch.data[_PREFIX_SIZE:],)
         if config.message_timestamp_type == "LogAppendTime":
@@ -325,10 +336,18 @@ class Log:
         first_offset = self.log_end_offset
         last_offset = first_offset + batch.last_offset_delta
         segment = self._segment_for(size, max_timestamp, last_offset, now_ms)
+        prefix = _PREFIX.pack(first_offset, size - LOG_OVERHEAD, leader_epoch)
+        buffers: tuple[Buffer, ...] = (prefix, *rest)
+        unwritten_size = size
+        if ahead is not None and self._is_in_place(ahead) and ahead.segment is segment:
+            # Only the header is missing.
+            buffers = (prefix, rest[0][: BATCH_OVERHEAD - _PREFIX_SIZE])
+            unwritten_size = BATCH_OVERHEAD
+            self._ahead = None
         (info,) = self._write(
             segment,
-            (_PREFIX.pack(first_offset, size - LOG_OVERHEAD, leader_epoch), *rest),
-            size,
+            buffers,
+            unwritten_size,
             (
                 (
                     first_offset,
@@ -349,6 +368,104 @@ class Log:
             info.log_append_time_ms = now_ms
         return info
 
+    def _check_state(self, batch: RecordBatch, verification: Verification | None) -> RetainedBatch | None:
+        """The checks of a client's batch that depend on the log. Returns the original batch if this is a duplicate."""
+        size = batch.size
+        if size > self._config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size} bytes in append to partition {self.topic}-{self.partition}, "
+                f"which exceeds the maximum configured segment size of {self._config.segment_bytes}.",
+            )
+        if batch.producer_id < 0:
+            return None
+        return self.producers.check(
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            increment_sequence(batch.base_sequence, batch.last_offset_delta),
+            bool(batch.attributes & TRANSACTIONAL_MASK),
+            verification,
+        )
+
+    def write_ahead(
+        self,
+        records: Buffer,
+        *,
+        now_ms: int,
+        crc: int,
+        verification: Verification | None = None,
+    ) -> Generator[int, None, WrittenAhead]:
+        """Write the body of a large batch beyond the end of the log, in steps of about 1 ms; `append` then writes the
+        header. The records must have been validated if the topic requires it. `crc`: the expected CRC of the batch.
+
+        Only bytes of the file beyond the segment's size change. If another batch is appended between two steps, or the
+        log is truncated or moved, writing begins again. After a few attempts, and if `append` is going to reject the
+        batch, `append` does all of the work. A batch that was written ahead and will not be appended must be discarded
+        (`discard_ahead`); closing the generator also discards it.
+        """
+        ahead = WrittenAhead(crc)
+        try:
+            for _ in range(_ATTEMPTS_AHEAD):
+                if (yield from self._write_ahead(ahead, records, now_ms, verification)):
+                    break
+        except BaseException:
+            self.discard_ahead(ahead)
+            raise
+        return ahead
+
+    def _write_ahead(
+        self, ahead: WrittenAhead, records: Buffer, now_ms: int, verification: Verification | None
+    ) -> Generator[int, None, bool]:
+        """Returns False if writing must begin again."""
+        try:
+            self.check_online()
+            batch = validate_client_batch(records, self._config, now_ms=now_ms, validated=True, crc=ahead.crc)
+            if self._check_state(batch, verification) is not None or self._ahead is not None:
+                return True
+            last_offset = self.log_end_offset + batch.last_offset_delta
+            max_timestamp = now_ms if self._config.message_timestamp_type == "LogAppendTime" else batch.max_timestamp
+            segment = self._segment_for(batch.size, max_timestamp, last_offset, now_ms)
+        except KafkaError:
+            return True  # `append` raises the same error
+        self._ahead = ahead
+        ahead.segment, ahead.position, ahead.cuts = segment, segment.size, self._cuts
+        try:
+            for start in range(BATCH_OVERHEAD, batch.size, _STEP_AHEAD):
+                piece = batch.data[start : start + _STEP_AHEAD]
+                segment.write_ahead(piece, start)
+                yield 0
+                if not self._is_in_place(ahead):
+                    self.discard_ahead(ahead)
+                    return False
+        except OSError:
+            self.discard_ahead(ahead)
+        return True
+
+    def _is_in_place(self, ahead: WrittenAhead) -> bool:
+        """Whether the bytes that were written ahead are where the next batch begins."""
+        segment = ahead.segment
+        return (
+            segment is not None
+            and self._ahead is ahead
+            and self._offline is None
+            and segment is self.segments.active
+            and segment.size == ahead.position
+            and ahead.cuts == self._cuts
+        )
+
+    def discard_ahead(self, ahead: WrittenAhead | None = None) -> None:
+        """Truncate a batch that was written ahead and not appended: this one, or any."""
+        if self._ahead is None or (ahead is not None and self._ahead is not ahead):
+            return
+        segment = self._ahead.segment
+        self._ahead = None
+        if self._offline is None and segment is not None and segment is self.segments.active:
+            try:
+                segment.discard_tail()
+            except OSError as error:
+                self._append_failed(segment, error)
+
     def append_plain(
         self,
         batches: Sequence[Buffer],
@@ -358,15 +475,15 @@ class Log:
         validated: bool = False,
         verification: Verification | None = None,
     ) -> list[AppendInfo]:
-        """Append the first of these clients' batches, as many as are well in every respect, with one write.
+        """The fast path: append the first of these clients' batches, as long as they are plain and valid, in one write.
 
-        This is the hot path: a batch is judged by its header and its CRC, and several that arrived together cost one
-        system call. It stops, without a word, before a batch that is special or wrong; `append` knows what to do with
-        that. It also stops where one write cannot do: at the end of a segment, or where the sequence of an idempotent
-        producer does not simply go on. So less than all may be appended, or nothing. `validated`, `verification`: see
-        `append`.
+        It checks only the header and the CRC of a batch, and batches that arrived together cost one system call. It
+        stops, without an error, before a batch that is unusual or invalid; `append` handles that batch. It also stops
+        where one write is not possible: at the end of a segment, or where the sequence numbers of an idempotent
+        producer are not consecutive. So the result may have fewer entries than `batches`, or none. `validated`,
+        `verification`: see `append`.
 
-        Raises `KafkaError` where nothing was appended: what `ProducerState.check` says of the first batch, or
+        Raises `KafkaError` if no batch was appended: the error of `ProducerState.check` for the first batch, or
         KAFKA_STORAGE_ERROR.
         """
         if self._offline is not None:
@@ -377,8 +494,8 @@ class Log:
         largest = min(config.max_message_bytes, config.segment_bytes)
         latest = now_ms + config.message_timestamp_after_max_ms
         earliest = now_ms - config.message_timestamp_before_max_ms
-        segment: Segment | None = None
-        room = 0
+        segment = self.segments.active
+        room, latest_timestamp, largest_offset = segment.limits(now_ms, config.segment_bytes)
         offset = self.log_end_offset
         total = 0
         buffers: list[Buffer] = []
@@ -419,22 +536,22 @@ class Log:
             ):
                 break
             transactional = bool(attributes & TRANSACTIONAL_MASK)
-            last_sequence = (first_sequence + offset_delta) & _MAX_SEQUENCE  # after the largest comes 0
+            last_sequence = (first_sequence + offset_delta) & _MAX_SEQUENCE  # 0 follows the largest number
             last_offset = offset + offset_delta
-            if segment is None:
+            must_roll = total + size > room or max_timestamp > latest_timestamp or last_offset > largest_offset
+            if not unwritten:
                 if producer_id >= 0:
                     duplicate = self.producers.check(
                         producer_id, producer_epoch, first_sequence, last_sequence, transactional, verification
                     )
                     if duplicate is not None:
                         return [self._duplicate(duplicate)]
-                segment = self._segment_for(size, max_timestamp, last_offset, now_ms)
-                # The first batch of a segment decides how long it lasts, so it goes alone.
-                room = config.segment_bytes - segment.size if segment.size and not segment.nearly_full else 0
+                if must_roll:
+                    segment = self._roll(now_ms)
+                if not segment.size or segment.nearly_full:
+                    room = 0  # the first batch of a segment determines its age, so it is written alone
             elif (
-                total + size > room
-                or max_timestamp > segment.roll_after_timestamp
-                or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+                must_roll
                 or producer_id != previous_producer_id
                 or (producer_id >= 0 and (producer_epoch != previous_epoch or first_sequence != expected_sequence))
                 or transactional is not previous_transactional
@@ -460,20 +577,14 @@ class Log:
             offset = last_offset + 1
             previous_producer_id, previous_epoch, previous_transactional = producer_id, producer_epoch, transactional
             expected_sequence = (last_sequence + 1) & _MAX_SEQUENCE
-        if segment is None:
+        if not unwritten:
             return []
         return self._write(segment, buffers, total, unwritten, now_ms=now_ms, leader_epoch=leader_epoch)
 
     def _segment_for(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> Segment:
-        """The active segment, or a new one if this batch does not belong into it any more."""
+        """The active segment, or a new one if the batch must not go to the active one."""
         segment = self.segments.active
-        if (
-            segment.size + size > self._config.segment_bytes
-            or max_timestamp > segment.roll_after_timestamp
-            or now_ms > segment.roll_after_ms
-            or segment.full
-            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-        ) and segment.size:
+        if segment.must_roll(size, max_timestamp, last_offset, now_ms, self._config.segment_bytes):
             return self._roll(now_ms)
         return segment
 
@@ -487,7 +598,7 @@ class Log:
         now_ms: int,
         leader_epoch: int,
     ) -> list[AppendInfo]:
-        """Write batches that were checked, and account for them: all or, with KAFKA_STORAGE_ERROR, none."""
+        """Write checked batches and update the state: all of them or, with KAFKA_STORAGE_ERROR, none."""
         empty = not segment.size
         try:
             segment.prepare_to_note()
@@ -523,7 +634,7 @@ class Log:
     ) -> AppendInfo:
         batches = self._whole_batches(records)
         if not batches or sum(batch.size for batch in batches) != len(records):
-            raise KafkaError(ErrorCode.INVALID_RECORD, "The records are not one or more whole batches")
+            raise KafkaError(ErrorCode.INVALID_RECORD, "The records are not one or more complete batches")
         next_offset = self.log_end_offset
         for batch in batches:
             if batch.size > self._config.max_message_bytes:
@@ -549,7 +660,7 @@ class Log:
         now_ms: int,
         leader_epoch: int,
     ) -> AppendInfo:
-        """End the producer's transaction. A marker is never too large: what is open must be brought to an end.
+        """End the producer's transaction. A marker is never too large: it must be possible to end every transaction.
 
         Raises `KafkaError` with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED (`ProducerState.check_marker`)
         or KAFKA_STORAGE_ERROR.
@@ -567,20 +678,20 @@ class Log:
             log_append_time=self._config.message_timestamp_type == "LogAppendTime",
         )
         segment = self._segment_for(MARKER_BATCH_SIZE, now_ms, offset, now_ms)
-        # It is no batch of the producer's: no sequence numbers to remember.
+        # It is not a batch of the producer: it has no sequence numbers.
         batch = (offset, offset, now_ms, MARKER_BATCH_SIZE, -1, -1, -1, -1, False)
         (info,) = self._write(segment, (data,), MARKER_BATCH_SIZE, (batch,), now_ms=now_ms, leader_epoch=leader_epoch)
-        completed = self.producers.end_transaction(producer_id, producer_epoch, marker, offset, now_ms)
-        if completed is not None and completed.aborted:
-            self._note_aborted(segment, completed)
+        ended = self.producers.end_transaction(producer_id, producer_epoch, marker, offset, now_ms)
+        if ended is not None and ended.aborted:
+            self._note_aborted(segment, ended)
         return info
 
     def append_as_follower(self, records: Buffer, *, now_ms: int, leader_epoch: int) -> AppendInfo:
-        """Append what the leader sent: whole batches with their offsets and epochs; a last one cut off is left out.
+        """Append the leader's batches with their offsets and epochs; an incomplete last batch is ignored.
 
-        Batches of an epoch later than `leader_epoch`, and all after them, are left out too: whoever sent them was not
-        the leader that was asked (KAFKA-18723). Raises CORRUPT_MESSAGE, and OFFSET_OUT_OF_RANGE for batches that do not
-        begin at or after `log_end_offset`, or do not follow one another.
+        Batches of an epoch later than `leader_epoch`, and all batches after them, are ignored too: their sender is not
+        the leader of the fetch's epoch (KAFKA-18723). Raises CORRUPT_MESSAGE, and OFFSET_OUT_OF_RANGE for batches that
+        do not begin at or after `log_end_offset`, or that overlap.
         """
         if self._offline is not None:
             raise self._offline_error()
@@ -593,7 +704,7 @@ class Log:
                 raise KafkaError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
                     f"Unexpected offset in append to {self.topic}-{self.partition}: the batch of offsets "
-                    f"{batch.base_offset} to {batch.last_offset} begins before the next offset {next_offset}.",
+                    f"{batch.base_offset} to {batch.last_offset} starts before the next offset {next_offset}.",
                 )
             next_offset = batch.next_offset
             batches.append(batch)
@@ -619,16 +730,11 @@ class Log:
         segment = self.segments.active
         if size > MAX_RELATIVE_OFFSET:
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit into a segment")
-        if segment.size and (
-            segment.size + size > config.segment_bytes
-            or max(batch.max_timestamp for batch in batches) > segment.roll_after_timestamp
-            or now_ms > segment.roll_after_ms
-            or segment.full
-        ):
-            segment = self._roll(now_ms)
-        if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-            # A follower may be sent offsets far beyond its own end: what lay between was compacted away.
-            segment = self._roll(now_ms, first_offset)
+        max_timestamp = max(batch.max_timestamp for batch in batches)
+        if segment.must_roll(size, max_timestamp, last_offset, now_ms, config.segment_bytes):
+            # The offsets that a follower receives may be far beyond its log end offset, after a compacted gap.
+            is_far = last_offset - self.log_end_offset > MAX_RELATIVE_OFFSET
+            segment = self._roll(now_ms, first_offset if is_far else self.log_end_offset)
         empty = not segment.size
         buffers: list[Buffer] = []
         for batch in batches:
@@ -649,9 +755,9 @@ class Log:
                 self._first_batch(segment, batch.max_timestamp, now_ms)
                 empty = False
             self.log_end_offset = batch.next_offset
-            completed = self.producers.replay(batch, batch if batch.is_control else None)
-            if completed is not None and completed.aborted:
-                self._note_aborted(segment, completed)
+            ended = self.producers.replay(batch, batch if batch.is_control else None)
+            if ended is not None and ended.aborted:
+                self._note_aborted(segment, ended)
         if due:
             self._persist_indexes(segment)
         return AppendInfo(first_offset, last_offset, -1, self.log_start_offset)
@@ -667,8 +773,8 @@ class Log:
                 )
             )
         except OSError as error:
-            # The marker is in the log and the index is not: only reading the log again can mend that.
-            self._go_offline(error)
+            # The marker is in the log and its index entry is not: only recovery can repair that.
+            self.fail(error)
             raise self._offline_error() from error
 
     # Rolling
@@ -678,17 +784,18 @@ class Log:
         self.check_online()
         if self.segments.active.size:
             segment = self._roll(now_ms)
-            # All records may be on the device already: then a flush would not look at the snapshot that was taken.
+            # All records may be durable already: then a flush would not include the new snapshot.
             self._unsynced_paths.append(self.snapshots.path(segment.base_offset))
 
     def _roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
-        """Seal the active segment and begin one at the log's end (or at a later `base_offset`).
+        """Seal the active segment and begin one at the log end offset (or at a later `base_offset`).
 
-        On failure nothing has changed: the next append tries the same again.
+        On failure nothing has changed: the next append retries it.
         """
+        self.discard_ahead()
         base_offset = self.log_end_offset if base_offset is None else base_offset
         active = self.segments.active
-        with self._storage():
+        with self.storage_errors():
             if active.size:
                 active.seal()
             self.snapshots.take(base_offset, self.producers, sync=False)
@@ -698,7 +805,7 @@ class Log:
         if active.size:
             self.segments.add(segment)
         else:
-            with self._storage(fatal=True):
+            with self.storage_errors(fatal=True):
                 self.segments.replace_active(segment)
         return segment
 
@@ -715,20 +822,20 @@ class Log:
         )
 
     def _first_batch(self, segment: Segment, max_timestamp: int, now_ms: int) -> None:
-        self._directory_dirty = True  # now the files are there; a flush may have run since the roll
+        self._directory_dirty = True  # the files were just created; a flush may have run since the roll
         segment.first_timestamp = max_timestamp
         segment.created_ms = now_ms
         self._schedule_roll(segment)
 
     def _schedule_roll(self, segment: Segment) -> None:
-        """When a batch that comes later begins a new segment: by timestamps, or by the clock if there are none."""
+        """Set the time of the next roll: by timestamps, or by the clock if there are none."""
         if not segment.size:
             return
         config = self._config
         segment_ms = config.largest_segment_ms
         jitter = min(config.segment_jitter_ms, segment_ms)
         if jitter > 0:
-            # Spread over the partitions, and the same after a restart; no dice are rolled down here.
+            # A hash instead of a random number: it is the same after a restart.
             jitter = crc32c(f"{self.topic}-{self.partition}-{segment.base_offset}".encode()) % (jitter + 1)
         wait_ms = segment_ms - jitter
         if segment.first_timestamp >= 0:
@@ -742,7 +849,7 @@ class Log:
         try:
             segment.persist_indexes()
         except OSError as error:
-            # The batch is in the log. Without room the entries wait in memory for the next time.
+            # The batch is in the log. If the disk is full, the entries stay in memory until the next attempt.
             if error.errno not in TRANSIENT_ERRNOS:
                 raise self._storage_failed(error) from error
 
@@ -758,13 +865,13 @@ class Log:
         wait: bool = True,
         committed: bool = False,
     ) -> FetchData:
-        """The batches from the one with `offset` on, up to `max_offset` (not included) and about `max_bytes`.
+        """The batches from the one with `offset` on, up to `max_offset` (exclusive) and about `max_bytes`.
 
-        The range begins with a whole batch, which may begin before `offset`, and may end in the middle of one. With
-        `min_one_batch` a first batch larger than `max_bytes` comes whole. Raises OFFSET_OUT_OF_RANGE outside of
-        [`log_start_offset`, `log_end_offset`], CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. Without `wait` it raises
-        `ColdRead` where finding the batches would wait for the device; their own bytes are not looked at either way.
-        With `committed` it finds the aborted transactions, too; `max_offset` is the last stable offset then.
+        The range begins with a complete batch, which may begin before `offset`, and may end in the middle of a batch.
+        With `min_one_batch` the first batch is complete even if it exceeds `max_bytes`. Raises OFFSET_OUT_OF_RANGE
+        outside of [`log_start_offset`, `log_end_offset`], CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. Without `wait`, raises
+        `ColdRead` if finding the batches would wait for the device; the batches themselves are never read. With
+        `committed`, also finds the aborted transactions; `max_offset` is then the last stable offset.
         """
         if self._offline is not None:
             raise self._offline_error()
@@ -799,23 +906,23 @@ class Log:
             raise self._corrupt(error) from error
 
     def batches(self, offset: int, end_offset: int | None = None) -> Iterator[RecordBatch]:
-        """Whole batches from the one with `offset` on, read one by one: for replaying and for tools.
+        """Iterates over complete batches from the one with `offset` on, for replaying and for tools.
 
-        Raises `OSError` and `InvalidRecordsError` as they come.
+        Raises `OSError` and `InvalidRecordsError`.
         """
         return self.segments.batches(offset, self.log_end_offset if end_offset is None else end_offset)
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """What a reader of [offset, end_offset) that wants only committed records must leave out."""
+        """The aborted transactions that a read_committed consumer of [offset, end_offset) must skip."""
         self.check_online()
-        with self._storage():
+        with self.storage_errors():
             return _collect(self._transaction_indexes(offset), offset, end_offset, wait=True)
 
     def _aborted_transactions(
         self, segment: Segment, offset: int, end: int, max_offset: int, wait: bool
     ) -> Sequence[AbortedTransaction]:
-        """Those that matter from `offset` to the position `end` in this segment, and hardly more."""
-        if segment is self.segments.active:  # most readers are here, and it has none mostly
+        """Those from `offset` to the position `end` in this segment, and few others."""
+        if segment is self.segments.active:  # the usual case; it usually has no aborted transactions
             if not segment.transaction_index.count:
                 return ()
             indexes = [segment.transaction_index]
@@ -842,7 +949,7 @@ class Log:
         """The next batch that may have the first record from `start_offset` (and `log_start_offset`) on with this
         timestamp or a later one, in ms; None: with the largest timestamp. See `log.lookup`."""
         self.check_online()
-        with self._storage():
+        with self.storage_errors():
             if timestamp is None:
                 return next_search_for_largest(self.segments, start_offset)
             return next_search(self.segments, timestamp, max(start_offset, self.log_start_offset))
@@ -850,8 +957,8 @@ class Log:
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """The first record from `log_start_offset` on with this timestamp or a later one; None if there is none.
 
-        Exact: the batch that has it is looked into, here and now. `timestamp` is in ms, not one of ListOffsets' special
-        values.
+        Exact: the records of the batch are read immediately. `timestamp` is in ms, and none of the special values of
+        ListOffsets.
         """
         return self._search(timestamp)
 
@@ -869,13 +976,7 @@ class Log:
                 offset = search
                 continue
             header = search.header
-            steps = search.steps()
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    found: tuple[int, int] | None = end.value
-                    break
+            found = completed(search.steps())
             if found is not None:
                 return TimestampAndOffset(*found, header.partition_leader_epoch)
             offset = header.next_offset
@@ -888,19 +989,19 @@ class Log:
 
     @property
     def latest_epoch(self) -> int:
-        """The latest leader epoch; -1 if none is known."""
+        """The latest leader epoch; -1 if unknown."""
         return self.leader_epochs.latest
 
     def assign_leader_epoch(self, epoch: int, start_offset: int | None = None) -> None:
-        """This broker leads in `epoch` from the log's end on: it is known before the first record of it."""
+        """This broker leads in `epoch` from the log end offset on; called before the first record of the epoch."""
         self.leader_epochs.assign(epoch, self.log_end_offset if start_offset is None else start_offset)
 
     def epoch_of(self, offset: int) -> int:
-        """The leader epoch that `offset` was written in; -1 if it is not known."""
+        """The leader epoch of `offset`; -1 if unknown."""
         return self.leader_epochs.epoch_of(offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(the largest epoch up to `epoch`, where it ended); (-1, -1) if it is not known."""
+        """(the largest epoch up to `epoch`, its end offset); (-1, -1) if unknown."""
         return self.leader_epochs.end_offset(epoch, self.log_end_offset)
 
     def active_producers(self) -> list[ProducerEntry]:
@@ -908,22 +1009,22 @@ class Log:
         return list(self.producers)
 
     def expire_producers(self, now_ms: int) -> None:
-        """Forget producers that have been silent for too long; to be called now and then.
+        """Remove producers that were inactive for too long; to be called periodically.
 
-        As in Apache Kafka the time is that of their last batch's timestamp. It is not done when the log is loaded: a
-        producer of old data that retries over a restart must still be recognized.
+        As in Apache Kafka, the timestamp of their last batch counts. Loading does not expire producers: a producer of
+        old data that retries across a restart must still be recognized.
         """
         self.producers.expire(now_ms, self._config.producer_id_expiration_ms)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer's transaction of this epoch has records here and no marker."""
+        """Whether the producer's transaction of this epoch has records in this log and no marker."""
         return self.producers.has_open_transaction(producer_id, producer_epoch)
 
     def start_verification(
         self, producer_id: int, producer_epoch: int, first_sequence: int, *, epoch_per_transaction: bool, now_ms: int
     ) -> Verification | None:
-        """What `append` needs for the first batch of a transaction, once the coordinator has confirmed it; None where
-        the transaction is open here already. See the module `verification`.
+        """What `append` needs for the first batch of a transaction after the coordinator has confirmed it; None if the
+        transaction is already open in this log. See the module `verification`.
 
         Raises INVALID_PRODUCER_EPOCH.
         """
@@ -932,21 +1033,22 @@ class Log:
         )
 
     def first_unstable_offset(self) -> int | None:
-        """The first offset of the oldest open transaction; None without one."""
+        """The first offset of the oldest open transaction; None if there is none."""
         return self.producers.first_open_transaction()
 
-    # Cutting
+    # Truncating
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Drop the batch with `offset` and everything after it, as a follower does that has parted from its leader."""
+        """Remove the batch with `offset` and everything after it, as a follower does that diverged from its leader."""
         self.check_online()
+        self.discard_ahead()
         if offset >= self.log_end_offset:
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             return
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms)
             return
-        with self._storage(fatal=True):
+        with self.storage_errors(fatal=True):
             self._cuts += 1
             self._lower_flushed_offset(offset)
             while self.segments.active.base_offset > offset:
@@ -964,15 +1066,16 @@ class Log:
             self._schedule_roll(active)
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int, log_start_offset: int | None = None) -> None:
-        """Drop everything; the next record gets `offset`."""
+        """Remove everything; the next record has `offset`."""
         self.check_online()
-        with self._storage(fatal=True):
+        self.discard_ahead()
+        with self.storage_errors(fatal=True):
             self._cuts += 1
             self._lower_flushed_offset(offset)
             segment = self._new_segment(offset, now_ms)
             self.segments.replace_all(segment)
             if offset:
-                segment.make_files()  # its name is all that says where the log goes on
+                segment.make_files()  # only the name of the file contains the log end offset
             self._sync_cut()
             self.log_end_offset = offset
             self.log_start_offset = offset if log_start_offset is None else log_start_offset
@@ -981,7 +1084,7 @@ class Log:
             self.snapshots.drop(lambda snapshot: True)
 
     def _lower_flushed_offset(self, offset: int) -> None:
-        """Before the files are cut: nobody may think later that what is written anew was on the device."""
+        """Called before files are truncated: offsets from `offset` on will be written again, and are not durable."""
         if self._compaction is not None:
             self._compaction.stale = True
         if offset < self.flushed_offset:
@@ -990,9 +1093,9 @@ class Log:
                 self.on_recovery_point_lowered(self)
 
     def _sync_cut(self) -> None:
-        """Have the cut on the device before anything is appended after it.
+        """Sync a truncation before anything is appended.
 
-        Otherwise a loss of power could bring back what was cut off, in front of what was appended since.
+        Otherwise a power failure could restore the truncated batches in front of those that were appended later.
         """
         active = self.segments.active
         if active.on_disk:
@@ -1001,12 +1104,12 @@ class Log:
         self._directory_dirty = False
 
     def delete_records_before(self, offset: int) -> None:
-        """Records before `offset` are gone for readers; segments that lie wholly before it are deleted.
+        """Move the log start offset to `offset`, and delete the segments before it.
 
-        Not yet where what follows them is not on the device: a loss of power could take the names and the snapshot of
-        producers that say where the log goes on. Retention deletes those later.
+        A segment is kept if the next one is not durable: a power failure could remove the names and the producer
+        snapshot that contain the log end offset. Retention deletes it later.
 
-        Raises OFFSET_OUT_OF_RANGE beyond the log's end. An offset that is passed already changes nothing.
+        Raises OFFSET_OUT_OF_RANGE beyond the log end offset. An offset below the log start offset has no effect.
         """
         self.check_online()
         if offset > self.log_end_offset:
@@ -1024,9 +1127,9 @@ class Log:
             self.delete_first_segments(count)
 
     def find_old_segments(self, high_watermark: int, now_ms: int) -> list[OldSegments]:
-        """What retention would delete now; see the module `retention`. Where that is all, `roll` first."""
+        """The segments that retention would delete now; see the module `retention`. If that is all, `roll` first."""
         self.check_online()
-        with self._storage():
+        with self.storage_errors():
             return find_old_segments(
                 self.segments,
                 log_start_offset=self.log_start_offset,
@@ -1037,20 +1140,20 @@ class Log:
             )
 
     def delete_first_segments(self, count: int) -> None:
-        """Drop the `count` oldest segments, never the active one: what retention decided. Ranges in flight stay whole.
+        """Delete the `count` oldest segments, never the active one, as retention decided. Ranges in flight stay valid.
 
-        The log start offset moves up to what is left.
+        The log start offset moves to the first remaining segment.
         """
         self.check_online()
         count = min(count, len(self.segments) - 1)
         if count <= 0:
             return
-        with self._storage():
-            # Its name is what says where the log goes on, once the others are gone.
+        with self.storage_errors():
+            # Without the others, only its name contains the log end offset.
             self.segments[count].make_files()
         self.log_start_offset = max(self.log_start_offset, self.segments[count].base_offset)
         self.leader_epochs.truncate_from_start(self.log_start_offset)
-        with self._storage(fatal=True):
+        with self.storage_errors(fatal=True):
             self.segments.remove_first(count)
             first = self.segments[0].base_offset
             self.snapshots.drop(lambda snapshot: snapshot < first)
@@ -1059,9 +1162,9 @@ class Log:
     # Compaction
 
     def cleanable(self, clean_offset: int | None, last_stable_offset: int, now_ms: int) -> Cleanable:
-        """What compaction would find now; `clean_offset`: where its last pass ended, None if there was none."""
+        """What a compaction pass would find now; `clean_offset`: the end of the last pass, None if there was none."""
         self.check_online()
-        with self._storage():
+        with self.storage_errors():
             return find_cleanable(
                 self.segments,
                 self._config,
@@ -1072,13 +1175,13 @@ class Log:
             )
 
     def prepare_compaction(self) -> None:
-        """To be called before the flush that a pass begins with: only what is on the device may be rewritten.
+        """To be called before the flush at the beginning of a pass: only durable records may be rewritten.
 
-        The active segment gets its files if it has none: when the last batches before it are compacted away, its name
-        is all that says where the log ends.
+        Creates the files of the active segment if necessary: when the last batches before it are compacted away, only
+        the name of its file contains the log end offset.
         """
         self.check_online()
-        with self._storage():
+        with self.storage_errors():
             self._directory_dirty |= self.segments.active.make_files()
 
     def begin_compaction(
@@ -1086,69 +1189,26 @@ class Log:
     ) -> Compaction | None:
         """A pass over what is cleanable and flushed: its job is for `compact`, in another process.
 
-        None if there is nothing to do, or another pass has not ended. Each pass is ended by `end_compaction` or
-        `abandon_compaction`.
+        None if there is nothing to do, or another pass has not ended. Each pass must be ended, canceled or failed.
         """
         self.check_online()
         if self._compaction is not None:
             return None
-        segments = self.segments
-        count = segments.number_of(cleanable.first_uncleanable_offset)
-        while count and (segments.end_of(count - 1) or 0) > self.flushed_offset:
-            count -= 1
-        sealed = [segments[number] for number in range(count)]
-        if not sealed or segments[count].base_offset <= cleanable.first_dirty_offset:
-            return None
-        config = self._config
-        with self._storage():
-            job = CompactionJob(
-                directory=self.directory,
-                topic=self.topic,
-                partition=self.partition,
-                segments=tuple(
-                    SegmentFiles(
-                        base_offset=segment.base_offset,
-                        size=segment.size,
-                        end_offset=segments[number + 1].base_offset,
-                        modified_ms=self.files.file_system.modified_ms(segment.path),
-                    )
-                    for number, segment in enumerate(sealed)
-                ),
-                later_segments=tuple(
-                    segments[number].base_offset
-                    for number in range(count, len(segments))
-                    if segments[number].transaction_index.count
-                ),
-                first_dirty_offset=cleanable.first_dirty_offset,
+        with self.storage_errors():
+            self._compaction = begin_compaction(
+                self,
+                cleanable,
                 now_ms=now_ms,
-                delete_retention_ms=config.delete_retention_ms,
-                segment_bytes=config.segment_bytes,
-                segment_index_bytes=config.segment_index_bytes,
-                index_interval_bytes=config.index_interval_bytes,
                 dedupe_buffer_bytes=dedupe_buffer_bytes,
                 io_bytes_per_second=io_bytes_per_second,
-                last_batches={
-                    entry.producer_id: (entry.epoch, entry.batches[-1].last_offset if entry.batches else -1)
-                    for entry in self.producers
-                },
             )
-        self._compaction = Compaction(job, sealed)
         return self._compaction
 
-    def put_in_place(self, compaction: Compaction, replacement: Replacement, now_ms: int) -> bool:
-        """Let a compacted segment take the place of those it was made of; they come in the order of their offsets.
-
-        False if the log has changed so that neither this one nor any later one of the pass may be: see the module
-        `compaction.swap`. Nothing has changed then.
-        """
-        self.check_online()
-        number = compaction.locate(replacement, self.segments)
-        if number is None:
-            compaction.placed += not compaction.stale  # retention was faster
-            return not compaction.stale
-        with self._storage():
+    def replace_segments(self, number: int, replacement: Replacement, now_ms: int) -> None:
+        """Put a compacted segment in the place of those it was made of, from `number` on (`Compaction`)."""
+        with self.storage_errors():
             begin_swap(self.files.file_system, self.directory, replacement.base_offset)
-        with self._storage(fatal=True):
+        with self.storage_errors(fatal=True):
             put_in_place(
                 self.segments,
                 number,
@@ -1161,51 +1221,29 @@ class Log:
             self._directory_dirty = True
             replaced = {offset for offset in replacement.old_base_offsets if offset != replacement.base_offset}
             self.snapshots.drop(lambda snapshot: snapshot in replaced)
-        compaction.placed += 1
-        return True
 
-    def end_compaction(self, compaction: Compaction, result: CompactionResult, now_ms: int) -> bool:
-        """The pass is over: put in place what is not yet. Whether all of it is.
-
-        The next pass may begin at `result.clean_offset` when the log has been flushed, and not before: the names of
-        the files are not on the device yet.
-        """
-        try:
-            for replacement in result.replacements[compaction.placed :]:
-                if not self.put_in_place(compaction, replacement, now_ms):
-                    break
-        finally:
-            self.abandon_compaction(compaction)
-        return not compaction.stale
-
-    def abandon_compaction(self, compaction: Compaction) -> None:
-        """The pass failed, or its result is of no use: remove what it left. What is in place stays."""
+    def end_compaction(self, compaction: Compaction) -> None:
+        """Remove the files that a pass left, and allow the next pass. No effect if the pass has ended."""
         if self._compaction is compaction:
             self._compaction = None
             if self._offline is None:
-                with self._storage():
+                with self.storage_errors():
                     discard(self.files.file_system, self.directory)
-
-    def compaction_failed(self, compaction: Compaction, error: OSError) -> None:
-        """A file could not be read or written. A full disk is no harm; after anything else the log is offline."""
-        self.abandon_compaction(compaction)
-        if error.errno not in TRANSIENT_ERRNOS and not isinstance(error, FileNotFoundError):
-            self._go_offline(error)
 
     # Flushing
 
     @property
     def recovery_point(self) -> int:
-        """Segments that end before it need no look after an unclean stop."""
+        """Segments that end before it are not read after an unclean shutdown."""
         return self.flushed_offset
 
     @property
     def flush_messages_reached(self) -> bool:
-        """Have so many records come since the last flush that the next append waits for one (`flush.messages`)?"""
+        """Whether the number of unflushed records requires a flush after the next append (`flush.messages`)."""
         return self.log_end_offset - self.flushed_offset >= self._config.flush_messages
 
     def flush_due(self, now_ms: int) -> bool:
-        """Do `flush.messages`, `flush.ms`, or a segment that was sealed since, call for a flush?"""
+        """Whether `flush.messages`, `flush.ms`, or a segment that was sealed since the last flush requires a flush."""
         unflushed = self.log_end_offset - self.flushed_offset
         return unflushed > 0 and (
             unflushed >= self._config.flush_messages
@@ -1214,11 +1252,10 @@ class Log:
         )
 
     def begin_flush(self, up_to: int | None = None) -> Flush | None:
-        """What must be synced so that everything before `up_to` (by default the log's end) is on the device.
+        """What must be synced so that everything before `up_to` (by default the log end offset) is durable.
 
-        None if it is already. Otherwise `run` it, in a thread if you like, then call `end_flush` or `flush_failed`.
-        Only one at a time: a second one would not wait for what the first has taken upon itself, new names of files
-        above all.
+        None if it is already. Otherwise `run` it, in any thread, then call `end_flush` or `flush_failed`. Only one
+        flush may run at a time: a second one would not wait for the first one's syncs, for example of new file names.
         """
         self.check_online()
         up_to = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
@@ -1227,10 +1264,10 @@ class Log:
             return None
         flush = Flush(self.files.file_system, up_to, self._cuts)
         try:
-            with self._storage():
+            with self.storage_errors():
                 if up_to > self.flushed_offset:
                     flush.add_segments(self.files, self.segments, self.flushed_offset)
-                    # An older one may be all that says where an open transaction began, once its records are deleted.
+                    # After its records are deleted, only a snapshot may contain the start of an open transaction.
                     unflushed = [offset for offset in self.snapshots.offsets if offset >= self.flushed_offset]
                     flush.add_paths(map(self.snapshots.path, unflushed))
         except BaseException:
@@ -1252,7 +1289,7 @@ class Log:
     def end_flush(self, flush: Flush, now_ms: int) -> None:
         """The flush has run."""
         flush.release()
-        # The log may have been cut meanwhile, and grown again; then nothing is promised.
+        # If the log was truncated during the flush, and has grown again, the flush guarantees nothing.
         if flush.cuts == self._cuts:
             self.flushed_offset = max(self.flushed_offset, flush.offset)
         self._last_flush_ms = now_ms
@@ -1260,8 +1297,8 @@ class Log:
             self.on_flushed()
 
     def flush_failed(self, flush: Flush, failure: FlushFailure) -> KafkaError:
-        """The flush raised. After an `OSError` what the device has is not known any more, so the log goes offline,
-        whatever the error; what a postponed flush took upon itself is left to the next one."""
+        """The flush raised. After any `OSError` the state of the device is unknown, so the log goes offline. The work
+        of a postponed flush is left to the next one."""
         flush.release()
         if not isinstance(failure, FlushPostponedError):
             return self.sync_failed(failure)
@@ -1273,12 +1310,12 @@ class Log:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
     def sync_failed(self, error: OSError) -> KafkaError:
-        """The same for a sync that is part of no flush."""
-        self._go_offline(error)
+        """The same for a sync that is not part of a flush."""
+        self.fail(error)
         return self._offline_error()
 
     def flush(self, now_ms: int) -> None:
-        """All three steps at once; waits for the device."""
+        """All three steps; waits for the device."""
         flush = self.begin_flush()
         if flush is not None:
             self._run(flush)
@@ -1289,35 +1326,36 @@ class Log:
         if failure is not None:
             raise self.flush_failed(flush, failure) from failure
 
-    # The directory, and the end
+    # The directory, and closing
 
     def set_topic_id(self, topic_id: bytes) -> None:
-        """Write `partition.metadata` into a directory that has none."""
+        """Create `partition.metadata`."""
         path = join(self.directory, PARTITION_METADATA)
-        with self._storage():
+        with self.storage_errors():
             self.files.file_system.replace_file(path, encode_partition_metadata(topic_id), sync=False)
         self.topic_id = topic_id
         self._unsynced_paths.append(path)
         self._directory_dirty = True
 
     def note_unsynced_names(self, *, parent: bool) -> None:
-        """Names of files may not be on the device: they were made by a process that died; or, with `parent`, the
-        directory's own name is not, because it was just made. The next flush sees to it."""
+        """Names of files may not be durable, because a process that died created them; or, with `parent`, the name of
+        the directory, because it was just created. The next flush syncs them."""
         self._directory_dirty = True
         self._parent_dirty = self._parent_dirty or parent
 
     def begin_close(self) -> Flush | None:
-        """A clean stop: indexes complete, producers written. What it returns is to be run, then `end_close`, or
-        `flush_failed`; None if all of it is on the device."""
+        """A clean shutdown: complete the indexes and write the producer snapshot. Run the returned flush, then call
+        `end_close` or `flush_failed`. None if everything is durable."""
+        self.discard_ahead()
         if self._offline is not None:
             return None
-        with self._storage():
+        with self.storage_errors():
             active = self.segments.active
-            # With a flush on every append nothing is unflushed, but the active segment's indexes were never synced.
+            # Even if every append was flushed, the active segment's indexes were never synced.
             dirty = self.flushed_offset < self.log_end_offset or self.log_end_offset != self._loaded_end_offset
             if active.size:
                 active.seal()
-            # Its name may be there before its content: the directory is not marked clean before both are.
+            # The name may be durable before the content: the directory is not marked clean before both are.
             if self.snapshots.take(self.log_end_offset, self.producers, sync=False):
                 self._unsynced_paths.append(self.snapshots.path(self.log_end_offset))
                 self._directory_dirty = True
@@ -1332,13 +1370,13 @@ class Log:
         return flush
 
     def end_close(self, flush: Flush | None, now_ms: int) -> None:
-        """It has run. No calls after this."""
+        """The flush has run. The log must not be used afterwards."""
         if flush is not None:
             self.end_flush(flush, now_ms)
         self.abandon()
 
     def close(self, now_ms: int) -> None:
-        """Both steps at once; waits for the device."""
+        """Both steps; waits for the device."""
         flush = self.begin_close()
         if flush is not None:
             self._run(flush)
@@ -1349,20 +1387,21 @@ class Log:
         self.take_offline("the log is closed")
 
     def moved_to(self, directory: str) -> None:
-        """The directory was renamed; descriptors that ranges hold stay valid."""
+        """The directory was renamed; the descriptors of ranges stay valid."""
         self.directory = directory
         self.snapshots.directory = directory
         for segment in self.segments:
             segment.moved_to(directory)
 
     def go_on_in(self, directory: str) -> None:
-        """Go on with a copy in another log directory, which is the same in every byte (`FutureLog`).
+        """Switch to an identical copy in another log directory (`FutureLog`).
 
-        What was flushed of the log must be on the device in the copy too, and so must the change of names, before the
-        next flush ends.
+        Everything before `flushed_offset` must be durable in the copy too, and so must the new name before the next
+        flush ends.
         """
         old = self.directory
-        self._cuts += 1  # a flush that has begun before is of the old files
+        self._ahead = None  # the copy ends where the segment does
+        self._cuts += 1  # a flush that has begun before syncs the old files
         if self._compaction is not None:
             self._compaction.stale = True
         self.moved_to(directory)
@@ -1373,7 +1412,7 @@ class Log:
     # Failure
 
     def _append_failed(self, segment: Segment, error: OSError) -> KafkaError:
-        """A write failed: cut off what it left, so that nothing but whole batches is in the file."""
+        """A write failed: truncate what it left, so that the file contains only complete batches."""
         if error.errno in TRANSIENT_ERRNOS:
             try:
                 segment.discard_tail()
@@ -1384,20 +1423,21 @@ class Log:
 
     def _storage_failed(self, error: OSError) -> KafkaError:
         if error.errno not in TRANSIENT_ERRNOS:
-            self._go_offline(error)
+            self.fail(error)
         return KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"{self.topic}-{self.partition} in {self.directory}: {error.strerror or error}",
         )
 
-    def _go_offline(self, error: OSError) -> None:
+    def fail(self, error: OSError) -> None:
+        """The device failed: the log is offline from now on, and the owner is notified."""
         if self._offline is None:
             self._offline = error.strerror or str(error)
             if self.on_failure is not None:
                 self.on_failure(self, error)
 
     def take_offline(self, reason: str) -> None:
-        """The log directory failed elsewhere: answer KAFKA_STORAGE_ERROR from now on, and touch no file."""
+        """Raise KAFKA_STORAGE_ERROR from now on and access no files: the log directory failed, or the log is closed."""
         if self._offline is None:
             self._offline = reason
         self.segments.forget_files()
@@ -1414,13 +1454,14 @@ class Log:
         )
 
     @contextmanager
-    def _storage(self, *, fatal: bool = False) -> Iterator[None]:
-        """Turns what files do into `KafkaError`s. `fatal`: there is no way back from the middle of this."""
+    def storage_errors(self, *, fatal: bool = False) -> Iterator[None]:
+        """Translates the errors of files into `KafkaError`. `fatal`: any failure takes the log offline, because the
+        steps cannot be undone."""
         try:
             yield
         except OSError as error:
             if fatal:
-                self._go_offline(error)
+                self.fail(error)
             raise self._storage_failed(error) from error
         except InvalidRecordsError as error:
             raise self._corrupt(error) from error
@@ -1436,7 +1477,7 @@ class Log:
 
 
 def _collect(indexes: list[TransactionIndex], offset: int, upper_bound: int, *, wait: bool) -> list[AbortedTransaction]:
-    """What the indexes of the segment with `offset` and of later ones have for a reader of [offset, upper_bound)."""
+    """The aborted transactions for a reader of [offset, upper_bound), from the indexes of its segment on."""
     found: list[AbortedTransaction] = []
     for index in indexes:
         aborted, complete = index.collect(offset, upper_bound, wait=wait)

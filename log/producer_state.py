@@ -1,30 +1,32 @@
-"""What a partition remembers of its producers: idempotence (KIP-98) and the open transactions.
+"""The producer state of a partition: idempotence (KIP-98) and open transactions.
 
-For each producer id: the epoch, and the last five batches by sequence numbers. From that follow the answers to a batch
-with a producer id (`check`), in Apache Kafka's order:
+For each producer id: the epoch, and the sequence numbers of the last five batches. They determine how a batch with a
+producer id is handled (`check`), in Apache Kafka's order:
 
-* the exact sequence range of one of the five, same epoch: a duplicate, acknowledged with the offsets it got then;
+* the exact sequence range of one of the five, same epoch: a duplicate, acknowledged with the original offsets;
 * an older epoch: INVALID_PRODUCER_EPOCH;
-* a newer epoch must begin at sequence 0, the same epoch must go on where the last batch ended (2**31 - 1 is followed by
-  0): anything else is OUT_OF_ORDER_SEQUENCE_NUMBER;
-* a producer that is not known may begin with any sequence number: its records may have been deleted by retention.
+* a newer epoch must begin at sequence 0, the same epoch must continue where the last batch ended (2**31 - 1 is followed
+  by 0): anything else is OUT_OF_ORDER_SEQUENCE_NUMBER;
+* an unknown producer may begin with any sequence number: its records may have been deleted by retention.
 
-A transactional batch needs more: the producer's transaction is open here already, or the transaction coordinator has
-said that it has this partition, and nothing has ended it since (KIP-890). A batch without that could come after the
-marker that was to end its transaction, and would leave one open that nobody ends. See `Verification`.
+A transactional batch also requires that the producer's transaction is already open in this log, or that the transaction
+coordinator has confirmed that the transaction contains this partition, and that no marker has ended it since (KIP-890).
+Otherwise the batch could be appended after the marker of its transaction, and the transaction would remain open
+forever. See `Verification`.
 
-A marker is checked by epochs (`check_marker`): that of its producer, and that of the coordinator who writes it.
+A marker is checked by epochs (`check_marker`): those of its producer and of the coordinator that writes it.
 
-The state is a function of the log: every batch that is appended, or read at recovery, is fed to `update`. Snapshots
-(`.snapshot`, named by the offset they were taken at) save reading the log from its beginning:
+The state is a function of the log: every batch that is appended, or read at recovery, is passed to `update`. Snapshots
+(`.snapshot`, named by their offset) avoid reading the log from its beginning:
 
     version int16 1 | crc uint32 of what follows | count int32 | entries
     entry: producer_id int64 | epoch int16 | last_sequence int32 | last_offset int64 | offset_delta int32
            | timestamp int64 | coordinator_epoch int32 | first offset of the open transaction int64, -1: none
 
-A snapshot keeps the last batch only, so after a restart only that one is recognized as a duplicate, as in Apache Kafka.
+A snapshot contains only the last batch, so after a restart only that batch is recognized as a duplicate, as in Apache
+Kafka.
 
-It knows nothing of files: the log reads and writes the snapshots.
+This module does not access files: the log reads and writes the snapshots.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ from ..protocol.records import (
 from .verification import SWITCHED_OFF, Verification
 
 BATCHES_TO_RETAIN = 5
-"""How many batches may be retried; the Java producer's limit of requests in flight comes from it."""
+"""The number of batches that may be retried; the Java producer's limit of requests in flight follows from it."""
 
 MARKER_BATCH_SIZE = 78
 """Bytes of a control batch with a marker: the header, and a record with a key of 4 bytes and a value of 6."""
@@ -80,11 +82,11 @@ _EPOCH_PER_TRANSACTION = 2
 
 
 class CorruptSnapshotError(ValueError):
-    """A producer snapshot that is not what it should be: an older one, or the log itself, must do."""
+    """A corrupt producer snapshot: an older one, or the log itself, must be used instead."""
 
 
 class RetainedBatch(NamedTuple):
-    """A batch that is still recognized when it is sent again."""
+    """A batch that is recognized as a duplicate if it is retried."""
 
     first_sequence: int
     last_sequence: int
@@ -110,7 +112,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerEntry:
-    """What is known of one producer id."""
+    """The state of one producer id."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_first_offset")
 
@@ -140,7 +142,7 @@ class ProducerEntry:
 
 
 class ProducerState:
-    """The producers of one partition; see the module's text."""
+    """The producers of one partition; see the module docstring."""
 
     __slots__ = ("_verifications", "open_transactions", "producers")
 
@@ -148,7 +150,7 @@ class ProducerState:
         self.producers: dict[int, ProducerEntry] = {}
         self.open_transactions: dict[int, int] = {}
         """First offset to producer id. Transactions begin in the order of their offsets, so it is sorted."""
-        # By producer id. Of transactions of which nothing is here, as far as somebody has asked about them.
+        # By producer id: the pending verifications of transactions without records in this log.
         self._verifications: dict[int, Verification] = {}
 
     def check(
@@ -160,7 +162,7 @@ class ProducerState:
         transactional: bool,
         verification: Verification | None = None,
     ) -> RetainedBatch | None:
-        """May a client's batch be appended? None: yes; a batch: it is a duplicate of that one; or `KafkaError`."""
+        """Check a client's batch. Returns the original batch if it is a duplicate, else None; raises `KafkaError`."""
         entry = self.producers.get(producer_id)
         if entry is None:
             if transactional:
@@ -201,7 +203,7 @@ class ProducerState:
     def check_own(
         self, producer_id: int, epoch: int, transactional: bool, verification: Verification | None = None
     ) -> None:
-        """May a coordinator's batch in the name of a producer be appended? It has no sequence numbers."""
+        """Check a coordinator's batch with a producer id, which has no sequence numbers. Raises `KafkaError`."""
         entry = self.producers.get(producer_id)
         if entry is not None and epoch < entry.epoch:
             raise _stale(producer_id, epoch, entry.epoch)
@@ -212,11 +214,11 @@ class ProducerState:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"Expected transactional write from producer {producer_id}")
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
-        """May this marker be appended? `KafkaError` if not: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """Check a marker. Raises `KafkaError` INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
 
-        With an epoch for each transaction (KIP-890) a marker has a higher one than the batches that it ends. An equal
-        one is the same marker again, whose writer was not told that it is here: then nothing is open, and it does no
-        harm. There is no higher one than the largest epoch.
+        With an epoch for each transaction (KIP-890), a marker has a higher epoch than the batches that it ends. An
+        equal epoch is a retry of the same marker: then no transaction is open, and appending it again is harmless. The
+        largest epoch has no higher one.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -243,16 +245,16 @@ class ProducerState:
     # Verification
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether the producer's transaction, of just this epoch, has records here and no marker."""
+        """Whether the producer's transaction of exactly this epoch has records in this log and no marker."""
         entry = self.producers.get(producer_id)
         return entry is not None and entry.transaction_first_offset != _NO_TRANSACTION and entry.epoch == epoch
 
     def start_verification(
         self, producer_id: int, epoch: int, first_sequence: int, *, epoch_per_transaction: bool, now_ms: int
     ) -> Verification | None:
-        """Somebody is going to ask the transaction coordinator about this transaction; None: that is not needed.
+        """Begin the verification of a transaction with the coordinator; None if it is not necessary.
 
-        Raises INVALID_PRODUCER_EPOCH for an epoch that is past.
+        Raises INVALID_PRODUCER_EPOCH for an older epoch.
         """
         entry = self.producers.get(producer_id)
         if entry is not None and epoch < entry.epoch:
@@ -275,8 +277,8 @@ class ProducerState:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
 
     def _check_first_sequence(self, producer_id: int, first_sequence: int, *, known: bool) -> None:
-        """While a transaction is being verified, no batch may overtake those that wait. `known`: the last sequence
-        number of the producer is."""
+        """During the verification of a transaction, no batch may overtake the pending ones. `known`: the last sequence
+        number of the producer is known."""
         verification = self._verifications.get(producer_id)
         if verification is None:
             return
@@ -329,7 +331,7 @@ class ProducerState:
     ) -> CompletedTransaction | None:
         """A marker was appended at `offset`; the transaction that it ended, None if it was empty."""
         verification = self._verifications.get(producer_id)
-        # A marker has the epoch of the producer's next transaction, if each has its own: that one may have begun.
+        # If each transaction has its own epoch, a marker has the epoch of the next one, which may have begun.
         if verification is not None and not (verification.epoch_per_transaction and verification.epoch == epoch):
             del self._verifications[producer_id]
         entry = self.producers.get(producer_id)
@@ -348,7 +350,7 @@ class ProducerState:
         return CompletedTransaction(producer_id, first_offset, offset, not marker.committed)
 
     def replay(self, header: BatchHeader, batch: RecordBatch | None) -> CompletedTransaction | None:
-        """Account for a batch that is in the log already. `batch` is needed for control batches only."""
+        """Update the state for a batch that is already in the log. `batch` is only needed for control batches."""
         if header.producer_id < 0:
             return None
         if header.is_control:
@@ -371,16 +373,16 @@ class ProducerState:
         return None
 
     def first_open_transaction(self) -> int | None:
-        """The first offset of the oldest open transaction: consumers that read only what was committed stop here."""
+        """The first offset of the oldest open transaction: read_committed consumers stop here."""
         return next(iter(self.open_transactions), None)
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """What the last stable offset will be once this transaction's marker is replicated."""
+        """The last stable offset after this transaction's marker is replicated."""
         first = self.first_open_transaction()
         return completed.last_offset + 1 if first is None else first
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that have been silent for `producer.id.expiration.ms` and have no open transaction."""
+        """Remove producers that were inactive for `producer.id.expiration.ms` and have no open transaction."""
         expired = [
             producer_id
             for producer_id, entry in self.producers.items()
@@ -411,7 +413,7 @@ class ProducerState:
 
     def encode_snapshot(self) -> bytes:
         """The content of a `.snapshot` file."""
-        # On the event loop, with every entry of perhaps 100,000 producers: no call but the one that packs.
+        # Runs on the event loop, for perhaps 100,000 producers: the only call per entry is the one that packs.
         entries = bytearray()
         pack = _SNAPSHOT_ENTRY.pack
         for entry in self.producers.values():
@@ -434,17 +436,17 @@ class ProducerState:
         return _SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, crc, len(self.producers)) + entries
 
     def load_snapshot(self, data: bytes) -> None:
-        """Replace the state by a snapshot's. Raises `CorruptSnapshotError`, and leaves the state as it was."""
+        """Replace the state by a snapshot's. Raises `CorruptSnapshotError`, and leaves the state unchanged."""
         try:
             version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
         except struct_error:
-            raise CorruptSnapshotError("the snapshot is cut off") from None
+            raise CorruptSnapshotError("the snapshot is truncated") from None
         if version != _SNAPSHOT_VERSION:
             raise CorruptSnapshotError(f"unknown snapshot version {version}")
         if crc32c(memoryview(data)[_CRC_COVERS_FROM:]) != crc:
             raise CorruptSnapshotError("the snapshot's CRC does not match")
         if len(data) != _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size:
-            raise CorruptSnapshotError("the snapshot's length and count disagree")
+            raise CorruptSnapshotError("the snapshot's length does not match its count")
         self.clear()
         transactions = []
         for fields in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEADER.size :]):

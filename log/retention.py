@@ -1,19 +1,19 @@
-"""Which of a log's oldest segments go, and why. Nothing here touches a file or a clock.
+"""Which of a log's oldest segments are deleted, and why. This module accesses no file and no clock.
 
-Whole segments go, the oldest first, for one of three reasons that are looked at in this order, as in Apache Kafka:
+Complete segments are deleted, the oldest first, for one of three reasons, in this order, as in Apache Kafka:
 
-    reason             in force with             a segment goes when
+    reason             in force with             a segment is deleted when
     log start offset   every cleanup.policy      the next one begins at or before the log start offset (DeleteRecords)
-    size               `delete` in it,           the log without it still has retention.bytes or more
+    size               `delete` in it,           the log without it still has at least retention.bytes
                        retention.bytes >= 0
     time               `delete` in it,           its largest timestamp is more than retention.ms ago
                        retention.ms >= 0
 
-A segment that must stay keeps all that follow it, however old they are. None goes that reaches beyond the high
-watermark: what is not on every replica is nobody's to delete. The active segment may go for its size or its time if
-there is anything in it; the log has to be rolled before, so that it has another one.
+A segment that is kept also keeps all later ones, regardless of their age. Segments that extend beyond the high
+watermark are kept, because not every replica has their records. The active segment may be deleted by size or time if it
+is not empty; the log must be rolled first, so that it has another one.
 
-A `cleanup.policy` of nothing keeps everything but what is before the log start offset, and so does `compact` alone.
+With an empty `cleanup.policy`, or only `compact`, only records before the log start offset are deleted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .config import LogConfig
 
 
 class RetainedSegment(Protocol):
-    """What is looked at of a segment."""
+    """The properties of a segment that retention uses."""
 
     @property
     def base_offset(self) -> int: ...
@@ -37,11 +37,11 @@ class RetainedSegment(Protocol):
         """Bytes of batches."""
 
     def largest_timestamp(self) -> int:
-        """Of its records in ms; when its file was changed if they have none. May wait for the device."""
+        """Of its records in ms; the file's modification time if they have none. May wait for the device."""
 
 
 class RetainedSegments(Protocol):
-    """The segments of a log in order; there is always one."""
+    """The segments of a log in order; there is always at least one."""
 
     def __len__(self) -> int: ...
 
@@ -49,7 +49,7 @@ class RetainedSegments(Protocol):
 
 
 class Reason(Enum):
-    """Why segments go."""
+    """Why segments are deleted."""
 
     LOG_START_OFFSET = "log start offset"
     SIZE = "size"
@@ -58,7 +58,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OldSegments:
-    """The next `count` oldest segments, of `size` bytes in all, go for this reason."""
+    """The next `count` oldest segments, of `size` bytes in total, are deleted for this reason."""
 
     reason: Reason
     count: int
@@ -74,10 +74,10 @@ def find_old_segments(
     config: LogConfig,
     now_ms: int,
 ) -> list[OldSegments]:
-    """What is to be deleted now: disjoint runs of segments from the oldest on, none of them empty.
+    """The segments to delete now: disjoint, non-empty runs of segments from the oldest on.
 
-    Only as many segments are looked at as are found, and one more for each reason; but for `retention.bytes`, which
-    needs the sizes of all.
+    Besides the returned segments, only one more is checked for each reason, except for `retention.bytes`, which needs
+    the sizes of all segments.
     """
     if len(segments) == 1 and not segments[0].size:
         return []
@@ -122,12 +122,12 @@ def find_old_segments(
 
 
 def count_segments(found: list[OldSegments]) -> int:
-    """Of all reasons together."""
+    """The number of segments for all reasons."""
     return sum(old.count for old in found)
 
 
 def explain(found: list[OldSegments], *, log_start_offset: int, config: LogConfig) -> str:
-    """Why these segments go, in words for the server's log. `log_start_offset` is the one before they went."""
+    """A description for the server's log. `log_start_offset` is the one before the deletion."""
     because = {
         Reason.LOG_START_OFFSET: f"before the log start offset {log_start_offset}",
         Reason.SIZE: f"over retention.bytes={config.retention_bytes}",

@@ -1,13 +1,13 @@
 """One segment: a `.log` file of batches and its indexes.
 
-A segment is active, and appended to, or sealed, and then only read until it is deleted, compacted or cut. Its files are
-made by the first append, so an idle partition is a directory without any.
+The active segment receives appends. A sealed segment is only read until it is deleted, compacted or truncated. The
+first append creates the files, so the directory of an unused partition contains no segment files.
 
-What the active segment keeps in memory beside its size: the position and last offset of its latest batches, so that a
+Besides its size, the active segment keeps in memory: the position and last offset of its latest batches, so that a
 consumer at the end of the log is served without reading the index or the file; the largest timestamp and the last
-offset of its batch, for the time index; how many bytes the indexes are behind.
+offset of its batch, for the time index; the number of bytes since the last index entry.
 
-All methods are called from one thread. `OSError`s pass through; the log decides what they mean.
+All methods are called from one thread. `OSError` propagates to the log, which handles it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_LIMIT = 1 << 63
 MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
 
 MAX_GROUP = 256
-"""Batches that are written together at most: two buffers each, and a system call takes 1,024."""
+"""The largest number of batches in one write: each has two buffers, and a system call accepts 1,024."""
 
 _RECENT_BATCHES = 512
 _SCAN_BYTES = 8192
@@ -44,7 +44,7 @@ _OFFSET_AND_LENGTH = Struct(">qi")
 
 
 class Segment:
-    """See the module's text. `size` is the valid length of the `.log` file: what lies beyond was never acknowledged."""
+    """See the module docstring. `size` is the valid length of the `.log` file; bytes beyond it are not acknowledged."""
 
     __slots__ = (
         "_files",
@@ -82,7 +82,7 @@ class Segment:
         created_ms: int,
         new: bool,
     ) -> None:
-        """`new`: nothing of it is on disk yet. Otherwise `size` is the size of its `.log` file."""
+        """`new`: the segment has no files yet. Otherwise `size` is the size of its `.log` file."""
         self._files = files
         self.directory = directory
         self.base_offset = base_offset
@@ -104,32 +104,58 @@ class Segment:
         self.full = False
         """An index has no room for another entry (`segment.index.bytes`)."""
         self.nearly_full = False
-        """An index may have none for the entries of a whole group of batches."""
+        """An index may not have room for the entries of a whole group of batches."""
         # None: not read from the time index yet.
         self._max_timestamp: int | None = -1 if new else None
         self._offset_of_max_timestamp = base_offset
         self.first_timestamp = -1
-        """The largest timestamp of the first batch, by which the segment is rolled in time; -1 before there is one."""
+        """The largest timestamp of the first batch, from which the age of the segment is counted; -1 if there is none.
+        """
         self.roll_after_timestamp = NO_LIMIT
         """A batch with a larger timestamp begins a new segment."""
         self.roll_after_ms = NO_LIMIT
         """After this time the next batch begins a new segment: for batches without timestamps."""
-        self._recent_start = NO_LIMIT  # the first offset that the two arrays know
+        self._recent_start = NO_LIMIT  # the first offset in the two arrays
         self._recent_last_offsets = array("q")
         self._recent_positions = array("q")
 
     # Appending
 
+    def limits(self, now_ms: int, segment_bytes: int) -> tuple[int, int, int]:
+        """How many more bytes the segment may take, up to which timestamp and up to which offset.
+
+        This is the only place that decides when a segment rolls: by its size (`segment.bytes`), by its age according
+        to timestamps or to the clock (`segment.ms`), when an index is full (`segment.index.bytes`), and before offsets
+        that are too far from its base offset for the indexes. Only the offset limits an empty segment.
+        """
+        last_offset = self.base_offset + MAX_RELATIVE_OFFSET
+        if not self.size:
+            return NO_LIMIT, NO_LIMIT, last_offset
+        if self.full or now_ms > self.roll_after_ms:
+            return 0, self.roll_after_timestamp, last_offset
+        return segment_bytes - self.size, self.roll_after_timestamp, last_offset
+
+    def must_roll(self, size: int, max_timestamp: int, last_offset: int, now_ms: int, segment_bytes: int) -> bool:
+        """Whether `size` bytes of batches, up to `last_offset` and `max_timestamp`, must go to a new segment."""
+        room, latest_timestamp, largest_offset = self.limits(now_ms, segment_bytes)
+        return size > room or max_timestamp > latest_timestamp or last_offset > largest_offset
+
     def write(self, buffers: Sequence[Buffer], length: int) -> None:
-        """Write at the end, in one system call. On an `OSError` the segment is as before, bar bytes beyond `size`."""
+        """Write at the end, in one system call. After an `OSError` only bytes beyond `size` have changed."""
         open_file = self.open_file
         if open_file is None:
             open_file = self._files.open(self) if self.on_disk else self._make_files()
         open_file.used = True
         open_file.file.write_at(buffers, self.size, length)
 
+    def write_ahead(self, piece: Buffer, distance: int) -> None:
+        """Write `distance` bytes beyond the end. The piece becomes valid when `write` has written what is before it."""
+        open_file = self._files.open(self) if self.on_disk else self._make_files()
+        open_file.used = True
+        open_file.file.write_at((piece,), self.size + distance, len(piece))
+
     def _make_files(self) -> OpenFile:
-        """The `.log` and empty indexes: Apache Kafka recovers segments in the right order only if all have theirs."""
+        """Create the `.log` and empty indexes: Apache Kafka recovers segments in order only if all have indexes."""
         for index in (self.offset_index, self.time_index):
             index.touch()
             self._files.forget(index)
@@ -138,15 +164,15 @@ class Segment:
         return open_file
 
     def make_files(self) -> bool:
-        """See that the segment has its files, though it has no batch yet: the first append does so otherwise. True if
-        it had none."""
+        """Create the files of a segment without batches; otherwise the first append creates them. Returns whether
+        there were none."""
         if self.on_disk:
             return False
         self._make_files()
         return True
 
     def prepare_to_note(self) -> None:
-        """Read what `note_batch` is going to need, so that it cannot fail after the write. Mostly it is there."""
+        """Read what `note_batch` needs, so that it cannot fail after the write. Usually everything is in memory."""
         if self._max_timestamp is None:
             self.max_timestamp  # noqa: B018 - reads it
             self.offset_index.last()
@@ -155,7 +181,7 @@ class Segment:
     def note_batch(
         self, base_offset: int, last_offset: int, max_timestamp: int, size: int, index_interval_bytes: int
     ) -> bool:
-        """Account for a batch just written at the end. True when the indexes' buffers are due to be persisted."""
+        """Update the state after a batch was written at the end. Returns whether the indexes should be persisted."""
         position = self.size
         self.size = position + size
         known = self._max_timestamp
@@ -189,12 +215,12 @@ class Segment:
         del self._recent_positions[:half]
 
     def persist_indexes(self) -> None:
-        """Write what is buffered of the indexes."""
+        """Write the buffered entries of the indexes."""
         self.offset_index.persist()
         self.time_index.persist()
 
     def reset_indexes(self) -> None:
-        """Forget what the indexes say, to build them anew from the log."""
+        """Clear the indexes, to rebuild them from the log."""
         self.offset_index.reset()
         self.time_index.reset()
         self.full = self.nearly_full = False
@@ -202,9 +228,9 @@ class Segment:
         self.forget_recent_batches()
 
     def seal(self) -> None:
-        """The segment takes no more batches, or the log is closed: complete its indexes on disk.
+        """Complete the indexes on disk, because the segment receives no more batches, or the log is closed.
 
-        The last entry of the time index is always the segment's largest timestamp: retention reads it there.
+        The last entry of the time index must be the segment's largest timestamp: retention reads it.
         """
         if not self.on_disk:
             return
@@ -229,11 +255,11 @@ class Segment:
 
     @property
     def knows_max_timestamp(self) -> bool:
-        """Whether `max_timestamp` needs no look at the time index."""
+        """Whether `max_timestamp` can be returned without reading the time index."""
         return self._max_timestamp is not None
 
     def largest_timestamp(self) -> int:
-        """What retention and search by time go by: `max_timestamp`, or when the file was changed if there is none."""
+        """The timestamp for retention and search by time: `max_timestamp`, or the modification time of the file."""
         timestamp = self.max_timestamp
         if timestamp >= 0 or not self.on_disk:
             return timestamp
@@ -259,7 +285,7 @@ class Segment:
         return None
 
     def upper_bound(self, position: int, *, wait: bool = True) -> int | None:
-        """An offset that no batch before `position` reaches, close behind them; None: the end of the segment.
+        """An offset larger than those of the batches before `position`, and close to them; None: the segment's end.
 
         `wait`: see `locate`.
         """
@@ -279,7 +305,7 @@ class Segment:
             return
 
     def range(self, position: int, length: int) -> FileRange:
-        """A reference on these bytes of the file."""
+        """A reference to these bytes of the file."""
         open_file = self.open_file
         if open_file is None:
             open_file = self._files.open(self)
@@ -287,19 +313,19 @@ class Segment:
         return FileRange(open_file, position, length)
 
     def opened(self) -> OpenFile:
-        """The `.log` file, open, for whoever copies it; there must be one."""
+        """The open `.log` file, for copying it; it must exist."""
         return self._files.open(self)
 
     def scan(self, position: int, end: int | None = None, *, wait: bool = True) -> Iterator[tuple[BatchHeader, int]]:
-        """Headers of the batches from `position` on, each with its position. Nothing but the headers is looked at.
+        """Headers of the batches from `position` to `end`, each with its position. Only the headers are checked.
 
-        Raises `CorruptBatchError` where no whole batch follows: up to `end` the file must be batches. Without `wait` it
-        raises `ColdRead` instead of waiting for the device.
+        Raises `CorruptBatchError` at an incomplete batch. Without `wait` it raises `ColdRead` instead of waiting for
+        the device.
         """
         end = self.size if end is None else min(end, self.size)
         if position >= end:
             return
-        # While the caller works with the headers, the cache may close the file: the range keeps it.
+        # While the caller processes the headers, the cache may evict the file: the range keeps it open.
         with self.range(0, end) as file:
             chunk: bytes | bytearray = b""
             start = position
@@ -308,24 +334,24 @@ class Segment:
                     chunk, start = file.read(position, _SCAN_BYTES) if wait else _read_cached(file, position), position
                 header = read_batch_header(chunk, position - start)
                 if position + header.size > end:
-                    raise CorruptBatchError(f"the batch at position {position} reaches past the end of the segment")
+                    raise CorruptBatchError(f"the batch at position {position} extends past the end of the segment")
                 yield header, position
                 position += header.size
 
     def read_batch(self, position: int, size: int) -> RecordBatch:
-        """The whole batch at `position`."""
+        """The complete batch at `position`."""
         with self.range(position, size) as file:
             data = file.read()
         if len(data) < size:
-            raise CorruptBatchError(f"the batch at position {position} reaches past the end of the file")
+            raise CorruptBatchError(f"the batch at position {position} extends past the end of the file")
         batch = RecordBatch(*HEADER.unpack_from(data))
         batch.data = memoryview(data)
         return batch
 
     def next_offset(self) -> int:
-        """The offset after the last batch, found from the last index entry on.
+        """The offset after the last batch, found by scanning from the last index entry.
 
-        Raises `CorruptBatchError` when the index does not fit the log: believing it would give offsets out twice.
+        Raises `CorruptBatchError` if the index does not match the log: otherwise offsets could be assigned twice.
         """
         entry = self.offset_index.last()
         if entry is None:
@@ -333,19 +359,19 @@ class Segment:
         else:
             position, indexed = entry[1], self.base_offset + entry[0]
             if position >= self.size:
-                raise CorruptBatchError(f"{self.offset_index.path} reaches past the end of the segment")
+                raise CorruptBatchError(f"{self.offset_index.path} extends past the end of the segment")
         offset = self.base_offset
         for header, _position in self.scan(position):
             if indexed is not None and header.last_offset != indexed:
-                raise CorruptBatchError(f"{self.offset_index.path} does not fit the segment")
+                raise CorruptBatchError(f"{self.offset_index.path} does not match the segment")
             indexed = None
             offset = header.next_offset
         return offset
 
-    # Cutting and removing
+    # Truncating and removing
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the batch with `offset` and all after it."""
+        """Remove the batch with `offset` and everything after it."""
         located = self.locate(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -359,7 +385,7 @@ class Segment:
             self.roll_after_timestamp = self.roll_after_ms = NO_LIMIT
 
     def cut(self, size: int) -> None:
-        """Make the `.log` file `size` bytes long. Ranges that were handed out keep the bytes they were promised."""
+        """Truncate the `.log` file to `size` bytes. Existing ranges keep their bytes."""
         if not self.on_disk:
             return
         open_file = self._files.open(self)
@@ -370,8 +396,8 @@ class Segment:
         self.size = size
 
     def _replace_by_prefix(self, open_file: OpenFile, size: int) -> None:
-        """Somebody is being sent this file: leave it to them, and go on with a copy of what is kept."""
-        from .names import CLEANED  # a name that both we and Apache Kafka remove if we die before the rename
+        """Continue with a copy of the first `size` bytes, because a response is still sending the old file."""
+        from .names import CLEANED  # after a crash before the rename, Moldau and Apache Kafka remove such a file
 
         file_system = self._files.file_system
         copy_path = self.path + CLEANED
@@ -389,12 +415,12 @@ class Segment:
         self._files.forget(self)
 
     def discard_tail(self) -> None:
-        """Cut off what a failed write left beyond `size`."""
+        """Truncate what a failed write left beyond `size`."""
         if self.on_disk:
             self._files.open(self).file.truncate(self.size)
 
     def forget_recent_batches(self) -> None:
-        """Find batches by the index from now on: the segment is not appended to any more, or was cut."""
+        """Find batches by the index from now on: the segment receives no more appends, or was truncated."""
         self._recent_last_offsets = array("q")
         self._recent_positions = array("q")
         self._recent_start = NO_LIMIT
@@ -402,7 +428,7 @@ class Segment:
         self.transaction_index.forget_recent()
 
     def _find_max_timestamp(self) -> None:
-        """After cutting: the last entry of the time index, or a batch after it."""
+        """After a truncation: from the last entry of the time index and the batches after it."""
         timestamp, offset = self.time_index.last_entry()
         for header, _position in self.scan(self.offset_index.position(offset)):
             if header.max_timestamp > timestamp:
@@ -410,14 +436,14 @@ class Segment:
         self._max_timestamp, self._offset_of_max_timestamp = timestamp, offset
 
     def forget_files(self) -> None:
-        """Let go of the descriptors; ranges keep theirs."""
+        """Close the descriptors; ranges keep theirs."""
         self._files.forget(self)
         self._files.forget(self.offset_index)
         self._files.forget(self.time_index)
         self._files.forget(self.transaction_index)
 
     def mark_deleted(self) -> list[str]:
-        """Rename the segment's files so that no start takes them for part of the log; the paths to unlink."""
+        """Rename the segment's files, so that they are no longer part of the log; returns the paths to unlink."""
         self.forget_files()
         paths = []
         for path in (self.path, self.offset_index.path, self.time_index.path, self.transaction_index.path):
@@ -439,7 +465,7 @@ class Segment:
 
 
 def _read_cached(file: FileRange, position: int) -> bytearray:
-    """Up to `_SCAN_BYTES` from `position` on, at least a header if the range has one there."""
+    """Up to `_SCAN_BYTES` from `position` on, and at least one header unless the range ends before."""
     rest = file.length - position
     chunk = bytearray(min(_SCAN_BYTES, rest))
     read = file.read_cached(chunk, position)

@@ -1,7 +1,7 @@
-"""The segments of a log, in order: which one has an offset, and taking segments away.
+"""The segments of a log in order: finding the segment of an offset, adding and removing segments.
 
-There is always one, and the last is the active one. Files of segments that are taken away are renamed at once, and
-their names put into `trash`, for whoever unlinks them: ranges that are being sent keep theirs.
+There is always at least one, and the last is the active one. Files of removed segments are renamed immediately, and
+their paths are added to `trash`, to be unlinked later: ranges that are being sent keep their descriptors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .segment import Segment
 
 
 class Segments:
-    """See the module's text."""
+    """See the module docstring."""
 
     __slots__ = ("_base_offsets", "_segments", "active", "trash")
 
@@ -23,7 +23,7 @@ class Segments:
         self._base_offsets = [segment.base_offset for segment in segments]
         self.active = segments[-1]
         self.trash: list[str] = []
-        """Paths of files that nothing refers to any more."""
+        """Paths of files without any reference."""
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -35,7 +35,7 @@ class Segments:
         return self._segments[number]
 
     def number_of(self, offset: int) -> int:
-        """Of the segment in whose range `offset` is; 0 if it is before all."""
+        """The index of the segment whose range contains `offset`; 0 if `offset` is before all segments."""
         if offset >= self.active.base_offset:
             return len(self._segments) - 1
         return max(bisect_right(self._base_offsets, offset) - 1, 0)
@@ -62,26 +62,26 @@ class Segments:
         self.active = segment
 
     def remove_last(self) -> None:
-        """The active segment goes; the one before it is active then."""
+        """Remove the active segment; the one before it becomes active."""
         self._base_offsets.pop()
         self._discard(self._segments.pop())
         self.active = self._segments[-1]
 
     def replace_active(self, segment: Segment) -> None:
-        """The active segment, which is empty, makes way for another."""
+        """Replace the active segment, which must be empty."""
         self._base_offsets.pop()
         self._discard(self._segments.pop())
         self.add(segment)
 
     def remove_first(self, count: int) -> None:
-        """The oldest segments go."""
+        """Remove the oldest segments."""
         for _ in range(count):
             self._discard(self._segments[0])
             del self._segments[0]
             del self._base_offsets[0]
 
     def replace_all(self, segment: Segment) -> None:
-        """All go; `segment` is the only one then."""
+        """Remove all segments; `segment` becomes the only one."""
         for old in self._segments:
             self._discard(old)
         self._segments = [segment]
@@ -89,7 +89,7 @@ class Segments:
         self.active = segment
 
     def replace(self, number: int, count: int, segment: Segment) -> None:
-        """One segment, whose files are in place, instead of `count` from `number` on, whose files are gone already."""
+        """Replace `count` segments from `number` on, whose files were renamed, by one whose files are in place."""
         self._segments[number : number + count] = [segment]
         self._base_offsets[number : number + count] = [segment.base_offset]
 
@@ -109,7 +109,7 @@ class Segments:
     def find(
         self, offset: int, max_offset: int, log_end_offset: int, *, wait: bool = True
     ) -> tuple[Segment, int, int, int] | None:
-        """Where a reader of [offset, max_offset) begins: the segment, the position and size of the first batch, and the
+        """The start of a read of [offset, max_offset): the segment, the position and size of the first batch, and the
         position where this segment's part of the range ends. None if there is nothing to read.
 
         Without `wait` it raises `ColdRead` instead of waiting for the device.
@@ -121,7 +121,7 @@ class Segments:
                 return None
             located = segment.locate(offset, wait=wait)
             if located is None:
-                number += 1  # what was left of it was compacted away
+                number += 1  # its remaining records were compacted away
                 continue
             end = segment.size
             if max_offset < log_end_offset:
@@ -133,7 +133,7 @@ class Segments:
         return None
 
     def batches(self, offset: int, end_offset: int) -> Iterator[RecordBatch]:
-        """Whole batches from the one with `offset` on, read one by one."""
+        """Iterates over complete batches from the one with `offset` on."""
         for segment, header, position in self._headers(offset, end_offset):
             yield segment.read_batch(position, header.size)
 
@@ -143,7 +143,7 @@ class Segments:
             yield header
 
     def producer_batches(self, offset: int, end_offset: int) -> Iterator[tuple[BatchHeader, RecordBatch | None]]:
-        """What producers left in [offset, end_offset): headers, and of control batches the records too."""
+        """The batches of producers in [offset, end_offset): headers, and for control batches also the records."""
         for segment, header, position in self._headers(offset, end_offset):
             if header.producer_id >= 0:
                 yield header, segment.read_batch(position, header.size) if header.is_control else None

@@ -1,7 +1,7 @@
-"""The producer snapshots of a partition as files: `<offset>.snapshot` is the state of the producers at that offset.
+"""The producer snapshots of a partition as files: `<offset>.snapshot` is the producer state at that offset.
 
-They are taken where a segment begins and at a clean stop, so that a start or a cut need not read the log from its
-beginning. Of use are those at the beginning of a segment, and the latest.
+They are written where a segment begins and at a clean shutdown, so that startup and truncation need not read the log
+from its beginning. Only those at the beginning of a segment, and the latest one, are useful.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .segments import Segments
 
 
 class ProducerSnapshots:
-    """The snapshot files of one partition. `OSError`s pass through."""
+    """The snapshot files of one partition. `OSError` propagates."""
 
     __slots__ = ("_file_system", "directory", "offsets")
 
@@ -24,13 +24,13 @@ class ProducerSnapshots:
         self._file_system = file_system
         self.directory = directory
         self.offsets = sorted(offsets)
-        """Of the snapshots on disk, in order."""
+        """The offsets of the snapshots on disk, in order."""
 
     def path(self, offset: int) -> str:
         return join(self.directory, offset_file_name(offset, PRODUCER_SNAPSHOT))
 
     def take(self, offset: int, producers: ProducerState, *, sync: bool) -> bool:
-        """Write the state at `offset`, unless there is a snapshot of it, or of a later one: then False."""
+        """Write the state at `offset`. Returns False if there already is a snapshot at this offset or a later one."""
         if not offset or (self.offsets and self.offsets[-1] >= offset):
             return False
         self._file_system.replace_file(self.path(offset), producers.encode_snapshot(), sync=sync)
@@ -49,10 +49,10 @@ class ProducerSnapshots:
     def restore(
         self, producers: ProducerState, segments: Segments | None, start: int, end: int, *, complete: bool = False
     ) -> list[str]:
-        """Bring `producers` to the state at offset `end`; what went wrong on the way, in words.
+        """Set `producers` to the state at offset `end`; returns one text for each problem.
 
-        From the latest snapshot between `start` and `end` that can be read, and the batches after it. `complete`: where
-        there were producers there is a snapshot, so without any the log need not be read.
+        Uses the latest readable snapshot between `start` and `end`, and the batches after it. `complete`: if there were
+        producers, there is a snapshot; without one the log is not read.
         """
         problems: list[str] = []
         producers.clear()

@@ -1,15 +1,15 @@
-"""The aborted transactions of a segment, for consumers that read only what was committed (KIP-98).
+"""The aborted transactions of a segment, for read_committed consumers (KIP-98).
 
     .txnindex   (version int16 0 | producer_id int64 | first_offset int64 | last_offset int64
                  | last_stable_offset int64)*
 
-One entry for each abort marker in the segment: where the transaction began, where the marker lies (`last_offset`), and
-the last stable offset after it, which tells a reader when no later entry can matter to it. Both of the latter grow from
-entry to entry. The file is made by the first.
+There is one entry for each abort marker in the segment: the first offset of the transaction, the offset of the marker
+(`last_offset`), and the last stable offset after it, from which a reader knows when later entries are irrelevant. The
+last two grow from entry to entry. The first entry creates the file.
 
-Most segments have none, and are not looked at again once that is known. Of the active segment the latest entries are
-kept in memory, so that consumers at the end of the log cost no reads; those who are further behind have their first
-entry found by bisection in the file, and read on from there.
+Most segments have no entries, and are not checked again once that is known. The latest entries of the active segment
+are kept in memory, so that consumers at the end of the log cause no reads; for consumers that are further behind, the
+first entry is found by bisection in the file.
 """
 
 from __future__ import annotations
@@ -54,25 +54,25 @@ def decode_entries(data: bytes) -> list[AbortedTransaction]:
 
 
 class TransactionIndex:
-    """The `.txnindex` of one segment. What a crash left incomplete at the end of the file is no entry."""
+    """The `.txnindex` of one segment. An incomplete entry at the end of the file is ignored."""
 
     __slots__ = ("_count", "_files", "_recent", "open_file", "path")
 
     def __init__(self, files: DescriptorCache, path: str, *, new: bool) -> None:
-        """`new`: there is no file, and none is looked for before an entry is written."""
+        """`new`: there is no file until an entry is written."""
         self._files = files
         self.path = path
         self.open_file: OpenFile | None = None
-        self._count = 0 if new else -1  # -1: not looked yet
-        self._recent: list[AbortedTransaction] = []  # the latest, if any were appended lately
+        self._count = 0 if new else -1  # -1: unknown
+        self._recent: list[AbortedTransaction] = []  # the latest entries, if any were appended recently
 
     def is_missing(self) -> None:
-        """There is no file: whoever lists the directory saves a look for each segment."""
+        """There is no file: after listing a directory, this saves a system call for each segment."""
         self._count = 0
 
     @property
     def count(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         if self._count < 0:
             try:
                 self._count = self._files.file_system.size(self.path) // _ENTRY.size
@@ -82,11 +82,11 @@ class TransactionIndex:
 
     @property
     def stored_bytes(self) -> int:
-        """How long the file is, but for what a crash may have left incomplete."""
+        """The size of the file, except for an incomplete entry at its end."""
         return self.count * _ENTRY.size
 
     def opened(self) -> OpenFile:
-        """The file, open, for whoever copies it; there must be one."""
+        """The open file, for copying it; it must exist."""
         return self._open()
 
     def append(self, aborted: AbortedTransaction) -> None:
@@ -99,7 +99,7 @@ class TransactionIndex:
             del self._recent[: _RECENT // 2]
 
     def rebuild(self, entries: Sequence[AbortedTransaction]) -> bool:
-        """Make these the entries. Nothing is written if they are already; else true: the directory must be synced."""
+        """Replace all entries. Returns whether the file has changed; then the directory must be synced."""
         data = encode_entries(entries)
         file_system = self._files.file_system
         try:
@@ -118,11 +118,11 @@ class TransactionIndex:
         return True
 
     def forget_recent(self) -> None:
-        """The segment is not appended to any more: read the file from now on."""
+        """The segment receives no more appends: read the file from now on."""
         self._recent = []
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries of markers at `offset` and beyond."""
+        """Remove the entries of markers at `offset` and later ones."""
         count = self.count
         if not count:
             return
@@ -133,13 +133,13 @@ class TransactionIndex:
         self.forget_recent()
 
     def entries(self) -> list[AbortedTransaction]:
-        """All of them, in order."""
+        """All entries, in order."""
         return list(self._read(0, wait=True)) if self.count else []
 
     def collect(
         self, fetch_offset: int, upper_bound: int, *, wait: bool = True
     ) -> tuple[list[AbortedTransaction], bool]:
-        """Those that a reader of [fetch_offset, upper_bound) must know, and whether later segments cannot add any.
+        """The entries for a reader of [fetch_offset, upper_bound), and whether later segments cannot add any.
 
         Without `wait` it raises `ColdRead` instead of waiting for the device.
         """
@@ -152,21 +152,21 @@ class TransactionIndex:
         return found, False
 
     def sync(self) -> None:
-        """Return when the entries are on the device."""
+        """Make the entries durable."""
         if self.count:
             self._open().file.sync()
 
     def _from(self, offset: int, wait: bool) -> Iterator[AbortedTransaction]:
-        """The entries of markers at `offset` and beyond."""
+        """The entries of markers at `offset` and later ones."""
         recent = self._recent
         if recent and (offset >= recent[0].last_offset or len(recent) == self.count):
             return iter(recent[bisect_left(recent, offset, key=_last_offset) :])
         return self._read(self._number_of(offset, wait), wait)
 
     def _number_of(self, offset: int, wait: bool) -> int:
-        """Of the first entry in the file whose marker is at `offset` or beyond; their count if there is none."""
+        """The index of the first entry in the file whose marker is at `offset` or later; the count if there is none."""
         low, high = 0, self.count
-        # Down to one block by single reads, then that block at once.
+        # Bisect by single reads down to one block, then read that block.
         while high - low > _BLOCK_ENTRIES:
             middle = (low + high) // 2
             if _LAST_OFFSET.unpack_from(self._bytes(middle, 1, wait))[0] < offset:
@@ -190,7 +190,7 @@ class TransactionIndex:
             number += length
 
     def _bytes(self, number: int, count: int, wait: bool) -> bytes | bytearray:
-        """So many entries of the file, which must be there."""
+        """The bytes of `count` entries of the file, which must exist."""
         open_file = self._open()
         position, length = number * _ENTRY.size, count * _ENTRY.size
         if wait:

@@ -1,22 +1,22 @@
-"""May these bytes from a producer be appended? The checks of Apache Kafka, with its error codes, in its order.
+"""Validation of batches from producers: the checks of Apache Kafka, with its error codes, in its order.
 
-Nearly every batch is judged by its 61 header bytes and its CRC. Records are decoded where the answer depends on them:
-on a compacted topic (each needs a key), for recompression to the topic's `compression.type`, with `validate_records`,
-and when the header's timestamps look wrong, to name the records that are. Where Apache Kafka, which decodes every
-batch, would see more, `docs/known_gaps.md` says so.
+For nearly every batch, checking the 61 header bytes and the CRC is sufficient. Records are decoded where the result
+depends on them: on a compacted topic (each needs a key), for recompression to the topic's `compression.type`, with
+`validate_records`, and if the header's timestamps are out of range, to report the invalid records. Apache Kafka decodes
+every batch; `docs/known_gaps.md` lists what only that detects.
 
-Everything here is a pure function of bytes, configuration and time, so that a server can run the expensive one
-(`prepare_steps`) in a thread or another process, in slices, and append the result. What is refused raises `KafkaError`,
-whatever the bytes were.
+All functions are pure functions of bytes, configuration and time, so that a server can run the expensive one
+(`prepare_steps`) in a thread or another process, in slices, and append the result. Invalid bytes of any kind raise
+`KafkaError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from ..protocol.checksum import crc32c
+from ..protocol.checksum import crc32c, crc32c_joined
 from ..protocol.compression import (
     DEFAULT_MAX_SIZE,
     PIECE_BYTES,
@@ -30,6 +30,7 @@ from ..protocol.compression import (
     decompress_pieces,
 )
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.paged_bytes import PagedBytes
 from ..protocol.record_cursor import Cursor
 from ..protocol.record_scan import BYTES_OF_AN_ELEMENT, STEP_ELEMENTS, RecordScan
 from ..protocol.records import (
@@ -46,12 +47,14 @@ from ..protocol.records import (
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
+    BatchHeader,
     InvalidRecordsError,
     RecordBatch,
     batch_header,
     encode_varint,
     wrap_int64,
 )
+from ..protocol.steps import completed
 from .config import LogConfig
 from .files import Buffer
 
@@ -62,29 +65,31 @@ _CODEC_BY_NAME = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
+_MAX_WINDOW_BYTES = 32 << 20
+"""The largest window of large compressed batches, which is in memory during decompression: that of zstd level 20."""
 _RECORD_ERRORS_SHOWN = 3
 MAX_RECORD_ERRORS = 1000
-"""Bad records that an answer names. The first so many are enough to refuse the batch, and the others are not looked at:
-Apache Kafka names all."""
+"""The limit of invalid records in a response. They are sufficient to reject the batch, so later records are not
+checked; Apache Kafka reports all."""
 _OTHER_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK
 
 
 class InvalidRecordBatchError(KafkaError):
-    """A batch refused because of some of its records, which `record_errors` names (KIP-467)."""
+    """A batch that is rejected because of the records in `record_errors` (KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
         self.record_errors = record_errors
-        """(index of the record in the batch, what is wrong with it)"""
+        """(index of the record in the batch, error message)"""
 
 
 def target_codec(config: LogConfig) -> Codec | None:
-    """The codec that batches are stored with; None for the producer's."""
+    """The codec of stored batches; None for the producer's."""
     return _CODEC_BY_NAME.get(config.compression_type)
 
 
 def needs_recompression(records: Buffer, config: LogConfig) -> bool:
-    """Must this batch be rewritten before it is appended? Looks at the header only; of malformed bytes it says no."""
+    """Whether this batch must be rewritten before the append. Reads only the header; False for malformed bytes."""
     target = target_codec(config)
     if target is None or len(records) < BATCH_OVERHEAD or records[MAGIC_POSITION] != MAGIC:
         return False
@@ -93,8 +98,8 @@ def needs_recompression(records: Buffer, config: LogConfig) -> bool:
 
 
 def needs_records(records: Buffer, config: LogConfig, *, now_ms: int) -> bool:
-    """Must the records of this batch be looked at before it is appended? Looks at the header only; of malformed bytes
-    it says no."""
+    """Whether the records of this batch must be validated before the append. Reads only the header; False for malformed
+    bytes."""
     if len(records) < BATCH_OVERHEAD or records[MAGIC_POSITION] != MAGIC:
         return False
     if config.compacted or config.validate_records:
@@ -107,13 +112,32 @@ def needs_records(records: Buffer, config: LogConfig, *, now_ms: int) -> bool:
     return _timestamps_look_wrong(base, largest, config, now_ms)
 
 
+class Parts(Protocol):
+    """A container for bytes, for example a ``list[bytes]``."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+    def __contains__(self, part: object, /) -> bool: ...
+
+    def append(self, part: bytes, /) -> None:
+        """Keep this behind all others. Raises `KafkaError` if there is no room."""
+
+    def insert(self, index: int, part: bytes, /) -> None:
+        """Keep this before all others: ``index`` is 0."""
+
+    def clear(self) -> None:
+        """Discard all of them."""
+
+
 class Prepared(NamedTuple):
-    """What the look at a batch's records gave."""
+    """The result of validating a batch's records."""
 
     max_timestamp: int
-    """The largest of the records'."""
-    recompressed: bytes | None = None
-    """The whole batch in the topic's `compression.type`; None if it has that already."""
+    """The largest timestamp of the records."""
+    pieces: Collection[Buffer] | None = None
+    """The batch in the topic's `compression.type`, one piece if it is not large; None if it already has that type."""
 
 
 class TooMuchWorkError(Exception):
@@ -121,24 +145,33 @@ class TooMuchWorkError(Exception):
 
 
 def prepare_steps(
-    records: Buffer, config: LogConfig, *, now_ms: int, max_size: int | None = None
+    records: Buffer, config: LogConfig, *, now_ms: int, max_size: int | None = None, parts: Parts | None = None
 ) -> Generator[None, None, Prepared]:
-    """Every check of a client's batch but those of the log's state, and recompression, in steps of about 2 ms.
+    """All checks of a client's batch except those of the log's state, and recompression, in steps of about 2 ms.
 
-    The records are decompressed, looked at and compressed piece by piece. Raises `KafkaError`, and `TooMuchWorkError`
-    where they are more than `max_size` bytes.
+    The records are decompressed, validated and compressed in pieces. `parts` stores the compressed pieces, by default
+    in memory. Raises `KafkaError`, and `TooMuchWorkError` if they are larger than `max_size` bytes.
     """
-    return (yield from _look(_checked_batch(records, config), config, now_ms, max_size))
+    batch = checked_batch(records, config)
+    return (yield from look_steps(batch, batch.data[BATCH_OVERHEAD:], config, now_ms, max_size, parts))
 
 
-def _look(batch: RecordBatch, config: LogConfig, now_ms: int, max_size: int | None) -> Generator[None, None, Prepared]:
+def look_steps(
+    batch: BatchHeader,
+    body: memoryview | PagedBytes,
+    config: LogConfig,
+    now_ms: int,
+    max_size: int | None,
+    parts: Parts | None = None,
+) -> Generator[None, None, Prepared]:
+    """What `prepare_steps` does after `checked_batch`. ``body`` is what follows the header."""
     target = target_codec(config)
     limit = DEFAULT_MAX_SIZE if max_size is None else max_size
     try:
-        pieces = decompress_pieces(batch.codec, batch.data[BATCH_OVERHEAD:], limit)
+        pieces = decompress_pieces(batch.codec, body, limit, _MAX_WINDOW_BYTES)
         output = None
         if target is not None and target != batch.codec:
-            output = _Output(target, config)
+            output = _Output(target, config, parts)
             pieces = output.copy(pieces)
         checks = _RecordChecks(batch, config, now_ms)
         scan = checks.scan(pieces)
@@ -149,8 +182,8 @@ def _look(batch: RecordBatch, config: LogConfig, now_ms: int, max_size: int | No
             return Prepared(largest)
         if not scan.is_sequential or batch.timestamp_type == LOG_APPEND_TIME:
             assert target is not None
-            output = _Output(target, config)
-            yield from output.rewrite(batch, limit)
+            output = _Output(target, config, parts)
+            yield from output.rewrite(batch, body, limit)
         return Prepared(largest, output.batch(batch, largest))
     except DecompressedTooLargeError as error:
         if max_size is not None:
@@ -167,24 +200,20 @@ def _undecodable(error: Exception) -> KafkaError:
 
 
 def prepare(records: Buffer, config: LogConfig, *, now_ms: int) -> Prepared:
-    """`prepare_steps` at once, however long it takes."""
-    return _at_once(prepare_steps(records, config, now_ms=now_ms))
-
-
-def _at_once(steps: Generator[None, None, Prepared]) -> Prepared:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            prepared: Prepared = end.value
-            return prepared
+    """`prepare_steps` in one step, which may take long."""
+    return completed(prepare_steps(records, config, now_ms=now_ms))
 
 
 def prepared_batch(records: Buffer, prepared: Prepared, config: LogConfig) -> Buffer:
-    """The batch to be appended with `validated=True`."""
-    if prepared.recompressed is not None:
-        return prepared.recompressed
-    return _with_true_timestamps(single_batch(records), prepared.max_timestamp, config).data
+    """The batch to be appended with `validated=True`. The header of a large one may be changed in place."""
+    if prepared.pieces is not None:
+        first, *others = prepared.pieces
+        return b"".join((first, *others)) if others else first
+    batch = single_batch(records)
+    if batch.size > LARGE_BYTES and not batch.data.readonly and _is_untrue(batch, prepared.max_timestamp, config):
+        batch.data[:BATCH_OVERHEAD] = with_timestamps(batch, prepared.max_timestamp, log_append_time=False)
+        return batch.data
+    return _with_true_timestamps(batch, prepared.max_timestamp, config).data
 
 
 def recompress(records: Buffer, config: LogConfig, *, now_ms: int) -> Buffer:
@@ -192,16 +221,19 @@ def recompress(records: Buffer, config: LogConfig, *, now_ms: int) -> Buffer:
     return prepared_batch(records, prepare(records, config, now_ms=now_ms), config)
 
 
-def validate_client_batch(records: Buffer, config: LogConfig, *, now_ms: int, validated: bool = False) -> RecordBatch:
-    """The one batch in `records`, as it is to be stored but for offset, leader epoch and LogAppendTime.
+def validate_client_batch(
+    records: Buffer, config: LogConfig, *, now_ms: int, validated: bool = False, crc: int | None = None
+) -> RecordBatch:
+    """The only batch in `records`, as it will be stored except for offset, leader epoch and LogAppendTime.
 
-    It is the given one wherever nothing had to be changed. `validated`: its records were looked at already.
+    It is the given batch if no change was necessary. `validated`: its records were already validated. `crc`: see
+    `checked_batch`.
     """
-    batch = _checked_batch(records, config)
+    batch = checked_batch(records, config, crc)
     if not validated and needs_records(records, config, now_ms=now_ms):
-        prepared = _at_once(_look(batch, config, now_ms, None))
-        if prepared.recompressed is not None:
-            batch = batch_in(prepared.recompressed)
+        prepared = completed(look_steps(batch, batch.data[BATCH_OVERHEAD:], config, now_ms, None))
+        if prepared.pieces is not None:
+            batch = batch_in(prepared_batch(records, prepared, config))
         else:
             batch = _with_true_timestamps(batch, prepared.max_timestamp, config)
     if batch.size > config.max_message_bytes:
@@ -216,8 +248,12 @@ def validate_client_batch(records: Buffer, config: LogConfig, *, now_ms: int, va
 MAGIC_POSITION = 16
 
 
-def _checked_batch(records: Buffer, config: LogConfig) -> RecordBatch:
-    """The one batch in `records`, everything that its header tells checked."""
+def checked_batch(records: Buffer, config: LogConfig, crc: int | None = None) -> RecordBatch:
+    """The only batch in `records`, after all checks of its header. `crc`: its computed CRC, if that is known.
+
+    Raises:
+        KafkaError: the batch is rejected.
+    """
     batch = single_batch(records)
     if batch.base_offset != 0:
         raise KafkaError(
@@ -229,7 +265,7 @@ def _checked_batch(records: Buffer, config: LogConfig) -> RecordBatch:
             f"The record batch size is {batch.size} bytes which exceeds the maximum configured value of "
             f"{config.max_message_bytes}.",
         )
-    if not batch.has_valid_crc():
+    if not (batch.has_valid_crc() if crc is None else batch.crc == crc):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {batch.crc}).")
     if batch.codec > Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type id: {batch.codec}")
@@ -253,9 +289,9 @@ def _checked_batch(records: Buffer, config: LogConfig) -> RecordBatch:
 
 
 def single_batch(records: Buffer) -> RecordBatch:
-    """The one whole batch that a produce request may hold for a partition.
+    """The only batch that a produce request may contain for a partition.
 
-    As Apache Kafka reads it: bytes after it that are less than a batch header, or a batch that is cut off, are ignored.
+    As in Apache Kafka, an incomplete batch or header after it is ignored.
     """
     batch_size = _next_batch_size(records, 0)
     if batch_size is None:
@@ -279,7 +315,7 @@ def single_batch(records: Buffer) -> RecordBatch:
 
 
 def _next_batch_size(records: Buffer, position: int) -> int | None:
-    """Size of the whole batch of any format at `position`; None if there is none."""
+    """Size of the complete batch of any format at `position`; None if there is none."""
     left = len(records) - position
     if left < LOG_OVERHEAD:
         return None
@@ -298,7 +334,7 @@ def _next_batch_size(records: Buffer, position: int) -> int | None:
 
 
 def batch_in(records: Buffer) -> RecordBatch:
-    """The batch that these bytes are; nothing is checked."""
+    """The batch in these bytes, without any check."""
     batch = RecordBatch(*HEADER.unpack_from(records))
     batch.data = memoryview(records)
     return batch
@@ -309,7 +345,7 @@ _TIMESTAMPS_POSITION = 27
 
 
 def _timestamps_look_wrong(base: int, largest: int, config: LogConfig, now_ms: int) -> bool:
-    """Could a record be outside the topic's limits, or the header's largest timestamp be untrue?"""
+    """Whether a record may be outside the topic's limits, or the header's largest timestamp incorrect."""
     if config.message_timestamp_type != "CreateTime":
         return False
     return (
@@ -320,9 +356,9 @@ def _timestamps_look_wrong(base: int, largest: int, config: LogConfig, now_ms: i
 
 
 class _RecordChecks:
-    """Looks at the records of a client's batch as Apache Kafka's LogValidator does."""
+    """Validates the records of a client's batch like Apache Kafka's LogValidator."""
 
-    def __init__(self, batch: RecordBatch, config: LogConfig, now_ms: int) -> None:
+    def __init__(self, batch: BatchHeader, config: LogConfig, now_ms: int) -> None:
         self._batch = batch
         self._compacted = config.compacted
         self._create_time = config.message_timestamp_type == "CreateTime"
@@ -371,7 +407,7 @@ class _RecordChecks:
         return len(self._errors) >= MAX_RECORD_ERRORS
 
     def refuse(self) -> None:
-        """Raise if something was wrong."""
+        """Raise if there are errors."""
         errors = self._errors
         if self._bad_timestamp:
             raise InvalidRecordBatchError(
@@ -393,7 +429,7 @@ _ANY_TIMESTAMP = 1 << 63
 class _Output:
     """The records compressed again, as far as the topic's `max.message.bytes` lets them be appended."""
 
-    def __init__(self, codec: Codec, config: LogConfig) -> None:
+    def __init__(self, codec: Codec, config: LogConfig, parts: Parts | None) -> None:
         levels = {
             Codec.GZIP: config.compression_gzip_level,
             Codec.LZ4: config.compression_lz4_level,
@@ -404,7 +440,8 @@ class _Output:
         self._first: bytes | None = None  # a batch of one piece needs no compressor that keeps a state
         self._compressor: Compressor | None = None
         self._limit = config.max_message_bytes
-        self._parts: list[bytes] = []
+        self._parts: Parts = [] if parts is None else parts
+        self._parts.clear()
         self._size = BATCH_OVERHEAD
 
     def copy(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -413,12 +450,12 @@ class _Output:
             self._add(piece)
             yield piece
 
-    def rewrite(self, batch: RecordBatch, max_size: int) -> Iterator[None]:
+    def rewrite(self, batch: BatchHeader, body: memoryview | PagedBytes, max_size: int) -> Iterator[None]:
         """Compress the records, which were looked at, with the offsets 0, 1, 2, ...; in steps."""
         timestamp_delta = None
         if batch.timestamp_type == LOG_APPEND_TIME:
             timestamp_delta = encode_varint(wrap_int64(batch.max_timestamp - batch.base_timestamp))
-        cursor = Cursor(decompress_pieces(batch.codec, batch.data[BATCH_OVERHEAD:], max_size))
+        cursor = Cursor(decompress_pieces(batch.codec, body, max_size, _MAX_WINDOW_BYTES))
         parts: list[bytes] = []
         size = 0
         left = _REWRITTEN_IN_A_STEP
@@ -464,8 +501,8 @@ class _Output:
             self._parts.append(part)
             self._size += len(part)
 
-    def batch(self, batch: RecordBatch, max_timestamp: int) -> bytes:
-        """The whole batch.
+    def batch(self, batch: BatchHeader, max_timestamp: int) -> Collection[bytes]:
+        """The whole batch in pieces; in one if it is not large.
 
         Raises:
             KafkaError: MESSAGE_TOO_LARGE.
@@ -481,29 +518,36 @@ class _Output:
                 f"Message batch size is {self._size} bytes or more, which exceeds the maximum configured size of "
                 f"{self._limit}.",
             )
-        body = b"".join(self._parts)
-        self._parts.clear()  # the batch may be large
         attributes = self._codec | batch.attributes & TRANSACTIONAL_MASK
-        return batch_header(batch, body, attributes=attributes, max_timestamp=max_timestamp) + body
+        self._parts.insert(0, batch_header(batch, self._parts, attributes=attributes, max_timestamp=max_timestamp))
+        return self._parts if self._size > LARGE_BYTES else (b"".join(self._parts),)
 
+
+LARGE_BYTES = 2 << 20
+"""Copying, checking or writing more bytes than this takes too long for one step of an event loop."""
 
 _REWRITTEN_IN_A_STEP = STEP_ELEMENTS // 4
 
 
+def _is_untrue(batch: BatchHeader, largest: int, config: LogConfig) -> bool:
+    """Whether a header with CreateTime and this largest timestamp would be another one."""
+    return config.message_timestamp_type == "CreateTime" and (
+        batch.timestamp_type == LOG_APPEND_TIME or batch.max_timestamp != largest
+    )
+
+
 def _with_true_timestamps(batch: RecordBatch, largest: int, config: LogConfig) -> RecordBatch:
-    """The batch with CreateTime and the true largest timestamp in its header."""
-    if config.message_timestamp_type != "CreateTime":
-        return batch
-    if batch.timestamp_type != LOG_APPEND_TIME and batch.max_timestamp == largest:
+    """The batch with CreateTime and the correct largest timestamp in its header."""
+    if not _is_untrue(batch, largest, config):
         return batch
     header = with_timestamps(batch, largest, log_append_time=False)
     return batch_in(header + bytes(batch.data[BATCH_OVERHEAD:]))
 
 
 def with_timestamps(batch: RecordBatch, max_timestamp: int, *, log_append_time: bool) -> bytes:
-    """The batch's 61 header bytes with another largest timestamp and timestamp type, and the CRC that follows.
+    """The 61 header bytes of a valid batch with another largest timestamp and timestamp type, and the CRC that follows.
 
-    As in Apache Kafka, attributes that mean nothing are dropped on this occasion.
+    As in Apache Kafka, undefined attributes are removed.
     """
     attributes = batch.attributes & _OTHER_ATTRIBUTES | (TIMESTAMP_TYPE_MASK if log_append_time else 0)
     header = bytearray(
@@ -523,6 +567,12 @@ def with_timestamps(batch: RecordBatch, max_timestamp: int, *, log_append_time: 
             batch.record_count,
         )
     )
-    crc = crc32c(batch.data[BATCH_OVERHEAD:], crc32c(header[ATTRIBUTES_POSITION:]))
+    body_size = batch.size - BATCH_OVERHEAD
+    crc = crc32c(header[ATTRIBUTES_POSITION:])
+    if body_size <= LARGE_BYTES:
+        crc = crc32c(batch.data[BATCH_OVERHEAD:], crc)
+    else:  # the CRC of the body follows from that of the batch, which is valid
+        old = crc32c(batch.data[ATTRIBUTES_POSITION:BATCH_OVERHEAD])
+        crc = crc32c_joined(crc, crc32c_joined(old, batch.crc, body_size), body_size)
     header[ATTRIBUTES_POSITION - 4 : ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
     return bytes(header)

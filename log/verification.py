@@ -1,35 +1,34 @@
-"""The first batch of a transaction waits for the transaction coordinator's word (KIP-890).
+"""Transaction verification (KIP-890): the first batch of a transaction requires the coordinator's confirmation.
 
-A transactional batch is appended where its transaction is open already. Where it is not, the coordinator is asked
-whether the transaction has this partition, and until its answer has come the log keeps a `Verification`. Whoever asks
-holds the same object, and shows it with the batch: it is good for as long as the log still has it.
+A transactional batch is appended immediately if its transaction is already open in this log. Otherwise the server asks
+the coordinator whether the transaction contains this partition, and the log keeps a `Verification` until the response.
+The server passes the same object to `append` with the batch: it is valid for as long as the log keeps it.
 
-The log lets go of it when the transaction has begun here, or when a marker comes: an answer that was given before the
-marker says nothing about what comes after it. A producer that begins anew gets another object, so an old answer is not
-taken for a new one.
+The log drops it when the transaction begins here, or when a marker is appended: a confirmation from before the marker
+does not apply to later batches. A later transaction gets another object, so an old response is not used for it.
 
-Of all batches that wait, the lowest sequence number is remembered. It is the one that must come first: if it has to be
-sent again, later ones may not overtake it. The log may know nothing else of the producer.
+The lowest sequence number of all pending batches is kept. That batch must come first: if it is retried, later batches
+must not overtake it. The log may have no other state of the producer.
 """
 
 from __future__ import annotations
 
 
 class Verification:
-    """What is remembered of a transaction that is being verified. It is compared by identity."""
+    """The state of one pending transaction verification. It is compared by identity."""
 
     __slots__ = ("epoch", "epoch_per_transaction", "lowest_sequence", "started_ms")
 
     def __init__(self, epoch: int, first_sequence: int, *, epoch_per_transaction: bool, started_ms: int) -> None:
         self.epoch = epoch
-        """The producer's."""
+        """The producer epoch."""
         self.lowest_sequence = first_sequence
         self.epoch_per_transaction = epoch_per_transaction
         """The client raises its epoch with each transaction (transaction.version 2)."""
         self.started_ms = started_ms
 
     def note(self, epoch: int, first_sequence: int) -> None:
-        """Another batch waits for the same answer."""
+        """Another batch waits for the same response."""
         if epoch > self.epoch:
             self.epoch = epoch
             self.lowest_sequence = first_sequence
@@ -41,4 +40,4 @@ class Verification:
 
 
 SWITCHED_OFF = Verification(-1, -1, epoch_per_transaction=False, started_ms=0)
-"""Shown by a broker that does not ask (`transaction.partition.verification.enable`): it is always good."""
+"""Always valid; used if `transaction.partition.verification.enable` is false."""

@@ -1,21 +1,22 @@
-"""What stays of one batch.
+"""Which records of a batch are kept.
 
-In the order in which it is looked at (`Cleaner.java`, `MemoryRecords.filterTo`; KIP-98, KIP-534):
+The rules in order (`Cleaner.java`, `MemoryRecords.filterTo`; KIP-98, KIP-534):
 
-* A batch of an aborted transaction: no record stays.
-* A marker stays as long as a batch of its transaction is left. The pass that finds none gives it a *delete horizon*,
-  `delete.retention.ms` from then; the first pass after that time drops it.
-* A record beyond what the map of keys covers stays.
-* A record without a key goes.
-* A record stays if it is the latest of its key. A tombstone, one without a value, gets a delete horizon by the first
-  pass that finds it to be the latest, and goes with the first one after that time.
-* A batch of which nothing stays goes, unless it is the last that its producer wrote here, which has its sequence
-  numbers and its epoch, or the last of the range, which says where the log goes on: then its header stays, empty.
+* All records of an aborted transaction are removed.
+* A marker is kept as long as a batch of its transaction remains. The pass that finds none gives the marker a *delete
+  horizon*, `delete.retention.ms` from then; the first pass after that time removes it.
+* A record beyond the range of the key map is kept.
+* A record without a key is removed.
+* A record is kept if it is the latest of its key. A tombstone (a record without a value) gets a delete horizon from the
+  first pass that finds it to be the latest; the first pass after that time removes it.
+* A batch without remaining records is removed, with two exceptions, where its empty header is kept: the last batch of
+  its producer here, which has the producer's sequence numbers and epoch, and the last batch of the range, which shows
+  at which offset the log continues.
 
-The delete horizon takes the place of the batch's base timestamp, and bit 6 of the attributes says so; the records'
-timestamp deltas count from it then. Everything else of a batch stays as it was: base offset, last offset, leader epoch,
-producer, sequence number; records keep their bytes, and the codec is the same. A batch of which everything stays is
-copied as it is.
+The delete horizon replaces the batch's base timestamp, marked by bit 6 of the attributes; the records' timestamp deltas
+are then relative to it. Everything else of a batch is unchanged: base offset, last offset, leader epoch, producer,
+sequence number. Records keep their bytes, and the codec is the same. A batch of which all records are kept is copied
+unchanged.
 """
 
 from __future__ import annotations
@@ -63,29 +64,29 @@ _ABORT, _COMMIT = 0, 1
 
 
 class Changed(NamedTuple):
-    """A batch that was made anew."""
+    """A rewritten batch."""
 
     data: bytes
     max_timestamp: int
 
 
 class _Kept(NamedTuple):
-    """The records that stay of a batch, not all or with another base timestamp."""
+    """The records that are kept of a batch, if these are not all or have another base timestamp."""
 
     plain: bytes
-    """Where they lie."""
+    """The buffer that contains the records."""
     position: int
-    """Where they begin."""
+    """Where the records begin in the buffer."""
     flags: bytearray
-    """A byte for each record, 1 for those that stay."""
+    """A byte per record, 1 if the record is kept."""
     delete_horizon_ms: int | None
 
 
 def may_discard_marker(transactions: Transactions, batch: Batch) -> bool:
-    """Tell `transactions` of this control batch; whether nothing is left of the transaction that it ends."""
+    """Add this control batch to `transactions`. Returns whether no batch of the transaction that it ends remains."""
     fields = batch[3]
     count = fields[RECORD_COUNT]
-    commit: bool | None = None  # emptied by an earlier pass
+    commit: bool | None = None  # None: emptied by an earlier pass
     if count:
         key = record_keys(*plain_records(batch), count)[0].key
         kind = _CONTROL_TYPE.unpack_from(key)[0] if key is not None and len(key) >= _CONTROL_TYPE.size else None
@@ -96,7 +97,7 @@ def may_discard_marker(transactions: Transactions, batch: Batch) -> bool:
 
 
 class BatchFilter:
-    """See the module's text. Batches are filtered in the order of their offsets, from the log's first on."""
+    """See the module docstring. Batches are filtered in the order of their offsets, from the log's first batch on."""
 
     __slots__ = (
         "_delete_horizon_ms",
@@ -120,7 +121,7 @@ class BatchFilter:
         delete_retention_ms: int,
         last_batches: Mapping[int, tuple[int, int]],
     ) -> None:
-        """`keys` was settled. `end_offset`: of the whole range. `last_batches`: see `CompactionJob`."""
+        """`keys` must be settled. `end_offset`: the end of the whole range. `last_batches`: see `CompactionJob`."""
         self._keys = keys
         self._first_dirty_offset = first_dirty_offset
         self._end_offset = end_offset
@@ -132,7 +133,7 @@ class BatchFilter:
         self.records_dropped = 0
 
     def filter(self, batch: Batch) -> Changed | bool:
-        """What becomes of a batch: True, it stays as it is; False, it goes; or what it is changed into."""
+        """Returns True to keep a batch unchanged, False to remove it, or the rewritten batch."""
         fields = batch[3]
         count, base_offset, attributes = fields[RECORD_COUNT], fields[BASE_OFFSET], fields[ATTRIBUTES]
         last_offset = base_offset + fields[LAST_OFFSET_DELTA]
@@ -142,7 +143,7 @@ class BatchFilter:
         elif attributes & TRANSACTIONAL_MASK and self.transactions.is_aborted(fields[PRODUCER_ID], last_offset):
             kept = False
         elif base_offset >= self._first_dirty_offset and last_offset < self._keys.next_staying:
-            kept = False  # the fate of most that is dirty: one comparison
+            kept = False  # the usual case for dirty batches: one comparison
         else:
             kept = self._filter_records(batch)
         if kept is True:
@@ -188,7 +189,7 @@ class BatchFilter:
             if len(staying) == count and not tombstones:
                 return True
             plain, position, end = plain_records(batch)
-            if keep_tombstones and count == fields[LAST_OFFSET_DELTA] + 1:  # no offset is missing
+            if keep_tombstones and count == fields[LAST_OFFSET_DELTA] + 1:  # there are no gaps in the offsets
                 flags = bytearray(count)
                 for value in staying:
                     flags[(value >> 1) - base_offset] = 1
@@ -213,7 +214,7 @@ class BatchFilter:
     def _flag(
         self, batch: Batch, plain: bytes, position: int, end: int, keep_tombstones: bool
     ) -> tuple[bytearray, bool]:
-        """Which records stay, wherever they lie: a byte for each; and whether a tombstone does."""
+        """Which records are kept, for any range: a byte per record; and whether a tombstone is kept."""
         fields = batch[3]
         latest, latest_offset = self._keys.latest, self._keys.latest_offset
         flags = bytearray(fields[RECORD_COUNT])
@@ -230,7 +231,7 @@ class BatchFilter:
         return flags, tombstones
 
     def _must_stay(self, fields: tuple[int, ...]) -> bool:
-        """Whether a batch without records is still worth its header."""
+        """Whether the header of a batch without records must be kept."""
         last_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
         if last_offset + 1 == self._end_offset:
             return True
@@ -249,7 +250,7 @@ def _rebuilt(fields: tuple[int, ...], kept: _Kept, count: int) -> Changed:
     old_base_timestamp, max_timestamp = fields[BASE_TIMESTAMP], fields[MAX_TIMESTAMP]
     if delete_horizon_ms is not None:
         attributes |= DELETE_HORIZON_MASK
-    if attributes & TIMESTAMP_TYPE_MASK:  # LogAppendTime: what the records say does not count
+    if attributes & TIMESTAMP_TYPE_MASK:  # LogAppendTime: the records' timestamps are ignored
         base_timestamp = max_timestamp if delete_horizon_ms is None else delete_horizon_ms
         data = rewrite(plain, position, flags, timestamp_delta=max_timestamp - base_timestamp).data
     else:

@@ -1,12 +1,12 @@
-"""Which part of a log may be compacted now, and how much that would bring.
+"""Which part of a log may be compacted now, and how much of it is dirty.
 
     |  clean: compacted before  |  dirty, cleanable      |  not yet                          |
     0                  first dirty offset      first uncleanable offset                log end offset
 
-As in Apache Kafka the cleanable part ends at a segment's border, before the active segment, before the last stable
-offset, and before the first dirty segment with a record younger than `min.compaction.lag.ms`. How much of the log is
-dirty (`dirty_ratio`) says which log is compacted next, and whether at all (`min.cleanable.dirty.ratio`); a log with a
-record that has waited for more than `max.compaction.lag.ms` is compacted anyway.
+As in Apache Kafka, the cleanable part ends at a segment boundary, before the active segment, before the last stable
+offset, and before the first dirty segment with a record younger than `min.compaction.lag.ms`. The log with the highest
+`dirty_ratio` is compacted next, if the ratio exceeds `min.cleanable.dirty.ratio`; a log with a dirty record older than
+`max.compaction.lag.ms` is compacted in any case.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _MAX_INT64 = 0x7FFF_FFFF_FFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """What compaction would find in a log. Bytes are those of whole segments."""
+    """What a compaction pass would find in a log. Bytes are those of complete segments."""
 
     first_dirty_offset: int
-    """Everything before was compacted before."""
+    """Everything before it was already compacted."""
     first_uncleanable_offset: int
     clean_bytes: int
     cleanable_bytes: int
     overdue_ms: int
-    """How long ago `max.compaction.lag.ms` was over for the oldest dirty batch; 0 if it is not."""
+    """The time since `max.compaction.lag.ms` expired for the oldest dirty batch; 0 if it has not expired."""
 
     @property
     def dirty_ratio(self) -> float:
-        """The share of the cleanable bytes in what a pass would read; 0 where there are none."""
+        """The share of the cleanable bytes in the bytes that a pass would read; 0 if there are none."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     def due(self, min_ratio: float) -> bool:
-        """Is it worth a pass?"""
+        """Whether a pass should run."""
         return self.cleanable_bytes > 0 and (self.overdue_ms > 0 or self.dirty_ratio > min_ratio)
 
 
@@ -51,9 +51,9 @@ def find_cleanable(
     last_stable_offset: int,
     now_ms: int,
 ) -> Cleanable:
-    """`clean_offset`: up to where the log was compacted before; None if it never was. `OSError`s pass through."""
+    """`clean_offset`: the offset up to which the log was compacted; None if it never was. `OSError` propagates."""
     if clean_offset is None or not log_start_offset <= clean_offset <= segments.active.base_offset:
-        # Records were deleted, or the checkpoint is of another log than this one: what is compacted twice does no harm.
+        # Records were deleted, or the checkpoint belongs to another log. Compacting records twice is harmless.
         clean_offset = log_start_offset
     first_dirty = segments.number_of(clean_offset)
     youngest = now_ms - config.min_compaction_lag_ms if config.min_compaction_lag_ms > 0 else None
@@ -81,7 +81,7 @@ def _overdue_ms(segments: Segments, config: LogConfig, first_dirty: int, now_ms:
     for index in range(first_dirty, len(segments) - 1):
         segment = segments[index]
         if segment.first_timestamp < 0:
-            segment.find_first_timestamp()  # of a segment that was loaded: one short read, once
+            segment.find_first_timestamp()  # for a loaded segment: one short read, once
         if segment.first_timestamp > 0:
             oldest = min(oldest, segment.first_timestamp)
     return max(0, now_ms - config.max_compaction_lag_ms - oldest)

@@ -1,10 +1,10 @@
-"""The segment that a group of segments is rewritten into, under the suffix `.cleaned`.
+"""The new segment of a group of segments, under the suffix `.cleaned`.
 
-Its indexes are made as an append makes them (`segment.py`), and completed as by sealing: they are those that a log
-of just these batches would have.
+Its indexes are built as an append builds them (`segment.py`), and completed as by sealing: they are the same as in a
+log with just these batches.
 
-Nothing is written while all batches of the first old segment stay as they are: a log is mostly clean, and a segment of
-which everything stays keeps its file. The first change copies what came before it.
+Nothing is written while all batches of the first old segment are unchanged: most of a log is clean, and an unchanged
+segment keeps its file. The first change copies the batches before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 class CleanedSegment:
-    """See the module's text. `OSError`s pass through; `discard` removes what there is then."""
+    """See the module docstring. `OSError` propagates; `discard` then removes the files."""
 
     __slots__ = (
         "_buffer",
@@ -50,7 +50,7 @@ class CleanedSegment:
         index_interval_bytes: int,
         on_write: Callable[[int], None],
     ) -> None:
-        """It begins as the copy of the `.log` with this base offset. `on_write` is told of bytes written."""
+        """The segment begins as a copy of the `.log` with this base offset. `on_write` is called with bytes written."""
         self._file_system = file_system
         self._directory = directory
         self.base_offset = base_offset
@@ -58,9 +58,9 @@ class CleanedSegment:
         self._on_write = on_write
         self._source_path = join(directory, offset_file_name(base_offset, LOG))
         self._file: File | None = None
-        self._buffer = bytearray()  # what is not written yet, at the end
+        self._buffer = bytearray()  # data at the end that is not written yet
         self.size = 0
-        """Bytes of all batches so far."""
+        """The total size of all batches so far, in bytes."""
         self._offset_index = bytearray()
         self._time_index = bytearray()
         self._bytes_since_index_entry = 0
@@ -68,23 +68,23 @@ class CleanedSegment:
 
     @property
     def changed(self) -> bool:
-        """Whether it is anything else than its first segment, as far as that was told."""
+        """Whether the segment differs from the first old segment, as far as batches were added."""
         return self._file is not None
 
     def keep(self, batch: memoryview, last_offset: int, max_timestamp: int) -> None:
-        """The next batch of the old segment stays as it is."""
+        """Add the next batch of the old segment, unchanged."""
         self._note(len(batch), last_offset, max_timestamp)
         if self._file is not None:
             self._add(batch)
 
     def add(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
-        """Another batch comes in the place of one."""
+        """Add a rewritten batch."""
         self.diverge()
         self._note(len(batch), last_offset, max_timestamp)
         self._add(batch)
 
     def diverge(self) -> None:
-        """What comes now is not what its first segment has there."""
+        """From here on the content differs from the first old segment."""
         if self._file is None:
             file = self._file = self._file_system.open(self._path(LOG), create=True)
             file.truncate(0)
@@ -130,10 +130,10 @@ class CleanedSegment:
             self._on_write(length)
 
     def finish(self, aborted: list[AbortedTransaction], modified_ms: int) -> None:
-        """All its files are complete and on the device, not yet their names.
+        """Make all files complete and durable, except for their names.
 
-        `aborted`: for the `.txnindex`. `modified_ms`: when the last of the old segments was changed, by which records
-        without timestamps are retained.
+        `aborted`: the entries of the `.txnindex`. `modified_ms`: when the latest of the old segments was changed, which
+        determines the retention of records without timestamps.
         """
         self.diverge()
         assert self._file is not None
@@ -158,7 +158,7 @@ class CleanedSegment:
             file.close()
 
     def discard(self) -> None:
-        """Remove its files, as far as that is possible: what stays is removed by the next start."""
+        """Remove the files. If one cannot be removed, the next startup removes it."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,9 +1,9 @@
 """One pass over one partition: `compact`.
 
-First the dirty part is read, for the latest offset of each key (`key_map`). Then all segments up to where that came are
-read once more, filtered batch by batch (`batch_filter`), and written as new files beside the old ones.
+First the dirty part is read, for the latest offset of each key (`key_map`). Then all segments up to the end of these
+keys are read again, filtered batch by batch (`batch_filter`), and written as new files next to the old ones.
 
-It runs in a process of its own: it computes for seconds, and sleeps when it is to be slower.
+A pass runs in a separate process: it computes for seconds, and sleeps to limit its rate.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ def compact(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> CompactionResult:
-    """Write what `job` asks for, as files that only wait to be put in place.
+    """Write the result of `job` as new files that are ready to be put in place.
 
-    `on_progress(done, total)` is told of the bytes read, and may raise to end the pass. `on_replacement` is given each
-    new segment as soon as it is complete, so that it can be put in place before the next one takes room on the disk.
+    `on_progress(done, total)` is called with the bytes read, and may raise to end the pass. `on_replacement` is called
+    with each new segment as soon as it is complete, so that it can be put in place before the next one needs disk
+    space.
 
-    Raises `CorruptSegmentError` for a batch that is not as it should be, and `OSError` as it comes. Whatever is raised,
-    no new file is left, but those that `on_replacement` was given and those that cannot be removed.
+    Raises `CorruptSegmentError` for an invalid batch; `OSError` propagates. After an exception no new file remains,
+    except those that were passed to `on_replacement` and those that cannot be removed.
     """
     return _Pass(job, file_system, on_progress, on_replacement, clock, sleep).run()
 
@@ -80,7 +81,7 @@ class _Pass:
             file_system, job.directory, [*(segment.base_offset for segment in job.segments), *job.later_segments]
         )
         self._unfinished: list[CleanedSegment] = []
-        """New segments that are still ours to remove."""
+        """New segments that must be removed if the pass fails."""
 
     def run(self) -> CompactionResult:
         job = self._job
@@ -108,7 +109,7 @@ class _Pass:
                     replacements.append(replacement)
             if replacements and self._on_replacement is None:
                 self._file_system.sync_directory(job.directory)
-        except BaseException:  # nothing is left behind, whatever it was
+        except BaseException:  # no new files remain, whatever the exception is
             for unfinished in self._unfinished:
                 unfinished.discard()
             raise
@@ -127,7 +128,7 @@ class _Pass:
         )
 
     def _index(self) -> None:
-        """Fill the map from the dirty part, as far as it goes in."""
+        """Fill the map from the dirty part, until the map is full."""
         keys = self._keys
         transactions = Transactions()
         for segment in self._job.segments:
@@ -155,7 +156,7 @@ class _Pass:
             return 0
 
     def _rewrite(self, group: list[SegmentFiles], batch_filter: BatchFilter) -> Replacement | None:
-        """One new segment; None where the only old one stays as it is."""
+        """Write one new segment; None if the only old segment is unchanged."""
         job = self._job
         cleaned = CleanedSegment(
             self._file_system,
@@ -218,7 +219,7 @@ class _Pass:
 
 
 def _is_data(batch: Batch, transactions: Transactions) -> bool:
-    """Tell `transactions` of it. Neither a marker nor aborted?"""
+    """Add the batch to `transactions`. Returns whether it is neither a control batch nor aborted."""
     fields = batch[3]
     if fields[ATTRIBUTES] & CONTROL_MASK:
         may_discard_marker(transactions, batch)

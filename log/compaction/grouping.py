@@ -1,8 +1,8 @@
-"""Which segments are rewritten into one, so that segments do not shrink for ever.
+"""Which segments are merged into one, so that repeated compaction does not produce ever smaller segments.
 
-Neighbours go together while all their bytes fit into `segment.bytes`, all their indexes' into `segment.index.bytes`,
-and their offsets into 31 bits, as they are relative in an index. The sizes are those before the rewriting, as in Apache
-Kafka: what comes out is smaller, and the next pass puts it together with more.
+Adjacent segments are merged while their total size fits into `segment.bytes`, that of their indexes into
+`segment.index.bytes`, and their offsets into 31 bits, because an index stores relative offsets. The sizes are those
+before rewriting, as in Apache Kafka: the result is smaller, and the next pass merges it with more segments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
 
 
 class Sizes(NamedTuple):
-    """Bytes of one segment's files."""
+    """The sizes of one segment's files, in bytes."""
 
     log: int
     offset_index: int
@@ -26,7 +26,7 @@ class Sizes(NamedTuple):
 def group_segments(
     segments: Sequence[SegmentFiles], sizes: Sequence[Sizes], max_bytes: int, max_index_bytes: int
 ) -> list[list[SegmentFiles]]:
-    """`segments` in order, in groups of neighbours."""
+    """`segments` in order, in groups of adjacent segments."""
     groups: list[list[SegmentFiles]] = []
     log = offset_index = time_index = 0
     for segment, size in zip(segments, sizes, strict=True):

@@ -1,10 +1,10 @@
-"""The latest offset of each key in the dirty part of a log, and from it the offsets that stay.
+"""The latest offset of each key in the dirty part of a log, and the offsets that are kept.
 
-While it is filled it is a table from keys to offsets. `settle` turns it round: what stays of the dirty part are the
-offsets in the table and no others, so the rewriting asks for offsets, and decodes no batch of which all or nothing
-stays. Keys are asked for only where records are older than what the map covers: in the part that was cleaned before.
+While it is filled, the map is a table from keys to offsets. `settle` inverts it: of the dirty part, exactly the offsets
+in the table are kept. So the rewriting looks up offsets, and does not decode a batch of which all or no records are
+kept. Keys are only looked up for records before the range of the map: in the clean part.
 
-It is bounded in real memory. Once it is full, the pass ends at that record; the next one goes on from there.
+Its memory is bounded. Once the map is full, the pass ends at that record; the next pass continues there.
 """
 
 from __future__ import annotations
@@ -17,39 +17,40 @@ from .reading import ATTRIBUTES, BASE_OFFSET, LAST_OFFSET_DELTA, RECORD_COUNT, B
 from .records import note_keys, plain_records, record_keys
 
 ENTRY_BYTES = 208
-"""An entry takes 48 to 80 bytes for its key, 32 for its offset, 30 to 60 in the table, up to 30 more while that grows,
-and at last 16 to put the offsets in order. Apache Kafka's has 24, from which 3 passes of ours are one of its."""
+"""The bytes of an entry: 48 to 80 for its key, 32 for its offset, 30 to 60 in the table, up to 30 more while the table
+grows, and finally 16 for sorting the offsets. Apache Kafka's entry has 24 bytes: where it needs one pass, this may need
+three."""
 
 
 class KeyMap:
-    """See the module's text. Batches are added, and asked for, in the order of their offsets."""
+    """See the module docstring. Batches are added, and queried, in the order of their offsets."""
 
     __slots__ = ("_cursor", "_first_offset", "_max_entries", "_staying", "latest", "latest_offset", "next_staying")
 
     def __init__(self, max_bytes: int, first_offset: int) -> None:
-        """Of records from `first_offset` on."""
+        """The map covers records from `first_offset` on."""
         self._max_entries = max(max_bytes // ENTRY_BYTES, 1)
         self._first_offset = first_offset
         self.latest: dict[bytes, int] = {}
-        """By key, or the digest of a long one: its latest offset, times two, plus one for a tombstone."""
+        """By key, or the digest of a long key: its latest offset, times two, plus one for a tombstone."""
         self.latest_offset = first_offset - 1
-        """What the map covers ends here."""
+        """The last offset that the map covers."""
         self._staying = array("q")
         self._cursor = 0
         self.next_staying = -1
-        """The first offset that may stay and was not asked for: what the map does not cover stays."""
+        """The next offset that may be kept and was not looked up. Offsets beyond the map's range are kept."""
 
     def __len__(self) -> int:
         return len(self.latest)
 
     def add(self, batch: Batch) -> bool:
-        """Note the keys of its records. False: the map was full before all were in."""
+        """Add the keys of the batch's records. Returns false if the map was full before all were added."""
         data, position, end, fields = batch
         count, base_offset = fields[RECORD_COUNT], fields[BASE_OFFSET]
         last_offset = base_offset + fields[LAST_OFFSET_DELTA]
         if count and last_offset >= self._first_offset:
             if base_offset >= self._first_offset and len(self.latest) + count <= self._max_entries:
-                # The usual batch has no codec, and may have one record: then each call counts.
+                # The usual batch is uncompressed, and may have one record: then each call matters.
                 if fields[ATTRIBUTES] & CODEC_MASK:
                     data, position, end = plain_records(batch)
                 else:
@@ -75,12 +76,12 @@ class KeyMap:
         return True
 
     def skip(self, last_offset: int) -> None:
-        """There is nothing more to note up to this offset."""
+        """There are no more keys to add up to this offset."""
         if last_offset > self.latest_offset:
             self.latest_offset = last_offset
 
     def settle(self) -> None:
-        """Everything is in: from now on it is asked."""
+        """The map is complete: from now on it is only queried."""
         self._staying = array("q", sorted(self.latest.values()))
         self._note_next()
 
@@ -89,7 +90,7 @@ class KeyMap:
         self.next_staying = self._staying[self._cursor] >> 1 if known else self.latest_offset + 1
 
     def staying(self, base_offset: int, last_offset: int) -> array[int]:
-        """The offsets between these two that stay, each times two, plus one for a tombstone."""
+        """The offsets in this range (inclusive) that are kept, each times two, plus one for a tombstone."""
         first = bisect_left(self._staying, base_offset << 1, self._cursor)
         end = self._cursor = bisect_left(self._staying, (last_offset + 1) << 1, first)
         self._note_next()

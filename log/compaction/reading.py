@@ -1,11 +1,11 @@
-"""The batches of a sealed `.log`, one after another, each checked before it is handed out.
+"""The batches of a sealed `.log`, in order. Each batch is validated before it is returned.
 
-The file is read in pieces, and a batch is a place in the piece it lies in: nothing is copied, and memory is bounded by
-the piece, or by a batch that is larger. Its header is the plain tuple of the 13 fields (`protocol/records.py` draws
-them), as millions of them pass.
+The file is read in pieces, and a batch is a range of its piece: nothing is copied, and memory is bounded by the piece,
+or by a larger batch. The header is a plain tuple of the 13 fields (`protocol/records.py` shows them), because a pass
+reads millions of headers.
 
-What is checked: lengths, the magic, the CRC, and that offsets grow and stay below the next segment's. Leader epoch and
-base offset are not under the CRC; a base offset that was damaged shows in the order of the offsets, most of the time.
+The validation covers lengths, the magic, the CRC, and that offsets increase and stay below the next segment's. Leader
+epoch and base offset are not covered by the CRC; the order of the offsets usually reveals a corrupt base offset.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..names import LOG, offset_file_name
 from .job import CorruptSegmentError, SegmentFiles
 
 Batch = tuple[bytes, int, int, tuple[int, ...]]
-"""A buffer, where in it the batch begins and ends, and its header."""
+"""A buffer, the begin and end of the batch in it, and the header."""
 
 BASE_OFFSET = 0
 BATCH_LENGTH = 1
@@ -46,7 +46,7 @@ class SegmentReader:
     def __init__(
         self, file_system: FileSystem, directory: str, segment: SegmentFiles, on_read: Callable[[int], None]
     ) -> None:
-        """`on_read` is told how many bytes have been read, piece by piece."""
+        """`on_read` is called with the number of bytes of each piece that was read."""
         self._file_system = file_system
         self._segment = segment
         self._on_read = on_read
@@ -54,7 +54,7 @@ class SegmentReader:
         self.path = join(directory, offset_file_name(segment.base_offset, LOG))
 
     def batches(self) -> Iterator[Batch]:
-        """All of them. Raises `CorruptSegmentError` at the first that is not as it should be."""
+        """All batches. Raises `CorruptSegmentError` at the first invalid one."""
         file = self._file_system.open(self.path)
         try:
             size, end_offset = self._segment.size, self._segment.end_offset
@@ -74,13 +74,13 @@ class SegmentReader:
                     fields = unpack_from(data, start)
                     length = fields[BATCH_LENGTH] + LOG_OVERHEAD
                     if fields[BATCH_MAGIC] != MAGIC or length < BATCH_OVERHEAD or fields[RECORD_COUNT] < 0:
-                        raise self._corrupt(start, next_offset, "no batch begins here")
+                        raise self._corrupt(start, next_offset, "no batch starts here")
                     end = start + length
                     if end > asked:
                         needed = length
                         break
                     if crc32c(view[start + ATTRIBUTES_POSITION : end]) != fields[CRC]:
-                        raise self._corrupt(start, next_offset, "the CRC is wrong")
+                        raise self._corrupt(start, next_offset, "the CRC does not match")
                     base_offset = fields[BASE_OFFSET]
                     last_offset = base_offset + fields[LAST_OFFSET_DELTA]
                     if not next_offset <= base_offset <= last_offset < end_offset:
@@ -91,12 +91,12 @@ class SegmentReader:
                     start = end
                 position += start
                 if position + needed > size > position:
-                    raise self._corrupt(start, next_offset, "a batch reaches past the end of the segment")
+                    raise self._corrupt(start, next_offset, "a batch extends past the end of the segment")
         finally:
             file.close()
 
     def corrupt(self, batch: Batch, problem: str) -> CorruptSegmentError:
-        """The error for the batch that was handed out last."""
+        """The error for the batch that was returned last."""
         return self._corrupt(batch[1], batch[3][BASE_OFFSET], problem)
 
     def _corrupt(self, start: int, offset: int, problem: str) -> CorruptSegmentError:

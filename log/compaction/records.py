@@ -1,13 +1,13 @@
-"""The records of a batch, looked at in place: keys and where a record ends, and no more than that.
+"""The records of a batch, parsed in place: only their keys and where they end.
 
-The format is drawn in `protocol/records.py`. A pass of compaction asks of millions of records nothing but the key and
-whether the value is null, so the loops here step from key to key and copy nothing else. The one- and two-byte cases of
-the varints are written out: nearly all are, and a call costs more than the rest.
+`protocol/records.py` shows the format. A compaction pass needs only the key of each of millions of records, and whether
+the value is null. So the loops here step from key to key and copy nothing else. The one- and two-byte cases of the
+varints are inlined: nearly all varints are that short, and a call costs more than the rest.
 
-Keys of 32 bytes and more are replaced by their SHA-256, so that what is remembered of a key has a bounded size. Shorter
-ones are never as long as a digest: no two keys are taken for one another.
+Keys of 32 bytes and more are replaced by their SHA-256, so that the size of a stored key is bounded. Shorter keys are
+never as long as a digest, so that they cannot be confused with one.
 
-Bytes that are no records raise `InvalidRecordsError`.
+Malformed bytes raise `InvalidRecordsError`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ...protocol.records import BATCH_OVERHEAD, CODEC_MASK, InvalidRecordsError,
 from .reading import ATTRIBUTES, Batch
 
 MAX_KEY = 31
-"""Bytes of a key that is remembered as it is."""
+"""The largest key in bytes that is stored unchanged."""
 
 _NULL = 1  # the length -1 as a zigzag varint
 
 
 def plain_records(batch: Batch) -> tuple[bytes, int, int]:
-    """The records of a batch, decompressed if need be: bytes, and from where to where in them."""
+    """The records of a batch, decompressed if necessary: the buffer, and their begin and end in it."""
     data, start, end, fields = batch
     codec = fields[ATTRIBUTES] & CODEC_MASK
     if not codec:
@@ -40,16 +40,16 @@ def plain_records(batch: Batch) -> tuple[bytes, int, int]:
 
 
 def note_keys(data: bytes, position: int, end: int, count: int, base_offset: int, latest: dict[bytes, int]) -> None:
-    """Note of each key in these records its offset, times two, plus one where the value is null.
+    """Store the offset of each key in these records, times two, plus one if the value is null.
 
-    Records come in the order of their offsets, so what was noted before of the same key is older.
+    Records are in the order of their offsets, so that a stored offset of the same key is older.
     """
     try:
         for _ in range(count):
             byte = data[position]
             if byte < 0x80:
                 record_end = position + 1 + (byte >> 1)
-                position += 2  # and the attributes
+                position += 2  # plus one byte for the attributes
             elif (second := data[position + 1]) < 0x80:
                 record_end = position + 2 + ((byte & 0x7F | second << 7) >> 1)
                 position += 3
@@ -78,13 +78,13 @@ def note_keys(data: bytes, position: int, end: int, count: int, base_offset: int
             if length != _NULL:
                 key = data[position : (position := position + (length >> 1))]
                 if position >= record_end:
-                    raise InvalidRecordsError("a key reaches past the end of its record")
+                    raise InvalidRecordsError("a key extends past the end of its record")
                 if length > 2 * MAX_KEY:
                     key = sha256(key).digest()
                 latest[key] = (base_offset + offset) << 1 | (data[position] == _NULL)
             position = record_end
     except IndexError:
-        raise InvalidRecordsError("the records end too early") from None
+        raise InvalidRecordsError("the records are truncated") from None
     if position != end:
         raise InvalidRecordsError(f"{count} records do not fill the batch")
 
@@ -92,9 +92,9 @@ def note_keys(data: bytes, position: int, end: int, count: int, base_offset: int
 def flag_older(
     data: bytes, position: int, end: int, count: int, newer: Collection[bytes], *, keep_tombstones: bool
 ) -> tuple[bytearray, bool]:
-    """Which records stay, those that are older than all in `newer`: a byte for each, 1 for those that stay.
+    """Which of these records, all older than those in `newer`, are kept: a byte per record, 1 if it is kept.
 
-    And whether a tombstone is among these.
+    Also returns whether a tombstone is kept.
     """
     flags = bytearray(count)
     tombstones = False
@@ -126,7 +126,7 @@ def flag_older(
             if length != _NULL:
                 key = data[position : (position := position + (length >> 1))]
                 if position >= record_end:
-                    raise InvalidRecordsError("a key reaches past the end of its record")
+                    raise InvalidRecordsError("a key extends past the end of its record")
                 if (key if length <= 2 * MAX_KEY else sha256(key).digest()) not in newer:
                     if data[position] != _NULL:
                         flags[number] = 1
@@ -135,23 +135,23 @@ def flag_older(
                         tombstones = True
             position = record_end
     except IndexError:
-        raise InvalidRecordsError("the records end too early") from None
+        raise InvalidRecordsError("the records are truncated") from None
     if position != end:
         raise InvalidRecordsError(f"{count} records do not fill the batch")
     return flags, tombstones
 
 
 class RecordKey(NamedTuple):
-    """What decides about one record."""
+    """The fields of a record that decide whether it is kept."""
 
     offset_delta: int
     key: bytes | None
-    """A digest, if it is long."""
+    """A digest if the key is long."""
     null_value: bool
 
 
 def record_keys(data: bytes, position: int, end: int, count: int) -> list[RecordKey]:
-    """Of all these records, in order. For the few batches that the faster loops are not made for."""
+    """The keys of all these records, in order. For the few batches that the faster loops do not support."""
     found: list[RecordKey] = []
     try:
         for _ in range(count):
@@ -167,37 +167,37 @@ def record_keys(data: bytes, position: int, end: int, count: int) -> list[Record
                 if length > MAX_KEY:
                     key = sha256(key).digest()
             if position >= record_end:
-                raise InvalidRecordsError("a key reaches past the end of its record")
+                raise InvalidRecordsError("a key extends past the end of its record")
             found.append(RecordKey(offset_delta, key, data[position] == _NULL))
             position = record_end
     except IndexError:
-        raise InvalidRecordsError("the records end too early") from None
+        raise InvalidRecordsError("the records are truncated") from None
     if position != end:
         raise InvalidRecordsError(f"{count} records do not fill the batch")
     return found
 
 
 class Rewritten(NamedTuple):
-    """Records of a batch, with timestamp deltas that count from another time."""
+    """Records of a batch, with timestamp deltas relative to another time."""
 
     data: bytes
     shift: int
-    """How much later that time is, ms."""
+    """How much later that time is, in ms."""
     max_timestamp_delta: int
-    """The largest that there was, as it was."""
+    """The largest original timestamp delta."""
 
 
 def rewrite(
     data: bytes, position: int, flags: bytearray, *, shift: int | None = None, timestamp_delta: int | None = None
 ) -> Rewritten:
-    """The records whose flag is set, one after another. At least one is.
+    """Concatenate the records whose flag is set. There is at least one.
 
-    Their timestamp deltas count from a time that is `shift` ms later: by default that of the first record. With
-    `timestamp_delta` all have this one. What needs no change is copied in long pieces.
+    Their timestamp deltas become relative to a time that is `shift` ms later: by default that of the first record. With
+    `timestamp_delta` all records get this delta. Unchanged records are copied in long pieces.
     """
     parts: list[bytes] = []
     small, small_end = _SMALL, len(_SMALL)
-    begin = copied = position  # data[begin:copied] is to be copied next
+    begin = copied = position  # data[begin:copied] is copied next
     largest = -(1 << 63)
     try:
         for stays in flags:
@@ -248,14 +248,14 @@ def rewrite(
                 copied = record_end
             position = record_end
     except IndexError:
-        raise InvalidRecordsError("the records end too early") from None
+        raise InvalidRecordsError("the records are truncated") from None
     parts.append(data[begin:copied])
     assert shift is not None
     return Rewritten(b"".join(parts), shift, largest)
 
 
 def encode_varint(value: int) -> bytes:
-    """As a zigzag varint, or varlong."""
+    """The value as a zigzag varint, or varlong."""
     value = value << 1 if value >= 0 else (-value << 1) - 1
     output = bytearray()
     while value >= 0x80:
@@ -279,7 +279,7 @@ def _varint(data: bytes, position: int, max_bytes: int = 5) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            value &= 0xFFFF_FFFF_FFFF_FFFF if max_bytes == 10 else 0xFFFF_FFFF  # as the fixed-size types of Java wrap
+            value &= 0xFFFF_FFFF_FFFF_FFFF if max_bytes == 10 else 0xFFFF_FFFF  # wraps like the integers of Java
             return (value >> 1) ^ -(value & 1), position
         shift += 7
     raise InvalidRecordsError(f"a varint is longer than {max_bytes} bytes")

@@ -1,12 +1,12 @@
-"""What compaction must know of transactions: which batches were aborted, and which markers are still needed.
+"""The transactions in a compaction pass: which batches were aborted, and which markers are still needed.
 
-Records of an aborted transaction go; so they must not hide an older record of the same key either. A marker is needed
-as long as a batch of its transaction is left, if only an empty one: without it readers of committed records would take
-the batch for one of the producer's next transaction. So a marker can be discarded when a pass has met no batch between
-the producer's previous marker and this one.
+Records of an aborted transaction are removed, so they must not supersede an older record of the same key. A marker is
+needed as long as a batch of its transaction remains, even an empty one: without the marker, readers of committed
+records would assign the batch to the producer's next transaction. So a marker can be removed if a pass has found no
+batch between the producer's previous marker and this one.
 
-Batches and markers are told in the order of their offsets. Which transactions were aborted is read from the `.txnindex`
-files, of later segments too: the marker may lie in one that is not compacted yet.
+Batches and markers are added in the order of their offsets. The `.txnindex` files list the aborted transactions,
+including those of later segments: the marker may be in a segment that is not compacted yet.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class AbortedTransactions:
     __slots__ = ("_base_offsets", "_directory", "_file_system")
 
     def __init__(self, file_system: FileSystem, directory: str, base_offsets: Sequence[int]) -> None:
-        """`base_offsets` of the segments whose indexes are looked at, in order."""
+        """`base_offsets` of the segments whose indexes are read, in order."""
         self._file_system = file_system
         self._directory = directory
         self._base_offsets = base_offsets
 
     def overlapping(self, offset: int, end_offset: int) -> Iterator[AbortedTransaction]:
-        """The aborted transactions that have offsets in [offset, end_offset)."""
+        """The aborted transactions with offsets in [offset, end_offset)."""
         number = max(bisect_right(self._base_offsets, offset) - 1, 0)
         for base_offset in self._base_offsets[number:]:
             for entry in self._entries(base_offset):
@@ -44,13 +44,13 @@ class AbortedTransactions:
     def _entries(self, base_offset: int) -> list[AbortedTransaction]:
         try:
             data = self._file_system.read_file(join(self._directory, offset_file_name(base_offset, TRANSACTION_INDEX)))
-        except FileNotFoundError:  # most segments have none
+        except FileNotFoundError:  # most segments have no aborted transactions
             return []
         return decode_entries(data)
 
 
 class _Aborted:
-    """An aborted transaction whose marker has not come yet."""
+    """An aborted transaction whose marker has not been reached."""
 
     __slots__ = ("has_batches", "transaction")
 
@@ -60,7 +60,7 @@ class _Aborted:
 
 
 class Transactions:
-    """What is open at the offset that a pass has come to."""
+    """The open transactions at the current offset of a pass."""
 
     __slots__ = ("_aborted", "_coming", "_committed", "still_needed")
 
@@ -69,10 +69,10 @@ class Transactions:
         self._aborted: dict[int, _Aborted] = {}
         self._committed: set[int] = set()
         self.still_needed: list[AbortedTransaction] = []
-        """The aborted transactions whose markers were met and must stay: entries of the new `.txnindex`."""
+        """The aborted transactions whose markers were reached and must be kept: entries of the new `.txnindex`."""
 
     def expect(self, aborted: Iterator[AbortedTransaction]) -> None:
-        """Transactions that were aborted somewhere from here on; one may be told twice."""
+        """Add transactions that were aborted at the current offset or later. Duplicates are permitted."""
         for transaction in aborted:
             heappush(self._coming, (transaction.first_offset, transaction))
 
@@ -94,7 +94,7 @@ class Transactions:
         return True
 
     def may_discard_marker(self, producer_id: int, last_offset: int, commit: bool | None) -> bool:
-        """Whether nothing is left of the transaction that this marker ends. `commit` None: the marker was emptied."""
+        """Whether no batch of the transaction that this marker ends remains. `commit` is None for an emptied marker."""
         self._begin_up_to(last_offset)
         if commit is None:
             return True

@@ -1,8 +1,7 @@
-"""A partition under test, on the real file system and on its in-memory twin, and short ways to make batches."""
+"""A partition under test, on the real and on the in-memory file system, and helpers that create batches."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -11,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from moldau.compat_tests.dump_tool import COMPLAINTS
-from moldau.compat_tests.requirements import require_kafka_jars, require_program
 from moldau.log.config import LogConfig
 from moldau.log.descriptors import DescriptorCache
 from moldau.log.files import FileSystem, RealFileSystem
@@ -21,6 +18,9 @@ from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.partition_log import AppendInfo, Log
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.records import Record, build_batch, iter_batches, iter_records
+from moldau.testing import jvm
+from moldau.testing.dump_tool import COMPLAINTS
+from moldau.testing.requirements import require_kafka_jars, require_program
 
 NOW = 1_700_000_000_000
 _KAFKA_LOG = Path(__file__).parent / "java" / "KafkaLog.java"
@@ -181,7 +181,7 @@ def real_partition(tmp_path: Path) -> Partition:
 
 @pytest.fixture
 def memory_partition() -> Partition:
-    """An empty partition on the in-memory twin, for what only that can do."""
+    """An empty partition on the in-memory file system, for failures that only it can simulate."""
     return Partition(MemoryFileSystem(), "/data/topic-0")
 
 
@@ -211,18 +211,8 @@ def segments_of() -> Callable[[Log], list[int]]:
     return base_offsets
 
 
-@pytest.fixture(scope="module")
-def class_path() -> str:
-    return f"{require_kafka_jars()}/*"
-
-
-@pytest.fixture(scope="module")
-def java() -> list[str]:
-    return [require_program("java"), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-
-
 class KafkaLog:
-    """Apache Kafka's log of one partition in a process of its own: see KafkaLog.java for the commands."""
+    """Apache Kafka's log of one partition in a separate process: see KafkaLog.java for the commands."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(
@@ -280,21 +270,22 @@ class KafkaLog:
 
 
 @pytest.fixture(scope="module")
-def apache_log(class_path: str, java: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaLog]:
+def apache_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaLog]:
     classes = tmp_path_factory.mktemp("classes")
+    class_path = f"{require_kafka_jars()}/*"
     subprocess.run([require_program("javac"), "-cp", class_path, "-d", str(classes), str(_KAFKA_LOG)], check=True)
-    kafka = KafkaLog([*java, "-cp", f"{classes}{os.pathsep}{class_path}", "KafkaLog"])
+    kafka = KafkaLog(jvm.command("KafkaLog", classes=classes))
     yield kafka
     kafka.end()
 
 
 @pytest.fixture
-def dump_segments(java: list[str], class_path: str) -> Callable[..., str]:
+def dump_segments() -> Callable[..., str]:
     """What Apache Kafka's DumpLogSegments says of these files; it must not complain."""
 
     def dump(paths: list[str], *options: str, compacted: bool = False) -> str:
         done = subprocess.run(
-            [*java, "-cp", class_path, "org.apache.kafka.tools.DumpLogSegments", *options, "--files", ",".join(paths)],
+            jvm.command("org.apache.kafka.tools.DumpLogSegments", *options, "--files", ",".join(paths)),
             capture_output=True,
             text=True,
             timeout=120,

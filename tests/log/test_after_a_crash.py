@@ -26,7 +26,7 @@ def batch(*values: bytes, producer_id: int = -1, sequence: int = -1) -> bytes:
 
 
 class Disk:
-    """A log manager with one partition, whose process ends in one way or another and is started again."""
+    """A log manager with one partition, whose process ends in different ways and is restarted."""
 
     def __init__(self, **config: Any) -> None:
         self.config = LogConfig(**config)
@@ -39,7 +39,7 @@ class Disk:
         self.manager = LogManager(["/data"], node_id=1, cluster_id="c", file_system=self.file_system)
         self.manager.open()
         self.report = self.manager.load(now_ms=NOW, config_of=lambda topic: self.config)
-        self.log: Log = self.manager.create("t", TOPIC_ID, 0, self.config, now_ms=NOW)
+        self.log: Log = self.manager.get_or_create("t", TOPIC_ID, 0, self.config, now_ms=NOW)
 
     def append(self, *values: bytes, epoch: int = 0, **producer: int) -> None:
         self.log.append(batch(*values, **producer), now_ms=NOW, leader_epoch=epoch)
@@ -58,7 +58,7 @@ class Disk:
         self.start()
 
 
-def test_a_log_that_has_lost_all_its_records_goes_on_where_it_began_after_a_clean_stop_too() -> None:
+def test_a_log_that_lost_all_its_records_continues_at_its_start_offset_after_a_clean_shutdown() -> None:
     disk = Disk()
     disk.append(b"a", b"b", b"c")
     disk.log.flush(NOW)
@@ -77,7 +77,7 @@ def test_a_log_that_has_lost_all_its_records_goes_on_where_it_began_after_a_clea
     assert (disk.log.log_start_offset, disk.log.log_end_offset) == (2, 2)
 
 
-def test_a_log_that_starts_over_at_an_offset_begins_there_after_a_clean_stop() -> None:
+def test_a_log_that_starts_over_at_an_offset_begins_there_after_a_clean_shutdown() -> None:
     disk = Disk()
     disk.append(b"a")
     disk.log.truncate_fully_and_start_at(7, NOW)
@@ -85,7 +85,7 @@ def test_a_log_that_starts_over_at_an_offset_begins_there_after_a_clean_stop() -
     assert (disk.log.log_start_offset, disk.log.log_end_offset) == (7, 7)
 
 
-def test_delete_records_leaves_alone_what_says_where_the_log_goes_on_until_that_is_on_the_device() -> None:
+def test_delete_records_keeps_the_files_that_contain_the_log_end_offset_until_it_is_durable() -> None:
     disk = Disk(segment_bytes=150)
     for sequence in range(4):
         disk.append(b"x" * 60, producer_id=5, sequence=sequence)
@@ -137,7 +137,7 @@ def test_a_gap_is_a_loss_in_a_new_directory_that_has_no_offsets_in_its_checkpoin
     assert "no segment begins at offset 1" in disk.report.summary()
 
 
-def test_a_killed_process_has_brought_nothing_to_the_device() -> None:
+def test_a_killed_process_has_synced_nothing() -> None:
     disk = Disk()
     disk.append(b"a")
     disk.log.flush(NOW)

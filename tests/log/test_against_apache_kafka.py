@@ -317,7 +317,7 @@ DELIBERATE = {"huge length": "error INVALID_RECORD"}
 """Where our answer is another on purpose: Apache Kafka's length overflows there: UNKNOWN_SERVER_ERROR."""
 
 FORGED = ("negative epoch", "negative epoch, gap", "transactional without a producer")
-"""What no client sends, and Apache Kafka stores as it came, but cannot build anew when it recompresses."""
+"""Batches that no client sends. Apache Kafka stores them unchanged, but cannot recompress them."""
 
 
 @pytest.mark.parametrize("name", CONFIGS)

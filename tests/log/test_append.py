@@ -66,7 +66,7 @@ def test_the_input_is_never_changed(partition: Any, batch: Batch, form: Callable
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_compressed_batches_are_stored_as_they_came(partition: Any, batch: Batch, codec: Codec) -> None:
+def test_compressed_batches_are_stored_unchanged(partition: Any, batch: Batch, codec: Codec) -> None:
     data = batch(*[b"value %d" % index for index in range(100)], codec=codec)
     partition.append(data)
     stored = partition.fetch(0)
@@ -153,7 +153,7 @@ def test_a_batch_over_the_segment_size_is_refused(partition: Any, batch: Batch) 
     assert partition.refused(batch(b"x" * 600)).code == ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-def test_the_size_is_told_before_the_crc_and_the_crc_before_the_count(partition: Any, batch: Batch) -> None:
+def test_the_size_is_checked_before_the_crc_and_the_crc_before_the_count(partition: Any, batch: Batch) -> None:
     bad = bytearray(batch(b"x" * 100))
     bad[57:61] = b"\0\0\0\x09"
     partition.configure(max_message_bytes=50)
@@ -314,7 +314,9 @@ def test_recompressing_apart_gives_what_appending_would_store(partition: Any, ba
     assert partition.values() == [b"a" * 500, b"b" * 500]
 
 
-def test_what_was_validated_is_stored_as_it_is_though_the_topic_asks_for_a_look(partition: Any, batch: Batch) -> None:
+def test_a_validated_batch_is_stored_unchanged_although_the_topic_requires_validation(
+    partition: Any, batch: Batch
+) -> None:
     partition.configure(cleanup_policy=("compact",))
     data = batch(Record(0, NOW, b"key", b"value"))
     partition.append(data, validated=True)
@@ -345,7 +347,7 @@ def test_a_batch_that_grows_over_the_limit_by_recompression_is_refused(partition
     assert partition.refused(data).code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_undecodable_records_are_refused_where_records_are_looked_at(partition: Any, batch: Batch) -> None:
+def test_undecodable_records_are_rejected_where_records_are_validated(partition: Any, batch: Batch) -> None:
     good = batch(b"some value", codec=Codec.GZIP)
     garbage = with_crc(good[:61] + b"\0" * (len(good) - 61))
     for changes in ({"validate_records": True}, {"compression_type": "lz4"}):
@@ -397,7 +399,7 @@ def test_silent_producers_expire(partition: Any, producer_batch: Batch) -> None:
 # Our own batches, and those of a leader
 
 
-def test_our_own_appends_take_several_batches_and_control_batches(partition: Any, batch: Batch) -> None:
+def test_internal_appends_accept_several_batches_and_control_batches(partition: Any, batch: Batch) -> None:
     info = partition.append(batch(b"a", b"b") + batch(b"control", control=True) + batch(b"c"), client=False)
     assert (info.first_offset, info.last_offset) == (0, 3)
     stored = list(iter_batches(partition.fetch(0)))
@@ -411,7 +413,7 @@ def test_our_own_appends_take_several_batches_and_control_batches(partition: Any
     assert partition.refused(batch()[:-1] + b"?", client=False).code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_many_batches_at_once_are_written_whole(partition: Any, batch: Batch) -> None:
+def test_many_batches_in_one_append_are_written_completely(partition: Any, batch: Batch) -> None:
     partition.append(b"".join(batch(b"%d" % number) for number in range(1_500)), client=False)
     assert partition.values() == [b"%d" % number for number in range(1_500)]
 
@@ -543,7 +545,7 @@ def test_a_follower_keeps_offsets_and_epochs(partition: Any, batch: Batch) -> No
     assert partition.log.end_offset_for_epoch(3) == (3, 5)
 
 
-def test_a_follower_leaves_out_batches_of_a_later_epoch(partition: Any, batch: Batch) -> None:
+def test_a_follower_ignores_batches_of_a_later_epoch(partition: Any, batch: Batch) -> None:
     data = batch(b"a", leader_epoch=3) + batch(b"b", base_offset=1, leader_epoch=5) + batch(b"c", base_offset=2)
     partition.log.append_as_follower(data, now_ms=NOW, leader_epoch=4)
     assert partition.values() == [b"a"]
@@ -551,7 +553,7 @@ def test_a_follower_leaves_out_batches_of_a_later_epoch(partition: Any, batch: B
     assert info.first_offset == -1
 
 
-def test_a_follower_refuses_offsets_that_do_not_follow(partition: Any, batch: Batch) -> None:
+def test_a_follower_rejects_offsets_that_do_not_follow(partition: Any, batch: Batch) -> None:
     partition.append(batch(b"a", b"b"))
     for data, code in (
         (batch(b"x", base_offset=1), ErrorCode.OFFSET_OUT_OF_RANGE),
@@ -663,7 +665,7 @@ def test_hostile_batches_that_were_accepted_decode_when_records_are_validated(pa
     assert [record.value for record in iter_records(stored)] == [b"a"]
 
 
-# -- several at once ---------------------------------------------------------------------------------------------------
+# -- several batches ---------------------------------------------------------------------------------------------------
 
 
 def plain(partition: Any, batches: list[bytes]) -> list[int]:
@@ -704,7 +706,7 @@ def test_it_stops_at_the_end_of_a_segment(partition: Any, batch: Batch) -> None:
     assert len(partition.log.segments) == 2
 
 
-def test_an_idempotent_producer_goes_on_in_a_group(partition: Any, producer_batch: Batch) -> None:
+def test_an_idempotent_producer_continues_in_a_group(partition: Any, producer_batch: Batch) -> None:
     plain(partition, [producer_batch(0)])
     first, second = producer_batch(1, 2), producer_batch(3)
     assert plain(partition, [first, second, producer_batch(5)]) == [1, 3]  # 4 is missing
@@ -716,7 +718,7 @@ def test_an_idempotent_producer_goes_on_in_a_group(partition: Any, producer_batc
     assert plain(partition, [producer_batch(4), producer_batch(0, producer_id=8)]) == [4]
 
 
-def test_a_failed_group_leaves_the_log_as_it_was(memory_partition: Any, producer_batch: Batch) -> None:
+def test_a_failed_group_leaves_the_log_unchanged(memory_partition: Any, producer_batch: Batch) -> None:
     plain(memory_partition, [producer_batch(0)])
     size = memory_partition.log.segments.active.size
     memory_partition.file_system.capacity_bytes = memory_partition.file_system.used_bytes() + 150

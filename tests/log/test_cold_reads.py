@@ -1,4 +1,4 @@
-"""What is not in the page cache: files tell, look-ups stop before it, ranges know what their reader will want next.
+"""Data outside of the page cache: files report it, lookups stop before it, ranges know what to read ahead.
 
 What is done about it, in threads, is the server's: tests/server/test_cold_reads.py.
 """
@@ -113,7 +113,9 @@ def test_what_was_written_is_cached(file: File, content: bytes) -> None:
 
 
 @again_if_the_device_was_quicker
-def test_what_is_cold_is_told_and_not_waited_for_until_it_is_read_ahead(disk: Disk, file: File, content: bytes) -> None:
+def test_a_cold_read_is_reported_instead_of_waiting_until_it_is_read_ahead(
+    disk: Disk, file: File, content: bytes
+) -> None:
     file_system, root = disk
     evict(file_system, f"{root}/file")
     assert file.cached(0, len(content)) == 0
@@ -155,7 +157,7 @@ def test_reading_of_a_closed_file_fails(disk: Disk) -> None:
         file.read_cached(0, bytearray(10))
 
 
-# The real one, where nobody tells
+# The real file system, if it cannot report what is cached
 
 
 @pytest.fixture
@@ -178,7 +180,7 @@ def silent_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fil
 
 
 @pytest.mark.parametrize("system_has_it", [True, False])
-def test_a_file_system_that_cannot_say(
+def test_a_file_system_that_cannot_report_what_is_cached(
     silent_file: File, monkeypatch: pytest.MonkeyPatch, system_has_it: bool, tmp_path: Path
 ) -> None:
     """Only the end of the file, which was written lately, counts as cached; small reads just read."""
@@ -231,7 +233,7 @@ def test_other_errors_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def cold(partition, batch: Callable[..., bytes]):  # type: ignore[no-untyped-def]
-    """A partition with an index of three pages, opened anew, with nothing of its files in memory."""
+    """A partition with an index of three pages, reopened, and with all of its files cold."""
     partition.configure(index_interval_bytes=0)
     for _ in range(1300):
         partition.append(batch(b"x" * 10))
@@ -380,7 +382,7 @@ def test_what_follows_cold_bytes_is_read_by_a_thread_before_it_counts_as_cached(
     assert range_of(50, 10).cached(0, 10 * PAGE) == 10 * PAGE
 
 
-def test_a_part_is_a_reference_of_its_own(range_of: Callable[[int, int], FileRange]) -> None:
+def test_a_part_is_a_separate_reference(range_of: Callable[[int, int], FileRange]) -> None:
     whole = range_of(10, 10)
     part = whole.part(8 * PAGE, 5 * PAGE)
     whole.release()

@@ -1,4 +1,4 @@
-"""Compacted segments take the place of old ones: while the log goes on, and when the process dies in the middle."""
+"""Compacted segments replace old ones: while the log is in use, and when the process dies during the swap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from moldau.log.compaction.compact import compact
 from moldau.log.compaction.job import CompactionResult
-from moldau.log.compaction.swap import Compaction
+from moldau.log.compaction.running import Compaction
 from moldau.log.files import FileSystem
 from moldau.log.memory_files import MemoryFileSystem, SimulatedCrash
 from moldau.log.names import CLEANED, DELETED, SWAP
@@ -50,7 +50,7 @@ def run(compaction: Compaction, file_system: FileSystem) -> CompactionResult:
 def compact_whole(partition: Partition) -> CompactionResult:
     compaction = begin(partition.log)
     result = run(compaction, partition.file_system)
-    assert partition.log.end_compaction(compaction, result, NOW)
+    assert compaction.end(result, NOW)
     return result
 
 
@@ -121,12 +121,12 @@ def test_old_files_wait_in_the_trash(compacted: Partition) -> None:
     assert all(path.endswith(DELETED) and compacted.file_system.exists(path) for path in compacted.log.trash)
 
 
-def test_appends_and_rolls_go_on_while_a_pass_runs(compacted: Partition) -> None:
+def test_appends_and_rolls_continue_while_a_pass_runs(compacted: Partition) -> None:
     compaction = begin(compacted.log)
     write(compacted, (b"d", b"1"))
     result = run(compaction, compacted.file_system)
     write(compacted, (b"e", b"1"))
-    assert compacted.log.end_compaction(compaction, result, NOW)
+    assert compaction.end(result, NOW)
     assert kept(compacted) == [*COMPACTED, (7, b"d", b"1"), (8, b"e", b"1")]
 
 
@@ -134,11 +134,11 @@ def test_there_is_one_pass_at_a_time(compacted: Partition) -> None:
     compaction = begin(compacted.log)
     cleanable = compacted.log.cleanable(None, 7, NOW)
     assert compacted.log.begin_compaction(cleanable, now_ms=NOW, dedupe_buffer_bytes=BUFFER) is None
-    compacted.log.abandon_compaction(compaction)
+    compaction.cancel()
     assert begin(compacted.log)
 
 
-def test_only_what_is_on_the_device_is_rewritten(compacted: Partition) -> None:
+def test_only_durable_records_are_rewritten(compacted: Partition) -> None:
     """An unclean start takes a gap past the recovery point for a loss."""
     cleanable = compacted.log.cleanable(None, 7, NOW)
     assert compacted.log.begin_compaction(cleanable, now_ms=NOW, dedupe_buffer_bytes=BUFFER) is None
@@ -182,7 +182,7 @@ def test_the_end_of_the_log_stays_when_everything_before_it_is_compacted_away(
     assert partition.append(make_batch(Record(0, NOW, b"b", b"1"))).first_offset == 2
 
 
-def test_snapshots_of_segments_that_are_gone_go_too(compacted: Partition) -> None:
+def test_snapshots_of_removed_segments_are_removed(compacted: Partition) -> None:
     assert compacted.log.snapshots.offsets == [2, 4, 6]
     result = compact_whole(compacted)
     gone = {
@@ -211,7 +211,7 @@ def test_the_time_index_may_name_a_batch_that_compaction_has_emptied(partition: 
     assert partition.log.offset_for_timestamp(NOW + 1) is None
 
 
-def test_a_hole_that_a_loss_of_power_left_in_a_compacted_log_is_told_from_compaction(compacted: Partition) -> None:
+def test_a_hole_after_a_power_failure_in_a_compacted_log_is_distinguished_from_compaction(compacted: Partition) -> None:
     """What a sealed segment lost at its end is lost, and so is all after it; unless nobody knows who was there."""
     compacted.log.flush(NOW)
     for _ in range(2):
@@ -228,7 +228,7 @@ def test_a_hole_that_a_loss_of_power_left_in_a_compacted_log_is_told_from_compac
     assert "no segment begins at offset 8" in compacted.log.repairs[0]
 
 
-# What else may happen to the log meanwhile
+# Other changes of the log during a pass
 
 
 def test_segments_that_retention_took_are_left_out(compacted: Partition) -> None:
@@ -237,37 +237,37 @@ def test_segments_that_retention_took_are_left_out(compacted: Partition) -> None
     result = run(compaction, compacted.file_system)
     assert result.replacements[0].old_base_offsets == (0,)
     compacted.log.delete_first_segments(1)
-    assert compacted.log.end_compaction(compaction, result, NOW)
+    assert compaction.end(result, NOW)
     assert kept(compacted) == COMPACTED
     assert not leftovers(compacted)
 
 
-def test_a_segment_made_of_one_that_is_gone_is_thrown_away_and_all_after_it(compacted: Partition) -> None:
+def test_a_replacement_of_a_removed_segment_is_discarded_with_all_later_ones(compacted: Partition) -> None:
     compaction = begin(compacted.log)
     result = run(compaction, compacted.file_system)
     assert len(result.replacements[0].old_base_offsets) > 1
     compacted.log.delete_first_segments(1)
-    assert not compacted.log.end_compaction(compaction, result, NOW)
+    assert not compaction.end(result, NOW)
     assert kept(compacted) == ALL[2:]
     assert not leftovers(compacted)
 
 
-def test_the_result_is_thrown_away_when_the_log_was_cut(compacted: Partition) -> None:
+def test_the_result_is_discarded_when_the_log_was_truncated(compacted: Partition) -> None:
     compaction = begin(compacted.log)
     result = run(compaction, compacted.file_system)
     compacted.log.truncate_to(5, NOW)
     write(compacted, (b"x", b"1"), (b"y", b"1"))
-    assert not compacted.log.end_compaction(compaction, result, NOW)
+    assert not compaction.end(result, NOW)
     assert kept(compacted) == [*ALL[:5], (5, b"x", b"1"), (6, b"y", b"1")]
     assert not leftovers(compacted)
 
 
-def test_a_log_that_is_gone_offline_or_deleted_refuses_the_result(compacted: Partition) -> None:
+def test_an_offline_or_deleted_log_rejects_the_result(compacted: Partition) -> None:
     compaction = begin(compacted.log)
     result = run(compaction, compacted.file_system)
     compacted.log.abandon()
     with pytest.raises(KafkaError) as caught:
-        compacted.log.end_compaction(compaction, result, NOW)
+        compaction.end(result, NOW)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert leftovers(compacted), "its files are not touched any more; the next start removes them"
 
@@ -299,7 +299,7 @@ def test_a_rename_that_fails_before_the_swap_has_begun_leaves_the_old_segments(
     result = run(compaction, compacted.file_system)
     fails(compacted.file_system, "rename", number, errno.ENOSPC)
     with pytest.raises(KafkaError):
-        compacted.log.end_compaction(compaction, result, NOW)
+        compaction.end(result, NOW)
     compacted.file_system.fail_with = None
     assert kept(compacted) == ALL
     assert not leftovers(compacted)
@@ -307,7 +307,7 @@ def test_a_rename_that_fails_before_the_swap_has_begun_leaves_the_old_segments(
     assert kept(compacted) == COMPACTED
 
 
-def test_a_broken_device_in_the_middle_of_the_swap_takes_the_log_offline_and_a_start_completes_it(
+def test_a_device_failure_during_the_swap_takes_the_log_offline_and_startup_completes_it(
     compacted: Partition,
 ) -> None:
     if not isinstance(compacted.file_system, MemoryFileSystem):
@@ -316,7 +316,7 @@ def test_a_broken_device_in_the_middle_of_the_swap_takes_the_log_offline_and_a_s
     result = run(compaction, compacted.file_system)
     fails(compacted.file_system, "rename", 5, errno.EIO)
     with pytest.raises(KafkaError):
-        compacted.log.end_compaction(compaction, result, NOW)
+        compaction.end(result, NOW)
     compacted.file_system.fail_with = None
     with pytest.raises(KafkaError):
         compacted.fetch(0)
@@ -329,7 +329,7 @@ def test_a_pass_that_could_not_write_leaves_nothing_behind(compacted: Partition,
     compaction = begin(compacted.log)
     run(compaction, compacted.file_system)
     assert leftovers(compacted)
-    compacted.log.compaction_failed(compaction, OSError(error, "it failed"))
+    compaction.fail(OSError(error, "it failed"))
     assert not leftovers(compacted)
     if offline:
         with pytest.raises(KafkaError):
@@ -361,7 +361,7 @@ def test_a_full_disk_while_compacting_leaves_the_old_state(tenths: int) -> None:
     with pytest.raises(OSError) as caught:
         run(compaction, file_system)
     assert caught.value.errno == errno.ENOSPC
-    partition.log.compaction_failed(compaction, caught.value)
+    compaction.fail(caught.value)
     assert kept(partition) == before_pass
     assert not leftovers(partition)
     file_system.capacity_bytes = None
@@ -373,7 +373,7 @@ def test_a_full_disk_while_compacting_leaves_the_old_state(tenths: int) -> None:
 
 
 def check_between(partition: Partition, before: list[Kept], after: list[Kept]) -> None:
-    """The log is some state on the way from `before` to `after`, and whole."""
+    """The log is complete, and in some state between `before` and `after`."""
     found = kept(partition)
     assert set(after) <= set(found) <= set(before)
     assert [entry[0] for entry in found] == sorted({entry[0] for entry in found})
@@ -556,7 +556,7 @@ class CompactedHistory:
         result = run(compaction, self.partition.file_system)
         if self.dice.random() < 0.2:
             self.delete()
-        if log.end_compaction(compaction, result, NOW):
+        if compaction.end(result, NOW):
             self.partition.file_system.sync_directory(self.partition.directory)
             self.clean_offset = result.clean_offset
         self.partition.now_ms += self.dice.choice([0, 1000, 90_000_000])

@@ -328,7 +328,7 @@ def test_a_crash_while_recovering_from_a_crash(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_a_clean_stop_survives_a_loss_of_power_right_after_it(seed: int) -> None:
+def test_a_clean_shutdown_survives_an_immediate_power_failure(seed: int) -> None:
     history = History(seed)
     history.run(60)
     # An epoch without a record is not kept: the next leader has a later one.

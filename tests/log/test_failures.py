@@ -1,4 +1,4 @@
-"""A disk that is full, and one that is broken: what is answered, what is kept, and who is told."""
+"""A full disk and a broken disk: the errors, the data that is kept, and the notifications."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def size_on_disk(partition: Any, name: str = "00000000000000000000.log") -> int:
 
 
 @pytest.mark.parametrize("room", [0, 1, 16, 61, 70])
-def test_a_full_disk_refuses_the_append_and_keeps_everything_else(
+def test_a_full_disk_rejects_the_append_and_keeps_everything_else(
     partition: Any, producer_batch: Batch, room: int
 ) -> None:
     failures: list[OSError] = []
@@ -97,8 +97,10 @@ def test_a_full_disk_at_the_indexes_does_not_fail_appends(partition: Any, batch:
 
 
 @pytest.mark.parametrize("operation", ["create", "write"])
-def test_a_flush_that_finds_no_room_is_made_when_there_is_some(partition: Any, batch: Batch, operation: str) -> None:
-    """It writes leader-epoch-checkpoint. No sync has failed: what the device has is known, and nobody is offline."""
+def test_a_flush_without_disk_space_is_retried_when_there_is_space(
+    partition: Any, batch: Batch, operation: str
+) -> None:
+    """It writes leader-epoch-checkpoint. No sync has failed: what is durable is known, and the log stays online."""
     partition.log.assign_leader_epoch(3)
     partition.append(batch(b"a"))
     syncs: list[str] = []
@@ -166,7 +168,9 @@ OPERATIONS: dict[str, tuple[str, Callable[[Any, Batch], object]]] = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_broken_disk_takes_the_log_offline_and_tells_its_owner_once(partition: Any, batch: Batch, name: str) -> None:
+def test_a_broken_disk_takes_the_log_offline_and_notifies_its_owner_once(
+    partition: Any, batch: Batch, name: str
+) -> None:
     operation, call = OPERATIONS[name]
     told: list[tuple[Any, OSError]] = []
     partition.append_values(b"a", b"b")
@@ -213,7 +217,7 @@ def test_a_disk_that_is_full_and_then_broken_is_broken(partition: Any, batch: Ba
     storage_error(lambda: partition.append(batch(b"b")))
 
 
-def test_an_error_while_recovering_cuts_nothing(partition: Any, batch: Batch) -> None:
+def test_an_error_during_recovery_truncates_nothing(partition: Any, batch: Batch) -> None:
     partition.append_values(b"a", b"b")
     before = partition.file_system.read_file(partition.path("00000000000000000000.log"))
     partition.file_system.fail_with = broken("read")

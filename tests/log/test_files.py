@@ -1,4 +1,4 @@
-"""The file system port: one suite for the real one and the twin, then what each has of its own."""
+"""The file system port: one suite for both implementations, then the tests of each."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_writing_beyond_the_end_leaves_zeros(disk: Disk) -> None:
     file.close()
 
 
-def test_truncating_cuts_and_extends(disk: Disk) -> None:
+def test_truncate_shortens_and_extends(disk: Disk) -> None:
     file_system, root = disk
     file = file_system.open(f"{root}/file", create=True)
     file.write_at((b"0123456789",), 0, 10)
@@ -54,7 +54,7 @@ def test_truncating_cuts_and_extends(disk: Disk) -> None:
     file.close()
 
 
-def test_opening_a_missing_file_fails_unless_it_is_to_be_made(disk: Disk) -> None:
+def test_opening_a_missing_file_fails_without_create(disk: Disk) -> None:
     file_system, root = disk
     with pytest.raises(FileNotFoundError):
         file_system.open(f"{root}/missing")
@@ -101,7 +101,7 @@ def test_replacing_a_file_leaves_nothing_beside_it(disk: Disk, sync: bool) -> No
     assert file_system.list_directory(root) == (["file"], [])
 
 
-def test_directories_are_made_listed_renamed_and_removed(disk: Disk) -> None:
+def test_directories_are_created_listed_renamed_and_removed(disk: Disk) -> None:
     file_system, root = disk
     file_system.make_directory(f"{root}/a/b")
     file_system.make_directory(f"{root}/a/b")
@@ -157,7 +157,7 @@ def test_a_lock_is_held_by_one_until_it_is_released(disk: Disk) -> None:
     file_system.lock(f"{root}/.lock").release()
 
 
-def test_space_is_told(disk: Disk) -> None:
+def test_space_is_reported(disk: Disk) -> None:
     file_system, root = disk
     total, usable = file_system.space(root)
     assert total >= usable >= -1
@@ -176,7 +176,7 @@ def test_large_files_are_read_whole(disk: Disk) -> None:
 # The real one
 
 
-def test_a_shared_lock_keeps_writers_out_and_makes_no_file(disk: Disk) -> None:
+def test_a_shared_lock_excludes_writers_and_creates_no_file(disk: Disk) -> None:
     file_system, root = disk
     with pytest.raises(FileNotFoundError):
         file_system.lock(f"{root}/.lock", shared=True)
@@ -204,7 +204,7 @@ def test_what_is_opened_to_read_cannot_be_written(disk: Disk) -> None:
     assert file_system.read_file(f"{root}/file") == b"abc"
 
 
-def test_links_are_told(tmp_path: Path) -> None:
+def test_links_are_reported(tmp_path: Path) -> None:
     file_system = RealFileSystem()
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("folder")
@@ -215,7 +215,7 @@ def test_links_are_told(tmp_path: Path) -> None:
     assert (files, sorted(directories)) == (["broken"], ["folder", "link"])
 
 
-def test_a_real_lock_keeps_another_process_out(tmp_path: Path) -> None:
+def test_a_real_lock_excludes_another_process(tmp_path: Path) -> None:
     code = f"""
 from moldau.log.files import RealFileSystem, LockHeldError
 try:
@@ -243,7 +243,7 @@ def test_a_write_that_the_system_splits_is_completed(tmp_path: Path, monkeypatch
     file.close()
 
 
-def test_a_full_disk_is_told_by_the_rest_of_a_split_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_by_the_rest_of_a_split_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = RealFileSystem().open(str(tmp_path / "file"), create=True)
     whole = os.pwritev
 
@@ -270,7 +270,7 @@ def test_without_durability_nothing_is_synced(tmp_path: Path, monkeypatch: pytes
         assert len(synced) == expected
 
 
-# The twin
+# In memory
 
 
 def memory_file(content: bytes = b"", *, synced: bool) -> MemoryFileSystem:

@@ -9,7 +9,8 @@ from moldau.log.compaction.compact import compact
 from moldau.log.config import LogConfig
 from moldau.log.directory import LogDirectory, LogDirectoryError
 from moldau.log.future_log import FutureLog
-from moldau.log.manager import LoadReport, LogManager
+from moldau.log.loading import LoadReport
+from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.partition_log import Log
 from moldau.protocol.records import Record, build_batch, iter_records
@@ -20,7 +21,7 @@ COMPACTED = LogConfig(index_interval_bytes=0, segment_bytes=200, cleanup_policy=
 
 
 class Broker:
-    """A manager with a partition in /a, another in /b, and metadata of its own."""
+    """A manager with a partition in /a, another in /b, and its own metadata."""
 
     def __init__(self, config: LogConfig = PLAIN) -> None:
         self.disk = MemoryFileSystem()
@@ -29,7 +30,7 @@ class Broker:
         self.start()
         for topic, directory in (("t", 0), ("other", 1)):
             directory_id = self.manager.directories[directory].directory_id
-            self.manager.create(topic, b"\1" * 16, 0, config, now_ms=NOW, directory_id=directory_id)
+            self.manager.get_or_create(topic, b"\1" * 16, 0, config, now_ms=NOW, directory_id=directory_id)
         self.home = self.manager.directories[0].directory_id
 
     def start(self) -> LoadReport:
@@ -91,7 +92,7 @@ def broker() -> Broker:
     return Broker()
 
 
-def test_a_cut_has_the_copy_begin_anew(broker: Broker) -> None:
+def test_after_a_truncation_the_copy_starts_over(broker: Broker) -> None:
     broker.append(b"1", b"2", b"3")
     broker.log.roll(NOW)
     broker.append(b"4")
@@ -109,7 +110,7 @@ def test_a_cut_has_the_copy_begin_anew(broker: Broker) -> None:
     assert broker.values() == [b"1", b"5", b"6"]
 
 
-def test_a_flush_that_ends_after_the_last_step_has_it_done_again(broker: Broker) -> None:
+def test_after_a_flush_the_last_step_is_repeated(broker: Broker) -> None:
     broker.append(b"1")
     future = broker.begin()
     broker.copy(future)
@@ -119,7 +120,7 @@ def test_a_flush_that_ends_after_the_last_step_has_it_done_again(broker: Broker)
     assert not future.is_durable
 
 
-def test_segments_that_are_deleted_go_from_the_copy_too(broker: Broker) -> None:
+def test_deleted_segments_are_removed_from_the_copy(broker: Broker) -> None:
     for value in (b"1", b"2", b"3"):
         broker.append(value)
         broker.log.roll(NOW)
@@ -167,10 +168,10 @@ def _compact(broker: Broker) -> None:
     compaction = log.begin_compaction(cleanable, now_ms=NOW, dedupe_buffer_bytes=1 << 20)
     assert compaction is not None
     result = compact(compaction.job, broker.disk)
-    assert log.end_compaction(compaction, result, NOW)
+    assert compaction.end(result, NOW)
 
 
-def test_a_start_goes_on_with_a_move(broker: Broker) -> None:
+def test_startup_resumes_a_move(broker: Broker) -> None:
     broker.append(b"1")
     future = broker.begin()
     broker.copy(future)
@@ -182,7 +183,7 @@ def test_a_start_goes_on_with_a_move(broker: Broker) -> None:
     assert broker.log.directory == "/a/t-0"
 
 
-def test_a_whole_copy_is_taken_for_the_log_when_that_is_gone(broker: Broker) -> None:
+def test_a_complete_copy_becomes_the_log_when_the_log_is_missing(broker: Broker) -> None:
     broker.append(b"1")
     future = broker.begin()
     broker.copy(future)
@@ -194,7 +195,7 @@ def test_a_whole_copy_is_taken_for_the_log_when_that_is_gone(broker: Broker) -> 
     assert broker.values() == [b"1"]
 
 
-def test_a_copy_of_which_nobody_knows_that_it_is_whole_is_left_alone(broker: Broker) -> None:
+def test_a_copy_that_is_not_known_to_be_complete_is_ignored(broker: Broker) -> None:
     broker.append(b"1")
     future = broker.begin()
     path = future.path
@@ -220,7 +221,7 @@ def test_of_two_directories_of_a_partition_the_metadata_name_one(broker: Broker)
     assert stray.endswith("-stray")
 
 
-def test_a_copy_of_a_topic_that_was_deleted_goes(broker: Broker) -> None:
+def test_a_copy_of_a_deleted_topic_is_removed(broker: Broker) -> None:
     broker.append(b"1")
     future = broker.begin()
     broker.manager.delete("t", 0)
@@ -230,8 +231,8 @@ def test_a_copy_of_a_topic_that_was_deleted_goes(broker: Broker) -> None:
     assert len([path for path in trash if path.endswith("-delete")]) == 2
 
 
-def test_the_lag_goes_down_with_the_bytes_that_are_copied(broker: Broker) -> None:
-    """Not with whole segments: one of a gigabyte is copied for a long time."""
+def test_the_lag_decreases_with_the_copied_bytes(broker: Broker) -> None:
+    """Not in complete segments: copying a segment of a gigabyte takes long."""
     broker.append(*(b"%03d" % number for number in range(100)))
     broker.log.roll(NOW)
     broker.append(*(b"%03d" % number for number in range(100, 150)))

@@ -71,7 +71,7 @@ def test_empty_indexes_answer_with_the_beginning(disk: Disk) -> None:
     assert time_index(disk).last_entry() == (-1, 100)
 
 
-def test_entries_survive_reopening_and_go_on(disk: Disk) -> None:
+def test_entries_survive_reopening_and_continue(disk: Disk) -> None:
     index = offset_index(disk)
     for number in range(10):
         index.append(100 + number * 3, number * 50)
@@ -93,13 +93,13 @@ def test_a_torn_last_entry_is_no_entry(disk: Disk) -> None:
     assert disk[0].read_file(index.path) == struct.pack(">iiii", 5, 0, 13, 99)
 
 
-def test_it_says_when_it_is_time_to_persist(disk: Disk) -> None:
+def test_append_returns_when_persist_is_due(disk: Disk) -> None:
     index = offset_index(disk)
     said = [index.append(100 + number, number) for number in range(600)]
     assert said.index(True) == 511, "after 4 kB"
 
 
-def test_full_indexes_say_so(disk: Disk) -> None:
+def test_full_indexes_have_no_room(disk: Disk) -> None:
     offsets = offset_index(disk, max_bytes=25)
     for number in range(3):
         assert offsets.room() > 0

@@ -1,4 +1,4 @@
-"""Leader epochs: where each begins and ends, as Apache Kafka's followers and consumers are told."""
+"""Leader epochs: the start and end offsets, as followers and consumers of Apache Kafka receive them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_no_epoch_and_no_offset_are_no_entry(epoch: int, offset: int) -> None:
         (2, (1, 10)),  # unknown: the one before it
         (3, (3, 20)),
         (5, (5, 30)),
-        (6, (6, 100)),  # the latest goes on
+        (6, (6, 100)),  # the latest epoch has not ended
         (7, (-1, -1)),
     ],
 )
@@ -73,7 +73,7 @@ def test_the_epoch_of_an_offset() -> None:
     assert [known.epoch_of(offset) for offset in (4, 5, 9, 10, 19, 20, 1_000)] == [-1, 1, 1, 3, 3, 5, 5]
 
 
-def test_cutting_the_end_drops_epochs_that_begin_there_or_later() -> None:
+def test_truncating_the_end_removes_epochs_that_begin_there_or_later() -> None:
     known = epochs((1, 0), (2, 10), (3, 20))
     known.truncate_from_end(20)
     assert known.entries == [(1, 0), (2, 10)]
@@ -84,7 +84,7 @@ def test_cutting_the_end_drops_epochs_that_begin_there_or_later() -> None:
     assert (known.entries, known.latest) == ([], -1)
 
 
-def test_cutting_the_beginning_moves_the_epoch_that_was_current_there() -> None:
+def test_truncating_the_start_moves_the_epoch_of_that_offset() -> None:
     known = epochs((1, 0), (2, 10), (3, 20))
     known.truncate_from_start(15)
     assert known.entries == [(2, 15), (3, 20)]

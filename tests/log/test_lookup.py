@@ -51,7 +51,7 @@ def test_records_without_timestamps_have_no_largest(partition: Any, batch: Batch
     assert partition.log.offset_for_timestamp(NOW) is None
 
 
-def test_the_first_of_several_largest_timestamps_is_told(partition: Any) -> None:
+def test_the_first_of_several_largest_timestamps_is_found(partition: Any) -> None:
     partition.append(timed_batch(NOW, NOW + 5, NOW + 5, codec=Codec.ZSTD))
     partition.append(timed_batch(NOW + 5))
     assert partition.log.offset_of_max_timestamp() == TimestampAndOffset(NOW + 5, 1, 1)
@@ -94,7 +94,7 @@ def test_a_batch_that_cannot_be_decoded_is_corrupt_message(partition: Any) -> No
 
 @pytest.mark.parametrize("reopened", ["no", "clean", "killed"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_random_times_agree_with_looking_at_every_record(partition: Any, seed: int, reopened: str) -> None:
+def test_random_times_agree_with_reading_every_record(partition: Any, seed: int, reopened: str) -> None:
     dice = random.Random(seed)
     partition.configure(segment_bytes=6_000, index_interval_bytes=dice.choice([0, 300, 2_000]))
     for number in range(150):

@@ -18,7 +18,8 @@ from moldau.log import manager
 from moldau.log.config import LogConfig
 from moldau.log.directory import LogDirectoryError
 from moldau.log.files import FileSystem, RealFile, RealFileSystem
-from moldau.log.manager import LoadReport, LogManager
+from moldau.log.loading import LoadReport
+from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.uuid import random_uuid, uuid_to_str
@@ -57,7 +58,7 @@ class Broker:
 
     def create(self, topic: str, partition: int = 0, **arguments: Any) -> Any:
         topic_id = self.topic_ids.setdefault(topic, random_uuid())
-        return self.manager.create(topic, topic_id, partition, CONFIG, now_ms=NOW, **arguments)
+        return self.manager.get_or_create(topic, topic_id, partition, CONFIG, now_ms=NOW, **arguments)
 
     def append(self, topic: str, data: bytes, partition: int = 0) -> Any:
         log = self.manager.get(topic, partition)
@@ -93,7 +94,7 @@ def memory_broker() -> Broker:
 # Opening
 
 
-def test_new_directories_get_a_cluster_and_ids_of_their_own(broker: Broker) -> None:
+def test_new_directories_get_a_cluster_id_and_separate_directory_ids(broker: Broker) -> None:
     report = broker.start()
     assert (report.loaded, report.repairs, report.recovered_directories) == (0, [], [])
     ids = {directory.directory_id for directory in broker.manager.directories}
@@ -147,11 +148,11 @@ def test_meta_properties_of_apache_kafka_are_read(single: Broker) -> None:
         ("version=0\ncluster.id=c\nbroker.id=1\n", "version 0"),
         ("", "version None"),
         ("version=1\nnode.id=1\n", "no cluster.id"),
-        ("version=1\nnode.id=1\ncluster.id=other\n", "belongs to the cluster other"),
+        ("version=1\nnode.id=1\ncluster.id=other\n", "belongs to cluster other"),
         ("version=1\nnode.id=1\ncluster.id=c\ndirectory.id=?\n", "directory.id"),
     ],
 )
-def test_a_directory_of_somebody_else_is_refused_by_name(single: Broker, content: str, message: str) -> None:
+def test_a_directory_of_another_owner_is_refused_by_name(single: Broker, content: str, message: str) -> None:
     single.file_system.make_directory(single.paths[0])
     single.file_system.replace_file(f"{single.paths[0]}/meta.properties", content.encode(), sync=False)
     with pytest.raises(LogDirectoryError, match=message) as caught:
@@ -167,7 +168,7 @@ def test_two_directories_of_different_clusters_are_refused(disk: Disk) -> None:
         broker = Broker(file_system, f"{root}/{name}")
         broker.start()
         broker.stop()
-    with pytest.raises(LogDirectoryError, match="belongs to the cluster"):
+    with pytest.raises(LogDirectoryError, match="belongs to cluster"):
         Broker(file_system, f"{root}/one", f"{root}/two").start()
 
 
@@ -199,7 +200,7 @@ def test_a_path_that_cannot_be_a_directory_is_refused_plainly(tmp_path: Path) ->
         Broker(RealFileSystem(), str(tmp_path / "file" / "data")).start()
 
 
-def test_one_broken_disk_of_several_does_not_keep_the_broker_from_starting(memory_broker: Broker, batch: Batch) -> None:
+def test_one_broken_disk_of_several_does_not_prevent_startup(memory_broker: Broker, batch: Batch) -> None:
     memory_broker.start()
     for partition in range(2):
         memory_broker.create("t", partition)
@@ -222,7 +223,7 @@ def test_one_broken_disk_of_several_does_not_keep_the_broker_from_starting(memor
 # Partitions
 
 
-def test_a_partition_is_made_with_its_topic_id_and_found_again(single: Broker, batch: Batch) -> None:
+def test_a_partition_is_created_with_its_topic_id_and_found_again(single: Broker, batch: Batch) -> None:
     single.start()
     log = single.create("orders", 3)
     assert single.create("orders", 3) is log
@@ -241,7 +242,7 @@ def test_a_partition_is_made_with_its_topic_id_and_found_again(single: Broker, b
     assert (again.topic_id, again.log_end_offset) == (single.topic_ids["orders"], 1)
 
 
-def test_partitions_go_to_the_directory_with_the_fewest_or_to_the_one_that_is_asked_for(broker: Broker) -> None:
+def test_partitions_are_created_in_the_directory_with_the_fewest_or_in_the_requested_one(broker: Broker) -> None:
     broker.start()
     for partition in range(4):
         broker.create("t", partition)
@@ -255,7 +256,7 @@ def test_partitions_go_to_the_directory_with_the_fewest_or_to_the_one_that_is_as
     assert broker.manager.directory_of("t", 7) is broker.manager.directories[0]
 
 
-def test_a_deleted_partition_is_gone_at_once_and_its_files_when_somebody_has_time(single: Broker, batch: Batch) -> None:
+def test_a_deleted_partition_is_renamed_immediately_and_removed_later(single: Broker, batch: Batch) -> None:
     single.start()
     log = single.create("gone")
     single.append("gone", batch(b"x"))
@@ -278,7 +279,7 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_when_somebody_has_tim
     assert single.manager.take_trash() == []
 
 
-def test_a_deletion_that_was_cut_short_is_completed(single: Broker, batch: Batch) -> None:
+def test_an_interrupted_deletion_is_completed(single: Broker, batch: Batch) -> None:
     single.start()
     single.create("gone")
     single.append("gone", batch(b"x"))
@@ -290,7 +291,7 @@ def test_a_deletion_that_was_cut_short_is_completed(single: Broker, batch: Batch
     assert single.directories() == []
 
 
-def test_segments_that_retention_takes_wait_in_the_trash(single: Broker, batch: Batch) -> None:
+def test_segments_that_retention_deletes_are_in_the_trash(single: Broker, batch: Batch) -> None:
     single.start()
     log = single.create("t")
     for _ in range(5):
@@ -303,7 +304,7 @@ def test_segments_that_retention_takes_wait_in_the_trash(single: Broker, batch: 
     assert not [name for name in single.file_system.list_directory(log.directory)[0] if name.endswith(".deleted")]
 
 
-def test_a_topic_of_the_same_name_with_another_id_is_set_aside(single: Broker, batch: Batch) -> None:
+def test_a_topic_of_the_same_name_with_another_id_becomes_a_stray(single: Broker, batch: Batch) -> None:
     single.start()
     single.create("t")
     single.append("t", batch(b"of the old topic"))
@@ -319,7 +320,7 @@ def test_a_topic_of_the_same_name_with_another_id_is_set_aside(single: Broker, b
     assert [path.rpartition("/")[2] for path in report.ignored] == [stray]
 
 
-def test_partitions_of_no_topic_of_the_cluster_are_set_aside_at_the_start(single: Broker, batch: Batch) -> None:
+def test_partitions_of_unknown_topics_become_strays_at_startup(single: Broker, batch: Batch) -> None:
     single.start()
     for topic in ("kept", "stray", "empty"):
         single.create(topic)
@@ -342,7 +343,7 @@ def test_partitions_of_no_topic_of_the_cluster_are_set_aside_at_the_start(single
     assert [name.partition(".")[0] for name in single.directories()] == ["empty-0", "kept-0", "stray-0"]
 
 
-def test_a_directory_that_was_half_made_is_taken_over(single: Broker) -> None:
+def test_an_incomplete_directory_is_completed(single: Broker) -> None:
     single.start()
     single.file_system.make_directory(f"{single.paths[0]}/half-0")
     single.kill()
@@ -352,7 +353,7 @@ def test_a_directory_that_was_half_made_is_taken_over(single: Broker) -> None:
     assert log.topic_id == single.topic_ids["half"]
 
 
-def test_what_is_no_partition_is_left_alone(single: Broker) -> None:
+def test_other_directories_are_ignored(single: Broker) -> None:
     single.start()
     for name in ("lost+found", "__cluster_metadata-0", "moving-0.0123abcd-future", "x-1.y-stray", "-1", "a-b"):
         single.file_system.make_directory(f"{single.paths[0]}/{name}")
@@ -365,7 +366,7 @@ def test_what_is_no_partition_is_left_alone(single: Broker) -> None:
     assert len(report.ignored) == 5
 
 
-def test_one_partition_in_two_directories_is_an_error_for_people(broker: Broker) -> None:
+def test_one_partition_in_two_directories_is_an_error(broker: Broker) -> None:
     broker.start()
     broker.create("t")
     broker.stop()
@@ -385,7 +386,7 @@ def test_long_topic_names_can_be_deleted(single: Broker) -> None:
 # Stopping and starting
 
 
-def test_a_clean_stop_leaves_what_apache_kafka_leaves(single: Broker, batch: Batch) -> None:
+def test_a_clean_shutdown_leaves_the_files_that_apache_kafka_leaves(single: Broker, batch: Batch) -> None:
     single.start()
     single.create("t", 0)
     single.create("t", 1)
@@ -408,7 +409,7 @@ def test_a_clean_stop_leaves_what_apache_kafka_leaves(single: Broker, batch: Bat
     assert not single.file_system.exists(f"{single.paths[0]}/.kafka_cleanshutdown")
 
 
-def test_a_clean_stop_by_several_threads_is_on_the_device(
+def test_a_clean_shutdown_by_several_threads_is_durable(
     memory_broker: Broker, producer_batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manager, "_CLOSED_TOGETHER", 7)
@@ -429,7 +430,7 @@ def test_a_clean_stop_by_several_threads_is_on_the_device(
         assert memory_broker.append("t", producer_batch(partition % 3), partition).duplicate
 
 
-def test_a_clean_stop_syncs_what_has_changed_and_that_once(memory_broker: Broker, producer_batch: Batch) -> None:
+def test_a_clean_shutdown_syncs_each_change_once(memory_broker: Broker, producer_batch: Batch) -> None:
     synced: list[str] = []
     memory_broker.start()
     for partition in (0, 2):
@@ -449,7 +450,7 @@ def test_a_clean_stop_syncs_what_has_changed_and_that_once(memory_broker: Broker
     assert sorted(synced) == ["2", *(f"2/{int(name[0]):020}{name[1:]}" for name in files)]
 
 
-def test_after_a_kill_everything_is_there_and_one_line_says_so(single: Broker, producer_batch: Batch) -> None:
+def test_after_a_kill_all_records_exist_and_the_summary_is_one_line(single: Broker, producer_batch: Batch) -> None:
     single.start()
     single.create("t")
     for sequence in range(30):
@@ -466,7 +467,7 @@ def test_after_a_kill_everything_is_there_and_one_line_says_so(single: Broker, p
     assert single.append("t", producer_batch(29)).duplicate
 
 
-def test_what_was_broken_is_said_in_one_line(single: Broker, batch: Batch) -> None:
+def test_repairs_are_reported_in_one_line(single: Broker, batch: Batch) -> None:
     single.start()
     log = single.create("t")
     for _ in range(3):
@@ -481,7 +482,7 @@ def test_what_was_broken_is_said_in_one_line(single: Broker, batch: Batch) -> No
     assert "\n" not in summary
 
 
-def test_a_start_that_dies_while_loading_was_no_clean_start(single: Broker, batch: Batch) -> None:
+def test_a_startup_that_dies_while_loading_is_not_clean(single: Broker, batch: Batch) -> None:
     single.start()
     single.create("t")
     single.append("t", batch(b"x"))
@@ -491,7 +492,7 @@ def test_a_start_that_dies_while_loading_was_no_clean_start(single: Broker, batc
     assert single.start().recovered_directories == [single.paths[0]]
 
 
-def test_checkpoints_tell_the_next_start_where_to_look(single: Broker, batch: Batch) -> None:
+def test_checkpoints_limit_the_next_recovery(single: Broker, batch: Batch) -> None:
     single.start()
     log = single.create("t")
     for _ in range(10):
@@ -507,7 +508,7 @@ def test_checkpoints_tell_the_next_start_where_to_look(single: Broker, batch: Ba
     assert (again.log_start_offset, again.recovery_point) == (4, 10)
 
 
-def test_checkpoints_can_be_written_while_the_broker_goes_on(single: Broker, batch: Batch) -> None:
+def test_checkpoints_can_be_written_while_the_broker_continues(single: Broker, batch: Batch) -> None:
     single.start()
     log = single.create("t")
     single.append("t", batch(b"a"))
@@ -521,7 +522,7 @@ def test_checkpoints_can_be_written_while_the_broker_goes_on(single: Broker, bat
     assert not [n for n in single.file_system.list_directory(single.paths[0])[0] if n.endswith(".tmp")]
 
 
-def test_a_checkpoint_that_was_overtaken_by_a_cut_is_thrown_away(single: Broker, batch: Batch) -> None:
+def test_a_checkpoint_from_before_a_truncation_is_discarded(single: Broker, batch: Batch) -> None:
     single.start()
     log = single.create("t")
     for _ in range(5):
@@ -536,7 +537,7 @@ def test_a_checkpoint_that_was_overtaken_by_a_cut_is_thrown_away(single: Broker,
 
 
 @pytest.mark.parametrize("content", [b"\0" * 30, b"0\n5\nt 0 1\n", b"7\n0\n", b"0\n1\nt zero 1\n"])
-def test_damaged_checkpoints_cost_a_look_at_everything(single: Broker, batch: Batch, content: bytes) -> None:
+def test_damaged_checkpoints_cause_a_full_recovery(single: Broker, batch: Batch, content: bytes) -> None:
     single.start()
     single.create("t")
     single.append("t", batch(b"x"))
@@ -560,7 +561,7 @@ def test_an_empty_checkpoint_of_apache_kafka_is_no_damage(single: Broker, batch:
     assert single.manager.get("t", 0).log_end_offset == 1  # type: ignore[union-attr]
 
 
-def test_a_partition_that_cannot_be_opened_does_not_keep_the_others_from_it(single: Broker, batch: Batch) -> None:
+def test_a_partition_that_cannot_be_opened_does_not_affect_the_others(single: Broker, batch: Batch) -> None:
     single.start()
     for topic in ("good", "bad"):
         single.create(topic)
@@ -574,7 +575,7 @@ def test_a_partition_that_cannot_be_opened_does_not_keep_the_others_from_it(sing
     assert single.manager.get("good", 0) is not None
 
 
-def test_a_start_recovers_what_a_loss_of_power_left(producer_batch: Batch) -> None:
+def test_startup_recovers_after_a_power_failure(producer_batch: Batch) -> None:
     for seed in range(20):
         broker = Broker(MemoryFileSystem(), "/one", "/two")
         broker.start()
@@ -638,7 +639,7 @@ def test_a_failing_directory_takes_its_partitions_offline_and_no_others(memory_b
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_a_directory_that_fails_at_the_stop_is_not_marked_clean(
+def test_a_directory_that_fails_at_shutdown_is_not_marked_clean(
     memory_broker: Broker, batch: Batch, threads: int
 ) -> None:
     memory_broker.start()
@@ -655,7 +656,7 @@ def test_a_directory_that_fails_at_the_stop_is_not_marked_clean(
     assert (report.loaded, report.recovered_directories) == (8, ["/one"])
 
 
-def test_when_every_directory_is_offline_partitions_cannot_be_made(memory_broker: Broker) -> None:
+def test_when_every_directory_is_offline_partitions_cannot_be_created(memory_broker: Broker) -> None:
     memory_broker.start()
     memory_broker.file_system.fail_with = fails_in("/", "directory")
     for topic in ("a", "b", "c"):
@@ -667,7 +668,7 @@ def test_when_every_directory_is_offline_partitions_cannot_be_made(memory_broker
     memory_broker.stop()
 
 
-def test_a_full_disk_makes_no_partition_and_breaks_nothing(memory_broker: Broker) -> None:
+def test_a_full_disk_creates_no_partition_and_breaks_nothing(memory_broker: Broker) -> None:
     memory_broker.start()
     memory_broker.file_system.capacity_bytes = memory_broker.file_system.used_bytes()
     with pytest.raises(KafkaError) as caught:
@@ -734,7 +735,7 @@ class Watched(RealFileSystem):
         return super().open(path, create=create)
 
 
-def test_a_thousand_partitions_load_with_one_look_each_and_hold_no_descriptors(tmp_path: Path, batch: Batch) -> None:
+def test_a_thousand_partitions_load_with_one_listing_each_and_hold_no_descriptors(tmp_path: Path, batch: Batch) -> None:
     file_system = Watched()
     broker = Broker(file_system, str(tmp_path))
     broker.start()
@@ -764,7 +765,7 @@ from moldau.protocol.records import Record, build_batch
 manager = LogManager([{str(tmp_path)!r}], node_id=1)
 manager.open()
 manager.load(now_ms=0, config_of=lambda topic: LogConfig())
-log = manager.create("t", bytes(range(16)), 0, LogConfig(segment_bytes=20_000), now_ms=0)
+log = manager.get_or_create("t", bytes(range(16)), 0, LogConfig(segment_bytes=20_000), now_ms=0)
 for sequence in range(100_000):
     batch = build_batch([Record(0, 5, None, b"%d" % sequence)], producer_id=1, producer_epoch=0, base_sequence=sequence)
     print(log.append(batch, now_ms=5, leader_epoch=1).first_offset, flush=True)
@@ -789,7 +790,7 @@ for sequence in range(100_000):
     broker.stop()
 
 
-def test_a_partition_made_again_does_not_find_the_checkpoints_of_the_old_one(single: Broker, batch: Batch) -> None:
+def test_a_recreated_partition_does_not_use_the_checkpoints_of_the_old_one(single: Broker, batch: Batch) -> None:
     """Killed before the next checkpoints, a start took the new records for those that DeleteRecords had deleted."""
     single.start()
     manager = single.manager
@@ -820,7 +821,7 @@ def test_a_partition_made_again_does_not_find_the_checkpoints_of_the_old_one(sin
         assert single.manager.clean_offsets == {}
 
 
-def test_directories_of_one_name_that_hold_other_files_are_left_where_they_are(broker: Broker) -> None:
+def test_directories_of_one_name_that_contain_other_files_are_unchanged(broker: Broker) -> None:
     broker.start()
     broker.stop()
     for path in broker.paths:

@@ -131,7 +131,7 @@ def test_a_transaction_must_be_verified_until_it_is_open() -> None:
     assert producer.send(1, 1, transactional=True) == "duplicate of 1-1"
 
 
-def test_a_stale_epoch_is_told_before_a_missing_verification() -> None:
+def test_a_stale_epoch_is_reported_before_a_missing_verification() -> None:
     producer = Producer()
     producer.send(0, 0, epoch=5)
     assert producer.send(0, 0, epoch=4, transactional=True) == "INVALID_PRODUCER_EPOCH"
@@ -175,7 +175,7 @@ def verify(producer: Producer, first: int, *, epoch: int = 0, epoch_per_transact
 
 
 def checked(producer: Producer, first: int, verification: Verification | None, *, epoch: int = 0) -> str:
-    """What a transactional batch with one record is told."""
+    """The result for a transactional batch with one record."""
     try:
         duplicate = producer.state.check(producer.producer_id, epoch, first, first, True, verification)
     except KafkaError as error:
@@ -195,7 +195,7 @@ def test_a_verification_is_good_until_a_marker_comes() -> None:
     assert checked(producer, 0, after) == "NONE"
 
 
-def test_a_verification_is_another_producers_for_nobody() -> None:
+def test_a_verification_is_valid_only_for_its_producer() -> None:
     producer, other = Producer(1), Producer(2)
     other.state = producer.state
     verification = verify(producer, 0)
@@ -233,7 +233,7 @@ def test_a_verification_with_an_epoch_that_is_past_does_not_begin() -> None:
 
 
 def test_the_marker_of_the_transaction_before_leaves_the_next_ones_verification() -> None:
-    """With an epoch for each transaction the marker has the epoch that the producer goes on with."""
+    """With an epoch for each transaction, the marker has the producer's next epoch."""
     producer = Producer()
     producer.send(0, 0, transactional=True, verified=True)
     next_transaction = verify(producer, 0, epoch=1, epoch_per_transaction=True)
@@ -256,7 +256,7 @@ def test_of_an_unknown_producer_the_lowest_sequence_that_was_seen_comes_first() 
     assert checked(producer, 9, verification, epoch=1) == "NONE", "an old one does not count any more"
 
 
-def test_of_a_known_producer_no_batch_overtakes_one_that_waits_either() -> None:
+def test_no_batch_of_a_known_producer_overtakes_a_pending_one() -> None:
     """As in Apache Kafka, even where the one that waits is a duplicate."""
     producer = Producer()
     producer.send(0, 0, transactional=True, verified=True)
@@ -285,7 +285,7 @@ def test_where_nothing_is_verified_every_transactional_batch_is_good() -> None:
     assert checked(producer, 2, SWITCHED_OFF) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
-def test_a_verification_that_nobody_ends_expires() -> None:
+def test_an_unfinished_verification_expires() -> None:
     producer = Producer()
     verification = verify(producer, 0)
     producer.state.expire(1_499, 500)
@@ -295,7 +295,7 @@ def test_a_verification_that_nobody_ends_expires() -> None:
 
 
 def own(producer: Producer, *, epoch: int = 0, transactional: bool = True, verified: bool = False) -> str:
-    """What a coordinator's batch in the producer's name is told."""
+    """The result for a coordinator's batch with the producer's id."""
     verification = verify(producer, -1, epoch=epoch) if verified else None
     try:
         producer.state.check_own(producer.producer_id, epoch, transactional, verification)
@@ -341,7 +341,7 @@ def marker(producer: Producer, epoch: int, *, version: int = 2, coordinator_epoc
         (2, 5, True, "INVALID_PRODUCER_EPOCH"),
         (2, 6, True, "NONE"),
         (2, 4, False, "INVALID_PRODUCER_EPOCH"),
-        (2, 5, False, "NONE"),  # the marker once more, whose writer did not hear of it
+        (2, 5, False, "NONE"),  # a retry of the marker after a lost response
         (2, 6, False, "NONE"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Reading: the right bytes, no more than asked, and whole however the log changes meanwhile."""
+"""Reading: the correct bytes, not more than requested, and valid despite concurrent changes of the log."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_readers_stop_at_max_offset(partition: Any, batch: Batch) -> None:
     assert partition.fetch(6, max_offset=6) == b""
 
 
-def test_reading_goes_on_in_the_next_segment(
+def test_reading_continues_in_the_next_segment(
     partition: Any, batch: Batch, segments_of: Callable[[Any], list[int]]
 ) -> None:
     partition.configure(segment_bytes=2_000)
@@ -132,7 +132,7 @@ def test_a_range_stays_whole_when_its_segment_is_deleted(partition: Any, batch: 
     found.release()
 
 
-def test_a_range_stays_whole_when_the_log_is_cut_and_grows_again(partition: Any, batch: Batch) -> None:
+def test_a_range_stays_valid_when_the_log_is_truncated_and_grows_again(partition: Any, batch: Batch) -> None:
     size = fill(partition, batch, 4)
     found = partition.log.read(6, 1 << 20, max_offset=12, min_one_batch=True).records
     before = found.read()

@@ -43,7 +43,9 @@ def index_content(partition: Any) -> dict[str, bytes]:
 # After a clean stop
 
 
-def test_a_clean_stop_is_reopened_as_it_was(partition: Any, producer_batch: Batch, segments_of: BaseOffsets) -> None:
+def test_after_a_clean_shutdown_the_log_is_unchanged(
+    partition: Any, producer_batch: Batch, segments_of: BaseOffsets
+) -> None:
     values = fill(partition, producer_batch, 11)
     before = (segments_of(partition.log), partition.log.leader_epochs.entries)
     partition.reopen()
@@ -55,7 +57,7 @@ def test_a_clean_stop_is_reopened_as_it_was(partition: Any, producer_batch: Batc
     assert partition.append(producer_batch(11)).first_offset == 11
 
 
-def test_a_clean_stop_reads_no_sealed_segment(memory_partition: Any, producer_batch: Batch) -> None:
+def test_after_a_clean_shutdown_no_sealed_segment_is_read(memory_partition: Any, producer_batch: Batch) -> None:
     fill(memory_partition, producer_batch, 50)
     memory_partition.log.close(NOW)
     read: set[str] = set()
@@ -66,7 +68,7 @@ def test_a_clean_stop_reads_no_sealed_segment(memory_partition: Any, producer_ba
     assert {name for name in read if name.endswith(".log")} == {"00000000000000000048.log"}
 
 
-def test_stopping_cleanly_twice_changes_nothing(partition: Any, producer_batch: Batch) -> None:
+def test_a_second_clean_shutdown_changes_nothing(partition: Any, producer_batch: Batch) -> None:
     fill(partition, producer_batch, 6)
     partition.reopen()
     before = {name: partition.file_system.read_file(partition.path(name)) for name in partition.names()}
@@ -93,7 +95,9 @@ def test_a_log_that_began_later_is_reopened(partition: Any, batch: Batch) -> Non
     assert (partition.log.log_start_offset, partition.log.log_end_offset) == (5, 5)
 
 
-def test_after_a_clean_stop_the_indexes_are_trusted_only_if_they_fit(partition: Any, producer_batch: Batch) -> None:
+def test_after_a_clean_shutdown_the_indexes_are_trusted_only_if_they_match(
+    partition: Any, producer_batch: Batch
+) -> None:
     """An index that points into the wrong batch must not make the log give an offset out twice."""
     for content in (struct.pack(">ii", 7, 0), struct.pack(">ii", 2, 7), struct.pack(">ii", 1, 1 << 30)):
         values = fill(partition, producer_batch, 3, per_segment=100)
@@ -106,7 +110,7 @@ def test_after_a_clean_stop_the_indexes_are_trusted_only_if_they_fit(partition: 
         partition.log.truncate_fully_and_start_at(0, NOW)
 
 
-def test_a_missing_index_is_made_anew(partition: Any, producer_batch: Batch) -> None:
+def test_a_missing_index_is_rebuilt(partition: Any, producer_batch: Batch) -> None:
     for missing in (INDEX, TIME_INDEX):
         values = fill(partition, producer_batch, 10)
         partition.log.close(NOW)
@@ -168,7 +172,7 @@ def test_leftovers_of_preallocated_indexes_do_no_harm(partition: Any, producer_b
 
 
 @pytest.mark.parametrize("lost", [1, 20, 70, 100, 150])
-def test_a_torn_tail_is_cut_off(partition: Any, producer_batch: Batch, lost: int) -> None:
+def test_a_torn_tail_is_truncated(partition: Any, producer_batch: Batch, lost: int) -> None:
     values = fill(partition, producer_batch, 3)
     size = len(producer_batch(0))
     partition.cut(LOG, -lost)
@@ -276,7 +280,7 @@ def test_segments_before_the_recovery_point_are_not_read(memory_partition: Any, 
     assert memory_partition.append(producer_batch(19)).duplicate
 
 
-def test_damage_before_the_recovery_point_is_not_looked_for(partition: Any, producer_batch: Batch) -> None:
+def test_damage_before_the_recovery_point_is_not_searched_for(partition: Any, producer_batch: Batch) -> None:
     fill(partition, producer_batch, 20)
     partition.log.flush(NOW)
     partition.damage(LOG, -1, b"?")
@@ -342,7 +346,7 @@ def test_a_log_start_beyond_the_end_starts_the_log_over(partition: Any, producer
     assert partition.append(producer_batch(9)).first_offset == 50
 
 
-def test_aborted_transactions_are_indexed_anew(partition: Any, producer_batch: Batch) -> None:
+def test_the_index_of_aborted_transactions_is_rebuilt(partition: Any, producer_batch: Batch) -> None:
     partition.append(producer_batch(0, 2, transactional=True), verification=SWITCHED_OFF)
     marker = Record(0, NOW, struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 4))
     partition.append(
@@ -363,7 +367,7 @@ def test_aborted_transactions_are_indexed_anew(partition: Any, producer_batch: B
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_leftovers_are_cleared_up(partition: Any, producer_batch: Batch, clean: bool) -> None:
+def test_leftovers_are_removed(partition: Any, producer_batch: Batch, clean: bool) -> None:
     values = fill(partition, producer_batch, 6)
     partition.log.close(NOW)
     leftovers = [
@@ -400,7 +404,7 @@ def test_a_compaction_that_was_complete_is_swapped_in(partition: Any, batch: Bat
     assert not [name for name in partition.names() if name.endswith(".swap")]
 
 
-def test_a_segment_of_an_older_format_is_left_as_it_is(partition: Any, batch: Batch) -> None:
+def test_a_segment_of_an_older_format_is_unchanged(partition: Any, batch: Batch) -> None:
     body = struct.pack(">bbqi", 1, 0, NOW, -1) + struct.pack(">i", 5) + b"value"
     message = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
     partition.file_system.replace_file(partition.path(LOG), message, sync=False)

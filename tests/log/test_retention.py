@@ -1,4 +1,4 @@
-"""Which segments are old: single cases in a table, random ones against a model, and whole histories of a log."""
+"""Which segments are old: a table of cases, random cases compared with a model, and histories of a log."""
 
 from __future__ import annotations
 
@@ -106,13 +106,13 @@ def test_old_segments(what: str, log: list[FakeSegment], arguments: dict[str, An
     assert old(log, **arguments) == expected, what
 
 
-def test_no_more_segments_are_looked_at_than_are_needed() -> None:
+def test_only_necessary_segments_are_checked() -> None:
     log = segments(30, 20, 5, 30, 30, 1)
     assert old(log, retention_ms=10) == [(TIME, 2, 200)]
     assert [segment.looks for segment in log] == [1, 1, 1, 0, 0, 0]
 
 
-def test_the_reasons_are_told_in_words() -> None:
+def test_the_reasons_are_described() -> None:
     found = [OldSegments(START, 2, 200), OldSegments(SIZE, 1, 100), OldSegments(TIME, 3, 300)]
     assert count_segments(found) == 6
     assert (
@@ -189,7 +189,7 @@ def retain(partition: Any) -> list[tuple[Reason, int]]:
     return [(each.reason, each.count) for each in found]
 
 
-def test_expired_records_go_with_all_that_belongs_to_them(
+def test_expired_records_are_deleted_with_all_their_files(
     partition: Any, batch: Batch, producer_batch: Batch, segments_of: BaseOffsets
 ) -> None:
     partition.configure(retention_ms=1_000)
@@ -235,7 +235,7 @@ def test_expired_records_go_with_all_that_belongs_to_them(
 
 
 @pytest.mark.parametrize("stopped", ["clean", "killed"])
-def test_a_log_of_which_everything_has_expired_goes_on_at_its_end(
+def test_a_completely_expired_log_continues_at_its_end_offset(
     partition: Any, producer_batch: Batch, segments_of: BaseOffsets, stopped: str
 ) -> None:
     partition.configure(retention_ms=1_000)
@@ -253,7 +253,7 @@ def test_a_log_of_which_everything_has_expired_goes_on_at_its_end(
     assert partition.append(producer_batch(5)).duplicate
 
 
-def test_records_without_time_go_by_the_files(partition: Any, batch: Batch) -> None:
+def test_records_without_timestamps_use_the_modification_time(partition: Any, batch: Batch) -> None:
     partition.configure(retention_ms=1_000)
     partition.append(batch(timestamp=-1))
     partition.log.roll(partition.now_ms)
@@ -279,7 +279,7 @@ def test_a_compacted_log_loses_only_what_is_before_its_start(partition: Any, bat
     assert partition.log.log_start_offset == 2
 
 
-def test_changed_settings_count_from_the_next_look_on(partition: Any, batch: Batch) -> None:
+def test_changed_settings_apply_to_the_next_check(partition: Any, batch: Batch) -> None:
     for _ in range(3):
         partition.append(batch())
         partition.log.roll(partition.now_ms)

@@ -1,4 +1,4 @@
-"""Crashes while old segments are being deleted, from a seed: the log goes on where it was, though it may be empty."""
+"""Crashes while old segments are being deleted, from a seed: the log continues at its end offset, even if empty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .test_crash import NOW, History, check_agreement
 
 
 class RetainedHistory(History):
-    """Deletes segments as the server does: rolls if all are old, has what follows on the device, renames."""
+    """Deletes segments as the server does: rolls if all are old, flushes, renames."""
 
     STEPS = (*History.STEPS, "retain")
     WEIGHTS = (*History.WEIGHTS, 6)

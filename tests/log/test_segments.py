@@ -36,7 +36,7 @@ def test_a_full_segment_is_followed_by_another(partition: Any, batch: Batch, seg
     assert partition.log.size == size * 7
 
 
-def test_segments_are_rolled_by_the_records_own_time(partition: Any, batch: Batch, segments_of: BaseOffsets) -> None:
+def test_segments_roll_by_the_timestamps_of_records(partition: Any, batch: Batch, segments_of: BaseOffsets) -> None:
     partition.configure(segment_ms=1_000, message_timestamp_after_max_ms=10**15)
     partition.append(batch(timestamp=NOW))
     partition.append(batch(timestamp=NOW + 1_000))
@@ -48,9 +48,7 @@ def test_segments_are_rolled_by_the_records_own_time(partition: Any, batch: Batc
     assert segments_of(partition.log) == [0, 4]
 
 
-def test_segments_of_records_without_time_are_rolled_by_the_clock(
-    partition: Any, batch: Batch, segments_of: BaseOffsets
-) -> None:
+def test_segments_without_timestamps_roll_by_the_clock(partition: Any, batch: Batch, segments_of: BaseOffsets) -> None:
     partition.configure(segment_ms=1_000)
     partition.append(batch(timestamp=-1))
     partition.now_ms += 1_000
@@ -61,7 +59,7 @@ def test_segments_of_records_without_time_are_rolled_by_the_clock(
     assert segments_of(partition.log) == [0, 2]
 
 
-def test_rolling_by_time_goes_on_after_a_restart(partition: Any, batch: Batch, segments_of: BaseOffsets) -> None:
+def test_rolling_by_time_continues_after_a_restart(partition: Any, batch: Batch, segments_of: BaseOffsets) -> None:
     partition.configure(segment_ms=1_000, message_timestamp_after_max_ms=10**15)
     partition.append(batch(timestamp=NOW))
     partition.append(batch(timestamp=NOW + 900))
@@ -71,7 +69,7 @@ def test_rolling_by_time_goes_on_after_a_restart(partition: Any, batch: Batch, s
     assert segments_of(partition.log) == [0, 3]
 
 
-def test_a_changed_configuration_matters_at_once(partition: Any, batch: Batch, segments_of: BaseOffsets) -> None:
+def test_a_changed_configuration_applies_immediately(partition: Any, batch: Batch, segments_of: BaseOffsets) -> None:
     partition.configure(message_timestamp_after_max_ms=10**15)
     partition.append(batch(timestamp=NOW))
     partition.configure(segment_ms=100)
@@ -137,7 +135,7 @@ def test_a_sealed_segment_has_complete_indexes_and_a_producer_snapshot(partition
 # Cutting
 
 
-def test_cutting_drops_the_batch_with_the_offset(partition: Any, batch: Batch) -> None:
+def test_truncation_removes_the_batch_with_the_offset(partition: Any, batch: Batch) -> None:
     for number in range(4):
         partition.append(batch(b"%d-a" % number, b"%d-b" % number))
     partition.log.truncate_to(5, NOW)
@@ -146,7 +144,7 @@ def test_cutting_drops_the_batch_with_the_offset(partition: Any, batch: Batch) -
     assert partition.append(batch(b"new")).first_offset == 4
 
 
-def test_cutting_beyond_the_end_does_nothing_but_to_epochs(partition: Any, batch: Batch) -> None:
+def test_truncation_beyond_the_end_affects_only_epochs(partition: Any, batch: Batch) -> None:
     partition.append(batch())
     partition.log.assign_leader_epoch(9)
     assert partition.log.latest_epoch == 9
@@ -156,7 +154,7 @@ def test_cutting_beyond_the_end_does_nothing_but_to_epochs(partition: Any, batch
 
 
 @pytest.mark.parametrize("reopened", [False, True])
-def test_cutting_removes_segments_epochs_snapshots_and_producers(
+def test_truncation_removes_segments_epochs_snapshots_and_producers(
     partition: Any, producer_batch: Batch, segments_of: BaseOffsets, reopened: bool
 ) -> None:
     partition.configure(segment_bytes=len(producer_batch(0)) * 3, index_interval_bytes=0)
@@ -181,7 +179,7 @@ def test_cutting_removes_segments_epochs_snapshots_and_producers(
     assert partition.append(producer_batch(5)).duplicate
 
 
-def test_cutting_before_the_first_segment_starts_over(partition: Any, batch: Batch) -> None:
+def test_truncation_before_the_first_segment_starts_over(partition: Any, batch: Batch) -> None:
     partition.configure(segment_bytes=300)
     partition.append_values(*[b"x" * 100] * 6)
     partition.log.flush(NOW)
@@ -217,7 +215,7 @@ def test_an_offset_may_be_started_over_at_where_a_segment_was(partition: Any, ba
     assert partition.values() == [b"new"]
 
 
-def test_cutting_keeps_rolling_by_time_right(partition: Any, batch: Batch, segments_of: BaseOffsets) -> None:
+def test_truncation_keeps_rolling_by_time_correct(partition: Any, batch: Batch, segments_of: BaseOffsets) -> None:
     partition.configure(segment_ms=1_000, message_timestamp_after_max_ms=10**15)
     partition.append(batch(timestamp=NOW))
     partition.append(batch(timestamp=NOW + 10))
@@ -231,7 +229,7 @@ def test_cutting_keeps_rolling_by_time_right(partition: Any, batch: Batch, segme
     assert segments_of(partition.log) == [0, 2]
 
 
-def test_cutting_keeps_time_lookups_right(partition: Any, batch: Batch) -> None:
+def test_truncation_keeps_time_lookups_correct(partition: Any, batch: Batch) -> None:
     partition.configure(index_interval_bytes=0)
     for number in range(20):
         partition.append(batch(timestamp=NOW + number))
@@ -246,7 +244,7 @@ def test_cutting_keeps_time_lookups_right(partition: Any, batch: Batch) -> None:
     assert partition.log.offset_of_max_timestamp().offset == 9
 
 
-def test_the_checkpoint_is_told_before_the_files_are_cut(partition: Any, batch: Batch) -> None:
+def test_the_checkpoint_is_lowered_before_the_files_are_truncated(partition: Any, batch: Batch) -> None:
     partition.append_values(b"a", b"b", b"c")
     partition.log.flush(NOW)
     told: list[tuple[int, int]] = []
@@ -262,7 +260,7 @@ def test_the_checkpoint_is_told_before_the_files_are_cut(partition: Any, batch: 
 # Deleting
 
 
-def test_deleted_records_are_gone_and_whole_segments_with_them(
+def test_deleted_records_are_unreadable_and_their_segments_removed(
     partition: Any, batch: Batch, segments_of: BaseOffsets
 ) -> None:
     partition.configure(segment_bytes=len(batch(b"00")) * 2)
@@ -305,7 +303,7 @@ def test_leader_epochs_move_with_the_beginning(partition: Any, batch: Batch) -> 
     assert partition.log.epoch_of(4) == -1
 
 
-def test_retention_takes_the_oldest_segments_but_never_the_active_one(
+def test_retention_deletes_the_oldest_segments_and_never_the_active_one(
     partition: Any, batch: Batch, segments_of: BaseOffsets
 ) -> None:
     partition.configure(segment_bytes=300)
@@ -319,7 +317,7 @@ def test_retention_takes_the_oldest_segments_but_never_the_active_one(
     assert segments_of(partition.log) == [3]
 
 
-def test_a_segment_that_is_deleted_takes_its_aborted_transactions_along(partition: Any, producer_batch: Batch) -> None:
+def test_a_deleted_segment_removes_its_aborted_transactions(partition: Any, producer_batch: Batch) -> None:
     partition.configure(segment_bytes=300)
     for sequence in range(6):
         partition.append(producer_batch(sequence, transactional=True), verification=SWITCHED_OFF)
@@ -337,7 +335,7 @@ def test_a_segment_that_is_deleted_takes_its_aborted_transactions_along(partitio
     ]
 
 
-def test_a_cut_takes_the_aborted_transactions_behind_it_along(partition: Any, producer_batch: Batch) -> None:
+def test_a_truncation_removes_later_aborted_transactions(partition: Any, producer_batch: Batch) -> None:
     for sequence in range(4):
         partition.append(producer_batch(sequence, transactional=True), verification=SWITCHED_OFF)
         if sequence != 2:
@@ -411,7 +409,7 @@ def test_a_flush_makes_everything_durable_and_moves_the_recovery_point(
         assert survivor.append(producer_batch(5)).duplicate
 
 
-def test_a_flush_may_run_while_the_log_goes_on(partition: Any, batch: Batch) -> None:
+def test_a_flush_may_run_while_the_log_is_in_use(partition: Any, batch: Batch) -> None:
     partition.append(batch(b"a"))
     flush = partition.log.begin_flush()
     partition.append(batch(b"b"))
@@ -425,7 +423,7 @@ def test_a_flush_may_run_while_the_log_goes_on(partition: Any, batch: Batch) -> 
     assert partition.log.begin_flush() is None
 
 
-def test_a_flush_that_was_overtaken_by_a_cut_promises_nothing(partition: Any, batch: Batch) -> None:
+def test_a_flush_that_began_before_a_truncation_guarantees_nothing(partition: Any, batch: Batch) -> None:
     partition.append_values(b"a", b"b", b"c")
     flush = partition.log.begin_flush()
     flush.run()
@@ -461,7 +459,7 @@ def test_a_deleted_partition_does_not_disturb_a_running_flush(partition: Any, ba
     partition.log.end_flush(flush, NOW)
 
 
-def test_a_clean_stop_puts_the_indexes_on_the_device_even_when_every_append_was_flushed(
+def test_a_clean_shutdown_syncs_the_indexes_even_if_every_append_was_flushed(
     memory_partition: Any, batch: Batch
 ) -> None:
     """Nothing is unflushed then, and yet the active segment's indexes were never synced."""

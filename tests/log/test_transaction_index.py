@@ -69,7 +69,7 @@ def test_what_a_range_needs_is_found_in_memory_and_in_the_file(count: int) -> No
         assert written.collect(start, end) == read.collect(start, end) == expected(entries, start, end)
 
 
-def test_an_entry_has_apache_kafkas_bytes_and_one_cut_off_is_none() -> None:
+def test_an_entry_has_apache_kafkas_bytes_and_an_incomplete_one_is_ignored() -> None:
     file_system = MemoryFileSystem()
     file_system.make_directory("/data")
     index = an_index(file_system, new=True)
@@ -85,7 +85,7 @@ def test_an_entry_has_apache_kafkas_bytes_and_one_cut_off_is_none() -> None:
 
 
 @pytest.mark.parametrize("new", [True, False], ids=["in memory", "from the file"])
-def test_cutting_drops_the_markers_from_an_offset_on(new: bool) -> None:
+def test_truncation_removes_the_markers_from_an_offset_on(new: bool) -> None:
     file_system = MemoryFileSystem()
     file_system.make_directory("/data")
     entries = some_entries(5, 300)
@@ -119,7 +119,7 @@ def test_rebuilding_writes_only_what_is_different() -> None:
     assert (index.count, file_system.exists(PATH)) == (0, False)
 
 
-def test_what_is_not_in_memory_is_said_before_the_device_is_waited_for() -> None:
+def test_a_read_that_is_not_cached_is_reported_instead_of_waiting() -> None:
     file_system = MemoryFileSystem()
     file_system.make_directory("/data")
     entries = some_entries(7, 10)
@@ -239,7 +239,7 @@ def test_a_consumer_sees_exactly_what_was_committed_from_wherever_it_starts(seed
 
 
 @pytest.mark.parametrize("reopened", [False, True])
-def test_a_small_part_of_the_log_is_told_of_few_aborted_transactions(reopened: bool) -> None:
+def test_a_small_read_returns_few_aborted_transactions(reopened: bool) -> None:
     producers = Producers(99, 3_000)
     if reopened:
         producers.log.close(NOW)

@@ -54,7 +54,7 @@ def append(kafka: Any, compactor: Any, events: Any, step: Any) -> None:
         (5, ALL, 20_000, {}),
         (8, ALL, 3_000, LOG_APPEND_TIME),
         *(
-            pytest.param(seed, codecs, segment_bytes, {}, marks=pytest.mark.slow)
+            pytest.param(seed, codecs, segment_bytes, {}, marks=pytest.mark.full)
             for seed, codecs, segment_bytes in product(range(10, 14), (PLAIN, ALL), (3_000, 20_000))
         ),
     ],

@@ -93,7 +93,7 @@ def batch_starts(data: bytes) -> list[tuple[int, int]]:
     return found
 
 
-def test_the_error_says_where(compactor: Any) -> None:
+def test_the_error_contains_the_place(compactor: Any) -> None:
     segment = compactor.partition.log.segments[1]
     position, _length = batch_starts(compactor.partition.file_system.read_file(segment.path))[1]
     compactor.partition.damage(segment.path.rpartition("/")[2], position + 70, b"?")

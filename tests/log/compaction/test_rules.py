@@ -64,7 +64,7 @@ def test_the_latest_record_counts_over_the_part_that_was_cleaned_before(compacto
     assert compactor.contents() == [(1, b"b", b"1"), (2, b"a", b"2")]
 
 
-def test_the_active_segment_stays_as_it_is(compactor: Any) -> None:
+def test_the_active_segment_is_unchanged(compactor: Any) -> None:
     append(compactor, batch((b"a", b"1")))
     compactor.roll()
     append(compactor, batch((b"a", b"2")), batch((b"a", b"3")))
@@ -72,7 +72,7 @@ def test_the_active_segment_stays_as_it_is(compactor: Any) -> None:
     assert compactor.contents() == [(0, b"a", b"1"), (1, b"a", b"2"), (2, b"a", b"3")]
 
 
-def test_long_keys_and_short_ones_are_told_apart(compactor: Any) -> None:
+def test_long_and_short_keys_are_distinguished(compactor: Any) -> None:
     keys = [b"k" * length for length in (0, 1, 31, 32, 33, 63, 64, 100, 8_191, 8_192, 20_000)]
     append(compactor, *(batch(*((key, b"%d" % number) for key in keys)) for number in range(3)))
     append(compactor, batch((b"last", b"")))
@@ -81,7 +81,7 @@ def test_long_keys_and_short_ones_are_told_apart(compactor: Any) -> None:
     assert [(key, value) for _offset, key, value in compactor.contents()][:-1] == [(key, b"2") for key in keys]
 
 
-def test_a_record_without_a_key_goes(compactor: Any) -> None:
+def test_a_record_without_a_key_is_removed(compactor: Any) -> None:
     append(compactor, batch((None, b"1"), (b"a", b"1")), batch((None, None)), batch((b"b", b"1")))
     compactor.roll()
     compactor.compact()
@@ -141,7 +141,7 @@ def test_max_timestamp_is_that_of_what_stays(memory_compactor: Any) -> None:
 # Tombstones
 
 
-def test_a_tombstone_goes_when_its_horizon_has_passed(compactor: Any) -> None:
+def test_a_tombstone_is_removed_when_its_horizon_has_passed(compactor: Any) -> None:
     append(compactor, batch((b"a", b"1")), batch((b"b", b"1"), (b"a", None), step=7), batch((b"c", b"1")))
     compactor.roll()
     compactor.compact()
@@ -158,7 +158,7 @@ def test_a_tombstone_goes_when_its_horizon_has_passed(compactor: Any) -> None:
     assert list(iter_records(compactor.batches()[0])) == [Record(1, NOW, b"b", b"1")]
 
 
-def test_a_tombstone_that_is_not_the_latest_goes_at_once(compactor: Any) -> None:
+def test_a_tombstone_that_is_not_the_latest_is_removed_immediately(compactor: Any) -> None:
     append(compactor, batch((b"a", None)), batch((b"a", b"1")))
     compactor.roll()
     compactor.compact()
@@ -191,7 +191,7 @@ def test_a_tombstone_beyond_the_map_gets_its_horizon_too(memory_compactor: Any) 
 # Transactions
 
 
-def test_records_of_an_aborted_transaction_go_and_hide_nothing(compactor: Any) -> None:
+def test_records_of_an_aborted_transaction_are_removed_and_hide_nothing(compactor: Any) -> None:
     append(compactor, batch((b"a", b"1")), produced(5, 0, (b"a", b"2"), transactional=True))
     end_transaction(compactor, 5, commit=False)
     append(compactor, batch((b"b", b"1")))
@@ -214,7 +214,7 @@ def test_records_of_a_committed_transaction_stay_with_their_marker(compactor: An
 
 
 @pytest.mark.parametrize("commit", [False, True])
-def test_a_marker_goes_a_horizon_after_its_transaction(compactor: Any, commit: bool) -> None:
+def test_a_marker_is_removed_a_horizon_after_its_transaction(compactor: Any, commit: bool) -> None:
     compactor.last_batches = False
     append(compactor, produced(5, 0, (b"a", b"1"), transactional=True))
     end_transaction(compactor, 5, commit=commit)
@@ -290,7 +290,7 @@ def test_the_last_batch_of_a_producer_stays_empty(compactor: Any) -> None:
     assert compactor.partition.append(produced(5, 1, (b"a", b"2"), (b"b", b"1"))).duplicate
 
 
-def test_the_last_batch_of_a_producer_that_was_forgotten_goes(compactor: Any) -> None:
+def test_the_last_batch_of_an_expired_producer_is_removed(compactor: Any) -> None:
     compactor.last_batches = False
     append(compactor, produced(5, 0, (b"a", b"1")), batch((b"a", b"2")))
     compactor.roll()
@@ -311,7 +311,7 @@ def test_the_marker_of_a_producer_without_data_stays_empty(compactor: Any) -> No
     assert [(p.producer_id, p.epoch) for p in compactor.partition.log.active_producers()] == [(5, 4)]
 
 
-def test_the_last_batch_stays_empty_so_that_offsets_go_on(compactor: Any) -> None:
+def test_the_last_batch_is_kept_empty_so_that_offsets_continue(compactor: Any) -> None:
     append(compactor, batch((b"a", b"1")), batch((b"a", None), (b"b", None)))
     compactor.roll()
     compactor.compact()
@@ -368,7 +368,7 @@ def test_new_segments_are_handed_over_one_by_one(memory_compactor: Any) -> None:
     assert result.replacements == tuple(handed_over)
 
 
-def test_progress_goes_to_the_end_and_may_end_the_pass(memory_compactor: Any) -> None:
+def test_progress_reaches_the_end_and_may_end_the_pass(memory_compactor: Any) -> None:
     for number in range(20):
         append(memory_compactor, batch((b"%d" % (number % 3), b"x" * 100)))
         memory_compactor.roll()
@@ -408,7 +408,7 @@ def test_a_throttled_pass_sleeps(memory_compactor: Any) -> None:
 
 @pytest.mark.parametrize("retention_ms", [0, 1, RETENTION_MS, 2**62, 2**63 - 1 - NOW, 2**63 - 1])
 @pytest.mark.parametrize("timestamp", [-1, 0, NOW, -(2**62)])
-def test_a_tombstone_lives_as_long_as_any_retention_says(compactor: Any, retention_ms: int, timestamp: int) -> None:
+def test_a_tombstone_is_kept_for_any_retention_time(compactor: Any, retention_ms: int, timestamp: int) -> None:
     compactor.delete_retention_ms = retention_ms
     append(compactor, batch((b"a", b"1"), (b"b", b"1")), batch((b"a", None), timestamp=timestamp))
     compactor.roll()

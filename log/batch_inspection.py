@@ -1,7 +1,8 @@
-"""A `.log` file batch by batch, on over damage, in bounded memory.
+"""Reading a `.log` file batch by batch, across damage, in bounded memory.
 
-What cannot be a batch, or is one whose CRC is wrong, is one `Damage` up to the next whole batch: where the length in
-the broken header leads, if a batch is there, else the first place at which a header makes sense and its CRC is right.
+Bytes that are not a batch, or a batch with a wrong CRC, are one `Damage` up to the next valid batch. That is the batch
+after the length in the broken header, if there is one, otherwise the first position with a plausible header and a
+correct CRC.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ...protocol.checksum import crc32c
-from ...protocol.records import (
+from ..protocol.checksum import crc32c
+from ..protocol.records import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
     HEADER,
@@ -22,47 +23,47 @@ from ...protocol.records import (
     RecordBatch,
     read_batch_header,
 )
-from ..files import File
-from ..segment import MAX_RELATIVE_OFFSET
+from .files import File
+from .segment import MAX_RELATIVE_OFFSET
 
 PIECE_BYTES = 1 << 22
-"""Read at once. Larger batches are checked piece by piece, and their `data` is the header alone."""
+"""The bytes of one read. Larger batches are checked in pieces, and their `data` is only the header."""
 
 _MAGIC = bytes((MAGIC,))
 
 Progress = Callable[[int], None]
-"""Told how many bytes more were looked at."""
+"""Called with the number of further bytes that were checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are no whole batch."""
+    """Bytes that are not a valid batch."""
 
     position: int
     end: int
     reason: str
     is_tail: bool
-    """No whole batch follows in the file."""
+    """No valid batch follows in the file."""
     is_empty: bool
-    """All of it is zeros: preallocated, or lost when the power failed."""
+    """All bytes are zeros: preallocated, or lost in a power failure."""
 
 
 def inspect_batches(
     file: File, size: int, base_offset: int, progress: Progress
 ) -> Iterator[tuple[int, RecordBatch] | Damage]:
-    """The batches of the file with their positions, whole ones with right CRCs, and the damage between them."""
+    """The valid batches of the file with their positions, and the damage between them."""
     position = 0
     piece, start = memoryview(b""), 0
-    told = 0
+    reported = 0
     while position < size:
         have = start + len(piece) - position
         if have < min(BATCH_OVERHEAD, size - position):
             piece, start = memoryview(file.read_at(position, min(PIECE_BYTES, size - position))), position
-            progress(start - told)
-            told = start
+            progress(start - reported)
+            reported = start
             have = len(piece)
             if not have:
-                return  # the file was cut meanwhile
+                return  # the file was truncated in the meantime
         problem = None
         try:
             if size - position < BATCH_OVERHEAD:
@@ -70,8 +71,8 @@ def inspect_batches(
             length = LOG_OVERHEAD + int.from_bytes(piece[position - start + 8 : position - start + 12], "big")
             if have < length <= PIECE_BYTES and position + length <= size:
                 piece, start = memoryview(file.read_at(position, min(PIECE_BYTES, size - position))), position
-                progress(start - told)
-                told = start
+                progress(start - reported)
+                reported = start
                 if len(piece) < length:
                     return
             at = position - start
@@ -101,7 +102,7 @@ def inspect_batches(
         end = size if found is None else found
         yield Damage(position, end, problem, found is None, found is None and _is_zeros(file, position, size))
         position = end
-    progress(size - told)
+    progress(size - reported)
 
 
 def _crc_of(file: File, position: int, end: int) -> int:
@@ -125,7 +126,7 @@ def _is_zeros(file: File, position: int, end: int) -> bool:
 
 
 def _next_batch(file: File, position: int, size: int, base_offset: int) -> int | None:
-    """Where the first whole batch after a broken one at `position` begins."""
+    """The position of the first valid batch after a broken one at `position`."""
     header = file.read_at(position, BATCH_OVERHEAD)
     if len(header) == BATCH_OVERHEAD:
         length = int.from_bytes(header[8:12], "big", signed=True)

@@ -1,20 +1,19 @@
-"""What a repair does to the files of one partition. Each function does one thing, on the device when it returns.
+"""The repairs of one partition's files. Each function makes one repair, which is synced when it returns.
 
-Only what is made from the batches is written anew. The one that takes batches away, `cut_log`, keeps them beside.
+Only derived data is rebuilt. `cut_log`, which removes batches, keeps them in separate files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...protocol.records import BATCH_OVERHEAD, RecordBatch, read_batch_header
-from ..checkpoints import decode_leader_epochs
-from ..config import LogConfig
-from ..descriptors import DescriptorCache
-from ..files import FileSystem, join
-from ..leader_epochs import LeaderEpochs
-from ..loader import reindex, whole_batches
-from ..names import (
+from ..log.checkpoints import decode_leader_epochs
+from ..log.config import LogConfig
+from ..log.descriptors import DescriptorCache
+from ..log.files import FileSystem, join
+from ..log.leader_epochs import LeaderEpochs
+from ..log.loader import reindex, whole_batches
+from ..log.names import (
     CUT,
     LEADER_EPOCH_CHECKPOINT,
     LOG,
@@ -23,9 +22,10 @@ from ..names import (
     offset_file_name,
     parse_offset_file_name,
 )
-from ..producer_state import CorruptSnapshotError, ProducerState
-from ..segment import Segment
-from ..transaction_index import AbortedTransaction
+from ..log.producer_state import CorruptSnapshotError, ProducerState
+from ..log.segment import Segment
+from ..log.transaction_index import AbortedTransaction
+from ..protocol.records import BATCH_OVERHEAD, RecordBatch, read_batch_header
 
 _COPY_BYTES = 1 << 22
 _EPOCH_POSITION = 12
@@ -33,9 +33,9 @@ _CONFIG = LogConfig()
 
 
 def cut_log(file_system: FileSystem, directory: str, base_offset: int, position: int) -> list[str]:
-    """End the log at `position` of a segment; what follows is kept in `.cut-` files, whose names are returned.
+    """Truncate the log at `position` of a segment; the removed bytes are kept in `.cut-` files. Returns their names.
 
-    The segment itself stays, if only as an empty file: its name says at which offset the log goes on.
+    The segment itself remains, even if it is empty: its name contains the log end offset.
     """
     kept = []
     for base in _segments(file_system, directory):
@@ -47,7 +47,7 @@ def cut_log(file_system: FileSystem, directory: str, base_offset: int, position:
         _copy(file_system, join(directory, name), start, join(directory, copy))
         kept.append(copy)
     file_system.sync_directory(directory)
-    # From the end: a log that ends too early is a log, one with a hole is not.
+    # From the end: an interrupted truncation may leave a shorter log, but not a log with a hole.
     for base in reversed(_segments(file_system, directory)):
         if base > base_offset:
             for suffix in SEGMENT_SUFFIXES:
@@ -80,13 +80,13 @@ def _copy(file_system: FileSystem, path: str, position: int, copy_path: str) -> 
 
 
 def rebuild_indexes(file_system: FileSystem, directory: str, base_offset: int) -> None:
-    """Make `.index` and `.timeindex` of a whole segment anew, with an entry for each `index.interval.bytes` of Kafka's
+    """Rebuild `.index` and `.timeindex` of an intact segment, with an entry for each `index.interval.bytes` of Kafka's
     default."""
     files = DescriptorCache(file_system, 8)
     try:
         segment = _open_segment(files, directory, base_offset)
         problem = reindex(segment, _CONFIG.index_interval_bytes)
-        assert problem is None, f"{segment.path} was whole when it was looked at, and is not: {problem}"
+        assert problem is None, f"{segment.path} was intact when it was checked, but is damaged now: {problem}"
         for index in (segment.offset_index, segment.time_index):
             index.persist()
             index.opened().file.sync()
@@ -96,10 +96,10 @@ def rebuild_indexes(file_system: FileSystem, directory: str, base_offset: int) -
 
 
 def rebuild_producers(file_system: FileSystem, directory: str, wrong: Iterable[int], *, clean: bool) -> None:
-    """Make the snapshots at the offsets `wrong` and every index of aborted transactions anew, from the batches.
+    """Rebuild the snapshots at the offsets `wrong` and all indexes of aborted transactions from the batches.
 
-    The snapshots that are right are taken for what they say: they know producers whose records are deleted. After a
-    clean stop there has to be one at the end of the log.
+    The correct snapshots are used: they contain producers whose records are deleted. After a clean shutdown there must
+    be a snapshot at the log end offset.
     """
     wrong = set(wrong)
     names, _ = file_system.list_directory(directory)
@@ -143,7 +143,7 @@ def _replay(producers: ProducerState, batch: RecordBatch, aborted: list[AbortedT
 def _pass_snapshots(
     file_system: FileSystem, directory: str, snapshots: list[int], offset: int, producers: ProducerState
 ) -> None:
-    """Take over what the snapshots up to `offset` say."""
+    """Load the snapshots up to `offset`."""
     while snapshots and snapshots[0] <= offset:
         path = join(directory, offset_file_name(snapshots.pop(0), PRODUCER_SNAPSHOT))
         try:
@@ -158,7 +158,7 @@ def _write_snapshot(file_system: FileSystem, directory: str, offset: int, produc
 
 
 def correct_batch_epoch(file_system: FileSystem, directory: str, base_offset: int, position: int) -> None:
-    """Write the leader epoch that the checkpoint says into the header of one batch: 4 bytes that no CRC covers."""
+    """Write the checkpoint's leader epoch to the header of one batch: 4 bytes that no CRC covers."""
     path = join(directory, LEADER_EPOCH_CHECKPOINT)
     epochs = LeaderEpochs(decode_leader_epochs(file_system.read_file(path), path))
     file = file_system.open(join(directory, offset_file_name(base_offset, LOG)))
@@ -172,7 +172,7 @@ def correct_batch_epoch(file_system: FileSystem, directory: str, base_offset: in
 
 
 def rebuild_leader_epochs(file_system: FileSystem, directory: str, log_start_offset: int | None) -> None:
-    """Write `leader-epoch-checkpoint` from the batches."""
+    """Rebuild `leader-epoch-checkpoint` from the batches."""
     epochs = LeaderEpochs()
     files = DescriptorCache(file_system, 8)
     bases = _segments(file_system, directory)

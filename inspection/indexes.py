@@ -1,15 +1,15 @@
-"""Entries of an index beside the batches that they stand for.
+"""Comparing the entries of an index with the batches that they refer to.
 
-Each check is fed the batches of a segment in order and keeps its place in the index, so that one reading of the log
-serves all of them. An index is wrong as a whole: the first wrong entry is told, and how many there are.
+Each check receives the batches of a segment in order and keeps its position in the index, so that reading the log once
+is sufficient for all checks. An index is incorrect as a whole: the problem describes the first incorrect entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...protocol.records import RecordBatch
-from ..index import OffsetIndex, TimeIndex
+from ..log.index import OffsetIndex, TimeIndex
+from ..protocol.records import RecordBatch
 
 _NEVER = 1 << 63
 
@@ -24,12 +24,12 @@ class OffsetIndexCheck:
         self._number = -1
         self._offset = self._previous = -1
         self.next_position = 0
-        """Of the next entry: batches before it need not be shown."""
+        """The position of the next entry: earlier batches need not be passed to `see`."""
         self.problem: str | None = None
         self.last_position = 0
-        """Of the last entry that is right."""
+        """The position of the last correct entry."""
         if len(data) % size:
-            self.problem = f"its size of {len(data)} bytes is no multiple of {size}"
+            self.problem = f"its size of {len(data)} bytes is not a multiple of {size}"
         self._advance()
 
     def _advance(self) -> None:
@@ -40,21 +40,21 @@ class OffsetIndexCheck:
             return
         previous = self.next_position
         offset, self.next_position = entry
-        # The first batch never has an entry: searches begin there without one.
+        # The first batch never has an entry: searches begin there by default.
         if offset <= self._offset or self.next_position <= previous:
-            self._wrong("does not come after the one before it")
+            self._wrong("is out of order")
         self._offset = offset
 
     def see(self, position: int, batch: RecordBatch) -> None:
-        """The batch at `position`, which `next_position` has come to."""
+        """Check the batch at `position`, which is at or after `next_position`."""
         while self.next_position < position:
-            self._wrong(f"leads to position {self.next_position}, where no batch begins")
+            self._wrong(f"points to position {self.next_position}, where no batch starts")
             self._advance()
         if self.next_position == position:
             offset = self._base_offset + self._offset
             if offset != batch.last_offset:
                 self._wrong(
-                    f"has offset {offset} for position {position}, where the batch ends with {batch.last_offset}"
+                    f"has offset {offset} for position {position}, where the batch ends with offset {batch.last_offset}"
                 )
             self.last_position = position
             self._advance()
@@ -62,7 +62,7 @@ class OffsetIndexCheck:
     def finish(self, size: int) -> None:
         """The segment's batches end at `size`."""
         if self.next_position != _NEVER:
-            self._wrong(f"leads to position {self.next_position}, where no batch begins")
+            self._wrong(f"points to position {self.next_position}, where no batch starts")
 
     def _wrong(self, reason: str) -> None:
         if self.problem is None:
@@ -80,12 +80,12 @@ class TimeIndexCheck:
         self._timestamp = -1
         self._last_timestamp = -1
         self.next_offset = -1
-        """Of the next entry: batches that end before it need not be shown."""
+        """The offset of the next entry: batches that end before it need not be passed to `see`."""
         self.problem: str | None = None
         self.inside_batch = False
-        """An entry names an offset inside of its batch, as Kafka before 3.8 did: of the very record."""
+        """An entry contains the offset of the record, inside of its batch, as in Kafka before 3.8."""
         if len(data) % size:
-            self.problem = f"its size of {len(data)} bytes is no multiple of {size}"
+            self.problem = f"its size of {len(data)} bytes is not a multiple of {size}"
         self._advance()
 
     def _advance(self) -> None:
@@ -97,19 +97,19 @@ class TimeIndexCheck:
         timestamp, relative = entry
         offset = self._base_offset + relative
         if self._number and (timestamp <= self._timestamp or offset <= self.next_offset):
-            self._wrong("does not come after the one before it")
+            self._wrong("is out of order")
         self._timestamp, self.next_offset = timestamp, offset
 
     def see(self, batch: RecordBatch, largest_before: int) -> None:
-        """A batch that `next_offset` has come to; `largest_before` is the largest timestamp of those before it."""
+        """Check a batch at or after `next_offset`; `largest_before` is the largest timestamp before it."""
         while self.next_offset < batch.base_offset:
-            self._wrong(f"names offset {self.next_offset}, which no batch has")
+            self._wrong(f"has offset {self.next_offset}, which no batch contains")
             self._advance()
         while self.next_offset <= batch.last_offset:
             if self._timestamp != batch.max_timestamp or self._timestamp <= largest_before:
                 self._wrong(
                     f"has timestamp {self._timestamp} for offset {self.next_offset}, "
-                    f"where the largest so far is {max(batch.max_timestamp, largest_before)}"
+                    f"but the largest up to there is {max(batch.max_timestamp, largest_before)}"
                 )
             elif self.next_offset != batch.last_offset:
                 self.inside_batch = True
@@ -119,11 +119,11 @@ class TimeIndexCheck:
     def finish(self, largest: int) -> None:
         """The segment ends, and `largest` is the largest timestamp in it (-1: none), which the last entry must have."""
         if self.next_offset != _NEVER:
-            self._wrong(f"names offset {self.next_offset}, which no batch has")
+            self._wrong(f"has offset {self.next_offset}, which no batch contains")
         elif largest >= 0 and self._last_timestamp != largest and self.problem is None:
             self.problem = (
                 f"its last entry has timestamp {self._last_timestamp}, but the segment's largest is {largest}: "
-                f"it would be deleted by age too early"
+                f"the segment would be deleted too early"
             )
 
     def _wrong(self, reason: str) -> None:

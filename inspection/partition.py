@@ -1,11 +1,11 @@
-"""One partition's directory: every batch, and everything that is made from the batches, compared with them.
+"""The check of one partition's directory: every batch, and all data that is derived from the batches.
 
-One reading of each segment feeds all checks: batches (length, CRC, offsets, epochs, counts), both indexes, the
-producers and with them the snapshots and the index of aborted transactions, the leader epochs. Memory is bounded by the
-directory's largest index and by its producers.
+Each segment is read once for all checks: batches (length, CRC, offsets, epochs, counts), both indexes, the producers
+with the snapshots and the index of aborted transactions, the leader epochs. Memory is bounded by the directory's
+largest index and by its producers.
 
-What a start makes anew is not compared: after an unclean stop, the indexes, snapshots and epochs of the segments that
-end at or past the recovery point.
+Data that startup rebuilds is not compared: after an unclean shutdown, the indexes, snapshots and epochs of the segments
+that end at or after the recovery point.
 """
 
 from __future__ import annotations
@@ -15,24 +15,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
-from ...protocol.compression import DEFAULT_MAX_SIZE, CodecUnavailableError, CompressionError
-from ...protocol.records import (
-    LOG_APPEND_TIME,
-    NO_LEADER_EPOCH,
-    InvalidRecordsError,
-    RecordBatch,
-    iter_records,
-)
-from ...protocol.uuid import uuid_to_str
-from ..checkpoints import (
+from ..log.batch_inspection import PIECE_BYTES, Damage, Progress, inspect_batches
+from ..log.checkpoints import (
     CorruptCheckpointError,
     decode_leader_epochs,
     decode_partition_metadata,
     encode_partition_metadata,
 )
-from ..files import FileSystem, join
-from ..leader_epochs import LeaderEpochs
-from ..names import (
+from ..log.files import FileSystem, join
+from ..log.leader_epochs import LeaderEpochs
+from ..log.names import (
     CLEANED,
     DELETED,
     LEADER_EPOCH_CHECKPOINT,
@@ -49,10 +41,18 @@ from ..names import (
     offset_file_name,
     parse_offset_file_name,
 )
-from ..producer_state import CorruptSnapshotError, ProducerState
-from ..segment import MAX_RELATIVE_OFFSET
-from ..transaction_index import AbortedTransaction
-from .batches import PIECE_BYTES, Damage, Progress, inspect_batches
+from ..log.producer_state import CorruptSnapshotError, ProducerState
+from ..log.segment import MAX_RELATIVE_OFFSET
+from ..log.transaction_index import AbortedTransaction
+from ..protocol.compression import DEFAULT_MAX_SIZE, CodecUnavailableError, CompressionError
+from ..protocol.records import (
+    LOG_APPEND_TIME,
+    NO_LEADER_EPOCH,
+    InvalidRecordsError,
+    RecordBatch,
+    iter_records,
+)
+from ..protocol.uuid import uuid_to_str
 from .finding import Finding, Kind, Remedy, Severity
 from .indexes import OffsetIndexCheck, TimeIndexCheck
 
@@ -65,33 +65,33 @@ ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a partition from outside of its directory. None: it is not known."""
+    """Facts about a partition from outside of its directory; None if unknown."""
 
     clean: bool | None = None
-    """The log directory was left by a clean stop."""
+    """The log directory was left by a clean shutdown."""
     compacted: bool | None = None
     recovery_point: int | None = None
     log_start_offset: int | None = None
     high_watermark: int | None = None
     topic_id: bytes | None = None
     leader_epoch: int | None = None
-    """The latest of the partition's leaders: no batch has a later one."""
+    """The latest leader epoch of the partition: no batch may have a later one."""
 
 
 @dataclass(slots=True)
 class Totals:
-    """What was looked at."""
+    """The amount of data that was checked."""
 
     partitions: int = 0
     segments: int = 0
     batches: int = 0
     records: int = 0
-    """Decoded; none unless the inspection was deep."""
+    """Decoded records; 0 unless the check was deep."""
     bytes: int = 0
 
 
 class PartitionInspection:
-    """One inspection of one directory; `run` once. The fields after it are what was learned."""
+    """One check of one directory; `run` once. Afterwards the public fields have the results."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class PartitionInspection:
         progress: Progress,
         is_own_file: Callable[[str], bool] = lambda _name: False,
     ) -> None:
-        """`name` is `<topic>-<partition>`. `is_own_file` says of further files that they belong here."""
+        """`name` is `<topic>-<partition>`. `is_own_file` returns whether another file belongs to the directory."""
         self._files = file_system
         self._directory = directory
         self._name = name
@@ -119,7 +119,7 @@ class PartitionInspection:
         self._producers = ProducerState()
         self._aborted: list[AbortedTransaction] = []
         self._producers_known = True
-        """All producers are those of the batches: the log was read from its beginning, or from a snapshot."""
+        """The producer state is complete: the log was read from its beginning, or from a snapshot."""
         self.whole = True
         """No batch was missing or damaged so far."""
         self.damaged = False
@@ -131,7 +131,7 @@ class PartitionInspection:
         self.log_end_offset = 0
 
     def run(self) -> list[Finding]:
-        """Everything that was found, in the order of the files. An `OSError` is a finding too."""
+        """All findings, in the order of the files. An `OSError` is a finding too."""
         try:
             self._run()
         except OSError as error:
@@ -174,17 +174,19 @@ class PartitionInspection:
             elif parsed is not None and parsed[1] == PRODUCER_SNAPSHOT:
                 snapshots.append(parsed[0])
             elif parsed is not None and is_partition_file(name):
-                self._add(NOTE, Kind.LEFTOVER, name, "what a repair has cut off; nothing reads it")
+                self._add(NOTE, Kind.LEFTOVER, name, "removed by a repair; it is not used")
             elif not is_partition_file(name) and not self._is_own_file(name):
-                self._add(NOTE, Kind.UNKNOWN, name, "no file of a partition; with it, the directory is never removed")
+                self._add(
+                    NOTE, Kind.UNKNOWN, name, "is not a file of a partition; it prevents the removal of the directory"
+                )
         for name in directories:
-            text = "a directory, which nothing reads; with it, the directory around it is never removed"
+            text = "a directory that is not used; it prevents the removal of the partition's directory"
             self._add(NOTE, Kind.UNKNOWN, name, text)
         for base_offset in sorted(segments):
             if LOG not in segments[base_offset]:
                 for suffix in sorted(segments.pop(base_offset)):
                     name = offset_file_name(base_offset, suffix)
-                    self._add(WARNING, Kind.LEFTOVER, name, "there is no segment to it", remedy=Remedy.REMOVE)
+                    self._add(WARNING, Kind.LEFTOVER, name, "belongs to no segment", remedy=Remedy.REMOVE)
         self._inspect_topic_id(names)
         self._read_leader_epochs(names)
         self._snapshots = snapshots
@@ -199,27 +201,29 @@ class PartitionInspection:
         remedy = Remedy.TOPIC_ID if expected is not None else None
         if PARTITION_METADATA not in names:
             if expected is not None:
-                self._add(WARNING, Kind.TOPIC, PARTITION_METADATA, "is missing: the topic id is unknown", remedy=remedy)
+                self._add(
+                    WARNING, Kind.TOPIC, PARTITION_METADATA, "is missing, so the topic id is unknown", remedy=remedy
+                )
             return
         path = join(self._directory, PARTITION_METADATA)
         data = self._files.read_file(path)
         try:
             topic_id = decode_partition_metadata(data, path)
         except CorruptCheckpointError:
-            self._add(ERROR, Kind.TOPIC, PARTITION_METADATA, "names no topic id", remedy=remedy)
+            self._add(ERROR, Kind.TOPIC, PARTITION_METADATA, "has no topic id", remedy=remedy)
             return
         if expected is not None and topic_id != expected:
             self._add(
                 ERROR,
                 Kind.TOPIC,
                 PARTITION_METADATA,
-                f"names the topic id {uuid_to_str(topic_id)}, the metadata log {uuid_to_str(expected)}: "
+                f"has topic id {uuid_to_str(topic_id)}, the metadata log {uuid_to_str(expected)}: "
                 f"a start sets the directory aside as a stray, of an older topic of this name or of another cluster",
             )
         elif data.rstrip(b"\n") != encode_partition_metadata(topic_id):
-            self._add(WARNING, Kind.TOPIC, PARTITION_METADATA, "is not written as Kafka writes it", remedy=remedy)
+            self._add(WARNING, Kind.TOPIC, PARTITION_METADATA, "is not in Kafka's format", remedy=remedy)
 
-    # What is there beside the segments
+    # Files besides the segments
 
     def _read_leader_epochs(self, names: list[str]) -> None:
         self._epochs: list[tuple[int, int]] | None = None
@@ -234,7 +238,7 @@ class PartitionInspection:
             return
         parsed = LeaderEpochs(entries)
         if parsed.entries != entries or (data and parsed.encode() != data):
-            self._epochs_wrong("its epochs and offsets do not grow, or it is not written as Kafka writes it")
+            self._epochs_wrong("its epochs and offsets do not increase, or it is not in Kafka's format")
             return
         self._epochs = entries
 
@@ -242,7 +246,7 @@ class PartitionInspection:
         self._add(WARNING, Kind.EPOCH, LEADER_EPOCH_CHECKPOINT, text, remedy=Remedy.LEADER_EPOCHS)
 
     def _begin(self) -> None:
-        """Where the segments begin that a start reads, and the producers before the first one."""
+        """Find the first segment that startup recovers, and load the producers before the first segment."""
         known = self._known
         bases = self._bases
         self._first_unsettled = len(bases)
@@ -279,7 +283,7 @@ class PartitionInspection:
         if self._next_offset is None:
             self._next_offset = base_offset
         elif base_offset != self._next_offset:
-            self._gap(name, 0, self._next_offset, base_offset, "no segment begins where the one before ends")
+            self._gap(name, 0, self._next_offset, base_offset, "no segment starts where the previous one ends")
         self._next_offset = max(base_offset, self._next_offset)
         offsets = times = None
         if settled:
@@ -333,13 +337,13 @@ class PartitionInspection:
             self._index_result(base_offset, OFFSET_INDEX, Kind.OFFSET_INDEX, offsets.problem)
             longest_way = max(longest_way, last_end - indexed_until)
             if offsets.problem is None and longest_way > _LONG_WAY:
-                text = f"has no entry for {longest_way} bytes of the log: to find an offset there, all of them are read"
+                text = f"has no entry for {longest_way} bytes of the log, which slows down lookups"
                 self._add(NOTE, Kind.OFFSET_INDEX, offset_file_name(base_offset, OFFSET_INDEX), text)
         if times is not None:
             times.finish(largest)
             self._index_result(base_offset, TIME_INDEX, Kind.TIME_INDEX, times.problem)
             if times.inside_batch and times.problem is None:
-                text = "names offsets inside of batches, as Kafka before 3.8 did; that does no harm"
+                text = "has offsets inside batches, as written by Kafka before 3.8; this is harmless"
                 self._add(NOTE, Kind.TIME_INDEX, offset_file_name(base_offset, TIME_INDEX), text)
         self._inspect_aborted(base_offset, TRANSACTION_INDEX in suffixes)
 
@@ -349,7 +353,7 @@ class PartitionInspection:
     def _index_result(self, base_offset: int, suffix: str, kind: Kind, problem: str | None) -> None:
         if problem is not None:
             name = offset_file_name(base_offset, suffix)
-            self._add(WARNING, kind, name, f"does not fit the segment: {problem}", remedy=Remedy.INDEXES)
+            self._add(WARNING, kind, name, f"does not match the segment: {problem}", remedy=Remedy.INDEXES)
 
     def _damage(self, name: str, damage: Damage, size: int, *, is_last: bool, settled: bool) -> None:
         length = damage.end - damage.position
@@ -358,24 +362,24 @@ class PartitionInspection:
         self.damaged = True
         self._next_offset = None
         if is_last and damage.is_tail and not settled and damage.is_empty:
-            text = f"{length} bytes at the end are zeros: room made in advance, or never written; a start cuts them off"
+            text = f"{length} bytes at the end are zeros: preallocated, or never written; a start truncates them"
             self._add(NOTE, Kind.TAIL, name, text, position=damage.position, offset=at)
         elif is_last and damage.is_tail and not settled:
             text = (
-                f"{damage.reason}: the last {length} bytes are no whole batch. A crash leaves that where nothing had "
-                f"been flushed; a start cuts it off"
+                f"{damage.reason}: the last {length} bytes are not a complete batch. A crash can cause this in "
+                f"unflushed data; a start truncates it"
             )
             self._add(WARNING, Kind.TAIL, name, text, position=damage.position, offset=at, remedy=Remedy.TRUNCATE)
         else:
             text = f"{damage.reason}: {length} bytes are damaged, and " + (
-                "nothing whole follows in the segment" if damage.is_tail else f"go on at position {damage.end}"
+                "no valid batch follows in the segment" if damage.is_tail else f"go on at position {damage.end}"
             )
             if not settled and self._known.clean is False:
-                text += ". A start would cut the log here, with all that follows"
+                text += ". A start would truncate the log here"
             self._add(ERROR, Kind.BATCH, name, text, position=damage.position, offset=at, remedy=Remedy.TRUNCATE)
 
     def _bad(self, name: str, position: int, batch: RecordBatch, text: str) -> None:
-        """A batch whose place is wrong."""
+        """A batch at an incorrect position."""
         self.whole = False
         self.damaged = True
         words = f"offset {batch.base_offset} {text}"
@@ -385,7 +389,7 @@ class PartitionInspection:
         if found < expected:
             self.whole = False
             self.damaged = True
-            words = f"begins at offset {found}, and the one before ends at {expected}: they overlap"
+            words = f"starts at offset {found}, but the previous one ends at {expected}: they overlap"
             self._add(ERROR, Kind.GAP, name, words, position=position, offset=found, remedy=Remedy.TRUNCATE)
             return
         if self._known.compacted:
@@ -393,14 +397,14 @@ class PartitionInspection:
         self.whole = False
         words = f"the offsets {expected} to {found - 1} are missing: {text}"
         if self._known.compacted is None:
-            words += ". On a compacted topic that is as it should be; whether this is one is not known"
+            words += ". This is normal for a compacted topic; whether the topic is compacted is unknown"
             self._add(NOTE, Kind.GAP, name, words, position=position, offset=expected)
         else:
             words += ". Those records are lost, unless the topic was compacted once"
             self._add(ERROR, Kind.GAP, name, words, position=position, offset=expected)
 
     def _inspect_batch(self, name: str, position: int, batch: RecordBatch, settled: bool) -> None:
-        """Offsets, counts, epochs, producers, and records if the inspection is deep."""
+        """Check offsets, counts, epochs, producers, and with `deep` also the records."""
         self._totals.batches += 1
         expected = self._next_offset
         base_offset = batch.base_offset
@@ -408,13 +412,13 @@ class PartitionInspection:
             if base_offset < expected:
                 self._bad(name, position, batch, f"comes after offset {expected - 1}")
             else:
-                self._gap(name, position, expected, base_offset, "the batch before ends with them")
+                self._gap(name, position, expected, base_offset, "the previous batch ends with them")
         self._next_offset = max(batch.next_offset, expected or 0)
         count = batch.record_count
         if not 0 <= count <= batch.last_offset_delta + 1 or (
             count != batch.last_offset_delta + 1 and self._known.compacted is False
         ):
-            text = f"says it has {count} records for {batch.last_offset_delta + 1} offsets"
+            text = f"has {count} records for {batch.last_offset_delta + 1} offsets"
             self._add(ERROR, Kind.RECORDS, name, text, position=position, offset=base_offset)
         epoch = batch.partition_leader_epoch
         if epoch != self._epoch or self._epoch_number + 1 < len(self._epochs or ()):
@@ -432,7 +436,7 @@ class PartitionInspection:
             self._inspect_records(name, position, batch)
 
     def _inspect_epoch(self, name: str, position: int, batch: RecordBatch, settled: bool) -> None:
-        """The epoch of a batch beside those before it, the latest one, and what the checkpoint says."""
+        """Compare the epoch of a batch with earlier batches, the latest epoch, and the checkpoint."""
         epoch, offset = batch.partition_leader_epoch, batch.base_offset
         entries = self._epochs if settled else None
         told = start = None
@@ -447,17 +451,17 @@ class PartitionInspection:
         if latest is None and entries:
             latest = entries[-1][0]
         if epoch < self._epoch or epoch < NO_LEADER_EPOCH or (latest is not None and epoch > latest):
-            text = f"has the leader epoch {epoch}, the one before it {self._epoch}"
+            text = f"has leader epoch {epoch}, the previous one {self._epoch}"
             if latest is not None:
-                text += f", and the latest was {latest}"
-            text += ". That field lies outside of the CRC; the records are whole"
+                text += f", the latest is {latest}"
+            text += ". The CRC does not cover this field; the records are intact"
             remedy = None if told is None or told < self._epoch else Remedy.BATCH_EPOCH
             self._add(ERROR, Kind.EPOCH, name, text, position=position, offset=offset, remedy=remedy)
             return
         self._epoch = epoch
         self._epochs_seen.assign(epoch, offset)
         if entries is None or (told is None and offset < (self._known.log_start_offset or 0)):
-            return  # of what was deleted, nobody needs to know the epoch
+            return  # the epochs of deleted records are not needed
         if told != epoch and not (told is None and epoch == NO_LEADER_EPOCH):
             self._epochs_wrong(
                 f"says {'nothing' if told is None else told} for offset {offset}, where a batch has {epoch}"
@@ -468,9 +472,7 @@ class PartitionInspection:
 
     def _inspect_records(self, name: str, position: int, batch: RecordBatch) -> None:
         if len(batch.data) < batch.size or batch.size > DEFAULT_MAX_SIZE:
-            text = (
-                f"a batch of {batch.size} bytes: too large to look at its records (only {PIECE_BYTES} are read at once)"
-            )
+            text = f"a batch of {batch.size} bytes is too large to check its records (limit {PIECE_BYTES})"
             self._add(NOTE, Kind.RECORDS, name, text, position=position, offset=batch.base_offset)
             return
         previous = batch.base_offset - 1
@@ -489,13 +491,13 @@ class PartitionInspection:
             problem = str(error)
         self._totals.records += max(0, batch.record_count)
         if problem is not None:
-            text = f"the CRC is right, but the records cannot be read: {problem}"
+            text = f"the CRC matches, but the records cannot be decoded: {problem}"
             self._add(ERROR, Kind.RECORDS, name, text, position=position, offset=batch.base_offset)
         elif batch.record_count and batch.timestamp_type != LOG_APPEND_TIME and largest != batch.max_timestamp:
-            text = f"its header says that the largest timestamp is {batch.max_timestamp}, and it is {largest}"
+            text = f"its header has max timestamp {batch.max_timestamp}, but the largest timestamp is {largest}"
             self._add(NOTE, Kind.RECORDS, name, text, position=position, offset=batch.base_offset)
 
-    # What is made from the batches
+    # Data derived from the batches
 
     def _inspect_snapshots(self, until: int, settled: bool) -> None:
         """The snapshots up to `until`, which no batch has reached yet."""
@@ -515,14 +517,14 @@ class PartitionInspection:
         for entry in found:
             if entry.last_offset >= offset or entry.transaction_first_offset >= offset:
                 return f"producer {entry.producer_id} has written offset {entry.last_offset}, which is not before it"
-        # What compaction has dropped of a producer that went on later, nobody can tell.
+        # It is unknown which batches of a producer were removed by compaction.
         if not self.whole or self._known.compacted is not False:
             return None
         for entry in found:
             known = self._producers.producers.get(entry.producer_id)
             if known is None:
                 if self._producers_known:
-                    return f"has producer {entry.producer_id}, of which the log has nothing"
+                    return f"has producer {entry.producer_id}, which has no batch in the log"
                 continue
             said = (entry.epoch, entry.last_sequence, entry.last_offset)
             true = (known.epoch, known.last_sequence, known.last_offset)
@@ -544,7 +546,7 @@ class PartitionInspection:
                 )
         for known in self._producers:
             if known.transaction_first_offset >= 0 and known.producer_id not in found.producers:
-                return f"lacks the open transaction of producer {known.producer_id}"
+                return f"does not contain the open transaction of producer {known.producer_id}"
         return None
 
     def _inspect_aborted(self, base_offset: int, there: bool) -> None:
@@ -554,7 +556,7 @@ class PartitionInspection:
         problem = None
         entries: list[AbortedTransaction] = []
         if len(data) % _ABORTED_ENTRY.size:
-            problem = f"its size of {len(data)} bytes is no multiple of {_ABORTED_ENTRY.size}"
+            problem = f"its size of {len(data)} bytes is not a multiple of {_ABORTED_ENTRY.size}"
         for version, *fields in _ABORTED_ENTRY.iter_unpack(
             data[: len(data) // _ABORTED_ENTRY.size * _ABORTED_ENTRY.size]
         ):
@@ -562,13 +564,13 @@ class PartitionInspection:
             if version or not (
                 entry.first_offset <= entry.last_offset and (not entries or entries[-1].last_offset < entry.last_offset)
             ):
-                problem = problem or f"entry {len(entries)} makes no sense"
+                problem = problem or f"entry {len(entries)} is invalid"
             entries.append(entry)
         if problem is None and self.whole and self._known.compacted is False:
             if not self._producers_known:
                 entries = [entry for entry in entries if entry.first_offset >= self.first_offset]
             if entries != self._aborted:
-                problem = f"it has {len(entries)} aborted transactions, and the log {len(self._aborted)}"
+                problem = f"has {len(entries)} aborted transactions, the log {len(self._aborted)}"
                 if len(entries) == len(self._aborted):
                     number = next(n for n, entry in enumerate(entries) if entry != self._aborted[n])
                     problem = f"entry {number} is {tuple(entries[number])}, in the log {tuple(self._aborted[number])}"
@@ -576,9 +578,9 @@ class PartitionInspection:
             later = [base for base in self._bases if base > base_offset]
             end = later[0] if later else 1 << 63
             if any(not base_offset <= entry.last_offset < end for entry in entries):
-                problem = "it has transactions that end in another segment"
+                problem = "has transactions that end in another segment"
         if problem is not None:
-            text = f"does not fit the segment: {problem}. Consumers that read only what was committed go by it"
+            text = f"does not fit the segment: {problem}. It affects read_committed consumers"
             self._add(WARNING, Kind.TRANSACTION_INDEX, name, text, remedy=Remedy.PRODUCERS)
 
     def _finish(self) -> None:
@@ -587,17 +589,15 @@ class PartitionInspection:
         if not self._bases:
             end = known.log_start_offset or 0
         self.log_end_offset = end
-        # After an unclean stop a start drops the snapshots of what it reads again.
+        # After an unclean shutdown, startup removes the snapshots of the segments that it recovers.
         self._inspect_snapshots(end, self._first_unsettled == len(self._bases))
         if self.whole:
             for offset in self._snapshots_left:
                 name = offset_file_name(offset, PRODUCER_SNAPSHOT)
-                text = f"is of offset {offset}, and the log ends at {end}"
+                text = f"has offset {offset}, but the log ends at {end}"
                 self._add(WARNING, Kind.SNAPSHOT, name, text, offset=offset, remedy=Remedy.PRODUCERS)
             if known.clean and len(self._producers) and not self._snapshots:
-                text = (
-                    "there is no producer snapshot: a start would forget the producers, and take their retries for news"
-                )
+                text = "there is no producer snapshot: a start would lose the producer state and accept duplicates"
                 self._add(WARNING, Kind.SNAPSHOT, "", text, remedy=Remedy.PRODUCERS)
         self._finish_epochs(end)
         if self.whole:
@@ -613,16 +613,16 @@ class PartitionInspection:
         if self._epochs and self.whole and self._known.clean:
             if self._epochs[-1][1] > end:
                 self._epochs_wrong(
-                    f"epoch {self._epochs[-1][0]} begins at offset {self._epochs[-1][1]}, after the end {end}"
+                    f"epoch {self._epochs[-1][0]} starts at offset {self._epochs[-1][1]}, after the end {end}"
                 )
             first, start = self._epochs[0][1], max(self.first_offset, self._known.log_start_offset or 0)
             if first < start:
-                text = f"begins at offset {first}, and the log at {start}: were segments removed by hand?"
+                text = f"starts at offset {first}, but the log at {start}; check whether segments were removed manually"
                 self._add(NOTE, Kind.EPOCH, LEADER_EPOCH_CHECKPOINT, text)
             elif first > start and seen and seen[0][1] == self.first_offset:
                 text = (
-                    f"the log begins at offset {start}, and its leader epochs at {first}. If that was its log start "
-                    f"offset, records come back that were deleted"
+                    f"the log starts at offset {start}, its leader epochs at {first}. If that was the log start "
+                    f"offset, deleted records reappear"
                 )
                 self._add(WARNING, Kind.CHECKPOINT, self._directory, text, offset=first, remedy=Remedy.CHECKPOINT)
 
@@ -632,35 +632,35 @@ class PartitionInspection:
         directory = self._directory
         if start is not None and start > end:
             text = (
-                f"its checkpoint has the log start offset {start}, and the log ends at {end}: a start deletes all of it"
+                f"the checkpointed log start offset is {start}, but the log ends at {end}: a start deletes all records"
             )
             self._add(ERROR, Kind.CHECKPOINT, directory, text, offset=start, remedy=Remedy.CHECKPOINT)
             return
         end = max(end, start or 0)
         if point is not None and point > end:
-            text = f"the log ends at {end}, and up to {point} everything had been flushed: those records are lost"
+            text = f"the log ends at {end}, but was flushed up to {point}: the records in between are lost"
             severity = WARNING if known.clean else ERROR
             self._add(severity, Kind.CHECKPOINT, directory, text, offset=point, remedy=Remedy.CHECKPOINT)
         elif known.clean and point is not None and point != end:
-            text = f"the log ends at {end} after a clean stop, and its recovery point is {point}"
+            text = f"the log ends at {end} after a clean shutdown, but its recovery point is {point}"
             self._add(WARNING, Kind.CHECKPOINT, directory, text, offset=point, remedy=Remedy.CHECKPOINT)
         if mark is not None and mark > end:
-            text = f"the log ends at {end}, and its high watermark was {mark}: those records are lost"
+            text = f"the log ends at {end}, but its high watermark was {mark}: the records in between are lost"
             severity = WARNING if known.clean else ERROR
             self._add(severity, Kind.CHECKPOINT, directory, text, offset=mark, remedy=Remedy.CHECKPOINT)
         elif mark is not None and known.clean and mark != end:
-            text = f"the high watermark is {mark}, and the log ends at {end}; a leader without followers moves it there"
+            text = f"the high watermark is {mark}, the log ends at {end}; a leader without followers advances it"
             self._add(NOTE, Kind.CHECKPOINT, directory, text, offset=mark)
 
 
 def _leftover(name: str) -> str:
     if name.endswith(DELETED):
-        return "was to be deleted; a start removes it"
+        return "a deleted file; a start removes it"
     if name.endswith(CLEANED):
-        return "a compaction that was not finished; a start removes it"
+        return "a file of an unfinished compaction; a start removes it"
     if name.endswith(SWAP):
-        return "a compaction that was finished, but not put in place; a start does that"
-    return "a file that was being written; a start removes it"
+        return "a file of a finished compaction that was not swapped in; a start does that"
+    return "an incomplete temporary file; a start removes it"
 
 
 def _is_waste(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What an inspection finds, as data."""
+"""The findings of an inspection, as data."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 
 class Severity(Enum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     ERROR = "error"
     """Records are lost or damaged, or a start would lose some or refuse the directory."""
     WARNING = "warning"
-    """Something that is made from the records is wrong, or a start will have to mend it; no record is lost."""
+    """Data derived from the records is wrong, or a start has to repair it; no record is lost."""
     NOTE = "note"
-    """Nothing is wrong, but worth knowing."""
+    """Information; nothing is wrong."""
 
 
 class Kind(Enum):
-    """What sort of thing it is about."""
+    """The category of a finding."""
 
     BATCH = "batch"
     TAIL = "tail"
@@ -41,13 +41,13 @@ class Kind(Enum):
 
 
 class Remedy(Enum):
-    """What a repair does about it; the value is for people."""
+    """How a repair fixes a finding; the value is the text that is printed."""
 
-    TRUNCATE = "cut the log here, with --truncate only"
-    INDEXES = "make the indexes of the segment anew"
-    PRODUCERS = "make producer snapshots and aborted transactions anew"
-    BATCH_EPOCH = "write the leader epoch of leader-epoch-checkpoint into the batch, outside of its CRC"
-    LEADER_EPOCHS = "write leader-epoch-checkpoint from the batches"
+    TRUNCATE = "truncate the log here (only with --truncate)"
+    INDEXES = "rebuild the indexes of the segment"
+    PRODUCERS = "rebuild producer snapshots and transaction indexes"
+    BATCH_EPOCH = "write the leader epoch of leader-epoch-checkpoint to the batch, outside its CRC"
+    LEADER_EPOCHS = "rebuild leader-epoch-checkpoint from the batches"
     CHECKPOINT = "correct the checkpoint"
     TOPIC_ID = "write partition.metadata from the metadata log"
     REMOVE = "remove it"
@@ -55,22 +55,22 @@ class Remedy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found. `path` is a file, or a directory."""
+    """A finding. `path` is a file or a directory."""
 
     severity: Severity
     kind: Kind
     path: str
     text: str
-    """What is so, and what it means, in words."""
+    """Description of the finding and its consequence."""
     partition: str | None = None
     """`<topic>-<partition>`; None for what concerns the whole log directory."""
     position: int | None = None
-    """In bytes from the start of the file."""
+    """Position in the file, in bytes."""
     offset: int | None = None
     remedy: Remedy | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """For programs; the keys stay."""
+        """The JSON form; its keys are stable."""
         return {
             "severity": self.severity.value,
             "kind": self.kind.value,

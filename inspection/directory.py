@@ -1,12 +1,11 @@
-"""A log directory's own files: whose it is, how it was left, its checkpoints."""
+"""A log directory's own files: owner, clean shutdown marker, checkpoints."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
 
-from ...protocol.uuid import uuid_from_str, uuid_to_str
-from ..checkpoints import (
+from ..log.checkpoints import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARK_CHECKPOINT,
     LOCK,
@@ -20,15 +19,16 @@ from ..checkpoints import (
     encode_clean_shutdown,
     encode_offsets,
 )
-from ..files import FileSystem, join
-from ..names import (
+from ..log.files import FileSystem, join
+from ..log.names import (
     DELETE_DIRECTORY,
     FUTURE_DIRECTORY,
     STRAY_DIRECTORY,
     TEMPORARY,
     parse_partition_directory_name,
 )
-from ..partition_directory import look_into
+from ..log.partition_directory import look_into
+from ..protocol.uuid import uuid_from_str, uuid_to_str
 from .finding import Finding, Kind, Remedy, Severity
 
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
@@ -46,28 +46,28 @@ _VERSION = "1"
 
 @dataclass(slots=True)
 class DirectoryContents:
-    """What a log directory says of itself."""
+    """The contents of a log directory's own files."""
 
     path: str
     clean: bool = False
     broker_epoch: int = -1
-    """Of the broker that stopped cleanly; -1: unknown."""
+    """The epoch of the broker that shut down cleanly; -1 if unknown."""
     node_id: str | None = None
     cluster_id: str | None = None
     directory_id: bytes | None = None
     checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
-    """By the name of the file. One that is missing or damaged is empty."""
+    """Checkpoints by file name; empty if missing or damaged."""
     partitions: dict[TopicPartition, str] = field(default_factory=dict)
-    """Their directories' names."""
+    """Names of the partition directories."""
     findings: list[Finding] = field(default_factory=list)
 
     def offset(self, checkpoint: str, partition: TopicPartition) -> int | None:
-        """What a checkpoint says of a partition."""
+        """A partition's offset in a checkpoint."""
         return self.checkpoints.get(checkpoint, {}).get(partition)
 
 
 def inspect_log_directory(file_system: FileSystem, path: str) -> DirectoryContents:
-    """Read everything that lies in the directory itself. An `OSError` passes through."""
+    """Read the directory's own files. Raises OSError."""
     return _DirectoryInspection(file_system, path).run()
 
 
@@ -85,7 +85,7 @@ class _DirectoryInspection:
             if name in names:
                 self._inspect_checkpoint(name)
             elif self._contents.clean and name != CLEANER_CHECKPOINT:
-                text = "is missing, and a clean stop writes it"
+                text = "is missing after a clean shutdown"
                 self._add(Severity.WARNING, Kind.CHECKPOINT, name, text, Remedy.CHECKPOINT)
         for name in sorted(directories):
             self._inspect_folder(name)
@@ -93,8 +93,8 @@ class _DirectoryInspection:
             self._inspect_file(name)
         if not self._contents.clean and self._contents.partitions:
             text = (
-                "the last stop was not a clean one: a start reads again what lies past the recovery points, "
-                "and makes its indexes anew, which are not looked at here"
+                "the last shutdown was not clean: a start recovers the segments past the recovery points and "
+                "rebuilds their indexes, so those are not checked"
             )
             self._add(Severity.NOTE, Kind.UNCLEAN, "", text)
         return self._contents
@@ -106,7 +106,7 @@ class _DirectoryInspection:
     def _inspect_properties(self, names: list[str]) -> None:
         contents = self._contents
         if META_PROPERTIES not in names:
-            text = "is missing: whose directory this is, is unknown, and a start would take it for a new one"
+            text = "is missing, so the owner is unknown; a start would treat the directory as new"
             self._add(Severity.ERROR, Kind.PROPERTIES, META_PROPERTIES, text)
             return
         properties = decode_properties(self._files.read_file(join(self._path, META_PROPERTIES)))
@@ -114,19 +114,21 @@ class _DirectoryInspection:
         contents.node_id = properties.get("node.id")
         problems = []
         if properties.get("version") != _VERSION:
-            problems.append(f"its version is {properties.get('version')}, and 1 is the only one known")
-        problems += [f"it has no {key}" for key in ("cluster.id", "node.id", "directory.id") if not properties.get(key)]
+            problems.append(f"unsupported version {properties.get('version')}; only version 1 is supported")
+        problems += [
+            f"{key} is missing" for key in ("cluster.id", "node.id", "directory.id") if not properties.get(key)
+        ]
         unknown = sorted(set(properties) - {"version", "cluster.id", "node.id", "directory.id"})
         if unknown:
-            problems.append(f"it has the unknown {', '.join(map(repr, unknown))}")
+            problems.append(f"unknown keys {', '.join(map(repr, unknown))}")
         if contents.node_id and not contents.node_id.isdigit():
-            problems.append(f"node.id {contents.node_id!r} is no number")
+            problems.append(f"node.id {contents.node_id!r} is not a number")
         directory_id = properties.get("directory.id")
         if directory_id:
             try:
                 contents.directory_id = uuid_from_str(directory_id)
                 if uuid_to_str(contents.directory_id) != directory_id:
-                    problems.append("directory.id is not written as Kafka writes it")
+                    problems.append("directory.id is not in Kafka's format")
             except ValueError as error:
                 problems.append(f"directory.id: {error}")
         for problem in problems:
@@ -145,7 +147,7 @@ class _DirectoryInspection:
         if type(epoch) is int:
             self._contents.broker_epoch = epoch
         if not known:
-            text = "is not written as Kafka writes it; a start goes only by its being there"
+            text = "is not in Kafka's format; a start only checks that the file exists"
             self._add(Severity.NOTE, Kind.CHECKPOINT, CLEAN_SHUTDOWN, text)
 
     def _inspect_checkpoint(self, name: str) -> None:
@@ -158,7 +160,7 @@ class _DirectoryInspection:
             return
         self._contents.checkpoints[name] = offsets
         if data and encode_offsets(offsets) != data:
-            text = "is not written as Kafka writes it, or names a partition twice"
+            text = "is not in Kafka's format, or contains a duplicate partition"
             self._add(Severity.WARNING, Kind.CHECKPOINT, name, text, Remedy.CHECKPOINT)
         if any(offset < 0 for offset in offsets.values()):
             self._add(Severity.WARNING, Kind.CHECKPOINT, name, "has a negative offset", Remedy.CHECKPOINT)
@@ -167,10 +169,12 @@ class _DirectoryInspection:
         parsed = parse_partition_directory_name(name)
         target = self._files.link_target(join(self._path, name))
         if target is not None:
-            text = f"is a symbolic link to {target}: deleting the topic, or moving the partition, leaves what is there"
+            text = (
+                f"is a symbolic link to {target}: deleting the topic or moving the partition does not remove the target"
+            )
             self._add(Severity.WARNING, Kind.UNKNOWN, name, text)
         if parsed is None:
-            self._add(Severity.NOTE, Kind.UNKNOWN, name, "no partition's directory; nothing reads it")
+            self._add(Severity.NOTE, Kind.UNKNOWN, name, "is not a partition directory; it is not used")
             return
         topic, partition, state = parsed
         if not state:
@@ -180,7 +184,7 @@ class _DirectoryInspection:
         if foreign is None and (target is None or state == STRAY_DIRECTORY):
             self._add(Severity.NOTE, Kind.LEFTOVER, name, _STATES[state])
         else:
-            text = f"not only a partition's: {foreign or 'it is a link'}. A start leaves it as it is"
+            text = f"contains other files than a partition's: {foreign or 'it is a link'}. A start does not change it"
             self._add(Severity.NOTE, Kind.UNKNOWN, name, text)
 
     def _inspect_file(self, name: str) -> None:
@@ -189,16 +193,14 @@ class _DirectoryInspection:
         target = self._files.link_target(join(self._path, name))
         if parse_partition_directory_name(name) is not None:
             if target is not None:
-                text = f"is a symbolic link to {target}, which is not there: is a disk not mounted?"
+                text = f"is a symbolic link to {target}, which does not exist; check that the disk is mounted"
             else:
-                text = "has a partition's name, and is a file"
+                text = "has a partition's name, but is a file"
             self._add(Severity.ERROR, Kind.UNREADABLE, name, text)
         elif _is_own_temporary(name):
-            self._add(
-                Severity.NOTE, Kind.LEFTOVER, name, "a file that was being written; nothing reads it", Remedy.REMOVE
-            )
+            self._add(Severity.NOTE, Kind.LEFTOVER, name, "an incomplete temporary file; it is not used", Remedy.REMOVE)
         else:
-            self._add(Severity.NOTE, Kind.UNKNOWN, name, "no file of a log directory; nothing reads it")
+            self._add(Severity.NOTE, Kind.UNKNOWN, name, "is not a file of a log directory; it is not used")
 
 
 def _is_own_temporary(name: str) -> bool:
@@ -212,6 +214,6 @@ def _is_own_temporary(name: str) -> bool:
 
 _STATES = {
     DELETE_DIRECTORY: "a deleted partition; a start removes it",
-    STRAY_DIRECTORY: "a partition that was not this broker's, set aside: nothing reads it, it may be removed",
-    FUTURE_DIRECTORY: "a partition on its way from another log directory",
+    STRAY_DIRECTORY: "a stray partition that was set aside; it is not used and can be removed",
+    FUTURE_DIRECTORY: "a partition that is being moved from another log directory",
 }

@@ -1,0 +1,177 @@
+"""An inspection of a whole log directory: nothing is wrong with good ones, and nothing that is wrong is passed over."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from moldau.inspection.log_directories import inspect
+from moldau.log.memory_files import MemoryFileSystem
+
+from .directories import DIRECTORY, Storage, clean_directory, files_of, overwrite
+
+
+@pytest.fixture
+def directory():
+    return clean_directory()
+
+
+def found(file_system):
+    """All findings, notes too, in words."""
+    return {(finding.path, finding.text) for finding in inspect(file_system, [DIRECTORY], deep=True).findings}
+
+
+def test_a_directory_that_was_left_cleanly(directory):
+    report = inspect(directory, [DIRECTORY], deep=True)
+    assert report.findings == []
+    assert report.totals.partitions == 4
+    assert report.totals.segments == 10
+    assert report.totals.bytes == sum(len(data) for path, data in files_of(directory).items() if path.endswith(".log"))
+
+
+# What is changed without being noticed would have to be without meaning:
+
+
+def has_no_meaning(path, before, after):
+    """Why nobody can notice it, or need not; None where somebody should."""
+    if path.endswith("/meta.properties"):
+        without_cluster = [
+            [line for line in data.split(b"\n") if line and not line.startswith(b"cluster.id=")]
+            for data in (before, after)
+        ]
+        if without_cluster[0] == without_cluster[1] and after.count(b"cluster.id=") == 1:
+            return "nothing else in the directory names the cluster"
+    if path.endswith(".index") and before.startswith(after) and len(after) % 8 == 0:
+        return "fewer entries are right too: a search begins earlier"
+    if path.endswith("/log-start-offset-checkpoint") and not after and before == b"0\n0\n":
+        return "no offsets, in another way"
+    return None
+
+
+def flip(data, rng):
+    changed = bytearray(data)
+    changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def cut(data, rng):
+    return data[: rng.randrange(len(data))]
+
+
+def swap(data, rng):
+    """Two blocks of the file change places."""
+    size = rng.randint(1, max(1, len(data) // 2))
+    first = rng.randint(0, len(data) - size)
+    second = rng.randint(0, len(data) - size)
+    first, second = min(first, second), max(first, second)
+    size = min(size, second - first)
+    return (
+        data[:first]
+        + data[second : second + size]
+        + data[first + size : second]
+        + data[first : first + size]
+        + data[second + size :]
+    )
+
+
+def blank(data, rng):
+    """A stretch was never written."""
+    begin = rng.randrange(len(data))
+    end = rng.randint(begin + 1, len(data))
+    return data[:begin] + bytes(end - begin) + data[end:]
+
+
+def append(data, rng):
+    return data + rng.randbytes(rng.randint(1, 70))
+
+
+CHANGES = (flip, cut, swap, blank, append)
+
+
+def check_changes(file_system, rounds, seed):
+    rng = random.Random(seed)
+    paths = {path: data for path, data in files_of(file_system).items() if data}
+    for number in range(rounds):
+        path = rng.choice(list(paths))
+        change = rng.choice(CHANGES)
+        before, after = paths[path], change(paths[path], rng)
+        if before == after or has_no_meaning(path, before, after):
+            continue
+        overwrite(file_system, path, after)
+        assert found(file_system), f"seed {seed}, round {number}: {change.__name__} in {path}: {before!r} to {after!r}"
+        overwrite(file_system, path, before)
+    assert not found(file_system)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_change_of_any_file_is_passed_over(directory, seed):
+    check_changes(directory, 100, seed)
+
+
+@pytest.mark.full
+def test_no_change_of_any_file_is_passed_over_in_the_long_run(directory):
+    check_changes(directory, 10_000, 77)
+
+
+@pytest.mark.full
+def test_no_flipped_bit_is_passed_over(directory):
+    rng = random.Random(5)
+    for path, before in files_of(directory).items():
+        for position in range(len(before)):
+            after = bytearray(before)
+            after[position] ^= 1 << rng.randrange(8)
+            if has_no_meaning(path, before, bytes(after)):
+                continue
+            overwrite(directory, path, bytes(after))
+            assert found(directory), (path, position, after[position])
+        overwrite(directory, path, before)
+
+
+def test_files_that_changed_places(directory):
+    """Each with its neighbour of the same kind, as after a restore that went wrong."""
+    files = files_of(directory)
+    by_kind = {}
+    for path, data in files.items():
+        by_kind.setdefault(path.partition(".")[2] or path.rpartition("/")[2], []).append((path, data))
+    swapped = 0
+    for same in by_kind.values():
+        for (first, first_data), (second, second_data) in pairwise(same):
+            if first_data == second_data:
+                continue
+            overwrite(directory, first, second_data)
+            overwrite(directory, second, first_data)
+            assert found(directory), (first, second)
+            overwrite(directory, first, first_data)
+            overwrite(directory, second, second_data)
+            swapped += 1
+    assert swapped > 20
+
+
+def test_missing_files(directory):
+    # The bootstrap is read while the metadata log is empty, and the voters of the first snapshot are in the log too.
+    # What one snapshot of producers says, the one before and the batches say too.
+    without_meaning = (".lock", "/bootstrap.checkpoint", "/00000000000000000000-0000000000.checkpoint", ".snapshot")
+    for path in files_of(directory):
+        changed = MemoryFileSystem(recording=False)
+        for other, data in files_of(directory).items():
+            changed.make_directory(other.rpartition("/")[0])
+            if other != path:
+                changed.open(other, create=True).write_at((data,), 0, len(data))
+        if not path.endswith(without_meaning):
+            assert found(changed), path
+
+
+def test_a_high_watermark_of_a_deleted_topic_of_the_same_name():
+    """A server that was killed soon after the topic was made again had not written its checkpoint anew."""
+    storage = Storage(MemoryFileSystem(recording=False))
+    storage.create("t", {})
+    storage.append("t", b"new")
+    storage.kill()
+    overwrite(storage.file_system, f"{DIRECTORY}/replication-offset-checkpoint", b"0\n1\nt 0 9\n")
+
+    def texts():
+        return " ".join(finding.text for finding in inspect(storage.file_system, [DIRECTORY]).findings)
+
+    assert "its high watermark was 9" in texts()
+    storage.file_system.set_modified_ms(f"{DIRECTORY}/t-0/partition.metadata", 5)
+    assert "high watermark" not in texts()
