@@ -1,13 +1,14 @@
-"""The controller and the image: what the cluster is, as the records of Kafka's metadata log make it (KIP-500).
+"""The controller and the metadata image: the state of the cluster, as defined by the metadata log (KIP-500).
 
-From the outside there is `quorum.Metadata`. Inside, from what knows least to what knows most:
+The interface is `quorum.Metadata`. The modules, lower layers first:
 
-    records, registrations, features, topic_names   words: the log's records, immutable states, levels
+    records, registrations, features, topic_names   basic terms: the log's records, immutable states, feature levels
     image, image_records, transactions              records to state, and back
     placement, partition_changes, assignment        rules about replicas and leaders
-    create_topics, delete_topics, ...               one module for each request: state and request to an Outcome
+    create_topics, delete_topics, ...               one module per request: state and request to an Outcome
     batches, checkpoint, quorum_state, metadata_log the files, in KRaft's formats
-    quorum                                          puts them in order
+    committed, controller, registration             the committed image; deciding and appending; this node
+    quorum                                          opens and closes them
 
-docs/metadata.md tells how they work together.
+docs/metadata.md describes how they work together.
 """

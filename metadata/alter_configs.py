@@ -1,26 +1,26 @@
 """AlterConfigs (33) and IncrementalAlterConfigs (44): configs of topics, of a broker, of all brokers, of groups.
 
-* Each resource succeeds or fails by itself, whole: one bad key changes nothing of its resource.
-* A broker is named by its id, and only this one can be named; the empty name stands for all brokers (KIP-226).
-* What is checked is the state after the change: every value, and rules between values.
-* AlterConfigs replaces all that is set for the resource. IncrementalAlterConfigs changes single keys (KIP-339): SET,
-  DELETE, and for lists APPEND and SUBTRACT, which start from the default where nothing is set.
-* A group need not exist to have configs: they wait for it.
-* `validate_only` answers the same and writes nothing.
-* Configs of client metrics and log levels are not supported, which is the server's lack and not the client's mistake:
-  UNSUPPORTED_VERSION. Types that Kafka does not have are INVALID_REQUEST.
-* With the feature eligible.leader.replicas.version, min.insync.replicas of all brokers stays, and no single broker has
-  another (KIP-966).
+* Each resource succeeds or fails separately and completely: one invalid key leaves its resource unchanged.
+* A broker is named by its id; only this broker is accepted. The empty name means all brokers (KIP-226).
+* The state after the change is validated: every value, and rules between values.
+* AlterConfigs replaces all configs of the resource. IncrementalAlterConfigs changes single keys (KIP-339): SET,
+  DELETE, and for lists APPEND and SUBTRACT, which start from the default if the key is not set.
+* A group need not exist to have configs: they apply when the group is created.
+* `validate_only` returns the same response and writes nothing.
+* Configs of client metrics and log levels are not supported. The error is UNSUPPORTED_VERSION, because the request is
+  valid. Types that Kafka does not have are INVALID_REQUEST.
+* With the feature eligible.leader.replicas.version, min.insync.replicas of all brokers cannot be deleted, and no single
+  broker can have its own value (KIP-966).
 
-A value that does not change makes no ConfigRecord, except for brokers, where the record makes them load files that a
-value names once more (KAFKA-14136).
+An unchanged value writes no ConfigRecord, except for brokers, where the record makes them reload the files that the
+value names (KAFKA-14136).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ..config import broker as broker_settings
 from ..config import group as group_settings
@@ -29,6 +29,7 @@ from ..config.definition import ConfigError, ConfigType, Setting, format_value
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import alter_configs as legacy
 from ..protocol.messages import incremental_alter_configs as incremental
+from ..protocol.steps import Steps, completed
 from .features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from .image import (
     BROKER_LOGGER_RESOURCE,
@@ -55,7 +56,9 @@ _OPERATIONS: Final = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: 
 _UNSUPPORTED_RESOURCES: Final = {BROKER_LOGGER_RESOURCE: "BROKER_LOGGER", CLIENT_METRICS_RESOURCE: "CLIENT_METRICS"}
 
 MAX_VALUE_BYTES: Final = 0x7FFF
-"""The longest string of a ConfigRecord; a request cannot hold a longer one either, but APPEND can make one."""
+"""The longest string of a ConfigRecord. A request cannot hold a longer string, but APPEND can produce one."""
+
+R = TypeVar("R")
 
 
 class _Operation(NamedTuple):
@@ -68,25 +71,25 @@ def alter_configs(
     image: MetadataImage, request: legacy.AlterConfigsRequest, context: ControllerContext
 ) -> Outcome[legacy.AlterConfigsResponse]:
     """Decide on an AlterConfigsRequest."""
+    return completed(alter_configs_in_steps(image, request, context))
+
+
+def alter_configs_in_steps(
+    image: MetadataImage, request: legacy.AlterConfigsRequest, context: ControllerContext
+) -> Steps[Outcome[legacy.AlterConfigsResponse]]:
+    """The same in steps."""
 
     def wanted(resource: ConfigResource, operations: list[_Operation]) -> dict[str, str | None]:
         changes: dict[str, str | None] = {operation.name: operation.value for operation in operations}
         return dict.fromkeys(image.config(*resource)) | changes
 
-    resources = [
-        (
-            ConfigResource(resource.resource_type, resource.resource_name),
-            [_Operation(c.name, SET, c.value) for c in resource.configs],
-        )
-        for resource in request.resources
-    ]
-    errors, records = _alter(image, resources, wanted, context)
-    responses = [
-        legacy.AlterConfigsResourceResponse(
-            error_code=error.code, error_message=error.message, resource_type=resource.type, resource_name=resource.name
-        )
-        for (resource, _), error in zip(resources, errors, strict=True)
-    ]
+    resources = []
+    for resource in request.resources:
+        operations = [_Operation(config.name, SET, config.value) for config in resource.configs]
+        resources.append((ConfigResource(resource.resource_type, resource.resource_name), operations))
+        yield 1
+    errors, records = yield from _alter(image, resources, wanted, context)
+    responses = yield from _responses(legacy.AlterConfigsResourceResponse, resources, errors)
     return Outcome(legacy.AlterConfigsResponse(responses=responses), [] if request.validate_only else records)
 
 
@@ -94,27 +97,44 @@ def incremental_alter_configs(
     image: MetadataImage, request: incremental.IncrementalAlterConfigsRequest, context: ControllerContext
 ) -> Outcome[incremental.IncrementalAlterConfigsResponse]:
     """Decide on an IncrementalAlterConfigsRequest."""
+    return completed(incremental_alter_configs_in_steps(image, request, context))
+
+
+def incremental_alter_configs_in_steps(
+    image: MetadataImage, request: incremental.IncrementalAlterConfigsRequest, context: ControllerContext
+) -> Steps[Outcome[incremental.IncrementalAlterConfigsResponse]]:
+    """The same in steps."""
 
     def wanted(resource: ConfigResource, operations: list[_Operation]) -> dict[str, str | None]:
         present = image.config(*resource)
         return {operation.name: _operate(resource, operation, present.get(operation.name)) for operation in operations}
 
-    resources = [
-        (
-            ConfigResource(resource.resource_type, resource.resource_name),
-            [_Operation(config.name, config.config_operation, config.value) for config in resource.configs],
-        )
-        for resource in request.resources
-    ]
-    errors, records = _alter(image, resources, wanted, context)
-    responses = [
-        incremental.AlterConfigsResourceResponse(
-            error_code=error.code, error_message=error.message, resource_type=resource.type, resource_name=resource.name
-        )
-        for (resource, _), error in zip(resources, errors, strict=True)
-    ]
+    resources = []
+    for resource in request.resources:
+        operations = [_Operation(config.name, config.config_operation, config.value) for config in resource.configs]
+        resources.append((ConfigResource(resource.resource_type, resource.resource_name), operations))
+        yield 1
+    errors, records = yield from _alter(image, resources, wanted, context)
+    responses = yield from _responses(incremental.AlterConfigsResourceResponse, resources, errors)
     response = incremental.IncrementalAlterConfigsResponse(responses=responses)
     return Outcome(response, [] if request.validate_only else records)
+
+
+def _responses(
+    make: Callable[..., R], resources: list[tuple[ConfigResource, list[_Operation]]], errors: list[ApiError]
+) -> Steps[list[R]]:
+    responses = []
+    for (resource, _), error in zip(resources, errors, strict=True):
+        responses.append(
+            make(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=resource.type,
+                resource_name=resource.name,
+            )
+        )
+        yield 1
+    return responses
 
 
 def _alter(
@@ -122,10 +142,10 @@ def _alter(
     resources: list[tuple[ConfigResource, list[_Operation]]],
     wanted: Callable[[ConfigResource, list[_Operation]], dict[str, str | None]],
     context: ControllerContext,
-) -> tuple[list[ApiError], list[Versioned]]:
+) -> Steps[tuple[list[ApiError], list[Versioned]]]:
     """The error of each resource, and the records of those that have none.
 
-    `wanted` gives the value that each touched key of a resource is to have, None for no value.
+    `wanted` returns the new value of each changed key of a resource; None means no value.
     """
     counts = Counter(resource for resource, _ in resources)
     errors: list[ApiError] = []
@@ -133,7 +153,7 @@ def _alter(
     for resource, operations in resources:
         try:
             if counts[resource] > 1:
-                raise _invalid_request("The request has this resource more than once.")
+                raise _invalid_request("Duplicate resource in the request.")
             _check_form(resource, operations, context)
             changes = wanted(resource, operations)
             _check_common_min_insync_replicas(image, resource, changes)
@@ -143,22 +163,23 @@ def _alter(
         else:
             errors.append(NO_ERROR)
             records += _config_records(image, resource, changes)
+        yield 1
     check_record_count(records)
     return errors, records
 
 
 def _check_form(resource: ConfigResource, operations: list[_Operation], context: ControllerContext) -> None:
-    """Raise for a request that no state could make right."""
+    """Raise for a request that is invalid in every state."""
     names = Counter(operation.name for operation in operations)
     repeated = [name for name, count in names.items() if count > 1]
     if repeated:
-        raise _invalid_request(f"These keys appear more than once: {', '.join(repeated)}")
+        raise _invalid_request(f"Duplicate config keys: {', '.join(repeated)}")
     nulls = [operation.name for operation in operations if operation.operation != DELETE and operation.value is None]
     if nulls:
-        raise _invalid_request(f"These keys have no value: {', '.join(nulls)}")
+        raise _invalid_request(f"Config keys without a value: {', '.join(nulls)}")
     for operation in operations:
         if operation.operation not in _OPERATIONS:
-            raise _invalid_request(f"There is no operation {operation.operation} on a config")
+            raise _invalid_request(f"Unknown config operation {operation.operation}")
     if resource.type == BROKER_RESOURCE:
         if resource.name:
             _check_broker_name(resource.name, context.node_id)
@@ -167,7 +188,7 @@ def _check_form(resource: ConfigResource, operations: list[_Operation], context:
 
 
 def unsupported_resource(resource_type: int) -> KafkaError:
-    """The error of a type of resource that has no configs here."""
+    """The error for a resource type that has no configs here."""
     name = _UNSUPPORTED_RESOURCES.get(resource_type)
     if name is None:
         return _invalid_request(f"There is no type {resource_type} of resources that have configs")
@@ -179,11 +200,11 @@ def unsupported_resource(resource_type: int) -> KafkaError:
 
 def _check_broker_name(name: str, node_id: int) -> None:
     if name != str(node_id):
-        raise _invalid_request(f"This is broker {node_id}: configs of broker {name!r} have to be sent there")
+        raise _invalid_request(f"This is broker {node_id}; send configs of broker {name!r} to that broker")
 
 
 def _operate(resource: ConfigResource, operation: _Operation, present: str | None) -> str | None:
-    """The value that a key has after an operation."""
+    """The value of a key after an operation."""
     if operation.operation == DELETE:
         return None
     assert operation.value is not None
@@ -221,7 +242,7 @@ def _not_a_list(resource: ConfigResource, operation: _Operation, setting: Settin
 
 
 def _split(value: str) -> list[str]:
-    """The entries as Java's `split` gives them: empty ones count, but for those at the end after a comma."""
+    """The entries as Java's `split` returns them: empty entries count, except at the end after a comma."""
     entries = value.split(",")
     while len(entries) > 1 and not entries[-1]:
         entries.pop()
@@ -231,28 +252,28 @@ def _split(value: str) -> list[str]:
 def _check_state(
     image: MetadataImage, resource: ConfigResource, changes: Mapping[str, str | None], context: ControllerContext
 ) -> None:
-    """Raise unless the resource exists and may have the configs that it would have."""
+    """Raise unless the resource exists and its configs are valid after the changes."""
     state = {**image.config(*resource), **changes}
     configs = {name: value for name, value in state.items() if value is not None}
     if any(len(value.encode()) > MAX_VALUE_BYTES for value in configs.values()):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"A value would have more than {MAX_VALUE_BYTES} bytes",
+            f"The value would exceed {MAX_VALUE_BYTES} bytes",
         )
     if resource.type == BROKER_RESOURCE:
         try:
             broker_settings.validate_dynamic_configs(configs, per_broker=bool(resource.name))
         except ConfigError as error:
-            # Kafka's answer to a bad broker config (KAFKA-13609); for a topic it is INVALID_CONFIG.
+            # Kafka's error for an invalid broker config (KAFKA-13609); for a topic it is INVALID_CONFIG.
             raise _invalid_request(error.message) from None
         return
     if resource.type == GROUP_RESOURCE:
         if not resource.name:
-            raise _invalid_request("Groups have no common configs: a group has to be named")
+            raise _invalid_request("There are no default configs for groups; specify a group id")
         context.check_group_configs(image, configs)
         return
     if not resource.name:
-        raise _invalid_request("Topics have no common configs: a topic has to be named")
+        raise _invalid_request("There are no default configs for topics; specify a topic name")
     validate_topic_name(resource.name)
     context.check_topic_configs(image, configs)
     if resource.name not in image.topics_by_name:
@@ -263,7 +284,7 @@ def _check_state(
 def _check_common_min_insync_replicas(
     image: MetadataImage, resource: ConfigResource, changes: Mapping[str, str | None]
 ) -> None:
-    """Raise where eligible leader replicas need the one min.insync.replicas of all brokers as it is."""
+    """With eligible leader replicas, raise if min.insync.replicas of all brokers is deleted, or that of one is set."""
     name = "min.insync.replicas"
     if (
         resource.type != BROKER_RESOURCE
@@ -289,7 +310,7 @@ def _config_records(
             continue
         yield Versioned(ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value))
         if name == "min.insync.replicas" and image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
-            # Who is eligible was decided by the old minimum (KIP-966).
+            # The eligible replicas were chosen with the old minimum (KIP-966).
             yield Versioned(ClearElrRecord(topic_name=resource.name if resource.type == TOPIC_RESOURCE else ""))
 
 

@@ -1,4 +1,4 @@
-"""Replicas that a request names, and the record of a new partition."""
+"""Replicas that a request assigns, and the record of a new partition."""
 
 from __future__ import annotations
 
@@ -16,38 +16,36 @@ if TYPE_CHECKING:
 
 
 def validate_replicas(image: MetadataImage, replicas: Sequence[int], replication_factor: int | None = None) -> None:
-    """Raise INVALID_REPLICA_ASSIGNMENT unless these are registered brokers, each once.
+    """Raise INVALID_REPLICA_ASSIGNMENT unless these are registered brokers without duplicates.
 
-    `replication_factor`, if given, is how many there have to be.
+    `replication_factor`, if given, is the required number of replicas.
     """
     if not replicas:
         raise _refusal("A partition needs at least one replica.")
     previous: int | None = None
     for replica in sorted(replicas):
         if replica not in image.brokers:
-            raise _refusal(f"Replica {replica} is on no broker that is registered.")
+            raise _refusal(f"Broker {replica} is not registered.")
         if replica == previous:
-            raise _refusal(f"Broker {replica} can hold one replica of a partition, not more.")
+            raise _refusal(f"Broker {replica} is listed more than once for a partition.")
         previous = replica
     if replication_factor is not None and len(replicas) != replication_factor:
         raise _refusal(
-            f"A partition has {len(replicas)} replica(s) and another {replication_factor}: all need the same number."
+            f"Partitions have {len(replicas)} and {replication_factor} replicas; all partitions need the same number."
         )
 
 
 def validate_manual_assignment(
     image: MetadataImage, replicas: Sequence[int], replication_factor: int | None, partition: int
 ) -> None:
-    """As `validate_replicas` for a partition to be created, of whose replicas one must be able to lead."""
+    """The same as `validate_replicas`, for a new partition. At least one replica must be able to lead."""
     validate_replicas(image, replicas, replication_factor)
     if not any(image.brokers[replica].is_active for replica in replicas):
-        raise _refusal(
-            f"Of the brokers for partition {partition}, none is there to lead it: all are fenced or shutting down."
-        )
+        raise _refusal(f"All brokers for partition {partition} are fenced or shutting down.")
 
 
 def default_directory(image: MetadataImage, broker_id: int) -> bytes:
-    """Where a broker's new replica goes: into its only directory, otherwise the broker chooses (KIP-858)."""
+    """The directory of a broker's new replica: its only directory, otherwise the broker chooses (KIP-858)."""
     broker = image.brokers.get(broker_id)
     if broker is not None and len(broker.directories) == 1:
         return broker.directories[0]
@@ -55,12 +53,12 @@ def default_directory(image: MetadataImage, broker_id: int) -> bytes:
 
 
 def new_partition_record(image: MetadataImage, topic_id: bytes, partition: int, replicas: Sequence[int]) -> Versioned:
-    """The record of a new partition: all active replicas are in sync, the first of them leads in epoch 0."""
+    """The record of a new partition: all active replicas are in sync, and the first of them leads in epoch 0."""
     isr = [replica for replica in replicas if image.brokers[replica].is_active]
     if not isr:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            "No broker is there to lead the partition: all are fenced or shutting down.",
+            "All brokers for the partition are fenced or shutting down.",
         )
     record = PartitionRecord(
         partition_id=partition,

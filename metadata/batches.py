@@ -1,12 +1,12 @@
-"""Batches of the metadata log and of its snapshots, from records and back.
+"""Encoding and decoding of the batches of the metadata log and of its snapshots.
 
-Metadata records lie in ordinary batches, one frame (`records.py`) as the value of each record, without a key. Control
-batches hold what raft itself has to say (KIP-595, KIP-630, KIP-853): key (version int16, type int16), value a message
-of `protocol.messages.control_records`:
+Metadata records are stored in ordinary batches. The value of each record is one frame (`records.py`); there is no key.
+Control batches hold the records of raft itself (KIP-595, KIP-630, KIP-853): key (version int16, type int16), value a
+message of `protocol.messages.control_records`:
 
     type 2  LeaderChange      the first record of every epoch
          3  SnapshotHeader    the first record of a snapshot
-         4  SnapshotFooter    its last one, without which the snapshot is not whole
+         4  SnapshotFooter    the last record of a snapshot, without which it is incomplete
          5  KRaftVersion      the finalized kraft.version
          6  KRaftVoters       the voters, with directories and endpoints
 """
@@ -31,6 +31,8 @@ from ..protocol.records import (
     InvalidRecordsError,
     Record,
     RecordBatch,
+    append_record,
+    batch_of_body,
     build_batch,
     iter_batches,
     iter_records,
@@ -53,19 +55,22 @@ _CONTROL_TYPES: Final[dict[type, int]] = {
 _CONTROL_RECORDS: Final = {number: cls for cls, number in _CONTROL_TYPES.items()}
 
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
-"""The largest batch that KRaft writes, and reads."""
+"""The largest batch that KRaft writes and reads, in bytes."""
+
+
+_ENCODED_AT_ONCE: Final = 100
 
 
 class MetadataLogError(Exception):
-    """The metadata log or a snapshot cannot be read: damaged, or written by something newer than this."""
+    """The metadata log or a snapshot cannot be read: it is damaged, or its format is newer than this software."""
 
 
 class DamagedError(MetadataLogError):
-    """What was written has changed or is cut off. An older copy, where there is one, says the same."""
+    """The stored bytes are corrupt or truncated. An older snapshot with the log after it may contain the same state."""
 
 
 class MetadataBatch(NamedTuple):
-    """One batch, decoded: `control` or `records`, never both."""
+    """One decoded batch. Only one of `control` and `records` is not empty."""
 
     base_offset: int
     next_offset: int
@@ -93,41 +98,66 @@ def control_batch(records: Iterable[ControlRecord], *, base_offset: int, epoch: 
 def metadata_batches(
     records: Iterable[Versioned], *, base_offset: int, epoch: int, timestamp_ms: int, max_records: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Batches of these records, each with the number of its records: as few as `max_records` and the size allow."""
-    values: list[Record] = []
-    size = 0
+    """Batches of these records with the number of records in each: as few as `max_records` and the size permit."""
+    steps = metadata_batches_in_steps(
+        records, base_offset=base_offset, epoch=epoch, timestamp_ms=timestamp_ms, max_records=max_records
+    )
+    return (batch for batch in steps if batch is not None)
+
+
+def metadata_batches_in_steps(
+    records: Iterable[Versioned], *, base_offset: int, epoch: int, timestamp_ms: int, max_records: int
+) -> Iterator[tuple[int, bytes] | None]:
+    """The same, with None yielded at intervals."""
+    parts: list[bytes] = []
+    count = size = 0
+
+    def batch() -> tuple[int, bytes]:
+        data = batch_of_body(
+            b"".join(parts), count, timestamp=timestamp_ms, base_offset=base_offset, leader_epoch=epoch
+        )
+        return count, data
+
     for versioned in records:
         value = encode_record(versioned.record, versioned.version)
-        if values and (len(values) == max_records or size + len(value) > MAX_BATCH_BYTES - 1024):
-            yield len(values), build_batch(values, base_offset=base_offset, leader_epoch=epoch)
-            base_offset += len(values)
-            values, size = [], 0
-        values.append(Record(timestamp=timestamp_ms, value=value))
+        if count and (count == max_records or size + len(value) > MAX_BATCH_BYTES - 1024):
+            yield batch()
+            base_offset += count
+            parts.clear()
+            count = size = 0
+        append_record(parts, Record(timestamp=timestamp_ms, value=value), 0, count)
+        count += 1
         size += len(value) + 32
-    if values:
-        yield len(values), build_batch(values, base_offset=base_offset, leader_epoch=epoch)
+        if not count % _ENCODED_AT_ONCE:
+            yield None
+    if count:
+        yield batch()
 
 
 def read_batches(data: bytes | bytearray | memoryview, *, what: str) -> Iterator[MetadataBatch]:
-    """The whole batches in `data`, decoded. `what` is named in the MetadataLogError for bytes that are none."""
+    """The complete batches in `data`, decoded. `what` names the source in the MetadataLogError for malformed bytes."""
     try:
         for batch in iter_batches(data):
             if not batch.has_valid_crc():
-                raise DamagedError(f"{what} is damaged: the checksum of the batch at offset {batch.base_offset}")
+                raise DamagedError(
+                    f"{what} is corrupt: the CRC of the batch at offset {batch.base_offset} does not match"
+                )
             yield decode_batch(batch, what=what)
     except InvalidRecordsError as error:
-        raise DamagedError(f"{what} is damaged: {error}") from None
+        raise DamagedError(f"{what} is corrupt: {error}") from None
 
 
 def decode_batch(batch: RecordBatch, *, what: str) -> MetadataBatch:
-    """The records of a batch. `what` is named in the MetadataLogError for records that cannot be read."""
+    """The records of a batch. `what` names the source in the MetadataLogError for unreadable records."""
     try:
         return _decode(batch)
     except (InvalidRecordsError, CompressionError) as error:
-        raise DamagedError(f"{what} is damaged: {error}") from None
+        raise DamagedError(f"{what} is corrupt: {error}") from None
     except (MalformedMessage, UnsupportedVersion) as error:
         place = f"the batch at offset {batch.base_offset}"
-        raise MetadataLogError(f"{what} holds what this version cannot read, in {place}: {error}") from None
+        raise MetadataLogError(
+            f"{what} contains a record that this version cannot decode, in {place}: {error}"
+        ) from None
 
 
 def _decode(batch: RecordBatch) -> MetadataBatch:
@@ -154,8 +184,8 @@ def _decode_control(record: Record) -> ControlRecord:
         raise MalformedMessage("a control record without key or value", 0)
     cls = _CONTROL_RECORDS.get(_CONTROL_KEY.unpack_from(key)[1])
     if cls is None:
-        raise UnsupportedVersion(f"there is no control record of type {_CONTROL_KEY.unpack_from(key)[1]}")
-    # Every one of them begins with its own version.
+        raise UnsupportedVersion(f"unknown control record type {_CONTROL_KEY.unpack_from(key)[1]}")
+    # Each of them begins with its own version.
     version = int.from_bytes(record.value[:2], "big", signed=True)
     decoded: ControlRecord = decode(cls, record.value, version)
     return decoded

@@ -1,12 +1,12 @@
-"""The life of a broker in the metadata: it registers, is let in, goes, and is forgotten.
+"""The life cycle of a broker in the metadata: registration, unfencing, controlled shutdown, removal.
 
-A broker registers fenced, with the offset of the record that registers it as its epoch; it is unfenced when it has
-caught up, and partitions without a leader get one that it can lead. Going, it first gives up what it leads
-(`in_controlled_shutdown`), then is fenced. A broker that died did neither: its next registration does it in its
-place. Because an election raises the leader epoch, clients see every restart as a new epoch, and so they see a crash,
-which may have cut the log (KIP-320).
+A broker registers fenced; its epoch is the offset of the registration record. It is unfenced when it has caught up, and
+then partitions without a leader get this broker as leader if it may lead them. At shutdown the broker first resigns as
+leader (`in_controlled_shutdown`), then it is fenced. After a crash, its next registration does both. Because an
+election raises the leader epoch, clients see every restart as a new epoch. So they also detect a crash, which may have
+truncated the log (KIP-320).
 
-The embedded broker goes through the same states in its own controller, as a combined node of Apache Kafka does.
+The embedded broker passes through the same states in its own controller, as a combined node of Apache Kafka does.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ Partition = tuple[TopicImage, int, PartitionRegistration]
 
 
 class NodeDescription(NamedTuple):
-    """What a node says of itself when it registers."""
+    """The registration data of a node."""
 
     node_id: int
     incarnation_id: bytes
-    """Of this life of the process."""
+    """The id of this run of the process."""
     broker_endpoints: tuple[Endpoint, ...]
     controller_endpoint: Endpoint
     directories: tuple[bytes, ...]
-    """Ids of its log directories."""
+    """The ids of its log directories."""
     rack: str | None = None
 
 
 def register_controller(node: NodeDescription) -> list[Versioned]:
-    """Records by which the node registers as a controller (KIP-919)."""
+    """Records that register the node as a controller (KIP-919)."""
     endpoint = node.controller_endpoint
     record = RegisterControllerRecord(
         controller_id=node.node_id,
@@ -94,7 +94,7 @@ def register_controller(node: NodeDescription) -> list[Versioned]:
 def register_broker(
     image: MetadataImage, node: NodeDescription, broker_epoch: int, context: ControllerContext
 ) -> list[Versioned]:
-    """Records by which the node registers as a broker, fenced; what its last life still led is given up."""
+    """Records that register the node as a broker, fenced. Leaderships from before a crash end."""
     record = RegisterBrokerRecord(
         broker_id=node.node_id,
         incarnation_id=node.incarnation_id,
@@ -119,7 +119,7 @@ def register_broker(
 
 
 def unfence_broker(image: MetadataImage, broker_id: int, context: ControllerContext) -> list[Versioned]:
-    """Records that let a registered broker in; partitions without a leader get one where it is the one they lack."""
+    """Records that unfence a registered broker. It becomes leader where there is none and it may lead."""
     broker = image.brokers[broker_id]
     records = [_change(broker_id, broker.epoch, fenced=_UNFENCE)]
     if image.metadata_version >= CORDONED_DIRECTORIES_SINCE and broker.cordoned_directories is None:
@@ -131,7 +131,7 @@ def unfence_broker(image: MetadataImage, broker_id: int, context: ControllerCont
 
 
 def shut_down_broker(image: MetadataImage, broker_id: int, context: ControllerContext) -> list[Versioned]:
-    """Records of a controlled shutdown: the broker stops leading; `fence_broker` follows."""
+    """Records of a controlled shutdown: the broker resigns as leader. `fence_broker` follows."""
     broker = image.brokers[broker_id]
     return [
         _change(broker_id, broker.epoch, in_controlled_shutdown=1, version=1),
@@ -140,7 +140,7 @@ def shut_down_broker(image: MetadataImage, broker_id: int, context: ControllerCo
 
 
 def fence_broker(image: MetadataImage, broker_id: int, context: ControllerContext) -> list[Versioned]:
-    """Records that shut a broker out."""
+    """Records that fence a broker."""
     epoch = image.brokers[broker_id].epoch
     return [*_removed_from_partitions(image, broker_id, context), _change(broker_id, epoch, fenced=_FENCE)]
 
@@ -148,7 +148,7 @@ def fence_broker(image: MetadataImage, broker_id: int, context: ControllerContex
 def unregister_broker(
     image: MetadataImage, request: UnregisterBrokerRequest, context: ControllerContext
 ) -> Outcome[UnregisterBrokerResponse]:
-    """Decide on an UnregisterBrokerRequest (64). Raises BROKER_ID_NOT_REGISTERED for one that is not."""
+    """Decide on an UnregisterBrokerRequest (64). Raises BROKER_ID_NOT_REGISTERED if the broker is not registered."""
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         message = f"There is no broker {request.broker_id}"
@@ -159,7 +159,7 @@ def unregister_broker(
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> None:
-    """Raise unless the broker is registered with this epoch: an earlier life of it must not decide anything."""
+    """Raise unless the broker is registered with this epoch: an earlier incarnation must not change anything."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker_id} is not registered")
@@ -171,9 +171,9 @@ def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) 
 def assign_replicas_to_directories(
     image: MetadataImage, request: directories.AssignReplicasToDirsRequest, context: ControllerContext
 ) -> Outcome[directories.AssignReplicasToDirsResponse]:
-    """Decide on an AssignReplicasToDirsRequest (73), by which a broker says where its replicas are (KIP-858).
+    """Decide on an AssignReplicasToDirsRequest (73), which reports the directories of a broker's replicas (KIP-858).
 
-    Raises STALE_BROKER_EPOCH for an earlier life of the broker.
+    Raises STALE_BROKER_EPOCH for an earlier incarnation of the broker.
     """
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     records: list[Versioned] = []
@@ -232,9 +232,9 @@ def may_lead(
     joining: int | None = None,
     leaving: int | None = None,
 ) -> Callable[[int], bool]:
-    """Tells of a broker whether it may lead the partition: it is active and its log directory is online.
+    """Returns a function: may a broker lead the partition? It must be active, and its log directory online.
 
-    `joining` counts as active although the image has it fenced, `leaving` does not count although it is active.
+    `joining` counts as active although it is fenced in the image; `leaving` does not count although it is active.
     """
 
     def acceptable(broker_id: int) -> bool:
@@ -251,7 +251,7 @@ def may_lead(
 
 
 def unclean_election_enabled(image: MetadataImage, topic: str, context: ControllerContext) -> bool:
-    """Whether the topic would rather lose data than have no leader."""
+    """Whether the topic prefers a leader with possible data loss to no leader."""
     own = image.topic_configs(topic).get("unclean.leader.election.enable")
     if own is not None:
         return own.strip().lower() == "true"
@@ -274,7 +274,7 @@ def _partitions(image: MetadataImage) -> Iterator[Partition]:
 
 
 def _removed_from_partitions(image: MetadataImage, broker_id: int, context: ControllerContext) -> list[Versioned]:
-    """Records that take a broker out of the in-sync sets and of leadership, as far as others are there to go on."""
+    """Records that remove a broker from in-sync sets and leadership, as far as other replicas can take over."""
     elr_enabled = bool(image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION))
     affected = (
         partition
@@ -286,8 +286,9 @@ def _removed_from_partitions(image: MetadataImage, broker_id: int, context: Cont
 
 
 def _is_alone(partition: PartitionRegistration) -> bool:
-    """One replica, which is in sync, and no leader: without eligible leader replicas there is nothing to elect or to
-    remove. After a clean stop all partitions of a single broker are so: a closer look would be much of its start."""
+    """Whether the partition has one replica, in sync, and no leader. Then, without eligible leader replicas, there is
+    nothing to elect or to remove. After a clean shutdown this is true for all partitions of a single broker: the check
+    saves much of its startup time."""
     return (
         partition.leader == NO_LEADER
         and len(partition.replicas) == 1

@@ -1,15 +1,15 @@
 """Snapshots of the metadata log: `<end offset, 20 digits>-<epoch, 10 digits>.checkpoint` (KIP-630).
 
-A snapshot stands for all records before its end offset. It is a file of batches, as a segment is, with offsets of its
-own that start at 0:
+A snapshot represents all records before its end offset. It is a file of batches, like a segment, with separate offsets
+that start at 0:
 
-    control batch   SnapshotHeader (time of the last record it stands for), KRaftVersion, KRaftVoters
-    batches         records that make the image
+    control batch   SnapshotHeader (timestamp of the last contained record), KRaftVersion, KRaftVoters
+    batches         records that define the image
     control batch   SnapshotFooter
 
-Formatting a directory makes two: `00000000000000000000-0000000000.checkpoint` beside the log, which holds no metadata
-but names the first voter (KIP-853), and `bootstrap.checkpoint` in the directory above, which holds the records that the
-first leader writes into the log (KIP-778) and no voters.
+Formatting a directory creates two: `00000000000000000000-0000000000.checkpoint` next to the log contains no metadata,
+but names the first voter (KIP-853). `bootstrap.checkpoint` in the parent directory contains the records that the first
+leader writes to the log (KIP-778), and no voters.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
 
 
 class SnapshotId(NamedTuple):
-    """The offset after the last record that a snapshot stands for, and that record's epoch."""
+    """The offset after the last record that a snapshot contains, and that record's epoch."""
 
     end_offset: int
     epoch: int
@@ -47,7 +47,7 @@ class SnapshotId(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A snapshot's content. Without KRaftVersion the version is 0, and there are no voters in it."""
+    """The content of a snapshot. Without a KRaftVersion record the version is 0, and there are no voters."""
 
     last_contained_timestamp_ms: int
     kraft_version: int
@@ -56,7 +56,7 @@ class Snapshot(NamedTuple):
 
 
 def parse_file_name(name: str) -> SnapshotId | None:
-    """The snapshot that a file name stands for; None for any other file."""
+    """The snapshot with this file name; None for any other file."""
     match = _NAME.match(name)
     return SnapshotId(int(match[1]), int(match[2])) if match else None
 
@@ -69,7 +69,7 @@ def encode_snapshot(
     last_contained_timestamp_ms: int,
     voters: VotersRecord | None,
 ) -> bytes:
-    """The content of a snapshot file; with voters also their kraft.version, which is 1."""
+    """The content of a snapshot file. With voters, it includes their kraft.version, which is 1."""
     return b"".join(
         snapshot_batches(
             records,
@@ -91,7 +91,7 @@ def snapshot_batches(
     voters: VotersRecord | None,
     max_records: int,
 ) -> Iterator[bytes]:
-    """The same piece by piece: the header, batches of at most `max_records`, the footer."""
+    """The same in pieces: the header, batches of at most `max_records`, the footer."""
     header: list[ControlRecord] = [
         SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_contained_timestamp_ms)
     ]
@@ -109,7 +109,7 @@ def snapshot_batches(
 
 
 def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
-    """What a snapshot file holds. Raises MetadataLogError for one that is damaged or not whole."""
+    """The content of a snapshot file. Raises MetadataLogError if it is damaged or incomplete."""
     header: SnapshotHeaderRecord | None = None
     is_whole = False
     kraft_version = 0
@@ -128,5 +128,5 @@ def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
                 case VotersRecord():
                     voters = record
     if header is None or not is_whole:
-        raise DamagedError(f"{name} is not whole: it has no {'footer' if header else 'header'}")
+        raise DamagedError(f"{name} is incomplete: the {'footer' if header else 'header'} is missing")
     return Snapshot(header.last_contained_log_timestamp, kraft_version, voters, records)

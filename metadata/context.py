@@ -1,6 +1,6 @@
-"""What the controller's decisions depend on besides the image and the request: settings, and dice.
+"""The inputs of the controller's decisions besides the image and the request: settings and randomness.
 
-Dice are drawn here, and only here: topic ids, and where a topic's replicas start. A test hands in its own.
+Random values are drawn only here: topic ids, and the first replica of a topic. Tests supply their own source.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class EffectiveConfig(NamedTuple):
-    """A config that is in force, and where its value comes from (a `ConfigSource`)."""
+    """The effective value of a config, and its source (a `ConfigSource`)."""
 
     name: str
     value: str | None
@@ -31,9 +31,9 @@ class EffectiveConfig(NamedTuple):
 
 
 class ControllerContext:
-    """Settings of the node that the controller runs on: `config` holds the static ones, the image the dynamic ones."""
+    """Settings of the controller's node: `config` holds the static settings, the image the dynamic ones."""
 
-    __slots__ = ("_dynamic", "_dynamic_source", "config", "draw", "node_id", "random_uuid")
+    __slots__ = ("_default_topic_configs", "_dynamic", "_dynamic_source", "config", "draw", "node_id", "random_uuid")
 
     def __init__(
         self,
@@ -49,9 +49,11 @@ class ControllerContext:
         self.draw = draw
         self._dynamic = config
         self._dynamic_source: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+        # Computed once for each state of the broker's settings.
+        self._default_topic_configs: tuple[BrokerConfig, list[tuple[str, EffectiveConfig | None]]] | None = None
 
     def random_below(self, bound: int) -> int:
-        """A number from 0 to `bound` - 1."""
+        """A random number from 0 to `bound` - 1."""
         if bound <= 1:
             return 0
         if self.draw is not None:
@@ -71,7 +73,7 @@ class ControllerContext:
         return self.config.bool("delete.topic.enable")
 
     def broker_config(self, image: MetadataImage) -> BrokerConfig:
-        """The node's settings with the dynamic ones of the image over them."""
+        """The node's settings, overridden with the dynamic settings of the image."""
         source = (image.config(BROKER_RESOURCE, ""), image.config(BROKER_RESOURCE, str(self.node_id)))
         if source != self._dynamic_source:
             self._dynamic = self.config.with_dynamic(default=source[0], broker_specific=source[1])
@@ -79,14 +81,14 @@ class ControllerContext:
         return self._dynamic
 
     def check_topic_configs(self, image: MetadataImage, configs: Mapping[str, str]) -> None:
-        """Raise INVALID_CONFIG unless a topic may override exactly these."""
+        """Raise INVALID_CONFIG unless a topic may override these configs."""
         try:
             topic_settings.validate_topic_configs(configs, self.broker_config(image))
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from None
 
     def check_group_configs(self, image: MetadataImage, configs: Mapping[str, str]) -> None:
-        """Raise INVALID_CONFIG unless a group may override exactly these."""
+        """Raise INVALID_CONFIG unless a group may override these configs."""
         try:
             group_settings.validate_group_configs(configs, self.broker_config(image))
         except ConfigError as error:
@@ -95,19 +97,32 @@ class ControllerContext:
     def effective_topic_configs(self, image: MetadataImage, overrides: Mapping[str, str]) -> list[EffectiveConfig]:
         """Every config of a topic with these overrides, by name."""
         broker = self.broker_config(image)
-        defaults = broker.topic_defaults()
-        sources = [(source, broker.written(source)) for source in _BROKER_SOURCES]
+        if self._default_topic_configs is None or self._default_topic_configs[0] is not broker:
+            self._default_topic_configs = broker, _default_topic_configs(broker)
         entries = []
-        for name, setting in sorted(topic_settings.SETTINGS.items()):
+        for name, default in self._default_topic_configs[1]:
             if name in overrides:
                 entries.append(EffectiveConfig(name, overrides[name], ConfigSource.DYNAMIC_TOPIC_CONFIG))
-            elif not setting.internal:
-                source = next(
-                    (source for source, written in sources for synonym, _ in setting.synonyms if synonym in written),
-                    ConfigSource.DEFAULT_CONFIG,
-                )
-                entries.append(EffectiveConfig(name, format_value(defaults[name]), source))
+            elif default is not None:
+                entries.append(default)
         return entries
+
+
+def _default_topic_configs(broker: BrokerConfig) -> list[tuple[str, EffectiveConfig | None]]:
+    """Each config of a topic without overrides, by name; None for an internal config."""
+    defaults = broker.topic_defaults()
+    sources = [(source, broker.written(source)) for source in _BROKER_SOURCES]
+    entries: list[tuple[str, EffectiveConfig | None]] = []
+    for name, setting in sorted(topic_settings.SETTINGS.items()):
+        if setting.internal:
+            entries.append((name, None))
+            continue
+        source = next(
+            (source for source, written in sources for synonym, _ in setting.synonyms if synonym in written),
+            ConfigSource.DEFAULT_CONFIG,
+        )
+        entries.append((name, EffectiveConfig(name, format_value(defaults[name]), source)))
+    return entries
 
 
 _BROKER_SOURCES: Final = (

@@ -1,14 +1,14 @@
-"""CreatePartitions (37): topics grow to a number of partitions; they never shrink.
+"""CreatePartitions (37): increases the number of partitions of topics. The number never decreases.
 
-* `count` is the new total; it must be larger than the present one.
-* `assignments`, if given, names the replicas of each new partition, as many as the present partitions have.
-* `validate_only` answers the same and writes nothing.
+* `count` is the new total. It must be larger than the current number.
+* `assignments`, if given, assigns the replicas of each new partition, as many as the existing partitions have.
+* `validate_only` returns the same response and writes nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.create_partitions import (
@@ -17,6 +17,7 @@ from ..protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from ..protocol.steps import Steps, completed
 from .assignment import new_partition_record, validate_manual_assignment
 from .outcome import MAX_RECORDS_PER_REQUEST, Outcome, Versioned, check_record_count, too_many_records
 from .placement import place
@@ -26,10 +27,21 @@ if TYPE_CHECKING:
     from .image import MetadataImage
 
 
+_AT_ONCE: Final = 50
+"""The number of partitions that are created in one step."""
+
+
 def create_partitions(
     image: MetadataImage, request: CreatePartitionsRequest, context: ControllerContext
 ) -> Outcome[CreatePartitionsResponse]:
-    """Decide on a CreatePartitionsRequest. Raises POLICY_VIOLATION for a request that is too large as a whole."""
+    """Decide on a CreatePartitionsRequest. Raises POLICY_VIOLATION if the whole request is too large."""
+    return completed(create_partitions_in_steps(image, request, context))
+
+
+def create_partitions_in_steps(
+    image: MetadataImage, request: CreatePartitionsRequest, context: ControllerContext
+) -> Steps[Outcome[CreatePartitionsResponse]]:
+    """The same in steps."""
     counts = Counter(topic.name for topic in request.topics)
     results = [
         CreatePartitionsTopicResult(
@@ -43,24 +55,28 @@ def create_partitions(
         if counts[topic.name] > 1:
             continue
         try:
-            records += _new_partitions(image, topic, context)
+            yield from _new_partitions(image, topic, context, records)
         except KafkaError as error:
             result = CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
         else:
             result = CreatePartitionsTopicResult(name=topic.name)
         results.append(result)
         check_record_count(records)
+        yield 1
     return Outcome(CreatePartitionsResponse(results=results), [] if request.validate_only else records)
 
 
-def _new_partitions(image: MetadataImage, wanted: CreatePartitionsTopic, context: ControllerContext) -> list[Versioned]:
+def _new_partitions(
+    image: MetadataImage, wanted: CreatePartitionsTopic, context: ControllerContext, records: list[Versioned]
+) -> Steps[None]:
+    """Add the records of the topic's new partitions, unless they are rejected."""
     topic = image.topics_by_name.get(wanted.name)
     if topic is None:
         message = f"There is no topic '{wanted.name}'"
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     present = len(topic.partitions)
     if wanted.count == present:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"'{wanted.name}' has {present} partition(s) already.")
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic '{wanted.name}' already has {present} partition(s).")
     if wanted.count < present:
         message = (
             f"'{wanted.name}' has {present} partition(s), and partitions cannot be removed: {wanted.count} are too few."
@@ -80,7 +96,11 @@ def _new_partitions(image: MetadataImage, wanted: CreatePartitionsTopic, context
         assignments = [tuple(assignment.broker_ids) for assignment in wanted.assignments]
         for offset, replicas in enumerate(assignments):
             validate_manual_assignment(image, replicas, replication_factor, present + offset)
-    return [
-        new_partition_record(image, topic.topic_id, present + offset, replicas)
-        for offset, replicas in enumerate(assignments)
-    ]
+            yield 0
+    for first in range(0, additional, _AT_ONCE):
+        if first:
+            yield _AT_ONCE
+        records += [
+            new_partition_record(image, topic.topic_id, present + offset, replicas)
+            for offset, replicas in enumerate(assignments[first : first + _AT_ONCE], first)
+        ]

@@ -1,15 +1,15 @@
 """CreateTopics (19): new topics with their partitions and configs.
 
-* Each topic succeeds or fails by itself; those that succeed are written in one batch.
-* -1 for partitions or replication factor takes the broker's `num.partitions`, `default.replication.factor`. A manual
-  assignment needs -1 for both, numbers its partitions 0, 1, ..., and names brokers that are registered.
-* Configs are checked by the topic's table of settings; the answer holds all that will be in force, with their sources.
-* `validate_only` answers the same and writes nothing.
-* A name that appears twice is refused as often as it stands there once; `__cluster_metadata` is refused.
-* More than 10,000 partitions in one request are refused whole.
+* Each topic succeeds or fails separately. The successful topics are written in one batch.
+* -1 for partitions or replication factor means the broker's `num.partitions`, `default.replication.factor`. A manual
+  assignment requires -1 for both, numbers its partitions 0, 1, ..., and names registered brokers.
+* Configs are validated with the table of topic settings. The response contains all effective configs and their sources.
+* `validate_only` returns the same response and writes nothing.
+* A duplicate name is rejected, with one result; `__cluster_metadata` is rejected.
+* A request for more than 10,000 partitions is rejected as a whole.
 
-The records of a topic: TopicRecord, ConfigRecords, PartitionRecords. Auto-creation by Metadata and the coordinators'
-topics take the same way with a request made here (`auto_create_request`).
+The records of a topic: TopicRecord, ConfigRecords, PartitionRecords. Auto-creation by Metadata, and coordinators'
+topics, use the same path with a request that is built here (`auto_create_request`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from ..protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ..protocol.steps import Steps, completed, freed
 from .assignment import new_partition_record, validate_manual_assignment
 from .image import TOPIC_RESOURCE
-from .outcome import Outcome, Versioned, check_record_count
+from .outcome import MAX_RECORDS_PER_REQUEST, Outcome, Versioned, too_many_records
 from .placement import place
 from .records import ConfigRecord, TopicRecord
 from .topic_names import (
@@ -50,40 +51,59 @@ if TYPE_CHECKING:
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 
+_AT_ONCE: Final = 50
+"""The number of partitions that are created in one step."""
+
+
 def create_topics(
     image: MetadataImage, request: CreateTopicsRequest, context: ControllerContext
 ) -> Outcome[CreateTopicsResponse]:
-    """Decide on a CreateTopicsRequest. Raises POLICY_VIOLATION for a request that is too large as a whole."""
-    _check_partition_count(request, context)
+    """Decide on a CreateTopicsRequest. Raises POLICY_VIOLATION if the whole request is too large."""
+    return completed(create_topics_in_steps(image, request, context))
+
+
+def create_topics_in_steps(
+    image: MetadataImage, request: CreateTopicsRequest, context: ControllerContext
+) -> Steps[Outcome[CreateTopicsResponse]]:
+    """The same in steps."""
+    yield from _check_partition_count(request, context)
     counts = Counter(topic.name for topic in request.topics)
+    yield 0
     records: list[Versioned] = []
     results: list[CreatableTopicResult] = []
     for topic in request.topics:
         if counts[topic.name] > 1 or topic.name == CLUSTER_METADATA:
+            yield 0
             continue
         try:
-            result, topic_records = _create_topic(image, topic, context)
+            result = yield from _create_topic(image, topic, context, records)
         except KafkaError as error:
             result = _refused(topic.name, error)
-        else:
-            records += topic_records
         results.append(result)
+        yield 1 + len(result.configs or ())
     for name, count in counts.items():
         if count > 1:
             results.append(
-                _refused(name, KafkaError(ErrorCode.INVALID_REQUEST, "The request has this topic more than once."))
+                _refused(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name in the request."))
             )
         elif name == CLUSTER_METADATA:
-            message = f"{CLUSTER_METADATA} is the metadata log, which nobody can create"
+            message = f"{CLUSTER_METADATA} is the metadata log, which cannot be created"
             results.append(_refused(name, KafkaError(ErrorCode.INVALID_REQUEST, message)))
-    check_record_count(records)
-    return Outcome(CreateTopicsResponse(topics=results), [] if request.validate_only else records)
+        else:
+            continue
+        yield 1
+    is_too_much = len(records) > MAX_RECORDS_PER_REQUEST
+    if is_too_much or request.validate_only:
+        yield from freed(records)
+    if is_too_much:
+        raise too_many_records()
+    return Outcome(CreateTopicsResponse(topics=results), records)
 
 
 def auto_create_request(names: Iterable[str], broker: BrokerConfig) -> CreateTopicsRequest:
-    """The request by which a broker itself creates topics: for a client that asked for them, or for a coordinator.
+    """The request with which a broker itself creates topics: for a client that used them, or for a coordinator.
 
-    Topics of coordinators get the partitions, replication factor and configs that their features need.
+    Coordinators' topics get the partitions, replication factor and configs that they need.
     """
     return CreateTopicsRequest(topics=[_auto_creatable_topic(name, broker) for name in names])
 
@@ -92,7 +112,7 @@ def _auto_creatable_topic(name: str, broker: BrokerConfig) -> CreatableTopic:
     if name not in _INTERNAL_TOPIC_SETTINGS:
         return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
     partitions, replication_factor, configs = _INTERNAL_TOPIC_SETTINGS[name]
-    # A value that names a broker setting stands for that setting's value.
+    # A value that is the name of a broker setting is replaced by that setting's value.
     values = {key: str(broker.int(value)) if "." in value else value for key, value in configs.items()}
     return CreatableTopic(
         name=name,
@@ -135,10 +155,10 @@ _INTERNAL_TOPIC_SETTINGS: Final = {
         },
     ),
 }
-"""Of each coordinator's topic: the broker settings for partitions and replication factor, and its configs."""
+"""For each coordinator's topic: the broker settings for partitions and replication factor, and its configs."""
 
 
-def _check_partition_count(request: CreateTopicsRequest, context: ControllerContext) -> None:
+def _check_partition_count(request: CreateTopicsRequest, context: ControllerContext) -> Steps[None]:
     total = 0
     for topic in request.topics:
         if topic.assignments:
@@ -147,27 +167,33 @@ def _check_partition_count(request: CreateTopicsRequest, context: ControllerCont
             total += context.default_partitions
         else:
             total += max(topic.num_partitions, 0)
+        yield 0
     if total > MAX_PARTITIONS_PER_REQUEST:
         message = f"A request may ask for {MAX_PARTITIONS_PER_REQUEST} partitions at most, this one asks for {total}."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
 def _create_topic(
-    image: MetadataImage, topic: CreatableTopic, context: ControllerContext
-) -> tuple[CreatableTopicResult, list[Versioned]]:
+    image: MetadataImage, topic: CreatableTopic, context: ControllerContext, records: list[Versioned]
+) -> Steps[CreatableTopicResult]:
+    """Add the topic's records, unless the topic is rejected."""
     _check_name(image, topic.name)
     configs = _checked_configs(image, topic, context)
-    assignments = _assignments(image, topic, context)
+    assignments = yield from _assignments(image, topic, context)
     topic_id = context.random_uuid()
-    records = [Versioned(TopicRecord(name=topic.name, topic_id=topic_id))]
+    records.append(Versioned(TopicRecord(name=topic.name, topic_id=topic_id)))
     records += [
         Versioned(ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=name, value=value))
         for name, value in configs.items()
     ]
-    records += [
-        new_partition_record(image, topic_id, partition, replicas) for partition, replicas in enumerate(assignments)
-    ]
-    result = CreatableTopicResult(
+    for first in range(0, len(assignments), _AT_ONCE):
+        if first:
+            yield _AT_ONCE
+        records += [
+            new_partition_record(image, topic_id, partition, replicas)
+            for partition, replicas in enumerate(assignments[first : first + _AT_ONCE], first)
+        ]
+    return CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
         error_message=None,
@@ -184,7 +210,6 @@ def _create_topic(
             for entry in context.effective_topic_configs(image, configs)
         ],
     )
-    return result, records
 
 
 def _check_name(image: MetadataImage, name: str) -> None:
@@ -208,10 +233,12 @@ def _checked_configs(image: MetadataImage, topic: CreatableTopic, context: Contr
     return configs
 
 
-def _assignments(image: MetadataImage, topic: CreatableTopic, context: ControllerContext) -> list[tuple[int, ...]]:
+def _assignments(
+    image: MetadataImage, topic: CreatableTopic, context: ControllerContext
+) -> Steps[list[tuple[int, ...]]]:
     """The replicas of partition 0, 1, ..."""
     if topic.assignments:
-        return _manual_assignments(image, topic)
+        return (yield from _manual_assignments(image, topic))
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         message = f"The replication factor {topic.replication_factor} is neither positive nor -1, the default."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
@@ -227,7 +254,7 @@ def _assignments(image: MetadataImage, topic: CreatableTopic, context: Controlle
         raise KafkaError(error.code, message) from None
 
 
-def _manual_assignments(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
+def _manual_assignments(image: MetadataImage, topic: CreatableTopic) -> Steps[list[tuple[int, ...]]]:
     if topic.replication_factor != -1:
         message = "With an assignment of replicas, the replication factor has to be -1."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -244,6 +271,7 @@ def _manual_assignments(image: MetadataImage, topic: CreatableTopic) -> list[tup
         validate_manual_assignment(image, assignment.broker_ids, replication_factor, partition)
         replication_factor = len(assignment.broker_ids)
         found[partition] = tuple(assignment.broker_ids)
+        yield 0
     if set(found) != set(range(len(found))):
         message = "The assigned partitions have to be numbered 0, 1, 2, ... without a gap."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -1,11 +1,11 @@
-"""DeleteTopics (20): topics go, by name or by id.
+"""DeleteTopics (20): deletes topics, by name or by id.
 
-* Versions up to 5 name topics in `topic_names`, later ones in `topics`, by name or by id, never both.
-* A name or an id that appears twice is refused, and so is a name whose id is asked for as well.
+* Versions up to 5 list topics in `topic_names`, later ones in `topics`, by name or by id, never both.
+* A duplicate name or id is rejected, and so is a name whose id is also in the request.
 * An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID.
-* With `delete.topic.enable=false` the whole request is TOPIC_DELETION_DISABLED.
+* With `delete.topic.enable=false` the whole request fails with TOPIC_DELETION_DISABLED.
 
-One RemoveTopicRecord takes partitions and configs with it. The brokers delete the data when they replay it.
+One RemoveTopicRecord also removes the partitions and configs. The brokers delete the data when they replay the record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def delete_topics(
     image: MetadataImage, request: DeleteTopicsRequest, context: ControllerContext
 ) -> Outcome[DeleteTopicsResponse]:
-    """Decide on a DeleteTopicsRequest. Raises TOPIC_DELETION_DISABLED where topics are not to be deleted."""
+    """Decide on a DeleteTopicsRequest. Raises TOPIC_DELETION_DISABLED if topics must not be deleted."""
     if not context.delete_topic_enabled:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topics cannot be deleted: delete.topic.enable is false.")
     results: list[DeletableTopicResult] = []
@@ -65,7 +65,7 @@ def delete_topics(
             message = f"There is no topic '{name}'."
             refuse(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         elif found.topic_id in ids:
-            # Two ways to say the same are one too many: the topic stays.
+            # The request names the topic twice, by name and by id: the topic is not deleted.
             to_delete.pop(found.topic_id, None)
             message = "The request has this topic by its id, too."
             refuse(name, found.topic_id, ErrorCode.INVALID_REQUEST, message)

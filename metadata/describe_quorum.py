@@ -1,8 +1,8 @@
-"""DescribeQuorum (55): the metadata log's leader, epoch, high watermark, and who follows it.
+"""DescribeQuorum (55): the metadata log's leader, epoch and high watermark, and its voters and observers.
 
-In a quorum of one, the leader is the only voter, and it has always caught up. Since version 1 the answer has timestamps
-(KIP-836), since 2 directory ids and the endpoints of the voters (KIP-853). Any partition but `__cluster_metadata`-0 is
-unknown.
+In a quorum of one, the leader is the only voter, and it is always caught up. Since version 1 the response has
+timestamps (KIP-836), since 2 directory ids and the endpoints of the voters (KIP-853). Any partition except
+`__cluster_metadata`-0 is unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class QuorumStatus(NamedTuple):
-    """The present state of a quorum of one."""
+    """The current state of a quorum of one."""
 
     leader_id: int
     leader_epoch: int
@@ -39,7 +39,7 @@ class QuorumStatus(NamedTuple):
 def describe_quorum(
     request: DescribeQuorumRequest, version: int, status: QuorumStatus, now_ms: int
 ) -> DescribeQuorumResponse:
-    """Answer a DescribeQuorumRequest of this version, on which the form of the answer depends."""
+    """The response to a DescribeQuorumRequest. Its form depends on the version."""
     asked = [
         (topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]

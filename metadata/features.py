@@ -1,24 +1,24 @@
-"""Features and their levels (KIP-584): what this software supports, and what a metadata.version allows to be written.
+"""Features and their levels (KIP-584): the supported ranges, and what each metadata.version permits to be written.
 
-A feature is finalized for the whole cluster at one level, which a FeatureLevelRecord says; brokers and controllers
-register the ranges they support. Clients switch protocol by what is finalized, so a feature enters `SUPPORTED_FEATURES`
-when it is done here and not before. `metadata.version` is the feature that says which records the log may hold and in
-which versions; `kraft.version` 1 means that voters are known by directory and can be changed (KIP-853), and lives in
-control records of the log.
+A feature is finalized for the whole cluster at one level, with a FeatureLevelRecord. Brokers and controllers register
+the ranges that they support. Clients choose protocols by the finalized features, so a feature is added to
+`SUPPORTED_FEATURES` only when it is complete here. `metadata.version` determines which records the log may contain, and
+in which versions. `kraft.version` 1 means that voters are identified by directory and can be changed (KIP-853). It is
+stored in control records of the log.
 
-`group.version` 1 opens the protocol of consumer groups (KIP-848); it can be taken back, and comes with 4.0-IV0. New
-directories are formatted with it; one that was last started by software which did not support it gets it at its next
-start, and one where it was taken back does not (`missing_features`).
+`group.version` 1 enables the protocol of consumer groups (KIP-848). It requires 4.0-IV0 and can be lowered again. New
+directories are formatted with it. A directory that was last used by software without this feature gets it at the next
+startup, unless the feature was lowered (`missing_features`).
 
-`transaction.version` comes with 4.0-IV2. At 1 the records of transactions may have tagged fields; at 2 producers that
-know it write to partitions without adding them to the transaction first, and get a new epoch with each transaction
-(KIP-890). It can be taken to 1 and to 0 at any time: each request says by its version what its producer goes by.
+`transaction.version` requires 4.0-IV2. At 1 the records of transactions may have tagged fields. At 2 producers that
+support it write to partitions without adding them to the transaction first, and get a new epoch with each transaction
+(KIP-890). It can be lowered to 1 and to 0 at any time: the version of each request shows what its producer supports.
 
 `eligible.leader.replicas.version` 1 keeps replicas that left the in-sync set eligible as leaders (KIP-966). New
 directories are not formatted with it.
 
-A directory that Apache Kafka wrote may finalize features that are not supported here (share.version, ...). They are
-kept and not reported to clients (`reported_features`). The same happens to those of Apache Kafka 4.3 that an
+A directory of Apache Kafka may have finalized features that are not supported here (share.version, ...). They are kept
+and not reported to clients (`reported_features`). The same applies to features of Apache Kafka 4.3 that an
 UpdateFeatures request names (`KEPT_FEATURES`), because `kafka-features upgrade --release-version` names all of them.
 """
 
@@ -36,7 +36,7 @@ TRANSACTION_VERSION: Final = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 
 LATEST_METADATA_VERSION: Final = 30
-"""4.3-IV0, which new directories are formatted with."""
+"""4.3-IV0; new directories are formatted with it."""
 
 SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
     METADATA_VERSION: VersionRange(7, LATEST_METADATA_VERSION),
@@ -45,25 +45,25 @@ SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
     TRANSACTION_VERSION: VersionRange(0, 2),
     ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, 1),
 }
-"""The ranges that brokers and controllers of this software register, and that ApiVersions reports."""
+"""The ranges that brokers and controllers of this software register and that ApiVersions returns."""
 
 KEPT_FEATURES: Final[Mapping[str, VersionRange]] = {
     "share.version": VersionRange(0, 1),
     "streams.version": VersionRange(0, 1),
 }
-"""Features of Apache Kafka 4.3 that are not supported here: their levels can be recorded, and have no effect."""
+"""Features of Apache Kafka 4.3 that are not supported here: their levels are stored and have no effect."""
 
 BOOTSTRAP_FEATURES: Final[Mapping[str, int]] = {
     METADATA_VERSION: LATEST_METADATA_VERSION,
     GROUP_VERSION: 1,
     TRANSACTION_VERSION: 2,
 }
-"""The levels that new directories are formatted with, in the order of their records."""
+"""The feature levels of new directories, in the order of their records."""
 
 _CHANGES_METADATA: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
-"""Levels that brought new records or fields: going back below one of them may lose something."""
+"""Levels that introduced records or fields: a downgrade below one of them may lose data."""
 
-# The levels from which something may be written.
+# The levels that permit something to be written.
 TRANSACTIONS_SINCE: Final = 13
 CONTROLLER_REGISTRATION_SINCE: Final = 15
 DIRECTORIES_SINCE: Final = 17
@@ -76,24 +76,25 @@ _FEATURES_SINCE: Final[Mapping[str, int]] = {
     GROUP_VERSION: GROUP_VERSION_SINCE,
     TRANSACTION_VERSION: TRANSACTION_VERSION_SINCE,
 }
-"""The level of metadata.version that each other feature comes with."""
+"""The level of metadata.version that each other feature requires."""
 
 
 def loses_metadata(current: int, target: int) -> bool:
-    """Whether going down from one level of metadata.version to another could drop records or fields."""
+    """Whether a downgrade of metadata.version could drop records or fields."""
     return any(level in _CHANGES_METADATA for level in range(target + 1, current + 1))
 
 
 def reported_features(finalized: Mapping[str, int]) -> dict[str, int]:
-    """Of the finalized features, those that clients may rely on here."""
+    """The finalized features that clients may use here."""
     return {name: level for name, level in finalized.items() if level in SUPPORTED_FEATURES.get(name, ())}
 
 
 def missing_features(finalized: Mapping[str, int], last_supported: Mapping[str, VersionRange]) -> dict[str, int]:
-    """What to finalize in a directory of ours, now that it is supported: its last start knew nothing of it.
+    """The features to finalize now in a directory of Moldau, because its last startup did not support them.
 
-    ``last_supported`` is what the controller of the last start registered. What it supported and did not finalize was
-    somebody's decision. Directories of Apache Kafka have the feature since the metadata.version that it comes with.
+    ``last_supported``: what the controller of the last startup registered. If it supported a feature and the feature
+    is not finalized, this was an explicit decision. Directories of Apache Kafka have the feature since the
+    metadata.version that it requires.
     """
     return {
         feature: BOOTSTRAP_FEATURES[feature]
@@ -103,7 +104,7 @@ def missing_features(finalized: Mapping[str, int], last_supported: Mapping[str, 
 
 
 def register_broker_version(metadata_version: int) -> int:
-    """Version of the RegisterBrokerRecord to write at this level."""
+    """The version of RegisterBrokerRecord to write at this level."""
     if metadata_version >= CORDONED_DIRECTORIES_SINCE:
         return 4
     if metadata_version >= DIRECTORIES_SINCE:
@@ -112,7 +113,7 @@ def register_broker_version(metadata_version: int) -> int:
 
 
 def partition_version(metadata_version: int) -> int:
-    """Version of the PartitionRecord and of the PartitionChangeRecord to write at this level."""
+    """The version of PartitionRecord and PartitionChangeRecord to write at this level."""
     if metadata_version >= ELR_SINCE:
         return 2
     return 1 if metadata_version >= DIRECTORIES_SINCE else 0

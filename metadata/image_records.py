@@ -1,7 +1,7 @@
-"""An image as records: what a snapshot holds.
+"""The records of an image: the content of a snapshot.
 
-Replaying the result onto an empty image gives the image again. The order matters where a record refers to an earlier
-one: features first, because they say how the rest is to be read; topics before their partitions.
+Replaying them onto an empty image restores the image. The order matters if a record refers to an earlier one: features
+first, because they determine how other records are read; topics before their partitions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def image_records(image: MetadataImage) -> Iterator[Versioned]:
-    """The records that make the image, each in the version that its metadata.version allows."""
+    """The records that define the image, each in the version that its metadata.version permits."""
     yield from _features(image)
     if image.metadata_version >= CONTROLLER_REGISTRATION_SINCE:
         for controller in image.controllers.values():

@@ -7,19 +7,20 @@
         <end offset>-<epoch>.checkpoint                                later snapshots (`snapshots.py`)
         quorum-state, leader-epoch-checkpoint, partition.metadata
 
-Every start is a new epoch: the node elects itself, as the only voter may (KIP-595), in an epoch above all that the log
-or `quorum-state` has seen, and begins it with a LeaderChange record. What is appended is committed as soon as it is on
-the device: a majority of one. A tail that a crash tore is cut off by the log's own recovery; it was never committed,
-because nobody was told of it before it was synced.
+Each startup begins a new epoch. As the only voter, the node elects itself (KIP-595), in an epoch above all epochs in
+the log and in `quorum-state`, and begins it with a LeaderChange record. An appended record is committed as soon as it
+is durable: the node is a majority of one. The log's recovery truncates a torn tail after a crash. Such records were
+never committed, because no response was sent before their sync.
 
-A snapshot stands for all of the log before it. A start reads the latest one, and of the log only what comes after; the
-log is rolled where a snapshot ends, so that this is a matter of whole segments. What is before an older snapshot goes
-by size and age (`clean`), together with that snapshot: the log always begins at or before one that is there.
+A snapshot represents all of the log before it. Startup reads the latest snapshot, and only the log after it. The log is
+rolled at the end of a snapshot, so that this part consists of whole segments. The log before an older snapshot is
+deleted by size and age (`clean`), together with that snapshot: the log always begins at or before an existing one.
 
-Voters are known by directory (kraft.version 1, KIP-853) in all directories that are formatted here. Older ones of
-Apache Kafka without that are read, and go on in their own way.
+Voters are identified by directory (kraft.version 1, KIP-853) in all directories that are formatted here. Older
+directories of Apache Kafka without this are supported, and keep their format.
 
-This knows batches, files and epochs, and nothing of what the records mean; `quorum.py` does.
+This module handles batches, files and epochs, but not the meaning of the records; `committed.py` and `controller.py`
+do that.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from ..protocol.messages.control_records import (
     VotersRecord,
 )
 from ..protocol.records import iter_batches
+from ..protocol.steps import completed
 from ..protocol.uuid import ONE_UUID, uuid_to_str
 from .batches import (
     ControlRecord,
@@ -49,7 +51,7 @@ from .batches import (
     MetadataLogError,
     control_batch,
     decode_batch,
-    metadata_batches,
+    metadata_batches_in_steps,
 )
 from .checkpoint import (
     BOOTSTRAP_FILE,
@@ -68,6 +70,7 @@ from .topic_names import CLUSTER_METADATA
 if TYPE_CHECKING:
     from ..log.files import FileSystem
     from ..log.partition_log import Log
+    from ..protocol.steps import Steps
     from .outcome import Versioned
     from .records import MetadataRecord
     from .registrations import Endpoint
@@ -79,17 +82,17 @@ _FIRST_SNAPSHOT: Final = SnapshotId(0, 0)
 
 
 class LocalVoter(NamedTuple):
-    """This node as a voter: the only one."""
+    """This node as the only voter."""
 
     node_id: int
     directory_id: bytes
-    """Of the log directory that holds the metadata log."""
+    """The id of the log directory that contains the metadata log."""
     endpoint: Endpoint
-    """Of its controller listener."""
+    """The endpoint of its controller listener."""
 
 
 def is_formatted(file_system: FileSystem, data_directory: str) -> bool:
-    """Whether a metadata log, or the first snapshot of one, is there."""
+    """Whether the directory contains a metadata log, or the first snapshot of one."""
     directory = join(data_directory, DIRECTORY)
     if not file_system.exists(directory):
         return False
@@ -103,9 +106,9 @@ def format_directory(
     bootstrap_records: Sequence[Versioned],
     now_ms: int,
 ) -> None:
-    """Make the files by which a new cluster starts, as `kafka-storage format --standalone` does.
+    """Create the files of a new cluster, as `kafka-storage format --standalone` does.
 
-    Does nothing where there is a log or a snapshot; a formatting that was cut off is done again.
+    Does nothing if there is a log or a snapshot. An interrupted formatting is repeated.
     """
     if is_formatted(file_system, data_directory):
         return
@@ -124,7 +127,7 @@ def format_directory(
 
 
 class MetadataLog:
-    """See the module's text. `open`, then `replay` once, then `start_epoch`, then `append` and `flush`."""
+    """See the module docstring. Call `open`, then `replay` once, then `start_epoch`, then `append` and `flush`."""
 
     def __init__(
         self,
@@ -140,7 +143,7 @@ class MetadataLog:
         self._file_system = file_system
         self._data_directory = data_directory
         self._directory = join(data_directory, DIRECTORY)
-        self._voter = voter
+        self.voter = voter
         self.settings = settings
         self._log = log
         self._state = state
@@ -149,12 +152,18 @@ class MetadataLog:
         self._voters_in_log = False
         self._election_voters: tuple[int, ...] | None = None
         self._snapshots = snapshots
-        self._content = content  # of the latest snapshot, until it is replayed
+        self._content = content  # the latest snapshot, until it is replayed
         self.records_after_snapshot = 0
-        """Metadata records that are in the log, not in the latest snapshot."""
+        """The number of metadata records that are in the log and not in the latest snapshot."""
         self.bytes_after_snapshot = 0
-        """The size of their batches, and of control batches."""
-        self._counted = (0, 0)  # what both were when the snapshot under way was begun
+        """The size of their batches and of control batches, in bytes."""
+        self._counted = (0, 0)  # both values at the beginning of the snapshot in progress
+        self.on_flushed: Callable[[], None] | None = None
+        """Called when `flushed_offset` may have changed."""
+        self.on_failure: Callable[[OSError], None] | None = None
+        """Called if the log's files fail: nothing is appended after that."""
+        log.on_flushed = self._flushed
+        log.on_failure = self._failed
 
     @classmethod
     def open(
@@ -166,9 +175,9 @@ class MetadataLog:
         *,
         now_ms: int,
     ) -> MetadataLog:
-        """Open the log of a formatted directory, cutting off what a crash left of its tail.
+        """Open the log of a formatted directory, and truncate a torn tail.
 
-        Raises MetadataLogError for a directory that cannot be read, or belongs to another quorum; OSError.
+        Raises MetadataLogError if the directory cannot be read or belongs to another quorum; OSError.
         """
         directory = join(data_directory, DIRECTORY)
         state = QuorumState()
@@ -181,8 +190,8 @@ class MetadataLog:
         snapshots = Snapshots(file_system, directory)
         content = snapshots.open()
         latest = snapshots.latest
-        # As in Kafka, no mark of a clean stop is trusted here: what comes after the snapshot is read anyway. What comes
-        # before was on the device, with its indexes, when the snapshot got its name.
+        # As in Kafka, no marker of a clean shutdown is trusted: the log after the snapshot is read anyway. The log
+        # before it was durable, with its indexes, when the snapshot was renamed.
         log = load_log(
             DescriptorCache(file_system, 8),
             directory,
@@ -197,23 +206,32 @@ class MetadataLog:
             log.set_topic_id(ONE_UUID)
         return cls(file_system, data_directory, voter, settings, log, state, snapshots, content)
 
-    def tell_failure(self, told: Callable[[OSError], None]) -> None:
-        """Call `told` should its files fail: nothing is appended after that."""
-        self._log.on_failure = lambda _log, error: told(error)
+    def _flushed(self) -> None:
+        if self.on_flushed is not None:
+            self.on_flushed()
+
+    def _failed(self, _log: Log, error: OSError) -> None:
+        if self.on_failure is not None:
+            self.on_failure(error)
+
+    @property
+    def log(self) -> Log:
+        """The underlying log, for flushing it in a thread."""
+        return self._log
 
     @property
     def epoch(self) -> int:
-        """The present epoch of the quorum."""
+        """The current epoch of the quorum."""
         return self._state.leader_epoch
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """The offset of the next record."""
         return self._log.log_end_offset
 
     @property
     def flushed_offset(self) -> int:
-        """All records before it are on the device: the high watermark of a quorum of one."""
+        """All records before this offset are durable: the high watermark of a quorum of one."""
         return self._log.flushed_offset
 
     @property
@@ -222,7 +240,7 @@ class MetadataLog:
 
     @property
     def repairs(self) -> list[str]:
-        """What opening found broken and repaired, in words."""
+        """The damage that opening the log has repaired, as text."""
         return self._snapshots.repairs + self._log.repairs
 
     @property
@@ -231,43 +249,45 @@ class MetadataLog:
 
     @property
     def start_offset(self) -> int:
-        """What comes before it is in a snapshot only."""
+        """The records before this offset are only in a snapshot."""
         return self._log.log_start_offset
 
     def take_trash(self) -> list[str]:
-        """Files of the directory that are to be unlinked; nothing reads them any more."""
+        """Files of the directory that are ready to be unlinked."""
         paths = self._log.trash + self._snapshots.trash
         self._log.trash.clear()
         self._snapshots.trash.clear()
         return paths
 
     def bootstrap_records(self) -> list[MetadataRecord]:
-        """The records with which the directory was formatted, for a log that is still empty; none without the file."""
+        """The records with which the directory was formatted, for an empty log; none if the file is missing."""
         path = join(self._data_directory, BOOTSTRAP_FILE)
         if not self._file_system.exists(path):
             return []
         return list(decode_snapshot(self._file_system.read_file(path), name=path).records)
 
     def replay(self, now_ms: int) -> Iterator[MetadataBatch]:
-        """Everything that is in the latest snapshot and in the log after it, in order.
+        """All records of the latest snapshot and of the log after it, in order.
 
-        A snapshot comes as one batch that ends at the offset for which it stands. Raises MetadataLogError as `open`.
+        A snapshot is one batch that ends at the snapshot's end offset. Raises MetadataLogError as `open`.
         """
         start = self._log.log_start_offset
         latest = self._snapshots.latest
         if latest is not None:
             if start > latest.end_offset:
                 raise MetadataLogError(
-                    f"{self._directory}: the log begins at {start}, and the latest snapshot ends before it, "
+                    f"{self._directory}: the log starts at offset {start}, but the latest snapshot ends before it, "
                     f"at {latest.end_offset}"
                 )
             yield self._replay_snapshot(latest)
             start = latest.end_offset
             if start > self._log.log_end_offset:
-                # A crash came between the end of the old segments and the first append to a new one.
+                # A crash happened between the end of the old segments and the first append to a new segment.
                 self._log.truncate_fully_and_start_at(start, now_ms)
         elif start > 0:
-            raise MetadataLogError(f"{self._directory}: the log begins at {start}, and there is no snapshot before it")
+            raise MetadataLogError(
+                f"{self._directory}: the log starts at offset {start}, but no snapshot covers the offsets before it"
+            )
         self._snapshots.retire_before(self._log.log_start_offset)
         for batch in self._read_log(start):
             for record in batch.control:
@@ -277,8 +297,8 @@ class MetadataLog:
         self._check_voters()
 
     def start_epoch(self, now_ms: int) -> None:
-        """Become the leader of a new epoch: write it down, and begin it in the log."""
-        voter = self._voter
+        """Become the leader of a new epoch: store the epoch in `quorum-state`, and begin it in the log."""
+        voter = self.voter
         latest = self._snapshots.latest
         epoch = max(self._state.leader_epoch, self._log.latest_epoch, latest.epoch if latest is not None else 0) + 1
         self._state = QuorumState(leader_id=voter.node_id, leader_epoch=epoch)
@@ -302,34 +322,40 @@ class MetadataLog:
 
         Raises KafkaError with KAFKA_STORAGE_ERROR; then nothing was appended.
         """
-        batches = metadata_batches(
-            records,
-            base_offset=self.end_offset,
-            epoch=self.epoch,
-            timestamp_ms=now_ms,
-            max_records=MAX_RECORDS_PER_REQUEST,
-        )
-        data = b"".join(batch for _, batch in batches)
+        return self.append_encoded(completed(self.encode(records, now_ms)), len(records), now_ms)
+
+    def encode(self, records: Sequence[Versioned], now_ms: int) -> Steps[bytes]:
+        """Encode these records for `append_encoded`, in as few batches as possible. The log assigns their offsets."""
+        data = []
+        for batch in metadata_batches_in_steps(
+            records, base_offset=0, epoch=self.epoch, timestamp_ms=now_ms, max_records=MAX_RECORDS_PER_REQUEST
+        ):
+            if batch is not None:
+                data.append(batch[1])
+            yield 0
+        return b"".join(data)
+
+    def append_encoded(self, data: bytes, count: int, now_ms: int) -> int:
+        """The same as `append`, for `count` encoded records."""
         last_offset = self._log.append(data, now_ms=now_ms, leader_epoch=self.epoch, client=False).last_offset
-        self.records_after_snapshot += len(records)
+        self.records_after_snapshot += count
         self.bytes_after_snapshot += len(data)
         return last_offset + 1
 
     def flush(self, now_ms: int) -> None:
-        """Return when all that was appended is on the device. Raises KafkaError with KAFKA_STORAGE_ERROR."""
+        """Return when all appended records are durable. Raises KafkaError with KAFKA_STORAGE_ERROR."""
         self._log.flush(now_ms)
 
     def begin_snapshot(self, records: Iterable[Versioned], *, timestamp_ms: int, now_ms: int) -> SnapshotFile:
-        """A snapshot that is to stand for all that is in the log now: `records` is what that makes.
+        """Begin a snapshot of everything in the log; `records` define that state.
 
-        `timestamp_ms` is that of the last record for which they stand. Give it to `end_snapshot` when it is finished.
-        Raises KafkaError with KAFKA_STORAGE_ERROR or OSError; then nothing has changed.
+        `timestamp_ms` is that of the last contained record. Flush the log before `finish`, including the indexes of the
+        segment that ends here, which are not checked again. Then call `end_snapshot`. Raises KafkaError with
+        KAFKA_STORAGE_ERROR, or OSError; then nothing has changed.
         """
         snapshot = SnapshotId(self.end_offset, self._log.latest_epoch)
         self._log.roll(now_ms)
-        self._log.segments.active.make_files()  # a start needs its name, also if nothing comes after the snapshot
-        # With the indexes of what was sealed: after this nobody checks them again.
-        self._log.flush(now_ms)
+        self._log.segments.active.make_files()  # startup needs the file, even if no records follow the snapshot
         self._counted = (self.records_after_snapshot, self.bytes_after_snapshot)
         batches = snapshot_batches(
             records,
@@ -342,24 +368,24 @@ class MetadataLog:
         return SnapshotFile(self._file_system, self._directory, snapshot, batches, timestamp_ms)
 
     def end_snapshot(self, snapshot: SnapshotFile) -> None:
-        """It is on the device: from now on it is what a start reads."""
+        """The snapshot is durable: from now on startup reads it."""
         self._snapshots.add(snapshot)
         records, size = self._counted
         self.records_after_snapshot -= records
         self.bytes_after_snapshot -= size
 
     def clean(self, now_ms: int) -> list[str]:
-        """Let go of the oldest snapshots, and of the log before the one that is then the oldest.
+        """Delete the oldest snapshots, and the log before the oldest remaining snapshot.
 
-        That is what `metadata.max.retention.bytes` and `.ms` say, as in Apache Kafka; the latest snapshot stays
-        whatever they say. Files are renamed and wait in the trash. Returns what was done, in words. Raises KafkaError
-        with KAFKA_STORAGE_ERROR.
+        The limits are `metadata.max.retention.bytes` and `.ms`, as in Apache Kafka; the latest snapshot is never
+        deleted. Files are renamed and wait in the trash. Returns what was done, as text. Raises KafkaError with
+        KAFKA_STORAGE_ERROR.
         """
         done = []
         while (reason := self._why_old(now_ms)) is not None:
             oldest, following = self._snapshots.stored[:2]
             self._log.delete_records_before(following.id.end_offset)
-            # Also where nothing was appended since: the name of what follows was synced before the snapshot was.
+            # Also if nothing was appended since: the next segment's name was synced before the snapshot was.
             self._log.delete_first_segments(self._log.segments.number_of(following.id.end_offset))
             self._snapshots.retire_before(following.id.end_offset)
             done.append(
@@ -369,7 +395,7 @@ class MetadataLog:
         return done
 
     def _why_old(self, now_ms: int) -> str | None:
-        """Why the oldest snapshot goes; None if it stays."""
+        """Why the oldest snapshot should be deleted; None if it is kept."""
         stored, settings = self._snapshots.stored, self.settings
         if len(stored) < 2:
             return None
@@ -385,7 +411,7 @@ class MetadataLog:
         self._log.close(now_ms)
 
     def abandon(self) -> None:
-        """Close the files, and leave them as they are."""
+        """Close the files without writing anything."""
         self._log.abandon()
 
     def _replay_snapshot(self, snapshot: SnapshotId) -> MetadataBatch:
@@ -423,21 +449,21 @@ class MetadataLog:
                 self._election_voters = tuple(voter.voter_id for voter in record.voters)
 
     def _check_voters(self) -> None:
-        """Refuse a directory whose quorum this node is not, alone."""
+        """Raise unless this node is the only voter of the directory's quorum."""
         if self._voters is None:
-            # With static voters (kraft.version 0) nothing but the elections tells who they are.
-            if self._election_voters and self._election_voters != (self._voter.node_id,):
+            # With static voters (kraft.version 0) only the election state names them.
+            if self._election_voters and self._election_voters != (self.voter.node_id,):
                 names = ", ".join(map(str, sorted(self._election_voters)))
                 raise MetadataLogError(
-                    f"{self._directory} belongs to a quorum of the nodes {names}; this is node {self._voter.node_id}"
+                    f"{self._directory} belongs to a quorum with voters {names}; this is node {self.voter.node_id}"
                 )
             return
         voters = [(voter.voter_id, voter.voter_directory_id) for voter in self._voters.voters]
-        if voters != [(self._voter.node_id, self._voter.directory_id)]:
+        if voters != [(self.voter.node_id, self.voter.directory_id)]:
             names = ", ".join(f"node {node_id} with directory {uuid_to_str(id)}" for node_id, id in voters)
             raise MetadataLogError(
-                f"{self._directory} belongs to the quorum of {names}; "
-                f"this is node {self._voter.node_id} with directory {uuid_to_str(self._voter.directory_id)}"
+                f"{self._directory} belongs to a quorum with voters {names}; "
+                f"this is node {self.voter.node_id} with directory {uuid_to_str(self.voter.directory_id)}"
             )
 
 

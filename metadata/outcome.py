@@ -1,7 +1,8 @@
-"""What a decision of the controller is: an answer, and the records that make it true.
+"""The result of a controller decision: a response and its records.
 
-Every request of the controller is a pure function from an image and a request to an `Outcome`. Nothing has happened
-when it returns; the records have to be committed (`quorum.py`), and only then may the answer be sent.
+Every request of the controller is a pure function from an image and a request to an `Outcome`. It has no side effects.
+The records must be committed (`controller.py`) before the response may be sent. A decision that may take long also
+exists in steps (`protocol.steps`).
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_RECORDS_PER_REQUEST: Final = 10_000
-"""A request whose records would be more is refused whole, because its batch has to be written at once."""
+"""A request with more records is rejected as a whole, because its batch must be written in one piece."""
 
 
 class Versioned(NamedTuple):
-    """A metadata record and the version to write it in."""
+    """A metadata record and the version in which it is written."""
 
     record: MetadataRecord
     version: int = 0
 
 
 class Outcome(NamedTuple, Generic[T]):
-    """An answer and its records, which are committed in one batch if they are at most 10,000, otherwise in several."""
+    """A response and its records, which are committed in one batch if they are at most 10,000, otherwise in several."""
 
     response: T
     records: list[Versioned]
 
 
 class ApiError(NamedTuple):
-    """The error of one element of a response, where requests succeed and fail element by element."""
+    """The error of one element of a response whose elements succeed or fail separately."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -48,12 +49,12 @@ NO_ERROR: Final = ApiError()
 
 
 def check_record_count(records: list[Versioned]) -> None:
-    """Raise POLICY_VIOLATION when the records of one request are too many."""
+    """Raise POLICY_VIOLATION if one request has too many records."""
     if len(records) > MAX_RECORDS_PER_REQUEST:
         raise too_many_records()
 
 
 def too_many_records() -> KafkaError:
-    """POLICY_VIOLATION, for a request that would change more than one batch can hold."""
+    """POLICY_VIOLATION for a request with more records than one batch may contain."""
     message = f"The request changes too much at once: more than {MAX_RECORDS_PER_REQUEST} records."
     return KafkaError(ErrorCode.POLICY_VIOLATION, message)

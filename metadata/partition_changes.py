@@ -1,18 +1,18 @@
-"""How one partition changes: elections, the in-sync set, reassignments, as one algebra.
+"""Changes of one partition: elections, the in-sync set, reassignments.
 
-A caller says what it wants (`isr`, `replicas`, ..., who may lead) and gets the one PartitionChangeRecord that brings
-the partition there, or None when nothing has to change. The steps, in this order:
+A caller states the target state (`isr`, `replicas`, ..., the brokers that may lead). The result is the
+PartitionChangeRecord that leads to this state, or None if nothing changes. The steps, in this order:
 
-1. A reassignment whose new replicas are all in sync is completed: the old ones leave (KIP-455).
-2. With eligible leader replicas (KIP-966) a replica that leaves an in-sync set which is getting too small stays
+1. A reassignment whose new replicas are all in sync is completed: the old replicas are removed (KIP-455).
+2. With eligible leader replicas (KIP-966), a replica that leaves an in-sync set which falls below its minimum remains
    eligible.
-3. A leader is elected: the present one if it may go on, else the first replica that is in sync, else one that is
-   eligible, else, where the topic allows it, any that is alive (unclean).
-4. The leader epoch is raised, by naming the leader in the record, whenever replicas are taken away, so that none of
-   them goes on believing in the old epoch.
+3. A leader is elected: the current one if it may still lead, else the first replica that is in sync, else an eligible
+   replica, else, if the topic permits it, any active replica (unclean).
+4. The leader epoch is raised, by naming the leader in the record, whenever replicas are removed, so that none of them
+   continues with the old epoch.
 
-Leader and in-sync set never become empty together by a clean change: the last in-sync replica stays in the set when it
-goes away (without KIP-966), because nobody else has all the data.
+A clean change never removes both the leader and the in-sync set: without KIP-966, the last in-sync replica stays in the
+set when it goes offline, because no other replica has all the data.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .records import PartitionChangeRecord
 from .registrations import NO_LEADER, NO_LEADER_CHANGE, RECOVERING, UNASSIGNED_DIRECTORY, PartitionRegistration
 
 _EPOCH_RISES_ON_ISR_SHRINK_BEFORE: Final = 12
-"""Up to metadata.version 3.5 a smaller in-sync set raised the leader epoch too (KAFKA-15021)."""
+"""Up to metadata.version 3.5 a smaller in-sync set also raised the leader epoch (KAFKA-15021)."""
 
 
 class Election(Enum):
-    """Whom a change may elect when the leader cannot stay, or need not."""
+    """Which replicas may be elected if the leader cannot stay, or need not."""
 
     ONLINE = "any in-sync replica; the present leader stays when it may"
     PREFERRED = "the first replica if it is in sync, even when another leads"
@@ -56,10 +56,10 @@ def change_partition(
     min_in_sync_replicas: int = 1,
     elr_enabled: bool = False,
 ) -> Versioned | None:
-    """The record that gives the partition the wanted state; None when it is in that state.
+    """The record that brings the partition to the target state; None if it is in that state.
 
-    `None` for `isr` and the like means "as it is". `may_lead` tells whether a broker is alive and has its directory.
-    `default_directory` names the directory of a replica that is new; without it the broker chooses.
+    `None` for `isr` and similar parameters means unchanged. `may_lead`: whether a broker is active and its directory
+    online. `default_directory` returns the directory of a new replica; without it the broker chooses.
     """
     target_isr = tuple(partition.isr if isr is None else isr)
     target_replicas = tuple(partition.replicas if replicas is None else replicas)
@@ -96,7 +96,7 @@ def change_partition(
     if record.leader == NO_LEADER_CHANGE and shrinks and metadata_version < _EPOCH_RISES_ON_ISR_SHRINK_BEFORE:
         record.leader = partition.leader
     if elr_enabled:
-        # The last leader is remembered while there is none: it may lead again although no set contains it.
+        # While there is no leader, the last one is recorded: it may be elected again although no set contains it.
         if record.leader == NO_LEADER and not partition.last_known_elr:
             record.last_known_elr = [partition.leader]
         elif record.leader >= 0 and partition.last_known_elr:
@@ -125,10 +125,10 @@ def change_partition(
 def complete_reassignment(
     replicas: Sequence[int], isr: Sequence[int], removing: Sequence[int], adding: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Replicas and in-sync set after the reassignment, None when there is none or its time has not come.
+    """Replicas and in-sync set after the reassignment; None if there is none or it cannot be completed yet.
 
-    It has when all that are added are in sync, somebody of those that stay is, and, if there will be fewer replicas
-    than before, all of those that stay are: otherwise completing would make the in-sync set smaller than it need be.
+    It can be completed when all added replicas and at least one remaining replica are in sync. If the number of
+    replicas decreases, all remaining ones must be in sync: otherwise the in-sync set would be smaller than necessary.
     """
     if not removing and not adding:
         return None
@@ -159,7 +159,7 @@ def _elect(
     may_lead: Callable[[int], bool],
     elr_enabled: bool,
 ) -> tuple[int, bool]:
-    """The leader, and whether it may lack data that others had."""
+    """The leader, and whether it may lack data that other replicas had."""
 
     def eligible(candidates: Iterable[int]) -> int | None:
         in_sync = isr or elr

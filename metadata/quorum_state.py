@@ -1,10 +1,10 @@
-"""`quorum-state`: what a raft voter must not forget, one line of JSON beside the metadata log.
+"""`quorum-state`: the durable state of a raft voter, one line of JSON next to the metadata log.
 
     {"leaderId":1,"leaderEpoch":3,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}
 
-A voter that forgot its epoch could vote twice in it. The only voter of its quorum has nobody to ask: it elects itself,
-in an epoch above all that it has seen, and writes that down before the first record of the epoch. Version 0 of the file
-is that of before KIP-853, without directory ids.
+A voter that lost its epoch could vote twice in it. The only voter of a quorum elects itself, in an epoch above all that
+it has seen, and stores the epoch before it writes the first record of the epoch. Version 0 of the file is from before
+KIP-853 and has no directory ids.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Final, NamedTuple
 from ..protocol.uuid import ZERO_UUID, uuid_from_str, uuid_to_str
 
 FILE_NAME: Final = "quorum-state"
-NOBODY: Final = -1
+NO_NODE: Final = -1
 
 
 class QuorumStateError(Exception):
-    """The file is damaged, or newer than this software."""
+    """The file is damaged, or its format is newer than this software."""
 
 
 class QuorumState(NamedTuple):
-    """The latest epoch, who leads it and who got this voter's vote in it (`NOBODY` once there is a leader)."""
+    """The latest epoch, its leader, and this voter's vote in it (`NO_NODE` once there is a leader)."""
 
-    leader_id: int = NOBODY
+    leader_id: int = NO_NODE
     leader_epoch: int = 0
-    voted_id: int = NOBODY
+    voted_id: int = NO_NODE
     voted_directory_id: bytes = ZERO_UUID
 
     def encode(self, kraft_version: int) -> bytes:
-        """The content of the file, in the version that belongs to a kraft.version: 0 to 0, 1 to 1."""
+        """The content of the file, in the version that matches the kraft.version: 0 for 0, 1 for 1."""
         content: dict[str, object] = {
             "leaderId": self.leader_id,
             "leaderEpoch": self.leader_epoch,
@@ -52,11 +52,11 @@ def decode_quorum_state(data: bytes) -> QuorumState:
         content = json.loads(data)
         version = content["data_version"]
         if version not in (0, 1):
-            raise QuorumStateError(f"{FILE_NAME} has the unknown data_version {version}")
+            raise QuorumStateError(f"{FILE_NAME} has unknown data_version {version}")
         directory = uuid_from_str(content["votedDirectoryId"]) if version else ZERO_UUID
         state = QuorumState(content["leaderId"], content["leaderEpoch"], content["votedId"], directory)
     except (ValueError, TypeError, KeyError) as error:
-        raise QuorumStateError(f"{FILE_NAME} is damaged: {error}") from None
+        raise QuorumStateError(f"{FILE_NAME} is corrupt: {error}") from None
     if not all(type(number) is int for number in state[:3]):
-        raise QuorumStateError(f"{FILE_NAME} is damaged: {data!r}")
+        raise QuorumStateError(f"{FILE_NAME} is corrupt: {data!r}")
     return state

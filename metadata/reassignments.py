@@ -1,15 +1,15 @@
-"""AlterPartitionReassignments (45) and ListPartitionReassignments (46): partitions move to other replicas (KIP-455).
+"""AlterPartitionReassignments (45) and ListPartitionReassignments (46): moves partitions (KIP-455).
 
-* New replicas join the list at once as `adding`; when all of them are in sync, those to go leave it. A change for which
-  no data has to move, another order of the same replicas for one, is complete at once.
-* Null replicas cancel a move that is under way.
-* `allow_replication_factor_change=false` refuses a list of another length (KIP-860).
-* Each partition succeeds or fails by itself.
+* New replicas are added immediately, as `adding`. When all of them are in sync, the old ones are removed. A change that
+  moves no data, such as another order of the same replicas, is complete immediately.
+* Null replicas cancel a reassignment in progress.
+* `allow_replication_factor_change=false` rejects a different number of replicas (KIP-860).
+* Each partition succeeds or fails separately.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..protocol.errors import ErrorCode, KafkaError
@@ -26,6 +26,7 @@ from ..protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from ..protocol.steps import Steps, completed
 from .assignment import default_directory, validate_replicas
 from .brokers import may_lead, unclean_election_enabled
 from .outcome import Outcome, Versioned, check_record_count
@@ -41,6 +42,13 @@ def alter_partition_reassignments(
     image: MetadataImage, request: AlterPartitionReassignmentsRequest, context: ControllerContext
 ) -> Outcome[AlterPartitionReassignmentsResponse]:
     """Decide on an AlterPartitionReassignmentsRequest."""
+    return completed(alter_partition_reassignments_in_steps(image, request, context))
+
+
+def alter_partition_reassignments_in_steps(
+    image: MetadataImage, request: AlterPartitionReassignmentsRequest, context: ControllerContext
+) -> Steps[Outcome[AlterPartitionReassignmentsResponse]]:
+    """The same in steps."""
     allow_change = request.allow_replication_factor_change
     records: list[Versioned] = []
     responses: list[ReassignableTopicResponse] = []
@@ -56,7 +64,9 @@ def alter_partition_reassignments(
             else:
                 records += [record] if record is not None else []
             answer.partitions.append(result)
+            yield 1
         responses.append(answer)
+        yield 1
     check_record_count(records)
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=allow_change, error_message=None, responses=responses
@@ -67,25 +77,40 @@ def alter_partition_reassignments(
 def list_partition_reassignments(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Answer a ListPartitionReassignmentsRequest: what moves of the partitions asked for; null topics are all."""
+    """The response to a ListPartitionReassignmentsRequest: its partitions in reassignment; null topics mean all."""
+    return completed(list_partition_reassignments_in_steps(image, request))
+
+
+def list_partition_reassignments_in_steps(
+    image: MetadataImage, request: ListPartitionReassignmentsRequest
+) -> Steps[ListPartitionReassignmentsResponse]:
+    """The same in steps."""
     topics: list[OngoingTopicReassignment] = []
     if request.topics is None:
-        wanted = [(topic, list(topic.partitions)) for topic in image.topics_by_name.values()]
+        wanted: Iterator[tuple[TopicImage | None, Iterable[int]]] = (
+            (topic, topic.partitions) for topic in image.topics_by_name.values()
+        )
     else:
-        found = [(image.topics_by_name.get(topic.name), topic.partition_indexes) for topic in request.topics]
-        wanted = [(topic, indexes) for topic, indexes in found if topic is not None]
+        wanted = ((image.topics_by_name.get(topic.name), topic.partition_indexes) for topic in request.topics)
     for topic, indexes in wanted:
-        moving = [(index, topic.partitions[index]) for index in indexes if index in topic.partitions]
-        partitions = [
-            OngoingPartitionReassignment(
-                partition_index=index,
-                replicas=list(partition.replicas),
-                adding_replicas=list(partition.adding_replicas),
-                removing_replicas=list(partition.removing_replicas),
-            )
-            for index, partition in moving
-            if partition.is_reassigning
-        ]
+        yield 0
+        if topic is None:
+            continue
+        partitions = []
+        for index in indexes:
+            partition = topic.partitions.get(index)
+            if partition is not None and partition.is_reassigning:
+                partitions.append(
+                    OngoingPartitionReassignment(
+                        partition_index=index,
+                        replicas=list(partition.replicas),
+                        adding_replicas=list(partition.adding_replicas),
+                        removing_replicas=list(partition.removing_replicas),
+                    )
+                )
+                yield 1
+            else:
+                yield 0
         if partitions:
             topics.append(OngoingTopicReassignment(name=topic.name, partitions=partitions))
     return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
@@ -96,7 +121,7 @@ def _reassign(
 ) -> Versioned | None:
     topic = image.topics_by_name.get(name)
     if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
     partition = topic.partitions.get(wanted.partition_index)
     if partition is None:
         message = f"There is no partition {name}-{wanted.partition_index}."
@@ -116,7 +141,7 @@ def _reassign(
         may_lead=may_lead(image, partition),
         metadata_version=image.metadata_version,
         replicas=target + removing,
-        # As in Kafka, an empty list does not clear what an earlier reassignment still has to do.
+        # As in Kafka, an empty list does not clear the remaining work of an earlier reassignment.
         removing=removing or None,
         adding=adding or None,
         default_directory=lambda broker_id: default_directory(image, broker_id),
@@ -128,7 +153,7 @@ def _check_replication_factor(name: str, index: int, partition: PartitionRegistr
     if len(replicas) != present:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The partition has {present} replica(s) and would get {len(replicas)}, which the request forbids.",
+            f"The request does not allow changing the number of replicas from {present} to {len(replicas)}.",
         )
 
 
@@ -140,7 +165,7 @@ def _cancel(
     context: ControllerContext,
 ) -> Versioned | None:
     if not partition.is_reassigning:
-        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "The partition is not moving.")
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
     replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
     isr = tuple(replica for replica in partition.isr if replica not in partition.adding_replicas)
     unclean_allowed = unclean_election_enabled(image, topic.name, context)
@@ -151,7 +176,7 @@ def _cancel(
         if not unclean_allowed:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Nobody in sync would be left of {topic.name}-{index}, and its topic allows no unclean election.",
+                f"{topic.name}-{index} would have no in-sync replica, and its topic does not allow unclean elections.",
             )
         isr = replicas[:1]
     return change_partition(

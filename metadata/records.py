@@ -1,15 +1,15 @@
 """The records of KRaft's metadata log: the cluster's state as a sequence of changes (KIP-631).
 
-All messages here are flexible from version 0 and are declared as those of `protocol` are; instead of an API key they
-have a record type. In the log, and in snapshots, the value of such a record is a frame:
+All messages here are flexible from version 0 and are declared like those of `protocol`. Instead of an API key they have
+a record type. In the log, and in snapshots, the value of such a record is a frame:
 
     frame version   unsigned varint   1
     record type     unsigned varint
-    version         unsigned varint   which of the record's versions follows
+    version         unsigned varint   the version of the record that follows
     message
 
-Which versions may be written follows from the finalized metadata.version (see Apache Kafka's MetadataVersion); that is
-not known here.
+The finalized metadata.version determines which versions may be written (see Apache Kafka's MetadataVersion). This
+module does not know it.
 """
 
 from typing import Any, Final
@@ -40,7 +40,7 @@ RECORD_TYPES: Final[dict[int, type["MetadataRecord"]]] = {}
 
 
 class MetadataRecord(ApiMessage):
-    """Makes an entry in the table of record types; `API_KEY` is the type."""
+    """Adds each subclass to the table of record types; `API_KEY` is the type."""
 
     __slots__ = ()
 
@@ -86,14 +86,14 @@ class UnregisterBrokerRecord(MetadataRecord, api_key=1, versions="0", flexible="
 
 
 class TopicRecord(MetadataRecord, api_key=2, versions="0", flexible="0+"):
-    """A topic came to be; its partitions follow."""
+    """A topic was created; its partitions follow."""
 
     name: str = string("0+")
     topic_id: bytes = uuid("0+")
 
 
 class PartitionRecord(MetadataRecord, api_key=3, versions="0-2", flexible="0+"):
-    """The whole state of a partition: replicas, in-sync replicas, leader, epochs."""
+    """The complete state of a partition: replicas, in-sync replicas, leader, epochs."""
 
     partition_id: int = int32("0+", default=-1)
     topic_id: bytes = uuid("0+")
@@ -120,7 +120,7 @@ class ConfigRecord(MetadataRecord, api_key=4, versions="0", flexible="0+"):
 
 
 class PartitionChangeRecord(MetadataRecord, api_key=5, versions="0-2", flexible="0+"):
-    """What changed in a partition; every field that is not there stayed as it was."""
+    """The changes of a partition; a missing field is unchanged."""
 
     partition_id: int = int32("0+", default=-1)
     topic_id: bytes = uuid("0+")
@@ -150,13 +150,13 @@ class UnfenceBrokerRecord(MetadataRecord, api_key=8, versions="0", flexible="0+"
 
 
 class RemoveTopicRecord(MetadataRecord, api_key=9, versions="0", flexible="0+"):
-    """A topic is gone, with its partitions and configs."""
+    """A topic was deleted, with its partitions and configs."""
 
     topic_id: bytes = uuid("0+")
 
 
 class DelegationTokenRecord(MetadataRecord, api_key=10, versions="0", flexible="0+"):
-    """A delegation token was made or renewed (KIP-48)."""
+    """A delegation token was created or renewed (KIP-48)."""
 
     owner: str = string("0+")
     requester: str = string("0+")
@@ -200,7 +200,7 @@ class ClientQuotaRecord(MetadataRecord, api_key=14, versions="0", flexible="0+")
 
 
 class ProducerIdsRecord(MetadataRecord, api_key=15, versions="0", flexible="0+"):
-    """A block of producer ids went to a broker (KIP-730)."""
+    """A block of producer ids was allocated to a broker (KIP-730)."""
 
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+", default=-1)
@@ -238,11 +238,11 @@ class RemoveAccessControlEntryRecord(MetadataRecord, api_key=19, versions="0", f
 
 
 class NoOpRecord(MetadataRecord, api_key=20, versions="0", flexible="0+"):
-    """Nothing: it moves the high watermark, so that a quiet cluster shows that it is alive (KIP-835)."""
+    """No change: it advances the high watermark, which shows that an idle cluster is alive (KIP-835)."""
 
 
 class ZkMigrationStateRecord(MetadataRecord, api_key=21, versions="0", flexible="0+"):
-    """How far the migration from ZooKeeper was (KIP-866)."""
+    """The progress of the migration from ZooKeeper (KIP-866)."""
 
     zk_migration_state: int = int8("0+")
 
@@ -255,7 +255,7 @@ class RemoveUserScramCredentialRecord(MetadataRecord, api_key=22, versions="0", 
 
 
 class BeginTransactionRecord(MetadataRecord, api_key=23, versions="0", flexible="0+"):
-    """The records from here on take effect together (KIP-868)."""
+    """The following records take effect together (KIP-868)."""
 
     name: str | None = string("0+", nullable="0+", default=None, tag=0)
 
@@ -265,13 +265,13 @@ class EndTransactionRecord(MetadataRecord, api_key=24, versions="0", flexible="0
 
 
 class AbortTransactionRecord(MetadataRecord, api_key=25, versions="0", flexible="0+"):
-    """The records since BeginTransactionRecord are void (KIP-868)."""
+    """The records since BeginTransactionRecord are discarded (KIP-868)."""
 
     reason: str | None = string("0+", nullable="0+", default=None, tag=0)
 
 
 class RemoveDelegationTokenRecord(MetadataRecord, api_key=26, versions="0", flexible="0+"):
-    """A delegation token is gone."""
+    """A delegation token was removed."""
 
     token_id: str = string("0+")
 
@@ -315,17 +315,17 @@ def encode_record(record: MetadataRecord, version: int) -> bytes:
 def decode_record(buf: bytes) -> tuple[MetadataRecord, int]:
     """The record in a frame, and its version.
 
-    Raises MalformedMessage for what is no frame or does not end where the record does, and UnsupportedVersion for a
-    record type or version that we do not know: a log written by a newer controller.
+    Raises MalformedMessage for bytes that are not a frame or have a different length than their record, and
+    UnsupportedVersion for an unknown record type or version: a newer controller wrote the log.
     """
     frame_version, pos = _read_varint(buf, 0)
     if frame_version != FRAME_VERSION:
-        raise MalformedMessage(f"a metadata record with frame version {frame_version}, not {FRAME_VERSION}", 0)
+        raise MalformedMessage(f"metadata record has frame version {frame_version}, expected {FRAME_VERSION}", 0)
     record_type, pos = _read_varint(buf, pos)
     version, pos = _read_varint(buf, pos)
     cls = RECORD_TYPES.get(record_type)
     if cls is None:
-        raise UnsupportedVersion(f"there is no metadata record of type {record_type}")
+        raise UnsupportedVersion(f"unknown metadata record type {record_type}")
     record, end = decode_at(cls, buf, version, pos)
     if end != len(buf):
         raise MalformedMessage(f"{len(buf) - end} bytes follow the {cls.__name__}", end)
@@ -337,4 +337,4 @@ def _read_varint(buf: bytes, pos: int) -> tuple[int, int]:
         first = buf[pos]
         return (first, pos + 1) if first < 0x80 else varint_tail(buf, pos + 1, first)
     except IndexError:
-        raise MalformedMessage("the frame of a metadata record ends early", pos) from None
+        raise MalformedMessage("the frame of a metadata record is truncated", pos) from None

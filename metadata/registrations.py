@@ -1,15 +1,15 @@
-"""What the metadata image consists of: brokers, controllers, topics and their partitions, as immutable values.
+"""The elements of the metadata image: brokers, controllers, topics and their partitions, as immutable values.
 
-A registration is what the records of the metadata log say after the latest change. Two epochs belong to a partition:
+A registration is the state after the latest change in the metadata log. A partition has two epochs:
 
-* `leader_epoch` rises with every change that names a leader, the same one included: that is how an election is made
-  visible to clients, who refuse to go back (KIP-320);
-* `partition_epoch` rises with every change at all, so that a leader's proposal for the in-sync set can be refused when
-  it was made from an older view (AlterPartition).
+* `leader_epoch` rises with every change that names a leader, even the same leader. This makes an election visible to
+  clients, which reject older epochs (KIP-320);
+* `partition_epoch` rises with every change, so that a leader's proposal for the in-sync set can be rejected if it is
+  based on an older state (AlterPartition).
 
-Ids of the replicas' log directories stand beside the replicas (KIP-858). Three values are no directories:
-`UNASSIGNED_DIRECTORY` (the broker has yet to choose), `LOST_DIRECTORY` (it has gone offline), `MIGRATING_DIRECTORY`
-(the partition is older than KIP-858).
+Ids of the replicas' log directories are stored in parallel to the replicas (KIP-858). Three values are not directories:
+`UNASSIGNED_DIRECTORY` (the broker has not chosen yet), `LOST_DIRECTORY` (it is offline), `MIGRATING_DIRECTORY` (the
+partition is older than KIP-858).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 NO_LEADER: Final = -1
 NO_LEADER_CHANGE: Final = -2
-"""In a PartitionChangeRecord: the leader, and with it the leader epoch, stays."""
+"""In a PartitionChangeRecord: the leader, and with it the leader epoch, is unchanged."""
 
 RECOVERED: Final = 0
 RECOVERING: Final = 1
-"""Leader recovery states (KIP-704): a leader elected uncleanly is recovering until it says otherwise."""
+"""Leader recovery states (KIP-704): after an unclean election, a leader is recovering until it reports otherwise."""
 NO_RECOVERY_STATE_CHANGE: Final = -1
 
 MIGRATING_DIRECTORY: Final = bytes(16)
@@ -35,7 +35,7 @@ LOST_DIRECTORY: Final = bytes(15) + b"\x02"
 
 
 class Endpoint(NamedTuple):
-    """A listener as it is advertised.
+    """An advertised listener.
 
     `security_protocol` is Kafka's number: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL.
     """
@@ -47,7 +47,7 @@ class Endpoint(NamedTuple):
 
 
 class VersionRange(NamedTuple):
-    """The versions of a feature that a node supports, both ends included."""
+    """The versions of a feature that a node supports, from `minimum` to `maximum` inclusive."""
 
     minimum: int
     maximum: int
@@ -60,7 +60,7 @@ class VersionRange(NamedTuple):
 
 
 class BrokerRegistration(NamedTuple):
-    """A broker as it last registered. `epoch` is the offset of the record that registered it, unique in the cluster."""
+    """The latest registration of a broker. `epoch` is the offset of the registration record, unique in the cluster."""
 
     id: int
     epoch: int
@@ -91,12 +91,12 @@ class BrokerRegistration(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """Whether it may lead partitions and be part of in-sync sets."""
+        """Whether the broker may lead partitions and be in in-sync sets."""
         return not self.fenced and not self.in_controlled_shutdown
 
 
 class ControllerRegistration(NamedTuple):
-    """A controller as it last registered (KIP-919)."""
+    """The latest registration of a controller (KIP-919)."""
 
     id: int
     incarnation_id: bytes
@@ -116,7 +116,7 @@ class ControllerRegistration(NamedTuple):
 
 
 class PartitionRegistration(NamedTuple):
-    """One partition's state. `directories` runs parallel to `replicas`; the first replica is the preferred leader."""
+    """One partition's state. `directories` is parallel to `replicas`; the first replica is the preferred leader."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -148,7 +148,7 @@ class PartitionRegistration(NamedTuple):
         )
 
     def merge(self, change: PartitionChangeRecord) -> PartitionRegistration:
-        """The state after `change`, whose null fields leave things as they are."""
+        """The state after `change`, whose null fields mean unchanged."""
         leader, leader_epoch = self.leader, self.leader_epoch
         if change.leader != NO_LEADER_CHANGE:
             leader = change.leader
@@ -176,11 +176,11 @@ class PartitionRegistration(NamedTuple):
 
     @property
     def is_reassigning(self) -> bool:
-        """Whether a reassignment (KIP-455) is under way."""
+        """Whether a reassignment (KIP-455) is in progress."""
         return bool(self.removing_replicas or self.adding_replicas)
 
     def directory(self, broker_id: int) -> bytes:
-        """The directory in which `broker_id` keeps its replica; `UNASSIGNED_DIRECTORY` when it has none."""
+        """The directory of `broker_id`'s replica; `UNASSIGNED_DIRECTORY` if it has none."""
         for replica, directory in zip(self.replicas, self.directories, strict=False):
             if replica == broker_id:
                 return directory
@@ -188,14 +188,14 @@ class PartitionRegistration(NamedTuple):
 
 
 def _directories(directories: list[bytes] | tuple[bytes, ...], replica_count: int) -> tuple[bytes, ...]:
-    """One directory for each replica; records of before metadata.version 3.7 name none, and a broken one too few."""
+    """One directory per replica. Records from before metadata.version 3.7 name none, and an invalid one too few."""
     if len(directories) == replica_count:
         return tuple(directories)
     return (MIGRATING_DIRECTORY,) * replica_count
 
 
 class TopicImage(NamedTuple):
-    """A topic and its partitions by number."""
+    """A topic, with its partitions by index."""
 
     name: str
     topic_id: bytes

@@ -1,4 +1,4 @@
-"""The node's settings of the metadata log. All are static: Apache Kafka reads them at a start, too."""
+"""The node's settings for the metadata log. All are static: Apache Kafka also reads them at startup."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 class MetadataLogSettings(NamedTuple):
-    """When the log is rolled, when a snapshot is written, and how much of both is kept. Negative limits are none."""
+    """When the log is rolled, when a snapshot is written, and how much of both is kept. Negative means no limit."""
 
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * 24 * 3_600_000
     snapshot_bytes: int = 20 * 1024 * 1024
-    """A snapshot is due when the log has grown by so much."""
+    """A snapshot is due when the log has grown by this size."""
     snapshot_interval_ms: int = 3_600_000
-    """And after this time, if anything has changed; 0 for never."""
+    """A snapshot is due after this time if there were changes; 0 means never."""
     retention_bytes: int = 100 * 1024 * 1024
-    """Of the log and its snapshots together."""
+    """Limit for the total size of the log and its snapshots."""
     retention_ms: int = 7 * 24 * 3_600_000
     delete_delay_ms: int = 60_000
-    """Between renaming a file that is not needed any more and unlinking it."""
+    """Delay between the renaming and the unlinking of a file that is no longer needed."""
 
     @classmethod
     def of(cls, config: BrokerConfig) -> MetadataLogSettings:
@@ -41,7 +41,7 @@ class MetadataLogSettings(NamedTuple):
 
     @property
     def log_config(self) -> LogConfig:
-        """For the log itself. What is old goes by snapshots, never by age or size alone."""
+        """The settings of the log itself. Old segments are deleted with snapshots, never by age or size alone."""
         return LogConfig(
             segment_bytes=self.segment_bytes,
             segment_ms=self.segment_ms,

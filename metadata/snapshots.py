@@ -1,15 +1,15 @@
-"""The snapshots beside the metadata log: finding the one to start from, writing one, taking old ones away.
+"""The snapshots of the metadata log: select the one to start from, write new ones, delete old ones.
 
-    <end offset>-<epoch>.checkpoint.part       being written; a start unlinks it
-    <end offset>-<epoch>.checkpoint            whole, and on the device
-    <end offset>-<epoch>.checkpoint.deleted    not needed any more, about to be unlinked
-    <end offset>-<epoch>.checkpoint.damaged    set aside by a start that found it so; nobody reads it
+    <end offset>-<epoch>.checkpoint.part       being written; startup unlinks it
+    <end offset>-<epoch>.checkpoint            complete and durable
+    <end offset>-<epoch>.checkpoint.deleted    no longer needed, waits to be unlinked
+    <end offset>-<epoch>.checkpoint.damaged    set aside by a startup that found it damaged; not read any more
 
-A snapshot is written to its `.part`, synced, renamed, and the directory synced: whatever happens in between, the files
-before are untouched, and the next start does not see it. `SnapshotFile` does that in steps, so that an event loop may
-encode a slice at a time from the immutable image, and leave the device to a thread.
+A snapshot is written to its `.part`, synced, and renamed; then the directory is synced. After an interruption the
+previous files are unchanged, and the next startup ignores the new one. `SnapshotFile` does this in steps: an event loop
+can encode slices of the immutable image, and a thread can do the file I/O.
 
-Nothing here decides when; `quorum.py` does. How far the log is needed says `metadata_log.py`.
+`committed.py` decides when to write a snapshot; `metadata_log.py` knows which part of the log is needed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ..log.batch_inspection import Damage, inspect_batches
 from ..log.files import join
-from ..log.inspection.batches import Damage, inspect_batches
 from ..log.names import LOG, parse_offset_file_name
 from ..protocol.messages.control_records import SnapshotHeaderRecord
 from .batches import DamagedError, MetadataLogError, read_batches
@@ -36,25 +36,25 @@ DELETED: Final = ".deleted"
 DAMAGED: Final = ".damaged"
 
 RECORDS_PER_BATCH: Final = 100
-"""Of a snapshot that is written beside requests: encoding as many takes less than a millisecond."""
+"""For a snapshot that is written alongside requests: this many records take less than a millisecond to encode."""
 
 _WRITE_BYTES: Final = 1024 * 1024
 _HEADER_BYTES: Final = 4096
 
 
 class StoredSnapshot(NamedTuple):
-    """A snapshot in the directory."""
+    """A snapshot file in the directory."""
 
     id: SnapshotId
     size: int
     last_contained_timestamp_ms: int
-    """Of the last record that it stands for; 0 where its header cannot be read."""
+    """The timestamp of the last contained record; 0 if the header cannot be read."""
 
 
 class SnapshotFile:
-    """A snapshot on its way to the device. `encode` until it is False, `write` when it asks for it, then `finish`.
+    """A snapshot in progress. Call `encode` until it returns false, `write` if `wants_to_write`, then `finish`.
 
-    `write`, `finish` and `discard` wait for the device, and may be called from a thread, one at a time.
+    `write`, `finish` and `discard` do file I/O. They may be called in a thread, one at a time.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SnapshotFile:
         self.last_contained_timestamp_ms = last_contained_timestamp_ms
         self.size = 0
         self.pending_bytes = 0
-        """Encoded, and not yet written."""
+        """The size of the encoded data that is not written yet."""
         self._file_system = file_system
         self._directory = directory
         self._path = join(directory, snapshot.file_name)
@@ -78,7 +78,7 @@ class SnapshotFile:
         self._file: File | None = None
 
     def encode(self) -> bool:
-        """Make the next batch. False when there is none."""
+        """Encode the next batch. Returns false if there is none."""
         batch = next(self._batches, None)
         if batch is None:
             return False
@@ -88,14 +88,14 @@ class SnapshotFile:
 
     @property
     def wants_to_write(self) -> bool:
-        """Whether enough is encoded that it should not all wait in memory."""
+        """Whether so much is encoded that it should be written now."""
         return self.pending_bytes >= _WRITE_BYTES
 
     def write(self) -> None:
-        """Put what was encoded into the file. Raises OSError."""
+        """Write the encoded data to the file. Raises OSError."""
         if self._file is None:
             self._file = self._file_system.open(self._path + PART, create=True)
-            self._file.truncate(0)  # of one that was cut off, under the same name
+            self._file.truncate(0)  # an interrupted snapshot may have left a file with this name
         data = b"".join(self._pending)
         self._file.write_at((data,), self.size, len(data))
         self.size += len(data)
@@ -103,7 +103,7 @@ class SnapshotFile:
         self.pending_bytes = 0
 
     def finish(self) -> None:
-        """All is encoded: have it on the device, under its name. Raises OSError; then it is to be discarded."""
+        """Make the completely encoded snapshot durable under its name. After an OSError it must be discarded."""
         self.write()
         assert self._file is not None
         self._file.sync()
@@ -113,7 +113,7 @@ class SnapshotFile:
         self._file_system.sync_directory(self._directory)
 
     def discard(self) -> None:
-        """Give it up; what is there of it goes. A device that does not even allow that leaves it to the next start."""
+        """Discard the snapshot and its file. If the file cannot be unlinked, the next startup does it."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -122,21 +122,21 @@ class SnapshotFile:
 
     @property
     def stored(self) -> StoredSnapshot:
-        """What it is when it is finished."""
+        """The stored snapshot after `finish`."""
         return StoredSnapshot(self.id, self.size, self.last_contained_timestamp_ms)
 
 
 class Snapshots:
-    """The snapshots of one directory, from the oldest that counts to the latest."""
+    """The snapshots of one directory, from the oldest that is needed to the latest."""
 
     def __init__(self, file_system: FileSystem, directory: str) -> None:
         self._file_system = file_system
         self._directory = directory
         self.stored: list[StoredSnapshot] = []
         self.repairs: list[str] = []
-        """What was found damaged, in words."""
+        """The damage that was found, as text."""
         self.trash: list[str] = []
-        """Files to be unlinked."""
+        """Files to unlink."""
 
     @property
     def latest(self) -> SnapshotId | None:
@@ -147,10 +147,10 @@ class Snapshots:
         return sum(stored.size for stored in self.stored)
 
     def open(self) -> Snapshot | None:
-        """Find what there is, and read the latest; None without any.
+        """Find the snapshots, and read the latest. Returns None if there are none.
 
-        One that is damaged is passed over and set aside, if the one before it and the log after that say all that it
-        said. Raises MetadataLogError otherwise, having changed nothing, and for one that is newer than this software.
+        A damaged snapshot is skipped and set aside, if the previous snapshot and the log after it contain the same
+        state. Otherwise raises MetadataLogError, without any change; also if a snapshot is newer than this software.
         """
         names = self._file_system.list_directory(self._directory)[0]
         found = sorted(snapshot for snapshot in map(parse_file_name, names) if snapshot is not None)
@@ -180,14 +180,14 @@ class Snapshots:
         return content
 
     def add(self, snapshot: SnapshotFile) -> None:
-        """One was finished."""
+        """Add a finished snapshot."""
         self.stored.append(snapshot.stored)
 
     def retire_before(self, offset: int) -> None:
-        """Those that end before `offset` are not needed any more. Never the latest."""
+        """Retire the snapshots that end before `offset`, except the latest."""
         while len(self.stored) > 1 and self.stored[0].id.end_offset < offset:
             path = self._path(self.stored[0].id)
-            # Somebody else may have been quicker; all that counts is that it is gone.
+            # Another process may already have deleted the file; only its absence matters.
             with contextlib.suppress(FileNotFoundError):
                 self._file_system.rename(path, path + DELETED)
                 self.trash.append(path + DELETED)
@@ -197,7 +197,7 @@ class Snapshots:
         return join(self._directory, snapshot.file_name)
 
     def _describe(self, snapshot: SnapshotId) -> StoredSnapshot:
-        """Its size and, from its first batch, its time."""
+        """The snapshot's size, and its timestamp from the first batch."""
         path = self._path(snapshot)
         file = self._file_system.open(path, read_only=True)
         try:
@@ -206,7 +206,7 @@ class Snapshots:
         finally:
             file.close()
         timestamp_ms = 0
-        # A damaged old one is in nobody's way, and goes with the next cleaning.
+        # A damaged old snapshot does no harm; the next cleanup deletes it.
         with contextlib.suppress(MetadataLogError):
             first = next(read_batches(head, what=path), None)
             for record in first.control if first is not None else ():
@@ -215,9 +215,9 @@ class Snapshots:
         return StoredSnapshot(snapshot, size, timestamp_ms)
 
     def _check_log_suffices(self, problem: DamagedError, damaged: SnapshotId, before: SnapshotId | None) -> None:
-        """Can a start do without the damaged snapshot? Raises MetadataLogError if it cannot."""
+        """Raise MetadataLogError unless the log contains what the damaged snapshot contained."""
         if before is None and damaged.end_offset == 0:
-            raise problem  # the first of all, which names the voter
+            raise problem  # the first snapshot, which names the voter
         start = before.end_offset if before is not None else 0
         end = self._whole_until(start)
         if end >= damaged.end_offset:
@@ -225,12 +225,12 @@ class Snapshots:
         older = f"The one before it ends at offset {start}" if before is not None else "There is none before it"
         log = f"the log goes on from there to {end} only" if end > start else "the log does not begin there"
         raise MetadataLogError(
-            f"{problem}. {older}, and {log}: what was changed up to offset {damaged.end_offset} is in no other file. "
-            "Put back a copy of the snapshot; nothing was changed"
+            f"{problem}. {older}, and {log}: the changes up to offset {damaged.end_offset} are in no other file. "
+            "Restore a copy of the snapshot. Nothing was changed"
         )
 
     def _whole_until(self, start: int) -> int:
-        """The offset up to which the log has every record from `start` on, whole; `start` if it has none."""
+        """The offset up to which the log has all records from `start` on, undamaged; `start` if it has none."""
         names = self._file_system.list_directory(self._directory)[0]
         parsed = [parse_offset_file_name(name) for name in names]
         bases = sorted(found[0] for found in parsed if found is not None and found[1] == LOG)

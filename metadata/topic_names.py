@@ -1,7 +1,7 @@
-"""Which names a topic may have.
+"""Validation of topic names.
 
-Names end up as directories and as parts of metrics: 1 to 249 ASCII letters, digits, '.', '_' and '-', but neither "."
-nor "..". In metrics '.' becomes '_', so that two topics may not differ in those two characters alone.
+Names are used as directories and in metrics: 1 to 249 ASCII letters, digits, '.', '_' and '-', but neither "." nor
+"..". In metrics '.' becomes '_', so that two topics must not differ only in these two characters.
 """
 
 import re
@@ -13,16 +13,16 @@ CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
-"""Topics that coordinators keep their state in; clients are told by `is_internal`."""
+"""Topics in which coordinators store their state; clients see them as `is_internal`."""
 CLUSTER_METADATA: Final = "__cluster_metadata"
-"""The metadata log itself, which is no topic anybody may create."""
+"""The metadata log itself. It is not a topic and cannot be created."""
 
 MAX_NAME_LENGTH: Final = 249
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def invalid_reason(name: str) -> str | None:
-    """Why no topic can have this name, None when one can."""
+    """Why this name is invalid for a topic; None if it is valid."""
     if not name:
         return "it is empty"
     if name in (".", ".."):
@@ -35,10 +35,10 @@ def invalid_reason(name: str) -> str | None:
 
 
 def validate_topic_name(name: str) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION unless a topic can have this name."""
+    """Raise INVALID_TOPIC_EXCEPTION if the name is invalid for a topic."""
     reason = invalid_reason(name)
     if reason is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"'{name}' cannot be the name of a topic: {reason}")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic name '{name}': {reason}")
 
 
 def is_internal(name: str) -> bool:
@@ -50,5 +50,5 @@ def has_collision_characters(name: str) -> bool:
 
 
 def unify_collision_characters(name: str) -> str:
-    """A name that is equal for all names that would be one in a metric."""
+    """A key that is equal for names that collide in metrics."""
     return name.replace(".", "_")

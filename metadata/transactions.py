@@ -1,9 +1,9 @@
-"""Metadata transactions (KIP-868): records between two markers count all or not at all.
+"""Metadata transactions (KIP-868): the records between two markers take effect together or not at all.
 
     BeginTransaction, records in any number of batches, EndTransaction | AbortTransaction
 
-They are how more records than fit into one batch are written as one change; the records that make a new cluster are
-wrapped in one. Nothing else is between the markers, because there is one writer.
+Transactions write more records than fit into one batch as one change, for example the records of a new cluster. There
+is only one writer, so that no other records are between the markers.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from .records import AbortTransactionRecord, BeginTransactionRecord, EndTransact
 
 
 class TransactionFilter:
-    """Lets through what counts, in order; holds back what is in a transaction until its end is seen."""
+    """Passes records on in order. Records in a transaction are kept until its end."""
 
     def __init__(self) -> None:
         self._held: list[MetadataRecord] | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction has begun and not ended: its writer died, so a new one has to abort it."""
+        """Whether a transaction has begun and not ended: its writer has crashed, and a new one must abort it."""
         return self._held is not None
 
     def feed(self, records: Iterable[MetadataRecord]) -> Iterator[MetadataRecord]:
-        """The records that count now."""
+        """The records that take effect now."""
         for record in records:
             match record:
                 case BeginTransactionRecord():

@@ -1,16 +1,16 @@
-"""UpdateFeatures (57): the finalized level of a feature is raised or lowered, for the whole cluster (KIP-584).
+"""UpdateFeatures (57): raises or lowers the finalized level of a feature, for the whole cluster (KIP-584).
 
-* All updates of a request are made, or none: the first error is that of the request.
-* Every broker and controller has to support the level; lowering one has to be asked for as such (KIP-778). A feature
-  that no node knows is refused at every level.
-* Features of Apache Kafka 4.3 that are not supported here (`KEPT_FEATURES`) are recorded and have no effect: a request
-  for the features of a release is not refused because of them.
-* With eligible.leader.replicas.version 1, min.insync.replicas is a config of all brokers and of no single one: raising
-  the feature writes that config, from the static setting, and deletes those of single brokers (KIP-966). It needs a
-  metadata.version whose records have fields for these replicas.
-* metadata.version can only go down over levels that brought no new records, because nothing here rewrites the log.
-* kraft.version goes up and never down.
-* `validate_only` answers the same and writes nothing. Up to version 1 each feature has a result of its own.
+* All updates of a request are applied, or none: the first error is the error of the request.
+* Every broker and controller must support the level; a downgrade must be requested explicitly (KIP-778). A feature
+  that no node supports is rejected at every level.
+* Features of Apache Kafka 4.3 that are not supported here (`KEPT_FEATURES`) are stored and have no effect: a request
+  for the features of a release is not rejected because of them.
+* With eligible.leader.replicas.version 1, min.insync.replicas is a config of all brokers and not of single ones. When
+  the feature is raised, that config is written from the static setting, and those of single brokers are deleted
+  (KIP-966). The feature requires a metadata.version whose records have fields for these replicas.
+* metadata.version can only be lowered across levels without new records, because the log is never rewritten.
+* kraft.version can only be raised.
+* `validate_only` returns the same response and writes nothing. Up to version 1 each feature has a separate result.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _DISABLED: Final = VersionRange(0, 0)
 def update_features(
     image: MetadataImage, request: UpdateFeaturesRequest, version: int, context: ControllerContext
 ) -> Outcome[UpdateFeaturesResponse]:
-    """Decide on an UpdateFeaturesRequest of this version, on which the form of the answer depends."""
+    """Decide on an UpdateFeaturesRequest. The form of the response depends on the version."""
     records: list[Versioned] = []
     levels = {update.feature: update.max_version_level for update in request.feature_updates}
     metadata_version = levels.get(METADATA_VERSION, image.metadata_version)
@@ -68,7 +68,7 @@ def update_features(
 
 
 def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
-    """Version 0 has a boolean for what later became a type."""
+    """The upgrade type; version 0 has a boolean instead."""
     if version == 0:
         return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
     return update.upgrade_type
@@ -81,24 +81,26 @@ def _update(
     feature, level = update.feature, update.max_version_level
     current = image.features.get(feature, 0)
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        raise _invalid(feature, level, "There is no such type of update.")
+        raise _invalid(feature, level, "Unknown upgrade type.")
     if level < 0:
-        raise _invalid(feature, level, "Levels begin at 0.")
+        raise _invalid(feature, level, "The level must not be negative.")
     _check_supported(image, feature, level, context)
     if level < current and upgrade_type == UPGRADE:
         raise _invalid(
             feature,
             level,
-            f"The level is {current}, and only a request for a downgrade can lower it.",
+            f"The current level is {current}; lowering it requires a downgrade request.",
         )
     if level > current and upgrade_type != UPGRADE:
-        raise _invalid(feature, level, f"The level is {current}, so this is no downgrade.")
+        raise _invalid(feature, level, f"The current level is {current}, so this is not a downgrade.")
     if feature == KRAFT_VERSION:
         return _update_kraft_version(level, current)
     if feature == METADATA_VERSION:
         _check_metadata_version(level, current, upgrade_type)
     if feature == ELIGIBLE_LEADER_REPLICAS_VERSION and level and metadata_version < ELR_SINCE:
-        raise _invalid(feature, level, f"It needs metadata.version {ELR_SINCE}, and that is {metadata_version}.")
+        raise _invalid(
+            feature, level, f"It requires metadata.version {ELR_SINCE}; the current one is {metadata_version}."
+        )
     records = [Versioned(FeatureLevelRecord(name=feature, feature_level=level))]
     if feature == ELIGIBLE_LEADER_REPLICAS_VERSION and level > current:
         records += _common_min_insync_replicas(image, context)
@@ -120,7 +122,7 @@ def _common_min_insync_replicas(image: MetadataImage, context: ControllerContext
 
 
 def _update_kraft_version(level: int, current: int) -> list[Versioned]:
-    """A directory of ours has the highest level from its first record on, so there is nothing to raise."""
+    """A directory of Moldau has the highest level from its first record on, so that there is nothing to raise."""
     if level != current:
         raise _invalid(KRAFT_VERSION, level, "The level of this feature cannot be lowered.")
     return [Versioned(NoOpRecord())]
@@ -142,7 +144,7 @@ def _check_supported(image: MetadataImage, feature: str, level: int, context: Co
     """Raise unless this controller and every registered broker and controller supports the level."""
     if feature in KEPT_FEATURES:
         if level not in KEPT_FEATURES[feature]:
-            raise _invalid(feature, level, f"Apache Kafka 4.3 has the levels {KEPT_FEATURES[feature]}.")
+            raise _invalid(feature, level, f"Supported levels are {KEPT_FEATURES[feature]}.")
         return
     nodes = [(f"Local controller {context.node_id}", SUPPORTED_FEATURES)]
     nodes += [(f"Broker {broker.id}", broker.features) for broker in image.brokers.values()]
@@ -152,13 +154,13 @@ def _check_supported(image: MetadataImage, feature: str, level: int, context: Co
         if controller.id != context.node_id
     ]
     if level == 0 and feature not in image.features and not any(feature in features for _, features in nodes):
-        raise _invalid(feature, level, "There is no such feature.")
+        raise _invalid(feature, level, "Unknown feature.")
     for node, features in nodes:
         supported = features.get(feature, _DISABLED)
         if level not in supported:
             if supported.maximum == 0:
-                raise _invalid(feature, level, f"{node} does not know the feature.")
-            raise _invalid(feature, level, f"{node} supports the levels {supported}.")
+                raise _invalid(feature, level, f"{node} does not support the feature.")
+            raise _invalid(feature, level, f"{node} supports levels {supported}.")
 
 
 def _invalid(feature: str, level: int, message: str) -> KafkaError:

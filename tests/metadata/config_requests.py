@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs as tests write them."""
+"""Short forms of AlterConfigs and IncrementalAlterConfigs for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from moldau.protocol.messages import incremental_alter_configs as incremental
 def alter(
     *resources: tuple[int, str, dict[str, str | None]], validate_only: bool = False
 ) -> legacy.AlterConfigsRequest:
-    """By resource type and name: all of its configs."""
+    """AlterConfigs. For each resource: its type, its name, and all of its configs."""
     return legacy.AlterConfigsRequest(
         resources=[
             legacy.AlterConfigsResource(
@@ -26,7 +26,7 @@ def alter(
 def change(
     *resources: tuple[int, str, list[tuple[str, int, str | None]]], validate_only: bool = False
 ) -> incremental.IncrementalAlterConfigsRequest:
-    """By resource type and name: key, operation and value of each change."""
+    """IncrementalAlterConfigs. For each resource: its type, its name, and key, operation and value of each change."""
     return incremental.IncrementalAlterConfigsRequest(
         resources=[
             incremental.AlterConfigsResource(

@@ -1,4 +1,4 @@
-"""A cluster without a log: an image, the controller's decisions, and their records replayed onto it."""
+"""A cluster without a log: an image, and the records of the controller's decisions, which are replayed onto it."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """Brokers with the ids given, all of them active. Topic ids count upwards, and nothing is drawn at random."""
+    """Active brokers with the given ids. Topic ids count upwards, so that there is no randomness."""
 
     def __init__(self, *broker_ids: int, settings: Mapping[str, str] | None = None) -> None:
         static = {name: StaticValue(value, "test") for name, value in (settings or {}).items()}
@@ -60,12 +60,12 @@ class Cluster:
     node = staticmethod(node)
 
     def join(self, description: NodeDescription) -> None:
-        """A broker registers, whether or not it was there before, and is let in."""
+        """Register a broker, new or known, and unfence it."""
         self.commit(register_broker(self.image, description, self.image.offset + 1, self.context))
         self.commit(unfence_broker(self.image, description.node_id, self.context))
 
     def commit(self, records: Iterable[Versioned]) -> MetadataDelta:
-        """Replay the records, having gone through their bytes as a log would have it."""
+        """Encode, decode and replay the records, as a log does."""
         replayed = [decode_record(encode_record(record, version))[0] for record, version in records]
         end_offset = self.image.offset + 1 + len(replayed)
         self.image, self.delta = self.image.apply(replayed, end_offset=end_offset, epoch=1, timestamp_ms=1)
@@ -74,7 +74,7 @@ class Cluster:
     def create(
         self, name: str, partitions: int = 1, replication_factor: int = 1, **configs: str
     ) -> CreatableTopicResult:
-        """Make one topic; in configs `_` is `.`."""
+        """Create one topic. In names of configs, `_` stands for `.`."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -86,7 +86,7 @@ class Cluster:
         return outcome.response.topics[0]
 
     def do(self, outcome: Outcome[T]) -> T:
-        """Commit an outcome's records; the response."""
+        """Commit the records of an outcome. Returns the response."""
         if outcome.records:
             self.commit(outcome.records)
         return outcome.response
@@ -94,11 +94,11 @@ class Cluster:
 
 @pytest.fixture
 def new_cluster() -> type[Cluster]:
-    """Makes clusters: ``new_cluster(1, 2, 3)`` has three brokers."""
+    """Creates clusters: ``new_cluster(1, 2, 3)`` has three brokers."""
     return Cluster
 
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """A cluster of one broker, number 1."""
+    """A cluster with one broker, whose id is 1."""
     return Cluster(1)

@@ -1,7 +1,7 @@
-"""The same admin requests, in the same order, to Apache Kafka and to the controller here: the same answers.
+"""The same admin requests in the same order to Apache Kafka and to this controller return the same responses.
 
-Error messages are not compared, only whether there is one; nor are topic ids, only whether there is one. The order of
-results is Apache's own business (it shuffles some of them).
+Of error messages and topic ids, only their presence is compared. The order of results is not compared, because Apache
+Kafka shuffles some of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from moldau.compat_tests.apache import ApacheKafka
-from moldau.compat_tests.wire import wait_for_no_topic, wait_for_topic
 from moldau.metadata.alter_configs import alter_configs, incremental_alter_configs
 from moldau.metadata.brokers import unregister_broker
 from moldau.metadata.create_partitions import create_partitions
@@ -49,6 +47,8 @@ from moldau.protocol.messages.list_partition_reassignments import (
 from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from moldau.protocol.schema import Request, Struct
+from moldau.testing.apache_kafka import ApacheKafka
+from moldau.testing.topic_requests import wait_for_no_topic, wait_for_topic
 from moldau.testing.wire import WireClient
 
 from .config_requests import alter, change
@@ -58,7 +58,7 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
 class Controller:
-    """The controller's decisions, asked as a server is asked."""
+    """The controller's decisions for requests, without a server."""
 
     def __init__(self, cluster: Any) -> None:
         self.cluster = cluster
@@ -88,7 +88,7 @@ class Controller:
 
 
 def normalized(value: Any, name: str = "") -> Any:
-    """A response without throttling, messages, the values of topic ids, and the order of its lists."""
+    """A response without throttle times, error messages, values of topic ids, and the order of lists."""
     if isinstance(value, Struct):
         fields = {field: getattr(value, field) for field in type(value).__slots__ if field not in IGNORED}
         return {field: normalized(content, field) for field, content in fields.items()}
@@ -219,7 +219,7 @@ STORY: list[tuple[str, Request, int]] = [
     ("alter, null", alter((TOPIC, "alpha", {"retention.ms": None})), 2),
     ("alter no topic", alter((TOPIC, "nothing", {"retention.ms": "1"}), (TOPIC, "", {}), (TOPIC, "a b", {})), 2),
     ("alter, validate only", alter((TOPIC, "alpha", {}), validate_only=True), 2),
-    # Not one resource twice, nor two of unknown types: Apache Kafka 4.3.1 then fails to make an answer, and sends none.
+    # Neither one resource twice nor two of unknown types: for these Apache Kafka 4.3.1 fails and sends no response.
     ("alter what has no configs", alter((77, "x", {})), 2),
     ("alter this broker", alter((BROKER, "1", {"log.retention.ms": "70000"})), 2),
     ("alter another broker", alter((BROKER, "2", {"log.retention.ms": "1"}), (BROKER, "x", {"a": "1"})), 2),
@@ -358,11 +358,12 @@ def apache() -> Iterator[str]:
         yield server.bootstrap_servers
 
 
-def test_the_controller_answers_as_apache_kafka_does(apache: str, cluster: Any) -> None:
+def test_the_controller_responds_like_apache_kafka(apache: str, cluster: Any) -> None:
     ours = Controller(cluster)
     wrong: list[str] = []
     with WireClient(apache) as connection:
-        # New clusters of Apache Kafka have eligible leader replicas, which pins min.insync.replicas; ours have not.
+        # New clusters of Apache Kafka enable eligible leader replicas, which fixes min.insync.replicas. New clusters
+        # of Moldau do not.
         connection.call(features(("eligible.leader.replicas.version", 0, 2), validate_only=False), 2)
         connection.call(change((BROKER, "", [("min.insync.replicas", DELETE, None)])), 1)
         for title, request, version in STORY:
@@ -373,14 +374,14 @@ def test_the_controller_answers_as_apache_kafka_does(apache: str, cluster: Any) 
                     wrong.append(f"{title}: Apache Kafka {expected}, here {found.code!r}")
             else:
                 wrong += [f"{title}: {each}" for each in differences(normalized(expected), normalized(found))]
-                if version >= 5 or not isinstance(request, DeleteTopicsRequest):  # no messages before 5
+                if version >= 5 or not isinstance(request, DeleteTopicsRequest):  # no messages before version 5
                     wrong += [f"{title}: {each}" for each in unexplained(found)]
             _settle(apache, request, expected)
     assert not wrong, "\n" + "\n".join(wrong)
 
 
 def _settle(bootstrap_servers: str, request: Request, response: Any) -> None:
-    """Brokers of Apache Kafka hear of topics a moment after the answer, and check some requests by what they know."""
+    """Wait until brokers of Apache Kafka have applied a change. They validate some requests with their own state."""
     if isinstance(request, CreateTopicsRequest) and not request.validate_only:
         for created in response.topics:
             if created.error_code == 0:

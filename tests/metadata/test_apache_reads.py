@@ -1,4 +1,4 @@
-"""What is written here, Apache Kafka reads: its tools print it, and its server goes on where this one stopped."""
+"""Apache Kafka reads the metadata of Moldau: its tools print it, and its server continues where Moldau stopped."""
 
 import json
 import re
@@ -7,26 +7,26 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from moldau.compat_tests import requirements
-from moldau.compat_tests.apache import ApacheKafka
 from moldau.config.broker_config import BrokerConfig, StaticValue
 from moldau.log.files import RealFileSystem
 from moldau.log.manager import LogManager
 from moldau.metadata.quorum import Endpoint, Metadata
+from moldau.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.protocol.uuid import uuid_from_str, uuid_to_str
+from moldau.testing import jvm, requirements
+from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.wire import WireClient
 
 NOW = 1_700_000_000_000
-JVM = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
 
 
 class Node:
-    """A node of ours on a data directory: its lock and `meta.properties`, and the metadata."""
+    """A Moldau node on a data directory: its lock, `meta.properties`, and the metadata."""
 
     def __init__(self, directory: Path, *, port: int = 9092, controller_port: int = 9093, **settings: int) -> None:
         self._directory = str(directory)
@@ -62,22 +62,26 @@ def create(metadata: Metadata, name: str, partitions: int = 1, **configs: str) -
         replication_factor=1,
         configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
     )
-    response = metadata.create_topics(CreateTopicsRequest(topics=[topic]), now_ms=NOW)
+    response = metadata.request(CreateTopicsRequest(topics=[topic]), now_ms=NOW)
     assert response.topics[0].error_code == 0
 
 
+def allocate_producer_ids(metadata: Metadata) -> AllocateProducerIdsResponse:
+    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=metadata.broker_epoch)
+    response: AllocateProducerIdsResponse = metadata.request(request, now_ms=NOW)
+    return response
+
+
 def run_tool(name: str, *arguments: str) -> str:
-    libs, java = requirements.require_kafka_jars(), requirements.require_program("java")
-    done = subprocess.run(
-        [java, *JVM, "-cp", f"{libs}/*", name, *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = jvm.command(name, *arguments, options=["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "xception" not in done.stdout + done.stderr
     return done.stdout
 
 
 def dump(*paths: Path) -> list[dict[str, Any]]:
-    """The records that DumpLogSegments finds, having checked every batch that it prints."""
+    """The records that DumpLogSegments prints. Every printed batch is checked."""
     files = ",".join(str(path) for path in paths)
     output = run_tool("org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", files)
     records = []
@@ -95,13 +99,13 @@ def dump(*paths: Path) -> list[dict[str, Any]]:
     return records
 
 
-def test_apache_kafkas_tools_print_what_is_written(tmp_path: Path) -> None:
+def test_the_tools_of_apache_kafka_print_the_written_records(tmp_path: Path) -> None:
     requirements.require_kafka_jars()
     with Node(tmp_path) as metadata:
         create(metadata, "alpha", 3, retention_ms="5000")
         create(metadata, "beta")
-        metadata.allocate_producer_ids(now_ms=NOW)
-        metadata.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name="beta")]), now_ms=NOW)
+        allocate_producer_ids(metadata)
+        metadata.request(DeleteTopicsRequest(topics=[DeleteTopicState(name="beta")]), now_ms=NOW)
         alpha, cluster_id = metadata.image.topics_by_name["alpha"], metadata.cluster_id
         directory_id = metadata.image.brokers[1].directories[0]
         start_count = metadata.image.offset
@@ -170,9 +174,9 @@ def test_apache_kafkas_tools_print_what_is_written(tmp_path: Path) -> None:
         "log.dirs": str(tmp_path),
     }
     properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    told = run_tool("kafka.tools.StorageTool", "info", "-c", str(properties))
-    assert f"cluster.id={cluster_id}" in told
-    assert f"directory.id={uuid_to_str(directory_id)}" in told
+    output = run_tool("kafka.tools.StorageTool", "info", "-c", str(properties))
+    assert f"cluster.id={cluster_id}" in output
+    assert f"directory.id={uuid_to_str(directory_id)}" in output
 
 
 class ApacheKafkaOnOurDirectory(ApacheKafka):
@@ -190,15 +194,15 @@ class ApacheKafkaOnOurDirectory(ApacheKafka):
             create(metadata, "alpha", 3, retention_ms="5000", cleanup_policy="compact")
             metadata.write_snapshot(NOW)
             create(metadata, "a.b")
-            metadata.allocate_producer_ids(now_ms=NOW)
+            allocate_producer_ids(metadata)
             self.image = metadata.image
-        with self.node as metadata:  # a second life, so that it finds partitions that had no leader meanwhile
+        with self.node as metadata:  # a second run, so that it finds partitions that had no leader in between
             metadata.write_snapshot(NOW)
-            assert len(metadata.clean(NOW)) == 2  # the log begins at the last snapshot
+            assert len(metadata.clean(NOW)) == 2  # the log starts at the last snapshot
             create(metadata, "gamma")
 
 
-def test_apache_kafka_goes_on_where_we_stopped_and_we_where_it_did() -> None:
+def test_apache_kafka_and_moldau_continue_each_others_metadata() -> None:
     with ApacheKafkaOnOurDirectory() as server:
         with WireClient(server.bootstrap_servers) as client:
             found = client.call(MetadataRequest(topics=None), 12)
@@ -209,10 +213,11 @@ def test_apache_kafka_goes_on_where_we_stopped_and_we_where_it_did() -> None:
             assert {(p.partition_index, p.leader_id, p.error_code) for p in topics["alpha"].partitions} == {
                 (index, 1, 0) for index in range(3)
             }
-            # Up after our first stop and at our second start, after our second stop and at Apache Kafka's start.
+            # Increased after Moldau's first shutdown, at its second startup, after its second shutdown, and at Apache
+            # Kafka's startup.
             assert {partition.leader_epoch for partition in topics["alpha"].partitions} == {4}
-            asked = [DescribeConfigsResource(resource_type=2, resource_name="alpha", configuration_keys=None)]
-            (described,) = client.call(DescribeConfigsRequest(resources=asked), 4).results
+            requested = [DescribeConfigsResource(resource_type=2, resource_name="alpha", configuration_keys=None)]
+            (described,) = client.call(DescribeConfigsRequest(resources=requested), 4).results
             configs = {config.name: (config.value, config.config_source) for config in described.configs}
             assert configs["retention.ms"] == ("5000", 1)
             assert configs["cleanup.policy"] == ("compact", 1)
@@ -230,10 +235,10 @@ def test_apache_kafka_goes_on_where_we_stopped_and_we_where_it_did() -> None:
             assert metadata.image.partition("alpha", 0).leader_epoch == 6
             assert metadata.image.epoch == 4
             assert metadata.repairs == []
-            assert metadata.allocate_producer_ids(now_ms=NOW).start >= 1000
+            assert allocate_producer_ids(metadata).producer_id_start >= 1000
 
 
-def test_directories_that_apache_kafka_formatted_are_read() -> None:
+def test_directories_formatted_by_apache_kafka_are_read() -> None:
     with ApacheKafka() as server:
         with WireClient(server.bootstrap_servers) as client:
             wanted = CreatableTopic(name="by-apache", num_partitions=2, replication_factor=1)

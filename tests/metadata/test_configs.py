@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs: each request, exactly these answers and records."""
+"""AlterConfigs and IncrementalAlterConfigs: the exact responses and records of each request."""
 
 from typing import Any
 
@@ -67,25 +67,25 @@ def test_single_keys_are_set_and_deleted(cluster: Cluster) -> None:
         (SUBTRACT, "delete", None),
     ],
 )
-def test_lists_grow_and_shrink(cluster: Cluster, operation: int, value: str, expected: str | None) -> None:
+def test_append_and_subtract_change_lists(cluster: Cluster, operation: int, value: str, expected: str | None) -> None:
     outcome = change(cluster, (TOPIC_RESOURCE, "a", [("cleanup.policy", operation, value)]))
     assert errors(outcome) == ["NONE"]
     assert written(outcome) == ({} if expected is None else {"cleanup.policy": expected})
 
 
-def test_a_list_that_is_not_set_grows_from_the_default(cluster: Cluster) -> None:
+def test_append_to_an_unset_list_starts_with_the_default(cluster: Cluster) -> None:
     cluster.create("b")
     outcome = change(cluster, (TOPIC_RESOURCE, "b", [("cleanup.policy", APPEND, "compact")]))
     assert written(outcome) == {"cleanup.policy": "delete,compact"}
 
 
-def test_what_does_not_change_is_not_written(cluster: Cluster) -> None:
+def test_unchanged_configs_are_not_written(cluster: Cluster) -> None:
     unchanged = [("retention.ms", SET, "1000"), ("segment.ms", DELETE, None)]
     assert change(cluster, (TOPIC_RESOURCE, "a", unchanged)).records == []
     assert replace(cluster, (TOPIC_RESOURCE, "a", {"retention.ms": "1000", "cleanup.policy": "compact"})).records == []
 
 
-def test_the_whole_configuration_is_replaced(cluster: Cluster) -> None:
+def test_alter_configs_replaces_the_whole_configuration(cluster: Cluster) -> None:
     outcome = replace(cluster, (TOPIC_RESOURCE, "a", {"segment.ms": "5000", "retention.ms": "2000"}))
     assert errors(outcome) == ["NONE"]
     cluster.commit(outcome.records)
@@ -126,7 +126,7 @@ def test_the_whole_configuration_is_replaced(cluster: Cluster) -> None:
         ((GROUP_RESOURCE, "g", [("retention.ms", SET, "1")]), "INVALID_CONFIG"),
     ],
 )  # fmt: skip
-def test_changes_that_cannot_be(cluster: Cluster, resource: tuple[int, str, list[Change]], error: str) -> None:
+def test_invalid_changes_are_rejected(cluster: Cluster, resource: tuple[int, str, list[Change]], error: str) -> None:
     outcome = change(cluster, resource, (TOPIC_RESOURCE, "a", [("segment.ms", SET, "5000")]))
     if resource[:2] == (TOPIC_RESOURCE, "a"):
         outcome = change(cluster, resource)
@@ -138,13 +138,13 @@ def test_changes_that_cannot_be(cluster: Cluster, resource: tuple[int, str, list
     assert outcome.response.responses[0].error_message
 
 
-def test_one_bad_key_keeps_all_keys_of_its_resource_from_changing(cluster: Cluster) -> None:
+def test_one_invalid_key_rejects_all_changes_of_its_resource(cluster: Cluster) -> None:
     outcome = change(cluster, (TOPIC_RESOURCE, "a", [("segment.ms", SET, "5000"), ("no.such", SET, "1")]))
     assert errors(outcome) == ["INVALID_CONFIG"]
     assert outcome.records == []
 
 
-def test_a_resource_is_named_once(cluster: Cluster) -> None:
+def test_a_resource_that_is_named_twice_is_rejected(cluster: Cluster) -> None:
     for outcome in (
         change(cluster, (TOPIC_RESOURCE, "a", []), (TOPIC_RESOURCE, "a", [("segment.ms", SET, "5000")])),
         replace(cluster, (TOPIC_RESOURCE, "a", {}), (TOPIC_RESOURCE, "a", {"segment.ms": "5000"})),
@@ -153,14 +153,14 @@ def test_a_resource_is_named_once(cluster: Cluster) -> None:
         assert outcome.records == []
 
 
-def test_validate_only_answers_and_writes_nothing(cluster: Cluster) -> None:
+def test_validate_only_writes_no_records(cluster: Cluster) -> None:
     outcome = change(cluster, (TOPIC_RESOURCE, "a", [("segment.ms", SET, "5000")]), validate_only=True)
     assert (errors(outcome), outcome.records) == (["NONE"], [])
     outcome = replace(cluster, (TOPIC_RESOURCE, "a", {"no.such": "1"}), validate_only=True)
     assert (errors(outcome), outcome.records) == (["INVALID_CONFIG"], [])
 
 
-def test_a_value_does_not_grow_beyond_what_a_record_can_hold(cluster: Cluster) -> None:
+def test_a_value_that_is_too_long_for_a_record_is_rejected(cluster: Cluster) -> None:
     def replicas(start: int, end: int) -> str:
         return ",".join(f"{number}:1" for number in range(start, end))
 
@@ -170,14 +170,14 @@ def test_a_value_does_not_grow_beyond_what_a_record_can_hold(cluster: Cluster) -
     assert errors(outcome) == ["INVALID_CONFIG"]
 
 
-def test_brokers_are_told_of_values_that_stay_the_same(cluster: Cluster) -> None:
+def test_unchanged_broker_configs_are_written_again(cluster: Cluster) -> None:
     for _ in range(2):
         outcome = change(cluster, (BROKER_RESOURCE, "1", [("log.retention.ms", SET, "5000")]))
         assert written(outcome) == {"log.retention.ms": "5000"}
         cluster.commit(outcome.records)
 
 
-def test_topics_inherit_what_is_set_for_brokers(cluster: Cluster) -> None:
+def test_topics_inherit_configs_of_brokers(cluster: Cluster) -> None:
     cluster.commit(change(cluster, (BROKER_RESOURCE, "", [("log.retention.ms", SET, "90000")])).records)
     configs = {config.name: (config.value, config.config_source) for config in cluster.create("b").configs}
     assert configs["retention.ms"] == ("90000", 3)
@@ -189,7 +189,7 @@ def test_topics_inherit_what_is_set_for_brokers(cluster: Cluster) -> None:
     assert configs["retention.ms"] == ("604800000", 5)
 
 
-def test_another_minimum_of_replicas_clears_who_is_eligible(cluster: Cluster) -> None:
+def test_changing_min_insync_replicas_clears_eligible_leader_replicas(cluster: Cluster) -> None:
     minimum = ("min.insync.replicas", SET, "1")
     assert len(change(cluster, (TOPIC_RESOURCE, "a", [minimum])).records) == 1
     cluster.commit([Versioned(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1))])
@@ -198,7 +198,7 @@ def test_another_minimum_of_replicas_clears_who_is_eligible(cluster: Cluster) ->
     assert [record.topic_name for record in cleared] == ["a", ""]
 
 
-def test_groups_have_configs_before_they_are_there(cluster: Cluster) -> None:
+def test_configs_of_groups_can_be_set_before_the_groups_exist(cluster: Cluster) -> None:
     outcome = change(cluster, (GROUP_RESOURCE, "g", [("consumer.session.timeout.ms", SET, "60000")]))
     assert outcome.records == [
         Versioned(ConfigRecord(resource_type=32, resource_name="g", name="consumer.session.timeout.ms", value="60000"))
@@ -210,14 +210,14 @@ def test_groups_have_configs_before_they_are_there(cluster: Cluster) -> None:
     assert written(outcome) == {"consumer.session.timeout.ms": None, "consumer.heartbeat.interval.ms": "6000"}
 
 
-def test_all_configs_of_a_group_have_to_fit_together(cluster: Cluster) -> None:
+def test_the_configs_of_a_group_must_be_consistent(cluster: Cluster) -> None:
     good, bad = ("consumer.heartbeat.interval.ms", SET, "6000"), ("streams.num.standby.replicas", SET, "9")
     outcome = change(cluster, (GROUP_RESOURCE, "g", [good, bad]), (GROUP_RESOURCE, "h", [good]))
     assert errors(outcome) == ["INVALID_CONFIG", "NONE"]
     assert [record.resource_name for record, _ in outcome.records] == ["h"]
 
 
-def test_eligible_leader_replicas_keep_one_minimum_for_all_brokers(cluster: Cluster) -> None:
+def test_with_eligible_leader_replicas_all_brokers_have_one_minimum(cluster: Cluster) -> None:
     name, own = "min.insync.replicas", str(cluster.context.node_id)
     cluster.commit(
         [

@@ -1,4 +1,4 @@
-"""What each record does to the image, what a delta tells of it, and that no sequence of records can stop a replay."""
+"""The effect of each record on the image and its delta. No sequence of records can make a replay fail."""
 
 import random
 from typing import Any
@@ -70,7 +70,7 @@ def change(topic_id: bytes = ALPHA, index: int = 0, **changes: Any) -> Partition
 
 @pytest.fixture
 def image() -> MetadataImage:
-    """A topic `alpha` of two partitions."""
+    """An image with a topic `alpha` of two partitions."""
     return replay(MetadataImage(), TopicRecord(name="alpha", topic_id=ALPHA), partition(), partition(index=1))[0]
 
 
@@ -98,7 +98,7 @@ def test_an_image_does_not_change_when_records_are_replayed_onto_it(image: Metad
     assert repr(image) == before
 
 
-def test_what_no_record_touches_is_shared(image: MetadataImage) -> None:
+def test_unchanged_parts_of_the_image_are_shared(image: MetadataImage) -> None:
     image, _ = replay(image, TopicRecord(name="beta", topic_id=BETA), partition(BETA))
     after, _ = replay(image, change(BETA, leader=-1))
     assert after.topics_by_name["alpha"] is image.topics_by_name["alpha"]
@@ -110,7 +110,7 @@ def test_what_no_record_touches_is_shared(image: MetadataImage) -> None:
     ("changed", "leader", "leader_epoch"),
     [({"leader": 1}, 1, 1), ({"leader": -1}, -1, 1), ({"isr": [1]}, 1, 0), ({}, 1, 0)],
 )
-def test_every_named_leader_begins_a_leader_epoch(
+def test_every_named_leader_starts_a_leader_epoch(
     image: MetadataImage, changed: dict[str, Any], leader: int, leader_epoch: int
 ) -> None:
     image, _ = replay(image, change(**changed))
@@ -119,7 +119,7 @@ def test_every_named_leader_begins_a_leader_epoch(
     assert image.partition("alpha", 1).partition_epoch == 0
 
 
-def test_a_partition_change_replaces_what_it_names(image: MetadataImage) -> None:
+def test_a_partition_change_replaces_the_fields_that_it_names(image: MetadataImage) -> None:
     image, _ = replay(
         image,
         change(
@@ -146,7 +146,7 @@ def test_a_partition_change_replaces_what_it_names(image: MetadataImage) -> None
     assert not image.partition("alpha", 0).is_reassigning
 
 
-def test_partitions_from_before_directories_were_recorded(image: MetadataImage) -> None:
+def test_partitions_without_directories_have_the_migrating_directory(image: MetadataImage) -> None:
     image, _ = replay(image, partition(index=2, directories=[], replicas=[1, 2]))
     assert image.partition("alpha", 2).directories == (MIGRATING_DIRECTORY, MIGRATING_DIRECTORY)
 
@@ -162,7 +162,7 @@ def test_eligible_leader_replicas_are_cleared_for_one_topic_or_for_all(image: Me
     assert everywhere.partition("alpha", 0).last_known_elr == everywhere.partition("beta", 0).elr == ()
 
 
-def test_a_deleted_topic_takes_partitions_and_configs_with_it(image: MetadataImage) -> None:
+def test_deleting_a_topic_removes_its_partitions_and_configs(image: MetadataImage) -> None:
     config = ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="alpha", name="retention.ms", value="1")
     image, _ = replay(image, config)
     assert image.topic_configs("alpha") == {"retention.ms": "1"}
@@ -178,7 +178,7 @@ def test_a_deleted_topic_takes_partitions_and_configs_with_it(image: MetadataIma
     assert not delta.configs
 
 
-def test_a_topic_deleted_and_created_again_is_another_one(image: MetadataImage) -> None:
+def test_a_recreated_topic_is_a_different_topic(image: MetadataImage) -> None:
     after, delta = replay(
         image, RemoveTopicRecord(topic_id=ALPHA), TopicRecord(name="alpha", topic_id=BETA), partition(BETA)
     )
@@ -189,7 +189,7 @@ def test_a_topic_deleted_and_created_again_is_another_one(image: MetadataImage) 
     assert [(c.topic_id, c.after is None) for c in delta.partitions] == [(ALPHA, True), (ALPHA, True), (BETA, False)]
 
 
-def test_a_topic_that_came_and_went_leaves_no_trace(image: MetadataImage) -> None:
+def test_a_topic_that_is_created_and_deleted_in_one_delta_leaves_no_trace(image: MetadataImage) -> None:
     after, delta = replay(
         image,
         TopicRecord(name="a.b", topic_id=BETA),
@@ -201,15 +201,15 @@ def test_a_topic_that_came_and_went_leaves_no_trace(image: MetadataImage) -> Non
     assert after._replace(offset=image.offset) == image
 
 
-def test_a_delta_tells_what_to_make_and_what_to_change(image: MetadataImage) -> None:
+def test_a_delta_lists_new_and_changed_partitions(image: MetadataImage) -> None:
     _, delta = replay(image, partition(index=2), change(leader=1), change(index=1, isr=[1]))
-    told = {c.partition: (c.before is None, c.after.leader_epoch) for c in delta.partitions}
-    assert told == {0: (False, 1), 1: (False, 0), 2: (True, 0)}
+    found = {c.partition: (c.before is None, c.after.leader_epoch) for c in delta.partitions}
+    assert found == {0: (False, 1), 1: (False, 0), 2: (True, 0)}
     assert {c.topic for c in delta.partitions} == {"alpha"}
     assert not delta.created_topics
 
 
-def test_names_that_would_collide_are_found_by_what_they_share(image: MetadataImage) -> None:
+def test_colliding_topic_names_are_indexed_by_their_common_form(image: MetadataImage) -> None:
     image, _ = replay(image, TopicRecord(name="a.b", topic_id=BETA), TopicRecord(name="a_b", topic_id=DIRECTORY))
     assert image.colliding_topics == {"a_b": {"a.b", "a_b"}}
     image, _ = replay(image, RemoveTopicRecord(topic_id=BETA))
@@ -232,7 +232,7 @@ def test_configs_are_set_and_unset(image: MetadataImage) -> None:
     assert image.config(BROKER_RESOURCE, "1") == {}
 
 
-def test_the_life_of_a_broker() -> None:
+def test_a_broker_is_registered_changed_and_unregistered() -> None:
     register = RegisterBrokerRecord(broker_id=1, broker_epoch=5, fenced=True, log_dirs=[BETA, ALPHA])
     image, delta = replay(MetadataImage(), register)
     assert image.brokers[1].directories == (ALPHA, BETA)
@@ -255,7 +255,7 @@ def test_the_life_of_a_broker() -> None:
     assert delta.brokers == {1}
 
 
-def test_records_of_an_earlier_life_of_a_broker_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_with_an_earlier_broker_epoch_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     image, _ = replay(MetadataImage(), RegisterBrokerRecord(broker_id=1, broker_epoch=5))
     after, delta = replay(image, UnregisterBrokerRecord(broker_id=1, broker_epoch=4), FenceBrokerRecord(id=1, epoch=6))
     assert after.brokers == image.brokers
@@ -263,7 +263,7 @@ def test_records_of_an_earlier_life_of_a_broker_change_nothing(caplog: pytest.Lo
     assert "UnregisterBrokerRecord" in caplog.text
 
 
-def test_features_are_levels_above_zero() -> None:
+def test_only_features_above_level_zero_are_kept() -> None:
     image, delta = replay(
         MetadataImage(),
         FeatureLevelRecord(name="metadata.version", feature_level=30),
@@ -311,7 +311,7 @@ def test_quotas_credentials_tokens_and_access_control_are_kept() -> None:
     assert image.delegation_tokens == {}
 
 
-def test_records_in_a_metadata_transaction_count_when_it_ends() -> None:
+def test_records_of_a_metadata_transaction_take_effect_at_its_end() -> None:
     transactions = TransactionFilter()
     begin, end, abort = BeginTransactionRecord(), EndTransactionRecord(), AbortTransactionRecord()
     first, second = TopicRecord(name="a"), TopicRecord(name="b")
@@ -323,7 +323,7 @@ def test_records_in_a_metadata_transaction_count_when_it_ends() -> None:
     assert not transactions.is_open
 
 
-# Any records at all
+# Random records
 
 SMALL_IDS = [ALPHA, BETA]
 NUMBERS = st.integers(-2, 3)
@@ -331,7 +331,7 @@ LISTS = st.none() | st.lists(st.integers(0, 3), max_size=3)
 
 
 def record_of(cls: type[MetadataRecord], draw: random.Random) -> MetadataRecord:
-    """A record whose fields are drawn from few values, so that records meet."""
+    """A record with fields from few values, so that records refer to the same objects."""
     record = cls()
     for field in cls.__slots__:
         value = getattr(record, field)
@@ -356,7 +356,7 @@ def record_of(cls: type[MetadataRecord], draw: random.Random) -> MetadataRecord:
 
 @settings(max_examples=150, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 4))
-def test_no_sequence_of_records_stops_a_replay(draw: random.Random, updates: int) -> None:
+def test_no_sequence_of_records_makes_a_replay_fail(draw: random.Random, updates: int) -> None:
     kinds = list(RECORD_TYPES.values())
     busy = [
         TopicRecord,
@@ -380,7 +380,7 @@ def test_no_sequence_of_records_stops_a_replay(draw: random.Random, updates: int
 
 @settings(max_examples=100, deadline=None)
 @given(st.randoms(use_true_random=False))
-def test_an_image_is_what_its_records_make(draw: random.Random) -> None:
+def test_the_records_of_an_image_reproduce_it(draw: random.Random) -> None:
     kinds = [kind for kind in RECORD_TYPES.values() if kind is not FeatureLevelRecord]
     records: list[MetadataRecord] = [FeatureLevelRecord(name="metadata.version", feature_level=30)]
     records += [
@@ -388,7 +388,7 @@ def test_an_image_is_what_its_records_make(draw: random.Random) -> None:
         TopicRecord(name="a.b", topic_id=BETA),
         *(record_of(draw.choice(kinds), draw) for _ in range(25)),
     ]
-    # Two topics of one name are no state that a controller makes, and a snapshot has no way to say it.
+    # A controller never creates two topics with one name, and a snapshot cannot represent them.
     records = records[:3] + [record for record in records[3:] if type(record) is not TopicRecord]
     image, _ = replay(MetadataImage(), *records)
     written: list[Versioned] = list(image_records(image))

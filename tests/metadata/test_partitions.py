@@ -1,4 +1,4 @@
-"""Where replicas go, who leads, and how partitions move: in clusters of several brokers."""
+"""Placement of replicas, leader election and reassignment in clusters of several brokers."""
 
 import itertools
 from typing import Any
@@ -79,7 +79,7 @@ def test_replicas_are_in_different_racks() -> None:
     assert all(len({n % 3 for n in replicas[:2]}) == 2 for replicas in place(brokers, 6, 2))
 
 
-def test_fenced_brokers_follow_only_where_there_is_no_other() -> None:
+def test_fenced_brokers_get_replicas_only_if_no_other_broker_is_left() -> None:
     brokers = [broker(1), broker(2), broker(3, fenced=True)]
     assert all(3 not in replicas for replicas in place(brokers, 6, 2))
     assert all(replicas[2] == 3 for replicas in place(brokers, 6, 3))
@@ -94,7 +94,7 @@ def test_fenced_brokers_follow_only_where_there_is_no_other() -> None:
         [broker(1, directories=(b"d" * 16,), cordoned_directories=(b"d" * 16,))],
     ],
 )
-def test_there_must_be_somebody_to_lead(brokers: list[BrokerRegistration]) -> None:
+def test_placement_requires_a_broker_that_can_lead(brokers: list[BrokerRegistration]) -> None:
     with pytest.raises(KafkaError) as refused:
         place(brokers, 1, 1)
     assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
@@ -115,7 +115,7 @@ def test_replicas_of_a_partition_are_on_different_brokers(
     assert all(len(set(replicas)) == factor for replicas in placed)
 
 
-# One partition's changes
+# Changes of one partition
 
 
 ALIVE = {1, 2, 3, 4}
@@ -135,28 +135,28 @@ def partition(*replicas: int, **changes: Any) -> PartitionRegistration:
     return PartitionRegistration(replicas, **(fields | changes))
 
 
-def test_nothing_to_change_is_no_record() -> None:
+def test_an_unchanged_partition_has_no_record() -> None:
     assert change_partition(partition(1, 2), b"t" * 16, 0, may_lead=lambda _: True, metadata_version=30) is None
 
 
-def test_the_first_replica_in_sync_takes_over() -> None:
+def test_the_first_in_sync_replica_becomes_the_leader() -> None:
     after = changed(partition(1, 2, 3, isr=(1, 3)), alive={2, 3}, isr=[3])
     assert (after.leader, after.isr, after.leader_epoch) == (3, (3,), 1)
 
 
-def test_the_last_in_sync_replica_stays_so_when_it_goes() -> None:
+def test_the_last_in_sync_replica_stays_in_the_isr_when_it_goes_offline() -> None:
     after = changed(partition(1, 2, isr=(1,)), alive={2}, isr=[])
     assert (after.leader, after.isr, after.leader_epoch) == (NO_LEADER, (1,), 1)
     back = changed(after, alive={1, 2})
     assert (back.leader, back.leader_epoch) == (1, 2)
 
 
-def test_an_unclean_election_takes_whom_it_gets() -> None:
+def test_an_unclean_election_elects_any_active_replica() -> None:
     after = changed(partition(1, 2, isr=(1,)), alive={2}, isr=[], election=Election.UNCLEAN)
     assert (after.leader, after.isr, after.leader_recovery_state) == (2, (2,), 1)
 
 
-def test_the_preferred_leader_takes_over_when_it_is_in_sync() -> None:
+def test_the_preferred_leader_is_elected_only_if_it_is_in_sync() -> None:
     before = partition(1, 2, leader=2)
     assert changed(before).leader == 2
     assert changed(before, election=Election.PREFERRED).leader == 1
@@ -176,7 +176,7 @@ def test_a_smaller_in_sync_set_raises_the_leader_epoch_only_up_to_3_5() -> None:
     assert (leader_epoch(30), leader_epoch(11)) == (0, 1)
 
 
-def test_eligible_replicas_with_kip_966() -> None:
+def test_eligible_leader_replicas_are_kept_and_elected_with_kip_966() -> None:
     elr: dict[str, Any] = {"elr_enabled": True, "min_in_sync_replicas": 2}
     one_left = changed(partition(1, 2), alive={1}, isr=[1], **elr)
     assert (one_left.isr, one_left.elr, one_left.leader) == ((1,), (2,), 1)
@@ -187,7 +187,7 @@ def test_eligible_replicas_with_kip_966() -> None:
     assert (back.leader, back.isr, back.last_known_elr) == (2, (2,), ())
 
 
-def test_the_last_known_leader_leads_again_when_no_set_has_anybody() -> None:
+def test_the_last_known_leader_is_elected_if_isr_and_elr_are_empty() -> None:
     before = partition(1, 2, isr=(), leader=NO_LEADER, last_known_elr=(1,))
     after = changed(before, alive={1}, elr_enabled=True)
     assert (after.leader, after.isr, after.last_known_elr, after.leader_recovery_state) == (1, (1,), (), 1)
@@ -203,19 +203,21 @@ def test_the_last_known_leader_leads_again_when_no_set_has_anybody() -> None:
         ((2, 1), (1, 2), (1,), (), ((2,), (2,))),
         ((1, 2, 3), (1, 2), (), (3,), None),
         ((1, 2, 3), (1, 2, 3), (), (3,), ((1, 2, 3), (1, 2, 3))),
-        # Fewer replicas than before: those that stay have to be in sync.
+        # Fewer replicas than before: the remaining ones must be in sync.
         ((5, 2, 3, 1, 4), (1, 5), (1, 4), (5,), None),
         ((5, 2, 3, 1, 4), (1, 2, 3, 5), (1, 4), (5,), ((5, 2, 3), (2, 3, 5))),
     ],
 )
-def test_when_a_reassignment_is_complete(replicas: Any, isr: Any, removing: Any, adding: Any, expected: Any) -> None:
+def test_a_reassignment_completes_when_the_target_replicas_are_in_sync(
+    replicas: Any, isr: Any, removing: Any, adding: Any, expected: Any
+) -> None:
     assert complete_reassignment(replicas, isr, removing, adding) == expected
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_no_change_breaks_a_partition(data: st.DataObject) -> None:
-    """Whatever is wanted of whatever partition: the leader is alive and in sync, and who is in sync is a replica."""
+def test_every_change_keeps_the_invariants_of_a_partition(data: st.DataObject) -> None:
+    """After any change of any partition, the leader is active and in sync, and the ISR is a subset of the replicas."""
     replicas = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4, unique=True))
     isr = data.draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True))
     before = partition(*replicas, isr=tuple(isr), leader=data.draw(st.sampled_from([NO_LEADER, *isr])))
@@ -245,10 +247,10 @@ def test_no_change_breaks_a_partition(data: st.DataObject) -> None:
     assert not set(after.elr) & set(after.isr)
 
 
-# The life of brokers
+# Registration of brokers
 
 
-def test_leadership_moves_when_a_broker_goes_and_not_when_it_comes_back(new_cluster: type[Cluster]) -> None:
+def test_leadership_moves_when_a_broker_shuts_down_but_not_when_it_returns(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2)
     cluster.create("a", 4, 2)
     cluster.commit(shut_down_broker(cluster.image, 1, cluster.context))
@@ -261,10 +263,10 @@ def test_leadership_moves_when_a_broker_goes_and_not_when_it_comes_back(new_clus
     assert cluster.image.brokers[1].is_active
 
 
-def test_the_only_broker_leads_everything_again_in_a_later_epoch(cluster: Cluster) -> None:
+def test_a_single_broker_leads_all_partitions_again_in_a_later_epoch(cluster: Cluster) -> None:
     cluster.create("a", 2)
     epochs = [cluster.image.partition("a", 0).leader_epoch]
-    for life in (1, 2):  # it died twice and said nothing
+    for life in (1, 2):  # it died twice without a shutdown request
         cluster.join(cluster.node(1, life=life))
         found = cluster.image.partition("a", 0)
         assert (found.leader, found.isr) == (1, (1,))
@@ -278,7 +280,7 @@ def test_a_broker_epoch_is_the_offset_of_its_registration(cluster: Cluster) -> N
     assert cluster.image.brokers[1].epoch == before + 1
 
 
-def test_a_broker_registers_with_what_the_metadata_version_knows(cluster: Cluster) -> None:
+def test_a_broker_registers_with_the_fields_of_the_metadata_version(cluster: Cluster) -> None:
     cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=14))])
     cluster.create("a")
     cluster.join(cluster.node(1, life=1))
@@ -287,12 +289,12 @@ def test_a_broker_registers_with_what_the_metadata_version_knows(cluster: Cluste
     assert cluster.image.partition("a", 0).leader == 1
 
 
-def test_partitions_that_are_passed_over_are_those_that_nothing_would_become_of(new_cluster: type[Cluster]) -> None:
-    """A start of a single broker does not look closely at partitions whose one replica is in sync and leads nothing."""
+def test_skipped_partitions_are_those_without_a_change(new_cluster: type[Cluster]) -> None:
+    """The startup of a single broker skips partitions whose only replica is in sync and that need no change."""
     cluster = new_cluster(1, 2)
     cluster.create("a")
     cluster.create("unclean", unclean_leader_election_enable="true")
-    passed_over = 0
+    skipped = 0
     for isr, leader, elr, last_known_elr, replicas, adding, name in itertools.product(
         [(), (1,), (2,)], [NO_LEADER, 1], [(), (1,)], [(), (1,)], [(1,), (1, 2)], [(), (2,)], ["a", "unclean"]
     ):
@@ -312,11 +314,11 @@ def test_partitions_that_are_passed_over_are_those_that_nothing_would_become_of(
         assert brokers._removed_from_partitions(image, 1, cluster.context) == looked_at
         if brokers._is_alone(partition):
             assert looked_at == []
-            passed_over += 1
-    assert passed_over == 2
+            skipped += 1
+    assert skipped == 2
 
 
-def test_a_broker_that_is_unregistered_leaves_all_partitions(new_cluster: type[Cluster]) -> None:
+def test_an_unregistered_broker_leaves_all_isrs(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2)
     cluster.create("a", 2, 2)
     outcome = unregister_broker(cluster.image, UnregisterBrokerRequest(broker_id=2), cluster.context)
@@ -329,7 +331,7 @@ def test_a_broker_that_is_unregistered_leaves_all_partitions(new_cluster: type[C
     assert refused.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_a_replica_in_a_lost_directory_does_not_lead(new_cluster: type[Cluster]) -> None:
+def test_a_replica_in_a_lost_directory_cannot_lead(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2)
     cluster.create("a", 1, 2)
     leader = cluster.image.partition("a", 0).leader
@@ -355,7 +357,7 @@ def assigned(
     return assign_replicas_to_directories(cluster.image, request, cluster.context)
 
 
-def test_a_broker_says_where_its_replicas_are(new_cluster: type[Cluster]) -> None:
+def test_a_broker_reports_the_directories_of_its_replicas(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2)
     cluster.create("a", 2)
     index = next(i for i, p in cluster.image.topics_by_name["a"].partitions.items() if p.leader == 1)
@@ -386,7 +388,7 @@ def results(response: Any) -> dict[tuple[str, int], str]:
 
 @pytest.fixture
 def unbalanced(new_cluster: type[Cluster]) -> Cluster:
-    """Brokers 1 and 2; topic `a` of two partitions, both led by 2 although 1 is preferred for one."""
+    """Brokers 1 and 2, and topic `a` with two partitions. Broker 2 leads both, although 1 is preferred for one."""
     cluster = new_cluster(1, 2)
     cluster.create("a", 2, 2)
     cluster.commit(fence_broker(cluster.image, 1, cluster.context))
@@ -412,7 +414,7 @@ def test_the_preferred_leader_is_elected(unbalanced: Cluster) -> None:
     assert unbalanced.image.partition("a", moved).leader == 1
 
 
-def test_an_election_everywhere_tells_only_of_what_had_to_change(unbalanced: Cluster) -> None:
+def test_an_election_of_all_partitions_reports_only_changes(unbalanced: Cluster) -> None:
     unbalanced.create("b", 1, 2)
     response = unbalanced.do(elect(unbalanced, 0, everywhere=True))
     assert list(results(response).values()) == ["NONE"]
@@ -420,7 +422,7 @@ def test_an_election_everywhere_tells_only_of_what_had_to_change(unbalanced: Clu
     assert results(unbalanced.do(elect(unbalanced, 0, everywhere=True))) == {}
 
 
-def test_a_leader_that_is_not_in_sync_is_not_elected(new_cluster: type[Cluster]) -> None:
+def test_a_preferred_leader_that_is_not_in_sync_is_not_elected(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2)
     cluster.create("a", 1, 2)
     preferred = cluster.image.partition("a", 0).leader
@@ -429,7 +431,7 @@ def test_a_leader_that_is_not_in_sync_is_not_elected(new_cluster: type[Cluster])
     assert results(elect(cluster, 1, ("a", [0])).response) == {("a", 0): "ELECTION_NOT_NEEDED"}
 
 
-def test_an_unclean_election_needs_somebody_alive(new_cluster: type[Cluster]) -> None:
+def test_an_unclean_election_requires_an_active_replica(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2)
     cluster.create("a", 1, 2)
     first, second = cluster.image.partition("a", 0).replicas
@@ -442,7 +444,7 @@ def test_an_unclean_election_needs_somebody_alive(new_cluster: type[Cluster]) ->
     assert cluster.image.partition("a", 0).leader == second
 
 
-def test_there_are_two_kinds_of_elections(cluster: Cluster) -> None:
+def test_an_unknown_type_of_election_is_rejected(cluster: Cluster) -> None:
     with pytest.raises(KafkaError) as refused:
         elect(cluster, 2)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
@@ -493,7 +495,7 @@ def test_a_partition_moves_in_steps(new_cluster: type[Cluster]) -> None:
     assert not list_partition_reassignments(cluster.image, ListPartitionReassignmentsRequest(topics=None)).topics
 
 
-def test_another_order_of_the_same_replicas_is_done_at_once(new_cluster: type[Cluster]) -> None:
+def test_reordering_replicas_completes_immediately(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2)
     cluster.create("a", 1, 2)
     first, second = cluster.image.partition("a", 0).replicas
@@ -502,7 +504,7 @@ def test_another_order_of_the_same_replicas_is_done_at_once(new_cluster: type[Cl
     assert (found.replicas, found.leader, found.is_reassigning) == ((second, first), first, False)
 
 
-def test_a_move_is_cancelled(new_cluster: type[Cluster]) -> None:
+def test_a_reassignment_can_be_cancelled(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2, 3)
     cluster.create("a", 1, 1)
     before = cluster.image.partition("a", 0)
@@ -514,7 +516,7 @@ def test_a_move_is_cancelled(new_cluster: type[Cluster]) -> None:
     assert codes(reassign(cluster, (0, None))) == ["NO_REASSIGNMENT_IN_PROGRESS"]
 
 
-def test_moves_that_cannot_be(new_cluster: type[Cluster]) -> None:
+def test_invalid_reassignments_are_rejected(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2)
     cluster.create("a", 1, 1)
     outcome = reassign(cluster, (0, [7]), (0, []), (0, [1, 1]), (5, [1]))
@@ -525,7 +527,7 @@ def test_moves_that_cannot_be(new_cluster: type[Cluster]) -> None:
     assert codes(reassign(cluster, (0, [1, 2]), allow=True)) == ["NONE"]
 
 
-def test_what_does_not_move_is_not_listed(cluster: Cluster) -> None:
+def test_only_ongoing_reassignments_are_listed(cluster: Cluster) -> None:
     cluster.create("a", 2)
     for topics in (
         None,
@@ -569,14 +571,14 @@ def update(cluster: Cluster, *updates: tuple[str, int, int], version: int = 2, v
         ("no.such.feature", 0, 3),
     ],
 )
-def test_levels_that_cannot_be(cluster: Cluster, feature: str, level: int, kind: int) -> None:
+def test_invalid_feature_levels_are_rejected(cluster: Cluster, feature: str, level: int, kind: int) -> None:
     outcome = update(cluster, (feature, level, kind))
     assert outcome.response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert feature in outcome.response.error_message
     assert outcome.records == []
 
 
-def test_a_level_goes_up_and_down_where_nothing_is_lost(cluster: Cluster) -> None:
+def test_a_lossless_level_change_is_accepted_in_both_directions(cluster: Cluster) -> None:
     cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=27))])
     cluster.do(update(cluster, ("metadata.version", 29, 1)))
     assert cluster.image.metadata_version == 29
@@ -585,7 +587,7 @@ def test_a_level_goes_up_and_down_where_nothing_is_lost(cluster: Cluster) -> Non
     assert update(cluster, ("metadata.version", 22, 2)).response.error_code == ErrorCode.INVALID_UPDATE_VERSION
 
 
-def test_the_protocol_of_consumer_groups_is_opened_and_closed(cluster: Cluster) -> None:
+def test_the_feature_of_consumer_groups_can_be_enabled_and_disabled(cluster: Cluster) -> None:
     cluster.do(update(cluster, ("group.version", 1, 1)))
     assert cluster.image.features["group.version"] == 1
     assert update(cluster, ("group.version", 0, 1)).response.error_code == ErrorCode.INVALID_UPDATE_VERSION
@@ -593,7 +595,7 @@ def test_the_protocol_of_consumer_groups_is_opened_and_closed(cluster: Cluster) 
     assert "group.version" not in cluster.image.features
 
 
-def test_the_level_of_transactions_goes_up_and_down_step_by_step(cluster: Cluster) -> None:
+def test_the_level_of_transactions_can_be_changed_in_steps(cluster: Cluster) -> None:
     cluster.do(update(cluster, ("transaction.version", 2, 1)))
     for level in (1, 0):
         cluster.do(update(cluster, ("transaction.version", level, 2)))
@@ -611,7 +613,7 @@ RELEASE_4_3 = {
 }
 
 
-def test_all_features_of_a_release_are_taken_and_the_unsupported_ones_not_reported(cluster: Cluster) -> None:
+def test_all_features_of_a_release_are_accepted_and_only_supported_ones_reported(cluster: Cluster) -> None:
     cluster.do(update(cluster, *((feature, level, 1) for feature, level in RELEASE_4_3.items())))
     without_kraft = {feature: level for feature, level in RELEASE_4_3.items() if feature != "kraft.version"}
     assert {feature: cluster.image.features.get(feature) for feature in without_kraft} == without_kraft
@@ -621,7 +623,7 @@ def test_all_features_of_a_release_are_taken_and_the_unsupported_ones_not_report
         assert feature not in cluster.image.features
 
 
-def test_eligible_leader_replicas_come_with_one_minimum_of_all_brokers(cluster: Cluster) -> None:
+def test_enabling_eligible_leader_replicas_sets_one_minimum_for_all_brokers(cluster: Cluster) -> None:
     name, broker = "min.insync.replicas", str(cluster.context.node_id)
     own = ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=broker, name=name, value="2")
     cluster.commit([Versioned(own)])
@@ -632,7 +634,7 @@ def test_eligible_leader_replicas_come_with_one_minimum_of_all_brokers(cluster: 
     assert [type(versioned.record) for versioned in again.records] == [FeatureLevelRecord]
 
 
-def test_eligible_leader_replicas_need_records_that_can_name_them(cluster: Cluster) -> None:
+def test_eligible_leader_replicas_require_a_metadata_version(cluster: Cluster) -> None:
     cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=22))])
     elr = ("eligible.leader.replicas.version", 1, 1)
     assert update(cluster, elr).response.error_code == ErrorCode.INVALID_UPDATE_VERSION
@@ -645,7 +647,7 @@ def test_all_features_change_or_none(cluster: Cluster) -> None:
     assert (outcome.response.error_code, outcome.records) == (ErrorCode.INVALID_UPDATE_VERSION, [])
 
 
-def test_each_version_of_update_features_has_its_form(cluster: Cluster) -> None:
+def test_each_version_of_update_features_has_its_response_format(cluster: Cluster) -> None:
     assert update(cluster, ("metadata.version", 30, 1), version=2).response.results == []
     assert [r.feature for r in update(cluster, ("metadata.version", 30, 1), version=1).response.results] == [
         "metadata.version"
@@ -662,7 +664,7 @@ def test_validate_only_changes_no_feature(cluster: Cluster) -> None:
     assert (outcome.response.error_code, outcome.records) == (0, [])
 
 
-def test_every_broker_has_to_support_a_level(new_cluster: type[Cluster]) -> None:
+def test_every_broker_must_support_a_level(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1)
     cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=27))])
     cluster.commit([Versioned(RegisterBrokerRecord(broker_id=2, broker_epoch=99), 3)])
@@ -674,7 +676,7 @@ def test_every_broker_has_to_support_a_level(new_cluster: type[Cluster]) -> None
 # AllocateProducerIds
 
 
-def test_producer_ids_come_in_blocks_that_nobody_had(cluster: Cluster) -> None:
+def test_producer_ids_are_allocated_in_unused_blocks(cluster: Cluster) -> None:
     epoch = cluster.image.brokers[1].epoch
     blocks = []
     for _ in range(3):
@@ -685,7 +687,7 @@ def test_producer_ids_come_in_blocks_that_nobody_had(cluster: Cluster) -> None:
     assert outcome.records == [Versioned(ProducerIdsRecord(broker_id=1, broker_epoch=epoch, next_producer_id=3000))]
 
 
-def test_an_earlier_life_of_a_broker_gets_no_producer_ids(cluster: Cluster) -> None:
+def test_an_earlier_broker_epoch_gets_no_producer_ids(cluster: Cluster) -> None:
     for request in (
         AllocateProducerIdsRequest(broker_id=1, broker_epoch=cluster.image.brokers[1].epoch - 1),
         AllocateProducerIdsRequest(broker_id=2, broker_epoch=0),
@@ -695,15 +697,15 @@ def test_an_earlier_life_of_a_broker_gets_no_producer_ids(cluster: Cluster) -> N
         assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_producer_ids_run_out_one_day(cluster: Cluster) -> None:
+def test_exhausted_producer_ids_are_an_error(cluster: Cluster) -> None:
     cluster.commit([Versioned(ProducerIdsRecord(next_producer_id=2**63 - 1))])
     request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=cluster.image.brokers[1].epoch)
     with pytest.raises(KafkaError):
         allocate_producer_ids(cluster.image, request)
 
 
-def test_a_broker_in_a_change_of_its_registration_is_let_in_once(cluster: Cluster) -> None:
-    """The first record after a registration says that no directory is cordoned, as Apache Kafka's brokers do."""
+def test_a_registration_change_unfences_a_broker_once(cluster: Cluster) -> None:
+    """The first record after a registration states that no directory is cordoned, as brokers of Apache Kafka report."""
     epoch = cluster.image.brokers[1].epoch
     assert cluster.image.brokers[1].cordoned_directories == ()
     cluster.commit([Versioned(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=epoch, fenced=1))])

@@ -1,4 +1,4 @@
-"""The metadata of one node on a directory: formatting, changes, restarts, crashes, failing disks, others' logs."""
+"""The metadata of one node on a directory: formatting, changes, restarts, crashes, failed disks, other nodes' logs."""
 
 import errno
 import random
@@ -9,8 +9,10 @@ import pytest
 from moldau.config.broker_config import BrokerConfig
 from moldau.log.files import RealFileSystem
 from moldau.log.memory_files import MemoryFileSystem, SimulatedCrash
+from moldau.metadata.auto_create import missing_topics
 from moldau.metadata.batches import control_batch, metadata_batches, read_batches
 from moldau.metadata.checkpoint import SnapshotId, decode_snapshot, encode_snapshot, parse_file_name
+from moldau.metadata.create_topics import auto_create_request
 from moldau.metadata.image import MetadataDelta, MetadataImage
 from moldau.metadata.outcome import Versioned
 from moldau.metadata.quorum import Metadata, MetadataLogError
@@ -28,6 +30,7 @@ from moldau.metadata.records import (
 from moldau.metadata.registrations import NO_LEADER, Endpoint
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages import incremental_alter_configs as incremental
+from moldau.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from moldau.protocol.messages.control_records import (
     Endpoint as VoterEndpoint,
 )
@@ -65,7 +68,7 @@ def start(file_system: Any, *, now_ms: int = NOW, directory: str = DIRECTORY, **
 
 def create(metadata: Metadata, *names: str, partitions: int = 1) -> list[int]:
     topics = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names]
-    response = metadata.create_topics(CreateTopicsRequest(topics=topics), now_ms=NOW)
+    response = metadata.request(CreateTopicsRequest(topics=topics), now_ms=NOW)
     return [topic.error_code for topic in response.topics]
 
 
@@ -87,7 +90,7 @@ def metadata(disk: MemoryFileSystem) -> Metadata:
     return start(disk)
 
 
-# Formatting and the first start
+# Formatting and the first startup
 
 
 def test_a_new_directory_is_formatted_as_a_standalone_voter(disk: MemoryFileSystem) -> None:
@@ -112,7 +115,7 @@ def test_a_new_directory_is_formatted_as_a_standalone_voter(disk: MemoryFileSyst
     )
 
 
-def test_the_first_start_writes_what_apache_kafka_writes(disk: MemoryFileSystem) -> None:
+def test_the_first_startup_writes_the_records_of_apache_kafka(disk: MemoryFileSystem) -> None:
     start(disk).abandon()
     assert [kinds(batch) for batch in batches(disk)] == [
         ["LeaderChangeMessage", "KRaftVersionRecord", "VotersRecord"],
@@ -124,7 +127,7 @@ def test_the_first_start_writes_what_apache_kafka_writes(disk: MemoryFileSystem)
     assert {(batch.epoch, batch.timestamp_ms) for batch in batches(disk)} == {(1, NOW)}
 
 
-def test_a_started_node_is_a_broker_that_can_be_used(metadata: Metadata) -> None:
+def test_a_started_node_is_an_active_broker(metadata: Metadata) -> None:
     broker = metadata.image.brokers[1]
     assert broker.is_active
     assert broker.listeners == {"PLAINTEXT": Endpoint("PLAINTEXT", "localhost", 9092)}
@@ -132,13 +135,13 @@ def test_a_started_node_is_a_broker_that_can_be_used(metadata: Metadata) -> None
     assert metadata.broker_epoch == broker.epoch == 9
     levels = {"metadata.version": 30, "kraft.version": 1, "group.version": 1, "transaction.version": 2}
     assert metadata.image.features == metadata.finalized_features == levels
-    assert (metadata.node_id, metadata.controller_id, metadata.cluster_id) == (1, 1, "cluster")
+    assert (metadata.node_id, metadata.cluster_id) == (1, "cluster")
     assert metadata.supported_features["metadata.version"] == (7, 30)
     assert create(metadata, "a", partitions=3) == [0]
     assert metadata.image.partition("a", 2).directories == (DIRECTORY_ID,)
 
 
-def test_with_several_directories_the_broker_chooses(disk: MemoryFileSystem) -> None:
+def test_with_several_directories_the_replica_is_unassigned(disk: MemoryFileSystem) -> None:
     metadata = start(disk, directory_ids=[DIRECTORY_ID, b"e" * 16])
     create(metadata, "a")
     assert metadata.image.partition("a", 0).directories == (bytes(15) + b"\1",)
@@ -146,7 +149,7 @@ def test_with_several_directories_the_broker_chooses(disk: MemoryFileSystem) -> 
 
 
 @pytest.mark.parametrize("operations", range(1, 26))
-def test_a_start_that_dies_is_made_good_by_the_next(disk: MemoryFileSystem, operations: int) -> None:
+def test_a_startup_recovers_from_an_interrupted_startup(disk: MemoryFileSystem, operations: int) -> None:
     disk.operations_left = operations
     with pytest.raises(SimulatedCrash):
         start(disk)
@@ -160,54 +163,52 @@ def test_a_start_that_dies_is_made_good_by_the_next(disk: MemoryFileSystem, oper
 # Changes
 
 
-def test_a_change_is_one_batch_on_the_device_before_anybody_hears_of_it(disk: MemoryFileSystem) -> None:
+def test_a_change_is_one_durable_batch_before_listeners_are_notified(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
-    heard: list[tuple[MetadataDelta, MetadataImage]] = []
+    received: list[tuple[MetadataDelta, MetadataImage]] = []
 
     def listener(delta: MetadataDelta, image: MetadataImage) -> None:
         survivors = disk.crash(random.Random(1))
         assert batches(survivors)[-1].next_offset - 1 == image.offset
-        heard.append((delta, image))
+        received.append((delta, image))
 
     metadata.subscribe(listener)
     before = metadata.image
     create(metadata, "a", "b", partitions=2)
-    ((delta, image),) = heard
+    ((delta, image),) = received
     assert (delta.before, delta.after, image) == (before, metadata.image, metadata.image)
     assert {topic.name for topic in delta.created_topics} == {"a", "b"}
     assert len(batches(disk)[-1].records) == 6
     assert metadata.image.offset == batches(disk)[-1].next_offset - 1
 
 
-def test_a_request_that_changes_nothing_touches_no_file(disk: MemoryFileSystem) -> None:
+def test_a_request_without_changes_accesses_no_file(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     create(metadata, "a")
-    heard: list[Any] = []
-    metadata.subscribe(lambda delta, image: heard.append(delta))
+    received: list[Any] = []
+    metadata.subscribe(lambda delta, image: received.append(delta))
     disk.operations_left = 0
     assert create(metadata, "a") == [ErrorCode.TOPIC_ALREADY_EXISTS]
     request = CreateTopicsRequest(
         topics=[CreatableTopic(name="b", num_partitions=1, replication_factor=1)], validate_only=True
     )
-    assert metadata.create_topics(request, now_ms=NOW).topics[0].error_code == 0
-    assert heard == []
+    assert metadata.request(request, now_ms=NOW).topics[0].error_code == 0
+    assert received == []
 
 
-def test_a_listener_that_fails_does_not_keep_the_others_from_hearing(
-    metadata: Metadata, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_listener_that_raises_does_not_stop_the_others(metadata: Metadata, caplog: pytest.LogCaptureFixture) -> None:
     def failing(delta: MetadataDelta, image: MetadataImage) -> None:
         raise ValueError("cannot follow")
 
-    heard: list[Any] = []
+    received: list[Any] = []
     metadata.subscribe(failing)
-    metadata.subscribe(lambda delta, image: heard.append(delta))
+    metadata.subscribe(lambda delta, image: received.append(delta))
     assert create(metadata, "a") == [0]
-    assert len(heard) == 1
+    assert len(received) == 1
     assert "cannot follow" in caplog.text
 
 
-def test_a_change_of_more_records_than_a_batch_may_have_is_several_batches(disk: MemoryFileSystem) -> None:
+def test_a_change_with_too_many_records_for_a_batch_is_several_batches(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     create(metadata, "a", partitions=6_000)
     create(metadata, "b", partitions=6_000)
@@ -215,52 +216,60 @@ def test_a_change_of_more_records_than_a_batch_may_have_is_several_batches(disk:
     disk = disk.crash()
     count = len(batches(disk))
     again = start(disk)
-    # Shutting out: 12,000 partitions and the registration; letting in: two changes of it, and 12,000 partitions.
+    # Fencing: 12,000 partitions and the registration. Unfencing: two changes of it, and 12,000 partitions.
     assert [len(batch.records) for batch in batches(disk)[count + 2 :]] == [10_000, 2_001, 10_000, 2_002]
     assert {p.leader_epoch for p in again.image.topics_by_name["a"].partitions.values()} == {2}
 
 
-def test_topics_that_somebody_asked_for_are_made(metadata: Metadata) -> None:
+def test_unknown_topics_are_missing_and_invalid_names_are_rejected(metadata: Metadata) -> None:
     create(metadata, "there", "a.b")
-    asked = ["there", "new", "no/name", "a_b", "new"]
-    errors = metadata.auto_create_topics(asked, create=False, now_ms=NOW)
+    missing, errors = missing_topics(metadata.image, ["there", "new", "no/name", "a_b", "new", "__cluster_metadata"])
+    assert missing == ["new", "a_b"]
     assert errors == {
         "no/name": ErrorCode.INVALID_TOPIC_EXCEPTION,
-        "new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        "a_b": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "__cluster_metadata": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    errors = metadata.auto_create_topics(asked, create=True, now_ms=NOW)
-    assert errors == {"no/name": ErrorCode.INVALID_TOPIC_EXCEPTION, "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION}
+    response = metadata.request(auto_create_request([*missing, "__consumer_offsets"], BrokerConfig({})), now_ms=NOW)
+    assert {topic.name: topic.error_code for topic in response.topics} == {
+        "new": ErrorCode.NONE,
+        "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "__consumer_offsets": ErrorCode.NONE,
+    }
     assert metadata.image.partition("new", 0).leader == 1
-    assert metadata.auto_create_topics(["__consumer_offsets"], create=True, now_ms=NOW) == {}
     assert metadata.image.topic_configs("__consumer_offsets")["cleanup.policy"] == "compact"
 
 
-def test_producer_ids_are_never_given_twice_over_restarts(disk: MemoryFileSystem) -> None:
+def allocate_producer_ids(metadata: Metadata) -> range:
+    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=metadata.broker_epoch)
+    block = metadata.request(request, now_ms=NOW)
+    return range(block.producer_id_start, block.producer_id_start + block.producer_id_len)
+
+
+def test_producer_ids_are_never_assigned_twice_across_restarts(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
-    blocks = [metadata.allocate_producer_ids(now_ms=NOW) for _ in range(2)]
+    blocks = [allocate_producer_ids(metadata) for _ in range(2)]
     metadata = start(disk.crash())
-    blocks.append(metadata.allocate_producer_ids(now_ms=NOW))
+    blocks.append(allocate_producer_ids(metadata))
     assert blocks == [range(1000), range(1000, 2000), range(2000, 3000)]
 
 
 def test_this_broker_registers_again_when_it_is_unregistered(metadata: Metadata) -> None:
     create(metadata, "a")
     epoch = metadata.broker_epoch
-    response = metadata.unregister_broker(UnregisterBrokerRequest(broker_id=1), now_ms=NOW)
+    response = metadata.request(UnregisterBrokerRequest(broker_id=1), now_ms=NOW)
     assert response.error_code == 0
     assert metadata.broker_epoch > epoch
     assert metadata.image.brokers[1].is_active
     assert metadata.image.partition("a", 0).leader == 1
     with pytest.raises(KafkaError) as refused:
-        metadata.unregister_broker(UnregisterBrokerRequest(broker_id=2), now_ms=NOW)
+        metadata.request(UnregisterBrokerRequest(broker_id=2), now_ms=NOW)
     assert refused.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
 def test_features_are_updated_in_the_log(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     keys = [FeatureUpdateKey(feature="metadata.version", max_version_level=30)]
-    metadata.update_features(UpdateFeaturesRequest(feature_updates=keys), version=2, now_ms=NOW)
+    metadata.request(UpdateFeaturesRequest(feature_updates=keys), version=2, now_ms=NOW)
     assert kinds(batches(disk)[-1]) == ["FeatureLevelRecord"]
 
 
@@ -268,8 +277,8 @@ def test_features_are_updated_in_the_log(disk: MemoryFileSystem) -> None:
 def test_the_quorum_describes_itself(metadata: Metadata, version: int) -> None:
     from moldau.protocol.codec import decode, encode
 
-    asked = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
-    response = metadata.describe_quorum(DescribeQuorumRequest(topics=asked), version=version, now_ms=NOW + 5)
+    requested = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+    response = metadata.request(DescribeQuorumRequest(topics=requested), version=version, now_ms=NOW + 5)
     response = decode(type(response), encode(response, version), version)
     (partition,) = response.topics[0].partitions
     assert (partition.leader_id, partition.leader_epoch, partition.error_code) == (1, 1, 0)
@@ -281,23 +290,23 @@ def test_the_quorum_describes_itself(metadata: Metadata, version: int) -> None:
     assert [node.node_id for node in response.nodes] == ([1] if version >= 2 else [])
 
 
-def test_no_other_partition_has_a_quorum(metadata: Metadata) -> None:
+def test_only_the_metadata_partition_has_a_quorum(metadata: Metadata) -> None:
     for name, index in (("a", 0), ("__cluster_metadata", 1)):
-        asked = [TopicData(topic_name=name, partitions=[PartitionData(partition_index=index)])]
-        response = metadata.describe_quorum(DescribeQuorumRequest(topics=asked), version=2, now_ms=NOW)
+        requested = [TopicData(topic_name=name, partitions=[PartitionData(partition_index=index)])]
+        response = metadata.request(DescribeQuorumRequest(topics=requested), version=2, now_ms=NOW)
         assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-# Starting again
+# Restarts
 
 
-def test_everything_is_there_after_a_restart(disk: MemoryFileSystem) -> None:
+def test_all_metadata_survive_a_restart(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     create(metadata, "a", "b", partitions=2)
     change = incremental.AlterableConfig(name="retention.ms", config_operation=0, value="5000")
     resource = incremental.AlterConfigsResource(resource_type=2, resource_name="a", configs=[change])
-    metadata.incremental_alter_configs(incremental.IncrementalAlterConfigsRequest(resources=[resource]), now_ms=NOW)
-    metadata.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name="b")]), now_ms=NOW)
+    metadata.request(incremental.IncrementalAlterConfigsRequest(resources=[resource]), now_ms=NOW)
+    metadata.request(DeleteTopicsRequest(topics=[DeleteTopicState(name="b")]), now_ms=NOW)
     before = metadata.image
     metadata.close(NOW)
     assert disk.open_files == 0
@@ -309,7 +318,7 @@ def test_everything_is_there_after_a_restart(disk: MemoryFileSystem) -> None:
     assert again.image.offset > before.offset
 
 
-def test_every_start_begins_an_epoch_of_the_quorum(disk: MemoryFileSystem) -> None:
+def test_every_startup_starts_an_epoch_of_the_quorum(disk: MemoryFileSystem) -> None:
     for epoch in (1, 2, 3):
         metadata = start(disk)
         state = decode_quorum_state(disk.read_file(f"{LOG}/quorum-state"))
@@ -321,14 +330,14 @@ def test_every_start_begins_an_epoch_of_the_quorum(disk: MemoryFileSystem) -> No
     assert [kinds(batch) for batch in changes[1:]] == [["LeaderChangeMessage"]] * 2
 
 
-def test_an_epoch_that_only_quorum_state_has_seen_is_not_used_again(disk: MemoryFileSystem) -> None:
+def test_an_epoch_that_is_only_in_quorum_state_is_not_reused(disk: MemoryFileSystem) -> None:
     start(disk).close(NOW)
     state = QuorumState(leader_id=1, leader_epoch=41).encode(1)
     disk.replace_file(f"{LOG}/quorum-state", state, sync=True)
     assert start(disk).image.epoch == 42
 
 
-def test_a_clean_stop_leaves_the_broker_fenced_and_nobody_leading(disk: MemoryFileSystem) -> None:
+def test_a_clean_shutdown_fences_the_broker_and_leaves_no_leaders(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     create(metadata, "a", partitions=2)
     metadata.close(NOW)
@@ -343,7 +352,7 @@ def test_a_clean_stop_leaves_the_broker_fenced_and_nobody_leading(disk: MemoryFi
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_what_a_broker_led_it_leads_again_in_a_later_epoch(disk: MemoryFileSystem, clean: bool) -> None:
+def test_after_a_restart_a_broker_leads_its_partitions_in_a_later_epoch(disk: MemoryFileSystem, clean: bool) -> None:
     metadata = start(disk)
     create(metadata, "a", "b", partitions=3)
     before = {(topic, p): r for topic in "ab" for p, r in metadata.image.topics_by_name[topic].partitions.items()}
@@ -359,7 +368,7 @@ def test_what_a_broker_led_it_leads_again_in_a_later_epoch(disk: MemoryFileSyste
         assert after.partition_epoch > registration.partition_epoch
 
 
-def test_a_new_address_of_the_controller_is_written_down(disk: MemoryFileSystem) -> None:
+def test_a_new_address_of_the_controller_is_written_to_the_log(disk: MemoryFileSystem) -> None:
     start(disk).close(NOW)
     moved = Endpoint("CONTROLLER", "elsewhere", 19093)
     start(disk, controller_endpoint=moved).close(NOW)
@@ -370,7 +379,7 @@ def test_a_new_address_of_the_controller_is_written_down(disk: MemoryFileSystem)
     assert kinds([batch for batch in batches(disk) if batch.control][-1]) == ["LeaderChangeMessage"]
 
 
-def test_a_torn_tail_is_cut_off(disk: MemoryFileSystem) -> None:
+def test_a_torn_tail_is_truncated(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     create(metadata, "a")
     whole = disk.size(SEGMENT)
@@ -385,8 +394,8 @@ def test_a_torn_tail_is_cut_off(disk: MemoryFileSystem) -> None:
     assert create(again, "b") == [0]
 
 
-def test_acknowledged_changes_survive_any_loss_of_power(disk: MemoryFileSystem) -> None:
-    """A seeded run of changes, crashes and losses of power: what was answered is there, in epochs that only grow."""
+def test_acknowledged_changes_survive_any_power_failure(disk: MemoryFileSystem) -> None:
+    """A seeded run of changes, crashes and power failures: acknowledged changes are kept, and epochs only increase."""
     dice = random.Random(20)
     topics: set[str] = set()
     epochs: dict[str, int] = {}
@@ -411,7 +420,7 @@ def test_acknowledged_changes_survive_any_loss_of_power(disk: MemoryFileSystem) 
                 epochs |= dict.fromkeys(doing, 0)
                 doing = set()
                 if dice.random() < 0.3:
-                    block = metadata.allocate_producer_ids(now_ms=NOW)
+                    block = allocate_producer_ids(metadata)
                     assert block.start >= producer_ids
                     producer_ids = block.stop
             if dice.random() < 0.5:
@@ -419,7 +428,7 @@ def test_acknowledged_changes_survive_any_loss_of_power(disk: MemoryFileSystem) 
         except SimulatedCrash:
             pass
         disk.operations_left = None
-        # What was on its way may or may not have made it; the next start tells.
+        # A pending change may be durable or not; the next startup shows which.
         disk = disk.crash(random.Random(life) if dice.random() < 0.7 else None)
         survivors = {t.name for t in start(disk.crash()).image.topics_by_name.values()}
         assert topics <= survivors <= topics | doing
@@ -432,31 +441,31 @@ def test_acknowledged_changes_survive_any_loss_of_power(disk: MemoryFileSystem) 
 # Snapshots
 
 
-def test_snapshots_are_named_by_where_they_end() -> None:
+def test_snapshots_are_named_after_their_end() -> None:
     assert SnapshotId(216, 5).file_name == "00000000000000000216-0000000005.checkpoint"
     assert parse_file_name("00000000000000000216-0000000005.checkpoint") == SnapshotId(216, 5)
     for other in ("00000000000000000216.log", "216-5.checkpoint", "00000000000000000216-0000000005.checkpoint.part"):
         assert parse_file_name(other) is None
 
 
-def test_a_snapshot_without_its_end_is_refused() -> None:
+def test_an_incomplete_snapshot_is_rejected() -> None:
     whole = encode_snapshot(
         [Versioned(TopicRecord(name="a"))], epoch=1, timestamp_ms=1, last_contained_timestamp_ms=1, voters=None
     )
     assert [record.name for record in decode_snapshot(whole, name="x").records] == ["a"]
     for size in (0, 30, len(whole) - 75, len(whole) - 1):
-        with pytest.raises(MetadataLogError, match="x is not whole"):
+        with pytest.raises(MetadataLogError, match="x is incomplete"):
             decode_snapshot(whole[:size], name="x")
     broken = bytearray(whole)
     broken[120] ^= 1
-    with pytest.raises(MetadataLogError, match="x is damaged"):
+    with pytest.raises(MetadataLogError, match="x is corrupt"):
         decode_snapshot(bytes(broken), name="x")
 
 
-# Failing disks
+# Failed disks
 
 
-def test_a_full_disk_refuses_changes_until_there_is_room(disk: MemoryFileSystem) -> None:
+def test_a_full_disk_rejects_changes_until_there_is_space(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     create(metadata, "a")
     before = metadata.image
@@ -470,12 +479,12 @@ def test_a_full_disk_refuses_changes_until_there_is_room(disk: MemoryFileSystem)
     assert set(start(disk.crash()).image.topics_by_name) == {"a", "b"}
 
 
-def test_after_a_sync_that_failed_nothing_is_promised_any_more(disk: MemoryFileSystem) -> None:
+def test_after_a_failed_sync_no_change_is_acknowledged(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     create(metadata, "a")
     before = metadata.image
-    heard: list[Any] = []
-    metadata.subscribe(lambda delta, image: heard.append(delta))
+    received: list[Any] = []
+    metadata.subscribe(lambda delta, image: received.append(delta))
     disk.fail_with = lambda operation, path: errno.EIO if operation == "sync" else None
     for _ in range(2):
         with pytest.raises(KafkaError) as refused:
@@ -483,18 +492,18 @@ def test_after_a_sync_that_failed_nothing_is_promised_any_more(disk: MemoryFileS
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         disk.fail_with = None
     assert metadata.image is before
-    assert heard == []
+    assert received == []
     with pytest.raises(KafkaError):
         metadata.close(NOW)
     assert disk.open_files == 0
     assert "a" in start(disk.crash()).image.topics_by_name
 
 
-# What others wrote
+# Logs of other software
 
 
 def foreign(disk: MemoryFileSystem, *parts: bytes) -> MemoryFileSystem:
-    """A formatted directory with a log of these batches."""
+    """A formatted directory with a metadata log of these batches."""
     start(disk).abandon()
     disk = disk.crash()
     file = disk.open(SEGMENT)
@@ -529,7 +538,7 @@ def test_an_unfinished_transaction_is_aborted(disk: MemoryFileSystem) -> None:
     assert set(start(disk.crash()).image.topics_by_name) == {"a"}
 
 
-def test_a_bootstrap_that_was_cut_off_is_written_again(disk: MemoryFileSystem) -> None:
+def test_an_interrupted_bootstrap_is_written_again(disk: MemoryFileSystem) -> None:
     disk = foreign(disk, records(BeginTransactionRecord(name="Bootstrap records"), LEVEL))
     metadata = start(disk)
     assert metadata.image.metadata_version == 30
@@ -542,7 +551,7 @@ def test_a_bootstrap_that_was_cut_off_is_written_again(disk: MemoryFileSystem) -
     assert start(disk.crash()).image.metadata_version == 30
 
 
-def test_what_a_directory_was_formatted_with_goes_into_its_log(disk: MemoryFileSystem) -> None:
+def test_bootstrap_records_are_written_to_the_log(disk: MemoryFileSystem) -> None:
     credential = UserScramCredentialRecord(name="u", mechanism=1, iterations=4096)
     group_version = FeatureLevelRecord(name="group.version", feature_level=1)
     share_version = FeatureLevelRecord(name="share.version", feature_level=1)
@@ -566,7 +575,7 @@ def test_what_a_directory_was_formatted_with_goes_into_its_log(disk: MemoryFileS
 
 
 def registered_controller(**features: int) -> RegisterControllerRecord:
-    """As software that supports these features up to these levels registers it."""
+    """The registration of a controller that supports these features up to these levels."""
     return RegisterControllerRecord(
         controller_id=1,
         features=[
@@ -576,7 +585,7 @@ def registered_controller(**features: int) -> RegisterControllerRecord:
     )
 
 
-def test_a_directory_of_older_software_gets_what_is_supported_now(disk: MemoryFileSystem) -> None:
+def test_a_directory_of_older_software_gets_the_features_supported_now(disk: MemoryFileSystem) -> None:
     disk = foreign(disk, records(LEVEL, registered_controller(metadata_version=30, kraft_version=1)))
     metadata = start(disk)
     levels = {"group.version": 1, "transaction.version": 2}
@@ -590,19 +599,19 @@ def test_a_directory_of_older_software_gets_what_is_supported_now(disk: MemoryFi
     assert "FeatureLevelRecord" not in [kind for batch in batches(disk)[before:] for kind in kinds(batch)]
 
 
-def test_a_directory_from_before_transactions_gets_their_feature_alone(disk: MemoryFileSystem) -> None:
+def test_a_directory_without_transactions_gets_only_their_feature(disk: MemoryFileSystem) -> None:
     registered = registered_controller(metadata_version=30, kraft_version=1, group_version=1)
     disk = foreign(disk, records(LEVEL, registered))
     metadata = start(disk)
     assert metadata.finalized_features["transaction.version"] == 2
-    assert "group.version" not in metadata.finalized_features  # which somebody took back
+    assert "group.version" not in metadata.finalized_features  # the feature was disabled by a user
 
 
 @pytest.mark.parametrize("feature", ["group.version", "transaction.version"])
-def test_a_feature_that_was_taken_back_stays_away(disk: MemoryFileSystem, feature: str) -> None:
+def test_a_disabled_feature_stays_disabled(disk: MemoryFileSystem, feature: str) -> None:
     metadata = start(disk)
     keys = [FeatureUpdateKey(feature=feature, max_version_level=0, upgrade_type=2)]
-    metadata.update_features(UpdateFeaturesRequest(feature_updates=keys), version=2, now_ms=NOW)
+    metadata.request(UpdateFeaturesRequest(feature_updates=keys), version=2, now_ms=NOW)
     assert feature not in metadata.finalized_features
     metadata.close(NOW)
     assert feature not in start(disk).finalized_features
@@ -612,7 +621,7 @@ def test_a_feature_that_was_taken_back_stays_away(disk: MemoryFileSystem, featur
     ("metadata_version", "features"),
     [(21, set()), (22, {"group.version"}), (23, {"group.version"}), (24, {"group.version", "transaction.version"})],
 )
-def test_a_feature_needs_the_metadata_version_that_it_came_with(
+def test_a_feature_requires_the_metadata_version_that_introduced_it(
     disk: MemoryFileSystem, metadata_version: int, features: set[str]
 ) -> None:
     level = FeatureLevelRecord(name="metadata.version", feature_level=metadata_version)
@@ -620,7 +629,7 @@ def test_a_feature_needs_the_metadata_version_that_it_came_with(
     assert start(disk).finalized_features.keys() - {"metadata.version", "kraft.version"} == features
 
 
-def test_older_logs_are_continued_in_their_own_way(disk: MemoryFileSystem) -> None:
+def test_older_logs_are_continued_in_their_format(disk: MemoryFileSystem) -> None:
     """metadata.version 3.3: no transactions, no registered controllers, no directories, kraft.version 0."""
     level = FeatureLevelRecord(name="metadata.version", feature_level=7)
     disk = foreign(disk, records(level))
@@ -652,7 +661,7 @@ def test_older_logs_are_continued_in_their_own_way(disk: MemoryFileSystem) -> No
         (b"\x02\x02\x00", "offset 1"),
     ],
 )
-def test_records_that_are_not_known_here_are_refused(disk: MemoryFileSystem, value: bytes, complaint: str) -> None:
+def test_unknown_records_are_rejected(disk: MemoryFileSystem, value: bytes, complaint: str) -> None:
     unknown = build_batch([Record(value=value)], base_offset=1, leader_epoch=3)
     disk = foreign(disk, records(LEVEL), unknown)
     with pytest.raises(MetadataLogError, match=complaint):
@@ -660,21 +669,21 @@ def test_records_that_are_not_known_here_are_refused(disk: MemoryFileSystem, val
     assert disk.open_files == 0
 
 
-def test_a_newer_metadata_version_is_refused(disk: MemoryFileSystem) -> None:
+def test_a_newer_metadata_version_is_rejected(disk: MemoryFileSystem) -> None:
     newer = FeatureLevelRecord(name="metadata.version", feature_level=31)
     with pytest.raises(MetadataLogError, match="31"):
         start(foreign(disk, records(newer)))
 
 
-def test_a_directory_of_another_voter_is_refused(disk: MemoryFileSystem) -> None:
+def test_a_directory_of_another_voter_is_rejected(disk: MemoryFileSystem) -> None:
     start(disk).close(NOW)
     for changes in ({"node_id": 2}, {"directory_ids": [b"x" * 16]}):
-        with pytest.raises(MetadataLogError, match="belongs to the quorum of node 1"):
+        with pytest.raises(MetadataLogError, match="belongs to a quorum with voters node 1"):
             start(disk, **changes)
     assert start(disk).image.epoch == 2
 
 
-def test_a_directory_of_a_larger_quorum_is_refused(disk: MemoryFileSystem) -> None:
+def test_a_directory_of_a_larger_quorum_is_rejected(disk: MemoryFileSystem) -> None:
     voters = VotersRecord(
         voters=[ResponseVoter(voter_id=number, voter_directory_id=DIRECTORY_ID) for number in (1, 2, 3)]
     )
@@ -688,7 +697,7 @@ def test_a_directory_of_a_larger_quorum_is_refused(disk: MemoryFileSystem) -> No
         start(foreign(disk, control))
 
 
-def test_a_brokers_earlier_registration_elsewhere_stays(disk: MemoryFileSystem) -> None:
+def test_an_earlier_registration_of_another_broker_is_kept(disk: MemoryFileSystem) -> None:
     other = Versioned(RegisterBrokerRecord(broker_id=9, broker_epoch=1, fenced=True), 4)
     disk = foreign(disk, records(LEVEL, other))
     metadata = start(disk)
@@ -696,7 +705,7 @@ def test_a_brokers_earlier_registration_elsewhere_stays(disk: MemoryFileSystem) 
     assert not metadata.image.brokers[9].is_active
 
 
-def test_control_records_are_read_as_they_were_written() -> None:
+def test_encoded_control_records_can_be_decoded() -> None:
     written = [SnapshotHeaderRecord(version=0, last_contained_log_timestamp=5), LeaderChangeMessage(leader_id=1)]
     data = control_batch(written, base_offset=7, epoch=2, timestamp_ms=9)
     (batch,) = read_batches(data, what="x")
@@ -704,7 +713,7 @@ def test_control_records_are_read_as_they_were_written() -> None:
     assert (batch.base_offset, batch.next_offset, batch.epoch, batch.timestamp_ms) == (7, 9, 2, 9)
 
 
-def test_batches_are_as_few_as_their_limits_allow() -> None:
+def test_the_number_of_batches_is_minimal() -> None:
     noops = [Versioned(NoOpRecord())] * 25
     counts = [count for count, _ in metadata_batches(noops, base_offset=0, epoch=1, timestamp_ms=1, max_records=10)]
     assert counts == [10, 10, 5]
@@ -719,7 +728,7 @@ def test_batches_are_as_few_as_their_limits_allow() -> None:
 
 
 @pytest.mark.parametrize("kraft_version", [0, 1])
-def test_quorum_state_is_read_as_it_was_written(kraft_version: int) -> None:
+def test_encoded_quorum_state_can_be_decoded(kraft_version: int) -> None:
     state = QuorumState(leader_id=3, leader_epoch=7, voted_id=-1)
     assert decode_quorum_state(state.encode(kraft_version)) == state
 
@@ -737,7 +746,7 @@ def test_quorum_state_is_read_as_it_was_written(kraft_version: int) -> None:
         b'{"leaderId":1,"leaderEpoch":1,"votedId":-1,"votedDirectoryId":"x","data_version":1}',
     ],
 )
-def test_a_quorum_state_that_cannot_be_read_is_refused(disk: MemoryFileSystem, content: bytes) -> None:
+def test_an_unreadable_quorum_state_is_rejected(disk: MemoryFileSystem, content: bytes) -> None:
     with pytest.raises(QuorumStateError):
         decode_quorum_state(content)
     start(disk).close(NOW)
@@ -746,10 +755,10 @@ def test_a_quorum_state_that_cannot_be_read_is_refused(disk: MemoryFileSystem, c
         start(disk)
 
 
-# On the operating system's files
+# Files of the operating system
 
 
-def test_the_same_on_real_files(tmp_path: Any) -> None:
+def test_metadata_survive_restarts_on_real_files(tmp_path: Any) -> None:
     file_system = RealFileSystem()
     metadata = start(file_system, directory=str(tmp_path))
     create(metadata, "a", partitions=3)

@@ -1,4 +1,4 @@
-"""Snapshots of the metadata: when they are written, what they let go of, crashes, full disks and damage."""
+"""Snapshots of the metadata: when they are written, deletion of old data, crashes, full disks and damage."""
 
 import errno
 import random
@@ -43,12 +43,12 @@ def create(metadata: Metadata, *names: str, partitions: int = 1, now_ms: int = N
     topics = [
         CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=config) for name in names
     ]
-    response = metadata.create_topics(CreateTopicsRequest(topics=topics), now_ms=now_ms)
+    response = metadata.request(CreateTopicsRequest(topics=topics), now_ms=now_ms)
     assert [topic.error_code for topic in response.topics] == [0] * len(names)
 
 
 def delete(metadata: Metadata, name: str) -> None:
-    metadata.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)]), now_ms=NOW)
+    metadata.request(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)]), now_ms=NOW)
 
 
 def files(disk: MemoryFileSystem, suffix: str) -> list[str]:
@@ -56,7 +56,7 @@ def files(disk: MemoryFileSystem, suffix: str) -> list[str]:
 
 
 def state(image: MetadataImage) -> MetadataImage:
-    """What an image says, without the epochs, incarnations and offsets in which starts differ."""
+    """The image without epochs, incarnations and offsets, which differ between startups."""
     topics = {
         name: topic._replace(
             partitions={
@@ -77,7 +77,7 @@ def disk() -> MemoryFileSystem:
     return MemoryFileSystem()
 
 
-# When
+# When snapshots are written
 
 
 def test_a_snapshot_is_due_when_the_log_has_grown(disk: MemoryFileSystem) -> None:
@@ -96,7 +96,7 @@ def test_a_snapshot_is_due_when_the_log_has_grown(disk: MemoryFileSystem) -> Non
     assert metadata.image.offset > before.offset + 100
 
 
-def test_what_is_in_the_log_when_a_start_finds_it_counts(disk: MemoryFileSystem) -> None:
+def test_the_size_of_the_log_at_startup_counts(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     create(metadata, "a", partitions=300)
     metadata.abandon()
@@ -104,7 +104,7 @@ def test_what_is_in_the_log_when_a_start_finds_it_counts(disk: MemoryFileSystem)
     assert again.snapshot_reason(NOW) is not None
 
 
-def test_a_snapshot_is_due_after_a_time_if_anything_changed(disk: MemoryFileSystem) -> None:
+def test_a_snapshot_is_due_after_the_interval_if_there_are_changes(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     assert metadata.snapshot_reason(NOW + HOUR_MS - 1) is None
     assert metadata.snapshot_reason(NOW + HOUR_MS) is not None
@@ -115,13 +115,13 @@ def test_a_snapshot_is_due_after_a_time_if_anything_changed(disk: MemoryFileSyst
     assert metadata.snapshot_reason(NOW + 2 * HOUR_MS) is not None
 
 
-def test_no_snapshot_is_due_by_time_when_that_is_off(disk: MemoryFileSystem) -> None:
+def test_without_an_interval_no_snapshot_is_due_by_time(disk: MemoryFileSystem) -> None:
     metadata = start(disk, metadata_log_max_snapshot_interval_ms=0)
     assert metadata.snapshot_reason(NOW + WEEK_MS) is None
 
 
-def test_a_start_reads_the_snapshot_and_nothing_before_it(disk: MemoryFileSystem) -> None:
-    """10,000 partitions: a clean stop leaves a snapshot that says all, and its start replays nothing else."""
+def test_a_startup_reads_only_the_latest_snapshot_and_later_records(disk: MemoryFileSystem) -> None:
+    """10,000 partitions: a clean shutdown writes a complete snapshot, and the next startup replays no other records."""
     metadata = start(disk)
     create(metadata, "a", partitions=9_000)
     create(metadata, "b", partitions=1_000)
@@ -139,8 +139,8 @@ def test_a_start_reads_the_snapshot_and_nothing_before_it(disk: MemoryFileSystem
     assert {p.leader_epoch for p in again.image.topics_by_name["a"].partitions.values()} == {2}
 
 
-def test_restarts_do_not_make_each_other_slower(disk: MemoryFileSystem) -> None:
-    """Each elects every leader anew: without snapshots, the log after the last one would grow for ever."""
+def test_repeated_restarts_do_not_become_slower(disk: MemoryFileSystem) -> None:
+    """Each restart elects every leader again: without new snapshots, the log after the last one would grow forever."""
     metadata = start(disk)
     create(metadata, "a", partitions=3_000)
     for _ in range(4):
@@ -150,7 +150,7 @@ def test_restarts_do_not_make_each_other_slower(disk: MemoryFileSystem) -> None:
     assert latest.end_offset > metadata.image.offset - 15_000
 
 
-def test_a_process_that_dies_again_and_again_is_told_to_write_one(disk: MemoryFileSystem) -> None:
+def test_a_snapshot_is_due_after_repeated_crashes(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     create(metadata, "a", partitions=2_000)
     for _ in range(3):
@@ -163,7 +163,7 @@ def test_a_process_that_dies_again_and_again_is_told_to_write_one(disk: MemoryFi
     assert metadata.snapshot_reason(NOW) is None
 
 
-def test_changes_go_on_while_a_snapshot_is_encoded(disk: MemoryFileSystem) -> None:
+def test_changes_continue_while_a_snapshot_is_encoded(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     create(metadata, "a", partitions=500)
     then = metadata.image
@@ -189,13 +189,13 @@ def test_changes_go_on_while_a_snapshot_is_encoded(disk: MemoryFileSystem) -> No
         content.records, end_offset=then.offset + 1, epoch=then.epoch, timestamp_ms=then.timestamp_ms
     )
     assert replayed == then
-    # What came later is in the log, and a start has both.
+    # The log has the later changes, and a startup reads both.
     now = metadata.image
     metadata.abandon()
     assert state(start(disk).image) == state(now)
 
 
-def test_the_log_is_rolled_where_a_snapshot_ends_and_as_the_settings_say(disk: MemoryFileSystem) -> None:
+def test_the_log_is_rolled_at_snapshots_and_by_the_settings(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     create(metadata, "a")
     end_offset = metadata.image.offset + 1
@@ -215,11 +215,11 @@ def test_the_log_is_rolled_where_a_snapshot_ends_and_as_the_settings_say(disk: M
     assert state(start(disk).image) == state(before)
 
 
-# What goes
+# Deletion of old data
 
 
 def with_snapshots(disk: MemoryFileSystem, count: int, **settings: int) -> Metadata:
-    """A day apart, each of some topics more."""
+    """Metadata with ``count`` snapshots, a day apart, each with more topics than the one before."""
     metadata = start(disk, **settings)
     for number in range(count):
         at = NOW + number * 24 * HOUR_MS
@@ -228,18 +228,18 @@ def with_snapshots(disk: MemoryFileSystem, count: int, **settings: int) -> Metad
     return metadata
 
 
-def test_nothing_goes_while_it_is_young_and_small(disk: MemoryFileSystem) -> None:
+def test_recent_and_small_data_is_kept(disk: MemoryFileSystem) -> None:
     metadata = with_snapshots(disk, 3)
     assert metadata.clean(NOW + 3 * 24 * HOUR_MS) == []
     assert len(files(disk, ".checkpoint")) == 4
 
 
-def test_old_snapshots_go_and_the_log_before_the_next_one(disk: MemoryFileSystem) -> None:
+def test_old_snapshots_are_deleted_with_the_log_before_the_next_one(disk: MemoryFileSystem) -> None:
     metadata = with_snapshots(disk, 3)
     first, second, third, fourth = files(disk, ".checkpoint")
     create(metadata, "last")
     done = metadata.clean(NOW + WEEK_MS + 1)
-    # The first two stand for what is more than a week old; the log before the third goes with them.
+    # The first two cover data that is more than a week old. The log before the third is deleted with them.
     assert [first in done[0], second in done[1], len(done)] == [True, True, 2]
     assert files(disk, ".checkpoint") == [third, fourth]
     start_offset = parse_file_name(third).end_offset
@@ -249,7 +249,7 @@ def test_old_snapshots_go_and_the_log_before_the_next_one(disk: MemoryFileSystem
     assert {f"{LOG}/{first}.deleted", f"{LOG}/{0:020d}.log.deleted"} <= set(trash)
     assert metadata.take_trash() == []
     assert {path.rpartition("/")[2] for path in trash} == set(files(disk, ".deleted"))
-    # A start unlinks what nobody had time to.
+    # A startup unlinks the files that were not unlinked in time.
     before = metadata.image
     metadata.abandon()
     again = start(disk)
@@ -258,7 +258,7 @@ def test_old_snapshots_go_and_the_log_before_the_next_one(disk: MemoryFileSystem
 
 
 @pytest.mark.parametrize("limit", ["metadata.max.retention.ms", "metadata.max.retention.bytes"])
-def test_the_latest_snapshot_never_goes(disk: MemoryFileSystem, limit: str) -> None:
+def test_the_latest_snapshot_is_never_deleted(disk: MemoryFileSystem, limit: str) -> None:
     metadata = with_snapshots(disk, 3, **{limit.replace(".", "_"): 0})
     *_, latest = files(disk, ".checkpoint")
     done = metadata.clean(NOW + 100 * WEEK_MS)
@@ -269,7 +269,7 @@ def test_the_latest_snapshot_never_goes(disk: MemoryFileSystem, limit: str) -> N
     assert state(start(disk.crash()).image) == state(metadata.image)
 
 
-def test_the_oldest_go_until_the_rest_is_small_enough(disk: MemoryFileSystem) -> None:
+def test_the_oldest_snapshots_are_deleted_until_the_limit_is_met(disk: MemoryFileSystem) -> None:
     def size() -> int:
         return sum(disk.size(f"{LOG}/{name}") for suffix in (".log", ".checkpoint") for name in files(disk, suffix))
 
@@ -282,13 +282,13 @@ def test_the_oldest_go_until_the_rest_is_small_enough(disk: MemoryFileSystem) ->
     assert f"metadata.max.retention.bytes={limit}" in done[-1]
 
 
-def test_with_no_limits_nothing_goes(disk: MemoryFileSystem) -> None:
+def test_without_limits_no_snapshot_is_deleted(disk: MemoryFileSystem) -> None:
     metadata = with_snapshots(disk, 3, metadata_max_retention_ms=-1, metadata_max_retention_bytes=-1)
     assert metadata.clean(NOW + 100 * WEEK_MS) == []
 
 
-def test_a_start_forgets_snapshots_from_before_the_log(disk: MemoryFileSystem) -> None:
-    """A crash came between the segments and the snapshot that went with them."""
+def test_a_startup_deletes_snapshots_from_before_the_log(disk: MemoryFileSystem) -> None:
+    """A crash between the deletion of segments and that of their snapshot leaves such a snapshot."""
     metadata = with_snapshots(disk, 2)
     first = disk.read_file(f"{LOG}/{FIRST}")
     assert len(metadata.clean(NOW + 100 * WEEK_MS)) == 2
@@ -303,8 +303,8 @@ def test_a_start_forgets_snapshots_from_before_the_log(disk: MemoryFileSystem) -
 
 
 def steps(disk: MemoryFileSystem) -> Iterator[set[str]]:
-    """A node's life with small segments, snapshots and cuts. Yields, around each change, the topics that there are; and
-    before it also those on their way."""
+    """Runs of a node with small segments, snapshots and truncations. Yields the existing topics before and after each
+    change; before a change they include the pending topics."""
     limits = {"internal_metadata_log_segment_bytes": 3_000, "metadata_max_retention_bytes": 9_000}
     there: set[str] = set()
     for life in range(2):
@@ -324,14 +324,14 @@ def steps(disk: MemoryFileSystem) -> Iterator[set[str]]:
 
 
 def formatted(*, journalled: bool) -> MemoryFileSystem:
-    """The name of the data directory is on the device: that is not the metadata's business."""
+    """A disk on which the name of the data directory is durable. The metadata log does not ensure that."""
     disk = MemoryFileSystem(journalled=journalled)
     disk.make_directory(DIRECTORY)
     disk.commit_names()
     return disk
 
 
-def operations_of_a_life() -> int:
+def operations_of_a_run() -> int:
     disk = formatted(journalled=True)
     disk.operations_left = 100_000
     for _ in steps(disk):
@@ -341,29 +341,29 @@ def operations_of_a_life() -> int:
 
 @pytest.mark.parametrize("journalled", [True, False])
 def test_a_crash_at_any_change_leaves_the_same_image(journalled: bool) -> None:
-    """Every second change of a file or a name is the last one in turn, and there the process dies, or the machine."""
-    total = operations_of_a_life()
+    """After every second change of a file or a name, in turn, the process is killed or the power fails."""
+    total = operations_of_a_run()
     assert total > 200
     for operations in range(1 if journalled else 2, total, 2):
         disk = formatted(journalled=journalled)
         disk.operations_left = operations
-        told: list[set[str]] = [set()]
+        reported: list[set[str]] = [set()]
         with pytest.raises(SimulatedCrash):
-            told.extend(steps(disk))
+            reported.extend(steps(disk))
         disk.operations_left = None
-        acknowledged, under_way = told[-2] if len(told) > 1 else set(), told[-1]
+        acknowledged, pending = reported[-2] if len(reported) > 1 else set(), reported[-1]
         survivor = disk.crash(random.Random(operations) if operations % 3 else None)
         again = start(survivor)
         found = set(again.image.topics_by_name)
-        assert acknowledged <= found <= under_way, (operations, journalled)
-        # And the one after it, which begins with what this one has written.
+        assert acknowledged <= found <= pending, (operations, journalled)
+        # Also check the startup after it, which reads the files that this one has written.
         after = state(again.image)
         again.close(NOW)
         assert state(start(survivor).image) == after
         assert files(survivor, ".part") == []
 
 
-# Full and failing disks
+# Full and failed disks
 
 
 def contents(disk: MemoryFileSystem) -> dict[str, bytes]:
@@ -371,7 +371,7 @@ def contents(disk: MemoryFileSystem) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("room", [0, 100, 1_000, 3_000])
-def test_a_full_disk_leaves_what_was_there(disk: MemoryFileSystem, room: int) -> None:
+def test_a_full_disk_keeps_the_existing_snapshots(disk: MemoryFileSystem, room: int) -> None:
     metadata = start(disk)
     create(metadata, "a", partitions=100)
     snapshots = files(disk, ".checkpoint")
@@ -412,9 +412,7 @@ def test_a_snapshot_that_cannot_be_finished_is_discarded(disk: MemoryFileSystem,
     assert disk.open_files > 0
 
 
-def test_a_stop_on_a_full_disk_does_without_a_snapshot(
-    disk: MemoryFileSystem, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_shutdown_on_a_full_disk_omits_the_snapshot(disk: MemoryFileSystem, caplog: pytest.LogCaptureFixture) -> None:
     metadata = start(disk)
     create(metadata, "a", partitions=6_000)
     disk.fail_with = lambda doing, path: (
@@ -422,7 +420,7 @@ def test_a_stop_on_a_full_disk_does_without_a_snapshot(
     )
     metadata.close(NOW)
     disk.fail_with = None
-    assert "No snapshot of the metadata was written" in caplog.text
+    assert "Cannot write a metadata snapshot" in caplog.text
     assert files(disk, ".checkpoint") == [FIRST]
     assert len(start(disk).image.topics_by_name["a"].partitions) == 6_000
 
@@ -440,7 +438,7 @@ def damage(disk: MemoryFileSystem, name: str, *, cut: bool) -> None:
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_a_damaged_snapshot_is_passed_over_where_the_one_before_and_the_log_suffice(
+def test_a_damaged_snapshot_is_skipped_if_the_previous_one_and_the_log_suffice(
     disk: MemoryFileSystem, cut: bool
 ) -> None:
     metadata = with_snapshots(disk, 3)
@@ -452,12 +450,12 @@ def test_a_damaged_snapshot_is_passed_over_where_the_one_before_and_the_log_suff
     damage(disk, latest, cut=cut)
     again = start(disk)
     assert state(again.image) == expected
-    (told,) = again.repairs
-    assert f"{LOG}/{latest}" in told
-    assert f"the one that ends at {parse_file_name(older).end_offset}" in told
+    (reported,) = again.repairs
+    assert f"{LOG}/{latest}" in reported
+    assert f"the one that ends at {parse_file_name(older).end_offset}" in reported
     assert files(disk, ".checkpoint")[-1] == older
     assert files(disk, ".damaged") == [f"{latest}.damaged"]
-    # The next snapshot is above it, and the one after that start needs no repair.
+    # The next snapshot has a higher end offset, and the startup after it needs no repair.
     again.write_snapshot(NOW)
     again.abandon()
     third = start(disk)
@@ -465,7 +463,7 @@ def test_a_damaged_snapshot_is_passed_over_where_the_one_before_and_the_log_suff
     assert state(third.image) == expected
 
 
-def test_several_damaged_snapshots_are_passed_over(disk: MemoryFileSystem) -> None:
+def test_several_damaged_snapshots_are_skipped(disk: MemoryFileSystem) -> None:
     metadata = with_snapshots(disk, 3)
     expected = state(metadata.image)
     metadata.abandon()
@@ -476,7 +474,7 @@ def test_several_damaged_snapshots_are_passed_over(disk: MemoryFileSystem) -> No
     assert len(files(disk, ".damaged")) == 3
 
 
-def test_a_damaged_snapshot_that_nothing_else_says_is_refused_in_clear_words(disk: MemoryFileSystem) -> None:
+def test_a_damaged_snapshot_without_other_sources_is_rejected(disk: MemoryFileSystem) -> None:
     metadata = with_snapshots(disk, 3)
     assert len(metadata.clean(NOW + 100 * WEEK_MS)) == 3
     metadata.take_trash()
@@ -486,13 +484,13 @@ def test_a_damaged_snapshot_that_nothing_else_says_is_refused_in_clear_words(dis
     before = contents(disk)
     with pytest.raises(MetadataLogError) as refused:
         start(disk)
-    assert str(refused.value).startswith(f"{LOG}/{latest} is damaged: ")
+    assert str(refused.value).startswith(f"{LOG}/{latest} is corrupt: ")
     assert "There is none before it, and the log does not begin there" in str(refused.value)
     assert contents(disk) == before
 
 
-def test_a_log_that_does_not_reach_a_damaged_snapshot_does_not_suffice(disk: MemoryFileSystem) -> None:
-    """Two things are broken: the log before the latest snapshot, which nobody reads, and that snapshot."""
+def test_a_damaged_snapshot_is_rejected_if_the_log_before_it_is_damaged(disk: MemoryFileSystem) -> None:
+    """Both the latest snapshot and the log before it are damaged. That part of the log is normally not read."""
     metadata = with_snapshots(disk, 3)
     expected = state(metadata.image)
     metadata.abandon()
@@ -505,20 +503,18 @@ def test_a_log_that_does_not_reach_a_damaged_snapshot_does_not_suffice(disk: Mem
     with pytest.raises(MetadataLogError) as refused:
         start(disk)
     assert f"The one before it ends at offset {parse_file_name(older).end_offset}" in str(refused.value)
-    assert f"what was changed up to offset {parse_file_name(latest).end_offset} is in no other file" in str(
-        refused.value
-    )
+    assert f"the changes up to offset {parse_file_name(latest).end_offset} are in no other file" in str(refused.value)
     assert contents(disk) == before
 
 
-def test_a_damaged_first_snapshot_is_refused(disk: MemoryFileSystem) -> None:
+def test_a_damaged_first_snapshot_is_rejected(disk: MemoryFileSystem) -> None:
     start(disk).close(NOW)
     damage(disk, FIRST, cut=True)
-    with pytest.raises(MetadataLogError, match="is not whole"):
+    with pytest.raises(MetadataLogError, match="is incomplete"):
         start(disk)
 
 
-def test_an_old_snapshot_that_is_damaged_is_in_nobodys_way(disk: MemoryFileSystem) -> None:
+def test_a_damaged_old_snapshot_has_no_effect(disk: MemoryFileSystem) -> None:
     metadata = with_snapshots(disk, 2)
     expected = state(metadata.image)
     metadata.abandon()
@@ -528,18 +524,18 @@ def test_an_old_snapshot_that_is_damaged_is_in_nobodys_way(disk: MemoryFileSyste
     assert state(again.image) == expected
 
 
-def test_a_log_that_begins_after_the_latest_snapshot_is_refused(disk: MemoryFileSystem) -> None:
+def test_a_log_that_starts_after_the_latest_snapshot_is_rejected(disk: MemoryFileSystem) -> None:
     metadata = with_snapshots(disk, 2)
     metadata.clean(NOW + 100 * WEEK_MS)
     create(metadata, "last")
     metadata.abandon()
     (latest,) = files(disk, ".checkpoint")
     disk.unlink(f"{LOG}/{latest}")
-    with pytest.raises(MetadataLogError, match="there is no snapshot before it"):
+    with pytest.raises(MetadataLogError, match="no snapshot covers the offsets before it"):
         start(disk)
 
 
-def test_unfinished_snapshots_are_unlinked_and_other_files_are_not(disk: MemoryFileSystem) -> None:
+def test_unfinished_snapshots_are_unlinked_and_other_files_are_kept(disk: MemoryFileSystem) -> None:
     start(disk).close(NOW)
     ours = [f"{SnapshotId(7, 1).file_name}{suffix}" for suffix in (".part", ".deleted")]
     theirs: list[Any] = ["note.part", f"{SnapshotId(7, 1).file_name}.damaged"]

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and CreatePartitions: each request, exactly these answers and records."""
+"""CreateTopics, DeleteTopics and CreatePartitions: the exact responses and records of each request."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def errors(outcome: Any) -> dict[str, str]:
 # CreateTopics
 
 
-def test_a_topic_is_a_topic_record_its_configs_and_its_partitions(cluster: Cluster) -> None:
+def test_a_topic_is_written_as_topic_config_and_partition_records(cluster: Cluster) -> None:
     outcome = create(cluster, topic("alpha", 2, 1, {"retention.ms": "1000", "cleanup.policy": "compact"}))
     (result,) = outcome.response.topics
     assert (result.name, result.error_code, result.error_message) == ("alpha", 0, None)
@@ -87,7 +87,7 @@ def test_a_topic_is_a_topic_record_its_configs_and_its_partitions(cluster: Clust
     assert [version for _, version in outcome.records] == [0, 0, 0, 2, 2]
 
 
-def test_the_answer_has_every_config_with_its_source(new_cluster: type[Cluster]) -> None:
+def test_the_response_has_every_config_with_its_source(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, settings={"log.retention.hours": "2", "compression.type": "zstd"})
     (result,) = create(cluster, topic("alpha", configs={"segment.bytes": "2000000"})).response.topics
     configs = {config.name: (config.value, config.config_source) for config in result.configs}
@@ -106,43 +106,43 @@ def test_defaults_come_from_the_broker(new_cluster: type[Cluster]) -> None:
     assert (result.num_partitions, result.replication_factor) == (5, 2)
 
 
-def test_validate_only_answers_and_writes_nothing(cluster: Cluster) -> None:
+def test_validate_only_writes_no_records(cluster: Cluster) -> None:
     outcome = create(cluster, topic("alpha", 3), topic("no/name"), validate_only=True)
     assert errors(outcome) == {"alpha": "NONE", "no/name": "INVALID_TOPIC_EXCEPTION"}
     assert outcome.response.topics[0].num_partitions == 3
     assert outcome.records == []
 
 
-def test_a_bad_topic_does_not_keep_the_others_from_being_made(cluster: Cluster) -> None:
+def test_an_invalid_topic_does_not_prevent_others(cluster: Cluster) -> None:
     cluster.create("there")
     outcome = create(cluster, topic("there"), topic("new"), topic("zero", 0))
     assert errors(outcome) == {"there": "TOPIC_ALREADY_EXISTS", "new": "NONE", "zero": "INVALID_PARTITIONS"}
     assert [record.name for record, _ in outcome.records if isinstance(record, TopicRecord)] == ["new"]
 
 
-def test_a_topic_named_twice_is_made_not_even_once(cluster: Cluster) -> None:
+def test_a_topic_that_is_named_twice_is_not_created(cluster: Cluster) -> None:
     outcome = create(cluster, topic("a"), topic("b"), topic("a"))
     assert errors(outcome) == {"b": "NONE", "a": "INVALID_REQUEST"}
     assert len(outcome.response.topics) == 2
 
 
-def test_the_metadata_log_is_no_topic_to_create(cluster: Cluster) -> None:
+def test_the_metadata_topic_cannot_be_created(cluster: Cluster) -> None:
     assert errors(create(cluster, topic("__cluster_metadata"))) == {"__cluster_metadata": "INVALID_REQUEST"}
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "a\n", "x" * 250, "ü", "a\0"])
-def test_names_that_no_topic_can_have(cluster: Cluster, name: str) -> None:
+def test_invalid_topic_names_are_rejected(cluster: Cluster, name: str) -> None:
     assert invalid_reason(name) is not None
     assert errors(create(cluster, topic(name))) == {name: "INVALID_TOPIC_EXCEPTION"}
 
 
 @pytest.mark.parametrize("name", ["a", "A-Z_0.9", "...", "x" * 249, "-", "_"])
-def test_names_that_a_topic_can_have(cluster: Cluster, name: str) -> None:
+def test_valid_topic_names_are_accepted(cluster: Cluster, name: str) -> None:
     assert invalid_reason(name) is None
     assert errors(create(cluster, topic(name))) == {name: "NONE"}
 
 
-def test_names_must_not_differ_in_dots_and_underscores_alone(cluster: Cluster) -> None:
+def test_names_that_differ_only_in_dots_and_underscores_collide(cluster: Cluster) -> None:
     cluster.create("a.b_c")
     outcome = create(cluster, topic("a_b.c"), topic("a-b-c"), topic("a.b_c"))
     assert errors(outcome) == {
@@ -163,16 +163,18 @@ def test_names_must_not_differ_in_dots_and_underscores_alone(cluster: Cluster) -
         (1, 2, "INVALID_REPLICATION_FACTOR"),
     ],
 )
-def test_numbers_that_cannot_be(cluster: Cluster, partitions: int, factor: int, error: str) -> None:
+def test_invalid_numbers_of_partitions_and_replicas_are_rejected(
+    cluster: Cluster, partitions: int, factor: int, error: str
+) -> None:
     assert errors(create(cluster, topic("a", partitions, factor))) == {"a": error}
 
 
-def test_more_partitions_than_one_request_may_make(cluster: Cluster) -> None:
+def test_too_many_partitions_in_one_request_are_rejected(cluster: Cluster) -> None:
     with pytest.raises(KafkaError) as refused:
         create(cluster, topic("a", 9_000), topic("b", 1_001))
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
     with pytest.raises(KafkaError) as refused:
-        create(cluster, topic("a", 10_000))  # with the topic's own record there are 10,001
+        create(cluster, topic("a", 10_000))  # with the topic's record there are 10,001
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
     assert errors(create(cluster, topic("a", 9_999))) == {"a": "NONE"}
 
@@ -188,13 +190,13 @@ def test_more_partitions_than_one_request_may_make(cluster: Cluster) -> None:
         {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"},
     ],
 )
-def test_configs_that_a_topic_cannot_have(cluster: Cluster, configs: dict[str, str | None]) -> None:
+def test_invalid_topic_configs_are_rejected(cluster: Cluster, configs: dict[str, str | None]) -> None:
     outcome = create(cluster, topic("a", configs=configs))
     assert errors(outcome) == {"a": "INVALID_CONFIG"}
     assert any(key in outcome.response.topics[0].error_message for key in configs)
 
 
-def test_an_assignment_says_where_the_replicas_are(new_cluster: type[Cluster]) -> None:
+def test_an_assignment_sets_the_replicas(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2, 3)
     outcome = create(cluster, assigned("a", (1, [3, 1]), (0, [2, 3])))
     assert errors(outcome) == {"a": "NONE"}
@@ -221,20 +223,20 @@ def test_an_assignment_says_where_the_replicas_are(new_cluster: type[Cluster]) -
         ([(0, [1]), (1, [1, 2])], "INVALID_REPLICA_ASSIGNMENT"),
     ],
 )
-def test_assignments_that_cannot_be(
+def test_invalid_assignments_are_rejected(
     new_cluster: type[Cluster], replicas: list[tuple[int, list[int]]], error: str
 ) -> None:
     assert errors(create(new_cluster(1, 2), assigned("a", *replicas))) == {"a": error}
 
 
-def test_an_assignment_stands_alone(cluster: Cluster) -> None:
+def test_an_assignment_excludes_counts_of_partitions_and_replicas(cluster: Cluster) -> None:
     by_count, by_factor = assigned("a", (0, [1])), assigned("b", (0, [1]))
     by_count.num_partitions = 1
     by_factor.replication_factor = 1
     assert errors(create(cluster, by_count, by_factor)) == {"a": "INVALID_REQUEST", "b": "INVALID_REQUEST"}
 
 
-def test_topics_that_a_broker_makes_by_itself() -> None:
+def test_automatically_created_topics_have_the_settings_of_the_broker() -> None:
     static = {
         "offsets.topic.num.partitions": "4",
         "offsets.topic.segment.bytes": "2000000",
@@ -264,7 +266,7 @@ def delete(cluster: Cluster, *topics: DeleteTopicState, names: tuple[str, ...] =
     return delete_topics(cluster.image, request, cluster.context)
 
 
-def test_topics_go_by_name_and_by_id(cluster: Cluster) -> None:
+def test_topics_are_deleted_by_name_and_by_id(cluster: Cluster) -> None:
     a, b, c = (cluster.create(name).topic_id for name in "abc")
     outcome = delete(cluster, DeleteTopicState(name="a"), DeleteTopicState(topic_id=b), names=("c",))
     assert [(r.name, r.topic_id, r.error_code) for r in outcome.response.responses] == [
@@ -277,7 +279,7 @@ def test_topics_go_by_name_and_by_id(cluster: Cluster) -> None:
     assert not cluster.image.topics_by_id
 
 
-def test_topics_that_are_not_there(cluster: Cluster) -> None:
+def test_deleting_unknown_topics_fails(cluster: Cluster) -> None:
     outcome = delete(cluster, DeleteTopicState(name="a"), DeleteTopicState(topic_id=b"\7" * 16))
     assert [(r.name, r.topic_id, ErrorCode(r.error_code).name) for r in outcome.response.responses] == [
         (None, b"\7" * 16, "UNKNOWN_TOPIC_ID"),
@@ -286,21 +288,21 @@ def test_topics_that_are_not_there(cluster: Cluster) -> None:
     assert outcome.records == []
 
 
-def test_what_is_asked_for_twice_stays(cluster: Cluster) -> None:
+def test_a_topic_that_is_named_twice_is_not_deleted(cluster: Cluster) -> None:
     a = cluster.create("a").topic_id
-    for asked in (
+    for requested in (
         [DeleteTopicState(name="a"), DeleteTopicState(name="a")],
         [DeleteTopicState(topic_id=a), DeleteTopicState(topic_id=a)],
         [DeleteTopicState(topic_id=a), DeleteTopicState(name="a")],
         [DeleteTopicState(name="a", topic_id=a)],
         [DeleteTopicState()],
     ):
-        outcome = delete(cluster, *asked)
+        outcome = delete(cluster, *requested)
         assert [r.error_code for r in outcome.response.responses] == [ErrorCode.INVALID_REQUEST]
         assert outcome.records == []
 
 
-def test_topics_are_not_deleted_where_that_is_off(new_cluster: type[Cluster]) -> None:
+def test_topics_are_not_deleted_if_deletion_is_disabled(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, settings={"delete.topic.enable": "false"})
     cluster.create("a")
     with pytest.raises(KafkaError) as refused:
@@ -326,7 +328,7 @@ def grow(cluster: Cluster, *wanted: tuple[str, int, list[list[int]] | None], val
     return create_partitions(cluster.image, request, cluster.context)
 
 
-def test_a_topic_grows_by_partitions_as_wide_as_it_has(new_cluster: type[Cluster]) -> None:
+def test_new_partitions_have_the_replication_factor_of_the_topic(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2, 3)
     cluster.create("a", 2, 2)
     outcome = grow(cluster, ("a", 4, None))
@@ -338,7 +340,7 @@ def test_a_topic_grows_by_partitions_as_wide_as_it_has(new_cluster: type[Cluster
     assert [change.partition for change in cluster.delta.partitions] == [2, 3]
 
 
-def test_new_partitions_go_where_they_are_assigned(new_cluster: type[Cluster]) -> None:
+def test_new_partitions_follow_their_assignment(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2, 3)
     cluster.create("a", 1, 2)
     cluster.commit(grow(cluster, ("a", 3, [[3, 1], [2, 3]])).records)
@@ -346,7 +348,7 @@ def test_new_partitions_go_where_they_are_assigned(new_cluster: type[Cluster]) -
     assert cluster.image.partition("a", 2).leader == 2
 
 
-def test_growth_that_cannot_be(new_cluster: type[Cluster]) -> None:
+def test_invalid_partition_counts_are_rejected(new_cluster: type[Cluster]) -> None:
     cluster = new_cluster(1, 2)
     cluster.create("a", 3)
     cluster.create("b", 1)
@@ -369,21 +371,21 @@ def test_growth_that_cannot_be(new_cluster: type[Cluster]) -> None:
         assert errors(grow(cluster, ("a", 4, [replicas]))) == {"a": "INVALID_REPLICA_ASSIGNMENT"}
 
 
-def test_a_topic_that_is_to_grow_twice_does_not_grow(cluster: Cluster) -> None:
+def test_a_topic_that_is_named_twice_gets_no_partitions(cluster: Cluster) -> None:
     cluster.create("a")
     outcome = grow(cluster, ("a", 2, None), ("a", 3, None))
     assert errors(outcome) == {"a": "INVALID_REQUEST"}
     assert len(outcome.response.results) == 1
 
 
-def test_growth_that_is_only_checked(cluster: Cluster) -> None:
+def test_validate_only_creates_no_partitions(cluster: Cluster) -> None:
     cluster.create("a")
     outcome = grow(cluster, ("a", 2, None), validate_only=True)
     assert errors(outcome) == {"a": "NONE"}
     assert outcome.records == []
 
 
-def test_growth_beyond_what_one_request_may_make(cluster: Cluster) -> None:
+def test_too_many_new_partitions_in_one_request_are_rejected(cluster: Cluster) -> None:
     cluster.create("a")
     assert errors(grow(cluster, ("a", 10_002, None))) == {"a": "POLICY_VIOLATION"}
     assert errors(grow(cluster, ("a", 10_001, None))) == {"a": "NONE"}
