@@ -1,1 +1,1 @@
-"""Partitions as a broker serves them: leadership, the high watermark, and who waits for it."""
+"""Partitions served by a broker: leadership, in-sync replicas, the high watermark, and waiting requests."""

@@ -1,11 +1,14 @@
-"""What was appended and counts for nothing yet: it is not on the device.
+"""Records that were appended and do not count yet, with the callbacks that wait for them.
 
-A topic with ``flush.messages`` promises that what is acknowledged was flushed. So the append that makes a flush due,
-and whatever comes behind it, is held back until the flush has ended: not acknowledged, not below the high watermark,
-seen by no reader. One such object exists for a partition while that is so, and none otherwise: other topics pay
-nothing.
+There are two reasons why records do not count:
 
-It knows offsets and sizes, not files: `Partition.flushed` says how far the device is.
+* They are not *durable*. A topic with ``flush.messages`` promises that acknowledged records were flushed. So the append
+  that makes a flush due, and all later appends, wait until the flush has ended (`AwaitedFlush`).
+* They are not *committed*: some in-sync replica does not have them, or this broker's copy is not durable. They are
+  above the high watermark: they are invisible to consumers, and ``acks=all`` is not acknowledged (`HeldBack`).
+
+A partition has these objects only while such records exist. With one replica and without ``flush.messages`` it never
+has them. They store offsets and sizes, and know neither files nor replicas; `Partition` computes the offsets.
 """
 
 from __future__ import annotations
@@ -19,45 +22,76 @@ from ..protocol.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 
-Told = Callable[[KafkaError | None], None]
-"""Called once: the records are below the high watermark, or why it is not known whether they ever will be."""
+OnAcknowledged = Callable[[KafkaError | None], None]
+"""Called once: with None when the records count, or with an error when it is unknown whether they ever will."""
+
+
+class OffsetWaiters:
+    """Callbacks that wait until an offset is reached."""
+
+    __slots__ = ("_heap", "_numbers")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, OnAcknowledged]] = []  # (offset, number, callback)
+        self._numbers = 0
+
+    def add(self, offset: int, callback: OnAcknowledged) -> None:
+        """Call ``callback`` when ``offset`` is reached."""
+        self._numbers += 1
+        heappush(self._heap, (offset, self._numbers, callback))
+
+    def reach(self, offset: int) -> None:
+        """Call the callbacks that wait for ``offset`` or less, the lowest offset first."""
+        due = []
+        while self._heap and self._heap[0][0] <= offset:
+            due.append(heappop(self._heap)[2])
+        _complete(due, None)
+
+    def refuse(self, error: KafkaError) -> None:
+        """Call all callbacks with this error."""
+        waiting, self._heap = sorted(self._heap), []
+        _complete([callback for _, _, callback in waiting], error)
+
+
+class AwaitedFlush:
+    """A flush is due or in progress, and appends wait for it."""
+
+    __slots__ = ("durable_offset", "waiters")
+
+    def __init__(self, durable_offset: int) -> None:
+        self.durable_offset = durable_offset
+        self.waiters = OffsetWaiters()
 
 
 class HeldBack:
-    """See the module's text."""
+    """The records above the high watermark."""
 
-    __slots__ = ("_appends", "_ending", "_numbers", "_waiting", "high_watermark")
+    __slots__ = ("_appends", "_ending", "high_watermark", "waiters")
 
     def __init__(self, high_watermark: int) -> None:
         self.high_watermark = high_watermark
-        self._appends: deque[tuple[int, int]] = deque()  # (the offset after it, bytes), in order
-        # Transactions whose marker is held back: (their first offset, the marker's offset), in the order of markers.
+        self.waiters = OffsetWaiters()
+        self._appends: deque[tuple[int, int]] = deque()  # (the end offset of the append, bytes), in order
+        # Transactions whose marker is above the high watermark: (first offset, marker's offset), in order of markers.
         self._ending: deque[tuple[int, int]] = deque()
-        self._waiting: list[tuple[int, int, Told]] = []  # a heap of (offset, number, who is told)
-        self._numbers = 0
 
     def add(self, end_offset: int, size: int) -> None:
-        """Records up to `end_offset` (not included) were appended."""
+        """Records up to `end_offset` (exclusive) were appended."""
         self._appends.append((end_offset, size))
 
     def add_ending(self, first_offset: int, marker_offset: int) -> None:
-        """A transaction that began at `first_offset` has its marker, which is held back: so the transaction is not
-        over for readers."""
+        """The transaction that began at `first_offset` has its marker. The marker is above the high watermark, so
+        readers still see the transaction as open."""
         self._ending.append((first_offset, marker_offset))
 
     @property
     def first_ending(self) -> int | None:
-        """Where the oldest transaction begins whose marker is held back."""
+        """The first offset of the oldest transaction whose marker is above the high watermark."""
         return min([first for first, _ in self._ending], default=None)
 
-    def wait(self, offset: int, told: Told) -> None:
-        """Call `told` when the high watermark is `offset` or more."""
-        self._numbers += 1
-        heappush(self._waiting, (offset, self._numbers, told))
-
     def move(self, high_watermark: int) -> int:
-        """The high watermark has come so far; returns the bytes that it has passed."""
-        self.high_watermark = max(self.high_watermark, high_watermark)
+        """The high watermark has moved. Returns the size of the appends that it has passed, in bytes."""
+        self.high_watermark = high_watermark
         size = 0
         while self._appends and self._appends[0][0] <= high_watermark:
             size += self._appends.popleft()[1]
@@ -65,22 +99,10 @@ class HeldBack:
             self._ending.popleft()
         return size
 
-    def tell(self) -> None:
-        """Tell those whose offset the high watermark has reached, the lowest offset first."""
-        due = []
-        while self._waiting and self._waiting[0][0] <= self.high_watermark:
-            due.append(heappop(self._waiting)[2])
-        _tell(due, None)
 
-    def refuse(self, error: KafkaError) -> None:
-        """Tell everybody that the wait is over for another reason."""
-        waiting, self._waiting = sorted(self._waiting), []
-        _tell([told for _, _, told in waiting], error)
-
-
-def _tell(waiting: list[Told], error: KafkaError | None) -> None:
-    for told in waiting:
+def _complete(callbacks: list[OnAcknowledged], error: KafkaError | None) -> None:
+    for callback in callbacks:
         try:
-            told(error)
-        except Exception:  # the others must not wait for ever
-            logger.exception("The end of a flush could not be told")
+            callback(error)
+        except Exception:  # the other callbacks must not wait forever
+            logger.exception("Completing a request failed with an unexpected error")

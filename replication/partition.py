@@ -1,16 +1,22 @@
-"""One partition that this broker has a replica of: leader epoch, in-sync replicas, high watermark, and who waits.
+"""One partition with a replica on this broker: leadership, durable and committed offsets, and waiting requests.
 
-The log stores bytes; this module decides who may write and how far a reader may see. One replica is the simplest
-case: the leader is the only member of the ISR, so the high watermark is the log end offset as soon as the append
-returns. But where ``flush.messages`` makes a flush due, it stays before that append until the flush has ended
-(`HeldBack`), and so does whoever waits for the append (`when_committed`).
+The log stores bytes. This module decides who may write, and how far readers may read. Four offsets matter:
 
-Readers of what was committed stop at the last stable offset: where the oldest open transaction begins, or at the high
-watermark when none is open.
+* the log end offset: the end of the appended records;
+* the durable offset: if ``flush.messages`` makes a flush due, it stays before the append until the flush has ended
+  (`AwaitedFlush`); otherwise it is the log end offset;
+* the committed offset: every in-sync replica has the records before it, and on this broker they are durable;
+* the high watermark: consumers read up to it. It follows the committed offset, and does not decrease within a leader
+  epoch. It does not move while fewer replicas are in sync than ``min.insync.replicas``.
 
-Readers that found too little park a `Waiter` here and are told of every append. A waiter is told, it does not look:
-what happens to it then (when enough bytes have come) is its owner's business. Those who are held back by an open
-transaction are told when its marker has come.
+With one replica, the simplest case, all four are equal as soon as the append returns, and there is no object except the
+log: `in_sync` and `held_back` are None.
+
+Consumers with ``read_committed`` stop at the last stable offset: the beginning of the oldest open transaction, or the
+high watermark if no transaction is open.
+
+A fetch that finds too few records registers a `Waiter` here. It is notified when enough bytes are below the high
+watermark. If an open transaction blocks it, it is notified when the marker of that transaction is.
 """
 
 from __future__ import annotations
@@ -18,16 +24,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..log.config import LogConfig
-from ..log.partition_log import AppendInfo, FetchData, Log
+from ..log.partition_log import AppendInfo, FetchData, Log, WrittenAhead
 from ..log.producer_state import MARKER_BATCH_SIZE, EndTransactionMarker
 from ..log.verification import Verification
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.fetch import EpochEndOffset
-from .held_back import HeldBack, Told
+from .held_back import AwaitedFlush, HeldBack, OnAcknowledged
+from .in_sync import InSyncReplicas
 from .waiters import Waiters
 
 ACKS_ALL = -1
-# A fetch of a plain consumer and of a follower: where each may read to.
+# Fetches of consumers, and of followers: the isolation level limits how far they read.
 ISOLATION_READ_UNCOMMITTED = 0
 ISOLATION_READ_COMMITTED = 1
 ISOLATION_LEVELS = frozenset({ISOLATION_READ_UNCOMMITTED, ISOLATION_READ_COMMITTED})
@@ -39,13 +46,18 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Partition:
-    """A replica of a topic's partition on this broker."""
+    """The replica of a partition on this broker."""
 
     __slots__ = (
+        "_awaited_flush",
+        "_commits_late",
         "_flushes_appends",
+        "_is_writable",
+        "_lacks_replicas",
         "_open_transactions",
         "_wants_flush",
         "held_back",
+        "in_sync",
         "index",
         "isr",
         "leader_epoch",
@@ -71,7 +83,7 @@ class Partition:
         log: Log,
         wants_flush: Callable[[Log], None] | None = None,
     ) -> None:
-        """``wants_flush`` is asked for a flush that begins soon; None: appends flush by themselves, and wait for it."""
+        """``wants_flush`` requests a flush that begins soon; None: appends flush synchronously."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -83,34 +95,88 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.min_insync_replicas = 1
-        self.offline = False  # its log directory failed
+        self.offline = False  # its log directory has failed
         self.waiters = Waiters()
         self._open_transactions = log.producers.open_transactions
         self._wants_flush = wants_flush
-        self._flushes_appends = False
+        # `_derive` computes these four, so that appends need not.
+        self._is_writable = self._lacks_replicas = self._flushes_appends = self._commits_late = False
+        self._awaited_flush: AwaitedFlush | None = None
+        self.in_sync: InSyncReplicas | None = None
+        """The followers, while this broker leads and there are other replicas; otherwise None."""
         self.held_back: HeldBack | None = None
-        """What is being flushed and may not be seen before; None nearly always, but with ``flush.messages``."""
+        """The records above the high watermark; None: the high watermark is the log end offset."""
         self.on_high_watermark: Callable[[], None] | None = None
-        """Told when the high watermark has moved at the end of a flush, after everybody who waited for it."""
+        """Called when the high watermark has moved after an append returned, after the callbacks that waited for it."""
         log.on_flushed = self.flushed
         self.update_config(log.config, min_insync_replicas=1)
         if wants_flush is not None and self._flushes_appends and log.flush_messages_reached:
-            # The process before died; what it left unflushed is in the page cache, and perhaps nowhere else.
-            self.held_back = HeldBack(max(log.flushed_offset, log.log_start_offset))
-            self.held_back.add(log.log_end_offset, log.size)  # at most so much: who waits for it is told
+            # The previous process crashed. Records that it did not flush may only be in the page cache.
+            self._awaited_flush = AwaitedFlush(max(log.flushed_offset, log.log_start_offset))
+            self.restore_high_watermark(self._awaited_flush.durable_offset)
             wants_flush(log)
 
     def update_config(self, config: LogConfig, *, min_insync_replicas: int) -> None:
-        """Take over the topic's settings."""
+        """Apply the topic's settings."""
         self.min_insync_replicas = min_insync_replicas
-        # What is held back stays so until its flush has ended.
-        self._flushes_appends = config.flush_messages < _NO_LIMIT or self.held_back is not None
         if config is not self.log.config:
             self.log.update_config(config)
+        self._derive()
+        if self.in_sync is not None:
+            self.advance_high_watermark()
+
+    def restore_high_watermark(self, offset: int) -> None:
+        """Called at startup: records above ``offset`` may never have been committed.
+
+        If other brokers have replicas, call this with the high watermark of the last checkpoint, before `become_leader`
+        or `become_follower`.
+        """
+        log = self.log
+        offset = min(max(offset, log.log_start_offset), self.high_watermark)
+        if offset < log.log_end_offset:
+            self.held_back = HeldBack(offset)
+            self.held_back.add(log.log_end_offset, log.size)  # an upper bound; fetches may wake up early
+
+    def _derive(self) -> None:
+        # Appends that wait for a flush wait until it has ended, whatever the current setting is.
+        self._flushes_appends = self.log.config.flush_messages < _NO_LIMIT or self._awaited_flush is not None
+        self._commits_late = self._flushes_appends or self.in_sync is not None
+        self._is_writable = self.leader_id == self.local_id and not self.offline
+        # The required number of in-sync replicas is at most the number of replicas: one replica suffices for acks=all.
+        self._lacks_replicas = len(self.isr) < min(self.min_insync_replicas, len(self.replicas))
 
     # -- leadership ----------------------------------------------------------------------------------------------------
 
-    def update(
+    def become_leader(
+        self, *, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], now_ms: int
+    ) -> bool:
+        """The controller has made this broker the leader, or has changed the replicas or the ISR in the same epoch.
+
+        Returns False, and changes nothing, if this is older than the known state.
+        """
+        if self._is_outdated(leader_epoch, partition_epoch):
+            return False
+        changed = self.leader_id != self.local_id or leader_epoch != self.leader_epoch
+        is_known = partition_epoch == self.partition_epoch
+        if leader_epoch != self.leader_epoch:
+            self.log.assign_leader_epoch(leader_epoch)
+        self._take_over(self.local_id, leader_epoch, partition_epoch, replicas, isr)
+        if len(replicas) == 1:
+            self.in_sync = None
+        elif self.in_sync is None or changed:
+            # Positions of followers from another epoch are meaningless: the followers may have to truncate their logs.
+            self.in_sync = InSyncReplicas(
+                self.local_id, replicas, isr, epoch_start=self.log.log_end_offset, now_ms=now_ms
+            )
+        elif not is_known:  # a known state must not settle a newer proposal
+            self.in_sync.update(replicas, isr)
+        self._derive()
+        if changed:
+            self.waiters.tell_changed()
+        self.advance_high_watermark()
+        return True
+
+    def become_follower(
         self,
         *,
         leader_id: int,
@@ -118,24 +184,40 @@ class Partition:
         partition_epoch: int,
         replicas: tuple[int, ...],
         isr: tuple[int, ...],
-    ) -> None:
-        """Take over what the controller decided."""
+    ) -> bool:
+        """The controller has made another broker the leader, or none (-1).
+
+        Waiting produce requests fail with NOT_LEADER_OR_FOLLOWER. Returns False, and changes nothing, if this is older
+        than the known state.
+        """
+        if self._is_outdated(leader_epoch, partition_epoch):
+            return False
         changed = leader_id != self.leader_id or leader_epoch != self.leader_epoch
+        self._take_over(leader_id, leader_epoch, partition_epoch, replicas, isr)
+        self.in_sync = None
+        if self.held_back is None and len(replicas) > 1:
+            self.held_back = HeldBack(self.high_watermark)  # from now on the leader decides which records are committed
+        self._derive()
+        if changed:
+            self.waiters.tell_changed()
+            self._refuse_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return True
+
+    def _is_outdated(self, leader_epoch: int, partition_epoch: int) -> bool:
+        # The controller's response to a change of the ISR may arrive before its record in the metadata log.
+        return partition_epoch < self.partition_epoch or leader_epoch < self.leader_epoch
+
+    def _take_over(
+        self, leader_id: int, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]
+    ) -> None:
         self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.replicas = replicas
         self.isr = isr
-        if leader_epoch != self.leader_epoch:
-            self.leader_epoch = leader_epoch
-            if leader_id == self.local_id:
-                self.log.assign_leader_epoch(leader_epoch)
-        if changed:
-            self.waiters.tell_changed()
-            if leader_id != self.local_id:
-                self._refuse_held_back(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
-        """Raise unless this broker leads, in the epoch that the client knows (KIP-320)."""
+        """Raise unless this broker leads, in the client's leader epoch (KIP-320)."""
         if self.offline:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self.topic}-{self.index} is offline."
@@ -146,11 +228,48 @@ class Partition:
             fenced = current_leader_epoch < self.leader_epoch
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
+    def follower_fetched(self, replica_id: int, offset: int, *, now_ms: int, eligible: bool) -> None:
+        """A follower fetches from ``offset`` on, so it has all records before it. ``eligible``: see
+        `InSyncReplicas.fetched`. After all positions of a request are updated, call `advance_high_watermark`.
+
+        Raises:
+            KafkaError: as `check_leader`, or UNKNOWN_LEADER_EPOCH: this broker does not know this replica, or not
+                yet.
+        """
+        self.check_leader()
+        in_sync = self.in_sync
+        if in_sync is None or in_sync.follower(replica_id) is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"Broker {replica_id} is not one of the replicas {list(self.replicas)} of {self.topic}-{self.index}.",
+            )
+        in_sync.fetched(
+            replica_id,
+            offset,
+            leader_end_offset=self.log.log_end_offset,
+            high_watermark=self.high_watermark,
+            now_ms=now_ms,
+            eligible=eligible,
+        )
+
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     @property
+    def durable_offset(self) -> int:
+        """The offset up to which records are durable on this broker, if flushing was requested."""
+        awaited = self._awaited_flush
+        return self.log.log_end_offset if awaited is None else awaited.durable_offset
+
+    @property
+    def committed_offset(self) -> int:
+        """For the leader: the offset up to which every in-sync replica has the records, and this broker durably. Less
+        than the high watermark while the positions of followers are unknown."""
+        in_sync = self.in_sync
+        return self.durable_offset if in_sync is None else in_sync.committed_offset(self.durable_offset)
+
+    @property
     def high_watermark(self) -> int:
-        """The offset up to which records are on every in-sync replica, and flushed where that was asked for."""
+        """The offset up to which consumers may read."""
         held_back = self.held_back
         return self.log.log_end_offset if held_back is None else held_back.high_watermark
 
@@ -160,26 +279,36 @@ class Partition:
         if self.held_back is not None:
             return self._held_stable_offset(self.held_back)
         if self._open_transactions:
-            # Records of an open transaction may be deleted: then what is left of the log begins in the midst of it.
+            # The first records of an open transaction may be deleted: then the log begins within the transaction.
             return max(next(iter(self._open_transactions)), self.log.log_start_offset)
         return self.log.log_end_offset
 
     def _held_stable_offset(self, held_back: HeldBack) -> int:
-        """A transaction whose marker is held back is open for readers."""
+        """A transaction whose marker is above the high watermark is open for readers."""
         first = [held_back.first_ending, next(iter(self._open_transactions), None)]
         lowest = min([offset for offset in first if offset is not None], default=_NO_LIMIT)
         return min(held_back.high_watermark, max(lowest, self.log.log_start_offset))
 
     @property
     def has_unstable_records(self) -> bool:
-        """Whether an open transaction keeps the last stable offset where it is, whatever is appended."""
+        """Whether an open transaction keeps the last stable offset from moving, whatever is appended."""
         return bool(self._open_transactions) or (self.held_back is not None and self.held_back.first_ending is not None)
 
     def visible_end_offset(self, isolation_level: int) -> int:
-        """Where a reader of this isolation level must stop."""
+        """The offset at which a reader with this isolation level must stop."""
         return self.last_stable_offset if isolation_level == ISOLATION_READ_COMMITTED else self.high_watermark
 
-    # -- records -------------------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def may_append(self, acks: int) -> bool:
+        """Whether this broker accepts records: it leads, its log directory is online, and there are enough in-sync
+        replicas for ``acks=all``."""
+        return self._is_writable and (acks != ACKS_ALL or not self._lacks_replicas)
+
+    def acknowledges_appends(self, acks: int) -> bool:
+        """Whether an append is acknowledged when it returns: it waits for no flush, and with ``acks=all`` for no other
+        replicas."""
+        return not self._flushes_appends and (acks != ACKS_ALL or (self._commits_alone and self.held_back is None))
 
     def append(
         self,
@@ -190,15 +319,17 @@ class Partition:
         client: bool = True,
         validated: bool = False,
         verification: Verification | None = None,
+        ahead: WrittenAhead | None = None,
     ) -> AppendInfo:
-        """Append a client's batch as leader; or without ``client`` a coordinator's, in the name of a producer.
+        """Append a client's batch as leader; without ``client``, a coordinator's batch on behalf of a producer.
+
+        ``ahead``: see `Log.write_ahead`.
 
         Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR, or what `Log.append` refuses.
+            KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR, or an error of `Log.append`.
         """
-        if self.leader_id != self.local_id or self.offline:
+        if not self.may_append(acks):
             self.check_leader()
-        if acks == ACKS_ALL and self._lacks_replicas():
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {list(self.isr)} of {self.topic}-{self.index} is less than "
@@ -211,11 +342,13 @@ class Partition:
             client=client,
             validated=validated,
             verification=verification,
+            ahead=ahead,
         )
-        if self._flushes_appends:
-            self._hold_back(info, len(records), now_ms)
-        elif not info.duplicate:
-            self.waiters.appended(len(records))
+        if not info.duplicate:
+            if self._commits_late:
+                self._hold_back(info.first_offset, info.last_offset + 1, len(records), now_ms)
+            else:
+                self.waiters.appended(len(records))
         return info
 
     def append_marker(
@@ -228,8 +361,8 @@ class Partition:
         transaction_version: int,
         now_ms: int,
     ) -> AppendInfo:
-        """Append the marker that ends a producer's transaction. How many replicas are in sync does not matter: as long
-        as the transaction is open, readers of what was committed wait for it.
+        """Append the marker that ends a producer's transaction. The number of in-sync replicas does not matter:
+        while the transaction is open, readers of committed records wait for it.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, INVALID_PRODUCER_EPOCH,
@@ -239,7 +372,7 @@ class Partition:
         log = self.log
         oldest = next(iter(self._open_transactions), None)
         first_offset: int | None = None
-        if self._flushes_appends:
+        if self._commits_late:
             opened = (first for first, opener in self._open_transactions.items() if opener == producer_id)
             first_offset = next(opened, None)
         info = log.append_marker(
@@ -250,8 +383,8 @@ class Partition:
             now_ms=now_ms,
             leader_epoch=self.leader_epoch,
         )
-        if self._flushes_appends:
-            self._hold_back(info, MARKER_BATCH_SIZE, now_ms, ends_from=first_offset)
+        if self._commits_late:
+            self._hold_back(info.first_offset, info.last_offset + 1, MARKER_BATCH_SIZE, now_ms, ends_from=first_offset)
             if self.held_back is not None:
                 return info
         else:
@@ -261,15 +394,16 @@ class Partition:
         return info
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer's transaction of this epoch has records here and no marker."""
+        """Whether the producer's transaction of this epoch has records here but no marker."""
         return self.log.has_open_transaction(producer_id, producer_epoch)
 
     def start_verification(
         self, producer_id: int, producer_epoch: int, first_sequence: int, *, epoch_per_transaction: bool, now_ms: int
     ) -> Verification | None:
-        """What `append` needs for the first batch of a transaction, once the coordinator has confirmed it; None where
-        the transaction is open here already (KIP-890). ``epoch_per_transaction``: the client raises its epoch with each
-        transaction (Produce since version 12, TxnOffsetCommit since 5).
+        """Return what `append` needs for the first batch of a transaction, once the coordinator has confirmed it.
+
+        None if the transaction is already open here (KIP-890). ``epoch_per_transaction``: the client bumps its epoch
+        with each transaction (Produce since version 12, TxnOffsetCommit since 5).
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, or as `check_leader`.
@@ -280,56 +414,75 @@ class Partition:
         )
 
     def append_plain(self, batches: Sequence[Buffer], *, acks: int, now_ms: int) -> list[AppendInfo]:
-        """Append the first of these batches, as many as `Log.append_plain` takes; none where `append` has to be asked,
-        because it would refuse the first one or treat it specially, or have it wait to be flushed.
+        """Append the first of these batches, as many as `Log.append_plain` accepts.
+
+        Returns an empty list if `append` must be used: it would reject the first batch or handle it specially, or the
+        append would not acknowledge it.
         """
-        if (
-            self.leader_id != self.local_id
-            or self.offline
-            or self._flushes_appends
-            or (acks == ACKS_ALL and self._lacks_replicas())
-        ):
+        if not self.may_append(acks) or (self._commits_late and not self.acknowledges_appends(acks)):
             return []
         try:
             appended = self.log.append_plain(batches, now_ms=now_ms, leader_epoch=self.leader_epoch)
         except KafkaError:
             return []
         if appended and not appended[0].duplicate:
-            self.waiters.appended(sum(map(len, batches[: len(appended)])))
+            size = sum(map(len, batches[: len(appended)]))
+            if self._commits_late:
+                self._hold_back(appended[0].first_offset, appended[-1].last_offset + 1, size, now_ms)
+            else:
+                self.waiters.appended(size)
         return appended
 
-    # -- flushed before it counts --------------------------------------------------------------------------------------
+    # -- when records count --------------------------------------------------------------------------------------------
 
-    @property
-    def flushes_appends(self) -> bool:
-        """Whether appends may have to be flushed before they count."""
-        return self._flushes_appends
+    def when_acknowledged(self, end_offset: int, acks: int, callback: OnAcknowledged) -> None:
+        """Call ``callback`` when a produce request whose records end before ``end_offset`` may be completed.
 
-    def when_committed(self, end_offset: int, told: Told) -> None:
-        """Call ``told`` when everything before ``end_offset`` is below the high watermark: now, or when that has moved;
-        or with the error if this broker cannot wait for it any more."""
+        With ``acks=all`` this is when they are committed, otherwise when they are durable here. The call may happen now
+        or later. It has an error if this broker is no longer the leader.
+        """
+        if acks == ACKS_ALL:
+            self.when_committed(end_offset, callback)
+            return
+        awaited = self._awaited_flush
+        if awaited is None or end_offset <= awaited.durable_offset:
+            callback(None)
+        else:
+            awaited.waiters.add(end_offset, callback)
+
+    def when_committed(self, end_offset: int, callback: OnAcknowledged) -> None:
+        """Call ``callback`` when everything before ``end_offset`` is below the high watermark: now or later. The call
+        has an error if this broker is no longer the leader."""
         held_back = self.held_back
         if held_back is None or end_offset <= held_back.high_watermark:
-            told(None)
+            callback(None)
         else:
-            held_back.wait(end_offset, told)
+            held_back.waiters.add(end_offset, callback)
 
-    def _hold_back(self, info: AppendInfo, size: int, now_ms: int, *, ends_from: int | None = None) -> None:
-        """These records were appended; ``ends_from``: the transaction that began there ends with them."""
-        if info.duplicate:
-            return
+    def _hold_back(
+        self, first_offset: int, end_offset: int, size: int, now_ms: int, *, ends_from: int | None = None
+    ) -> None:
+        """These records were appended. ``ends_from``: the first offset of the transaction that ends with them."""
+        must_flush = self._awaited_flush is None and self.log.flush_messages_reached
+        if must_flush:
+            self._awaited_flush = AwaitedFlush(first_offset)
         held_back = self.held_back
-        is_due = held_back is None and self.log.flush_messages_reached
-        if is_due:
-            held_back = self.held_back = HeldBack(info.first_offset)
         if held_back is None:
-            self.waiters.appended(size)
-            return
-        held_back.add(info.last_offset + 1, size)
+            if self._awaited_flush is None and self._commits_alone:
+                self.waiters.appended(size)
+                return
+            held_back = self.held_back = HeldBack(first_offset)
+        held_back.add(end_offset, size)
         if ends_from is not None:
-            held_back.add_ending(ends_from, info.last_offset)
-        if is_due:
+            held_back.add_ending(ends_from, end_offset - 1)
+        if must_flush:
             self._ask_for_flush(now_ms)
+
+    @property
+    def _commits_alone(self) -> bool:
+        """Whether records that are durable on this broker are committed."""
+        in_sync = self.in_sync
+        return in_sync is None or (in_sync.is_alone and not self._lacks_replicas)
 
     def _ask_for_flush(self, now_ms: int) -> None:
         if self._wants_flush is None:
@@ -338,46 +491,72 @@ class Partition:
             self._wants_flush(self.log)
 
     def flushed(self) -> None:
-        """More of the log is on the device: move the high watermark, and tell those who waited for it."""
-        held_back = self.held_back
-        if held_back is None:
+        """More of the log is durable."""
+        awaited = self._awaited_flush
+        if awaited is None:
             return
         log = self.log
-        stable = self.last_stable_offset
         if log.flush_messages_reached:
             assert self._wants_flush is not None, "a flush that was waited for has left nothing behind"
-            high_watermark = log.flushed_offset
+            awaited.durable_offset = max(awaited.durable_offset, log.flushed_offset)
             self._wants_flush(log)
         else:
-            high_watermark = log.log_end_offset
-            self.held_back = None
-            self.update_config(log.config, min_insync_replicas=self.min_insync_replicas)
+            awaited.durable_offset = log.log_end_offset
+            self._awaited_flush = None
+            self._derive()
+        # Callbacks may append the next records immediately.
+        durable_offset = awaited.durable_offset
+        self.advance_high_watermark()
+        awaited.waiters.reach(durable_offset)
+
+    def advance_high_watermark(self) -> None:
+        """Move the high watermark to the committed offset, and call the callbacks that waited for it.
+
+        Must be called after any change that affects the committed offset.
+        """
+        held_back = self.held_back
+        if held_back is None or not self._decides_high_watermark:
+            return
+        stable = self.last_stable_offset
+        high_watermark = max(held_back.high_watermark, self.committed_offset)
+        moved = high_watermark > held_back.high_watermark
         size = held_back.move(high_watermark)
-        # Who is told below may append the next records at once.
+        if high_watermark == self.log.log_end_offset:
+            self.held_back = None
+        # Callbacks may append the next records immediately.
         if size:
             self.waiters.appended(size)
         if self.last_stable_offset != stable:
             self.waiters.tell_stable()
-        held_back.tell()
-        if self.on_high_watermark is not None:
+        held_back.waiters.reach(high_watermark)
+        if moved and self.on_high_watermark is not None:
             self.on_high_watermark()
 
-    def _refuse_held_back(self, code: ErrorCode) -> None:
-        if self.held_back is not None:
-            self.held_back.refuse(KafkaError(code, f"{self.topic}-{self.index} was lost while it was being flushed."))
+    @property
+    def _decides_high_watermark(self) -> bool:
+        """Whether this broker may move the high watermark: not as a follower, and not while the ISR is too small. A
+        too small ISR might lose records that a consumer has read (KIP-966)."""
+        return len(self.replicas) <= 1 if self.in_sync is None else not self._lacks_replicas
 
-    def _lacks_replicas(self) -> bool:
-        # More in-sync replicas than there are replicas are not waited for: a topic of one replica takes acks=all.
-        return len(self.isr) < min(self.min_insync_replicas, len(self.replicas))
+    def _refuse_waiting(self, code: ErrorCode) -> None:
+        error = KafkaError(
+            code, f"{self.topic}-{self.index} was closed or failed before the records were committed; they may be lost."
+        )
+        if self._awaited_flush is not None:
+            self._awaited_flush.waiters.refuse(error)
+        if self.held_back is not None:
+            self.held_back.waiters.refuse(error)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def read(
         self, offset: int, max_bytes: int, *, isolation_level: int, min_one_batch: bool, wait: bool = True
     ) -> FetchData:
-        """What a consumer may see from ``offset`` on, as a range of the segment file, and what in it was aborted.
+        """The records that a consumer may read from ``offset`` on, as a file range, and the aborted transactions.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE (below the log start or above the visible end), KAFKA_STORAGE_ERROR.
-            ColdRead: without ``wait``, where finding it would wait for the device.
+            ColdRead: without ``wait``, if the lookup would have to wait for the disk.
         """
         committed = isolation_level == ISOLATION_READ_COMMITTED
         return self.log.read(
@@ -390,24 +569,24 @@ class Partition:
         )
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
-        """Where the reader's history leaves ours, if it does (KIP-320, KIP-595)."""
+        """Where the reader's log diverges from this one, if it does (KIP-320, KIP-595)."""
         if last_fetched_epoch < 0:
             return None
         epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
         if end_offset == -1:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Nothing is known of leader epoch {last_fetched_epoch}.")
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Unknown leader epoch {last_fetched_epoch}.")
         if epoch < last_fetched_epoch or end_offset < fetch_offset:
             return EpochEndOffset(epoch=epoch, end_offset=end_offset)
         return None
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """The largest epoch up to ``leader_epoch`` and the offset where it ends; (-1, -1) when it is unknown."""
+        """The largest epoch up to ``leader_epoch`` and the offset where it ends; (-1, -1) if it is unknown."""
         if leader_epoch == self.leader_epoch:
             return leader_epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(leader_epoch)
 
     def delete_records_before(self, offset: int) -> int:
-        """Move the log start offset up (-1: to the high watermark); returns the new low watermark.
+        """Raise the log start offset (-1: to the high watermark). Returns the new low watermark.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (a topic that is only compacted), NOT_LEADER_OR_FOLLOWER.
@@ -416,7 +595,7 @@ class Partition:
         if self.log.config.cleanup_policy == ("compact",):
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"Records of {self.topic}-{self.index} cannot be deleted: its cleanup.policy is compact alone.",
+                f"Records of {self.topic}-{self.index} cannot be deleted: its cleanup.policy is only compact.",
             )
         target = self.high_watermark if offset == -1 else offset
         if target < 0 or target > self.high_watermark:
@@ -430,13 +609,15 @@ class Partition:
         return self.log.log_start_offset
 
     def go_offline(self) -> None:
-        """Its log directory failed: refuse everything until the next start."""
+        """The log directory has failed: reject all requests until the next startup."""
         self.offline = True
+        self._derive()
         self.waiters.tell_changed()
-        self._refuse_held_back(ErrorCode.KAFKA_STORAGE_ERROR)
+        self._refuse_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def close(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
-        """The partition leaves this broker: everybody who waits must ask again. ``code`` is why."""
+        """The partition is no longer served here because of ``code``: all waiting requests end."""
         self.leader_id = -1
+        self._derive()
         self.waiters.tell_changed()
-        self._refuse_held_back(code)
+        self._refuse_waiting(code)

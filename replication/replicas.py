@@ -1,4 +1,4 @@
-"""The partitions that this broker has replicas of, found by topic name or by topic id."""
+"""The partitions with replicas on this broker, by topic name and by topic id."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ TopicKey = bytes | str  # the topic id, or the name
 
 
 class Replicas:
-    """Partitions by topic and index. Those whose log directory failed are known, and refuse."""
+    """Partitions by topic and index. Partitions whose log directory failed are included, and reject requests."""
 
     def __init__(self) -> None:
-        # One inner dictionary for each topic, under its name and under its id.
+        # One inner dictionary per topic, under its name and under its id.
         self._topics: dict[TopicKey, dict[int, Partition]] = {}
         self._offline: set[tuple[TopicKey, int]] = set()
 
@@ -30,13 +30,13 @@ class Replicas:
             self._offline.discard((partition.topic_id, partition.index))
 
     def add_offline(self, topic: str, topic_id: bytes, index: int) -> None:
-        """Know of a partition whose log could not be opened."""
+        """Add a partition whose log could not be opened."""
         self._topics.setdefault(topic, self._topics.setdefault(topic_id, {}))
         self._offline.add((topic, index))
         self._offline.add((topic_id, index))
 
     def remove(self, topic: str, topic_id: bytes, index: int) -> Partition | None:
-        """Serve it no more; returns it, for its owner to close."""
+        """Stop serving the partition. Returns it; the caller must close it."""
         self._offline.discard((topic, index))
         self._offline.discard((topic_id, index))
         partitions = self._topics.get(topic_id)
@@ -45,13 +45,13 @@ class Replicas:
         partition = partitions.pop(index, None)
         if not partitions and not any(key == topic_id for key, _ in self._offline):
             del self._topics[topic_id]
-            # A topic of the same name may have been made since.
+            # Another topic with the same name may have been created in the meantime.
             if self._topics.get(topic) is partitions:
                 del self._topics[topic]
         return partition
 
     def partition_by_key(self, topic: TopicKey, index: int) -> Partition | None:
-        """The partition, or None: `why_absent` says why."""
+        """The partition, or None: `why_absent` returns the reason."""
         partitions = self._topics.get(topic)
         return None if partitions is None else partitions.get(index)
 

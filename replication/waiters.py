@@ -1,30 +1,30 @@
-"""Those who wait for more bytes of a partition.
+"""Requests that wait for more bytes of a partition.
 
-A fetch with ``min_bytes`` waits for so many bytes, and a thousand of them may wait on one partition. An append must not
-pay for those that it does not help: it adds to one number and compares that with the lowest one somebody waits for.
+A fetch with ``min_bytes`` waits for this number of bytes, and a thousand fetches may wait for one partition. An append
+must not spend time on waiters that it does not complete: it adds to one number and compares it with the lowest
+threshold.
 
-Who reads only what was committed is not helped by bytes while a transaction is open, but by the marker that ends it.
+While a transaction is open, more bytes do not help readers of committed records. They wait for the marker that ends it.
 """
 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import Protocol
+from typing import Any, Protocol
 
 _NOBODY = 1 << 63
-# So many entries of waiters that have left are kept in the heap before it is made anew.
+# The number of stale entries in the heap before it is rebuilt.
 _MAX_STALE = 8
 
 
 class Waiter(Protocol):
-    """Somebody who waits for records of a partition."""
+    """A request that waits for records of a partition."""
 
     def enough(self) -> None:
-        """What was asked for has come: as many bytes as `Waiters.tell` was given, or what `Waiters.tell_when_stable`
-        waits for. Told once."""
+        """The condition of `Waiters.tell` (bytes appended) or of `Waiters.tell_when_stable` is met. Called once."""
 
     def partition_changed(self) -> None:
-        """The partition has gone, has a new leader epoch or lost records: ask again, and be told why."""
+        """The partition is no longer served, has a new leader epoch or lost records: retry to get the error."""
 
 
 class Waiters:
@@ -34,49 +34,56 @@ class Waiters:
 
     def __init__(self) -> None:
         self.appended_bytes = 0
-        """Of all appends since the partition is served. It only grows."""
-        self._waiting: dict[Waiter, int] = {}  # the number of its entry in the heap; 0 for those who were told
-        # What `appended_bytes` has to reach, lowest first, with old entries of waiters that have left or asked again.
-        self._heap: list[tuple[int, int, Waiter]] = []
+        """The total size of all appends since the partition has been served. It never decreases."""
+        self._waiting: dict[Waiter, list[Any] | None] = {}  # the heap entry; None after the notification
+        # [the threshold of `appended_bytes`, the entry's number, the waiter], lowest first. Stale entries, of waiters
+        # that were removed or have a new threshold, have None as the waiter. So each waiter is freed when it is
+        # removed, and not thousands at the same time.
+        self._heap: list[list[Any]] = []
         self._entries = 0
         self._lowest = _NOBODY
-        self._held_back: dict[Waiter, None] = {}  # those who wait for a transaction to end
+        self._held_back: dict[Waiter, None] = {}  # waiting for a transaction to end
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._held_back)
 
     def tell(self, waiter: Waiter, size: int) -> None:
-        """Call ``waiter.enough`` when ``size`` (at least 1) more bytes have come, instead of what was said before."""
+        """Call ``waiter.enough`` after ``size`` (at least 1) more bytes. Replaces the waiter's earlier condition."""
         self._entries += 1
-        self._waiting[waiter] = self._entries
+        old = self._waiting.get(waiter)
+        if old is not None:
+            old[2] = None
         if len(self._heap) > 2 * len(self._waiting) + _MAX_STALE:
-            self._heap = [entry for entry in self._heap if self._waiting.get(entry[2]) == entry[1]]
+            self._heap = [entry for entry in self._heap if entry[2] is not None]
             heapify(self._heap)
-        heappush(self._heap, (self.appended_bytes + size, self._entries, waiter))
+        entry = self._waiting[waiter] = [self.appended_bytes + size, self._entries, waiter]
+        heappush(self._heap, entry)
         self._lowest = self._heap[0][0]
 
     def tell_when_stable(self, waiter: Waiter) -> None:
-        """Call ``waiter.enough`` when the last stable offset has moved, and not before, whatever comes."""
+        """Call ``waiter.enough`` when the last stable offset has moved, regardless of appended bytes."""
         self.remove(waiter)
         self._held_back[waiter] = None
 
     def remove(self, waiter: Waiter) -> None:
-        """Tell it no more; unknown waiters are fine."""
-        self._waiting.pop(waiter, None)
+        """Stop notifying a waiter. Unknown waiters are ignored."""
+        entry = self._waiting.pop(waiter, None)
+        if entry is not None:
+            entry[2] = None
         if self._held_back:
             self._held_back.pop(waiter, None)
-        if not self._waiting:  # nothing may keep those alive who have left an idle partition
+        if not self._waiting:  # stale entries must not keep removed waiters of an idle partition alive
             self._heap.clear()
             self._lowest = _NOBODY
 
     def appended(self, size: int) -> None:
-        """So many bytes have come."""
+        """``size`` bytes were appended."""
         self.appended_bytes += size
         while self.appended_bytes >= self._lowest:
-            _, number, waiter = heappop(self._heap)
+            waiter = heappop(self._heap)[2]
             self._lowest = self._heap[0][0] if self._heap else _NOBODY
-            if self._waiting.get(waiter) == number:
-                self._waiting[waiter] = 0
+            if waiter is not None:
+                self._waiting[waiter] = None
                 waiter.enough()
 
     def tell_stable(self) -> None:
@@ -87,6 +94,6 @@ class Waiters:
                 waiter.enough()
 
     def tell_changed(self) -> None:
-        """Call `Waiter.partition_changed` of everybody."""
+        """Call `Waiter.partition_changed` of all waiters."""
         for waiter in (*self._waiting, *self._held_back):
             waiter.partition_changed()

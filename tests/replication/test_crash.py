@@ -1,12 +1,13 @@
-"""The power fails at any moment while appends are being flushed: what was acknowledged or seen is there afterwards.
+"""A power failure at any moment during flushes of appends loses no record that was acknowledged or visible.
 
-A seeded history of a partition with `flush.messages=1`: appends, transactions, rolls, new leader epochs, deletions; and
-flushes whose beginning, run and end have anything in between, as with a thread. It runs on the in-memory twin, as a
-journalling file system keeps names and as POSIX promises no more than. After each step the power may fail in a copy of
-the disk, and at some change it fails indeed. The next start must find
+A seeded history of a partition with `flush.messages=1`: appends, transactions, rolls, new leader epochs, deletions, and
+flushes. Other steps may run between the begin, the run and the end of a flush, as with a thread. The history uses the
+in-memory file system, once with the guarantees of a journaling file system for names and once with only those of POSIX.
+After each step the power may fail in a copy of the disk, and at some change it fails in the original. The next startup
+must find
 
-* everything that was acknowledged, and everything that lay below the high watermark at any time;
-* nothing that was not appended.
+* all records that were acknowledged, and all records that were below the high watermark at any time;
+* no record that was not appended.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TOPIC_ID = b"\1" * 16
 
 
 class History:
-    """What was asked of a partition, what it acknowledged, and how far it let readers see."""
+    """The requests to a partition, its acknowledgements, and the limit of visible records."""
 
     STEPS = ("append", "write_in_transaction", "end_transaction", "begin", "run_flush", "end")
     STEPS += ("roll", "delete", "lead", "checkpoint", "look")
@@ -46,10 +47,10 @@ class History:
             segment_bytes=self.dice.choice([400, 900, 3_000]), index_interval_bytes=0, flush_messages=flush_messages
         )
         self.values: list[bytes] = []
-        """By offset, of all that was ever appended."""
+        """The values of all records that were ever appended, by offset."""
         self.promised = 0
-        """The end of what was acknowledged or seen."""
-        self.told: list[KafkaError | None] = []
+        """The end offset of the acknowledged or visible records."""
+        self.acknowledged: list[KafkaError | None] = []
         self.start()
 
     def start(self) -> None:
@@ -58,7 +59,7 @@ class History:
         self.manager.load(now_ms=NOW, config_of=lambda topic: self.config)
         log = self.manager.get("t", 0)
         if log is None:
-            log = self.manager.create("t", TOPIC_ID, 0, self.config, now_ms=NOW)
+            log = self.manager.get_or_create("t", TOPIC_ID, 0, self.config, now_ms=NOW)
         self.wanted: list[Log] = []
         self.flush: Flush | None = None
         self.has_run = False
@@ -118,14 +119,14 @@ class History:
         self._acknowledge(info.last_offset + 1)
 
     def _acknowledge(self, end_offset: int) -> None:
-        def told(error: KafkaError | None) -> None:
+        def acknowledged(error: KafkaError | None) -> None:
             assert error is None
             assert end_offset <= self.partition.high_watermark
             if self.config.flush_messages == 1:
                 self.promised = max(self.promised, end_offset)
-            self.told.append(error)
+            self.acknowledged.append(error)
 
-        self.partition.when_committed(end_offset, told)
+        self.partition.when_committed(end_offset, acknowledged)
 
     def begin(self) -> None:
         if self.flush is None and self.wanted:
@@ -151,13 +152,15 @@ class History:
 
     def lead(self) -> None:
         self.leader_epoch += 1
-        self.partition.update(leader_id=1, leader_epoch=self.leader_epoch, partition_epoch=0, replicas=(1,), isr=(1,))
+        self.partition.become_leader(
+            leader_epoch=self.leader_epoch, partition_epoch=0, replicas=(1,), isr=(1,), now_ms=NOW
+        )
 
     def checkpoint(self) -> None:
         self.manager.flush_checkpoints({("t", 0): self.partition.high_watermark})
 
     def look(self) -> None:
-        """The power fails now, on a copy of the disk."""
+        """Simulate a power failure on a copy of the disk."""
         survivor = self.file_system.crash(self.dice)
         survivor.operations_left = None
         found = LogManager(["/data"], node_id=1, cluster_id="c", file_system=survivor)
@@ -165,7 +168,7 @@ class History:
         found.load(now_ms=NOW, config_of=lambda topic: self.config)
         self.check(found.get("t", 0))
 
-    # The crash, and what must hold after it
+    # The crash, and the conditions after it
 
     def crash(self) -> None:
         self.file_system = self.file_system.crash(self.dice)
@@ -187,7 +190,7 @@ class History:
 
 @pytest.mark.parametrize("journalled", [True, False], ids=["journal", "posix"])
 @pytest.mark.parametrize("seed", range(60))
-def test_nothing_that_was_acknowledged_or_seen_is_lost_whenever_the_power_fails(seed: int, journalled: bool) -> None:
+def test_no_acknowledged_or_visible_record_is_lost_in_a_power_failure(seed: int, journalled: bool) -> None:
     history = History(seed, journalled=journalled)
     for _ in range(3):
         history.file_system.operations_left = history.dice.randint(0, 120)
@@ -196,8 +199,8 @@ def test_nothing_that_was_acknowledged_or_seen_is_lost_whenever_the_power_fails(
 
 
 @pytest.mark.parametrize("journalled", [True, False], ids=["journal", "posix"])
-def test_a_loss_of_power_at_each_change_in_turn(journalled: bool) -> None:
-    """One history, cut short after one change, after two, ... until it is through."""
+def test_a_power_failure_at_each_change_loses_no_record(journalled: bool) -> None:
+    """One history, stopped after one change, after two, and so on, until it completes."""
     changes = 0
     while True:
         history = History(3, journalled=journalled)
@@ -210,11 +213,11 @@ def test_a_loss_of_power_at_each_change_in_turn(journalled: bool) -> None:
         changes += 1
     assert changes > 50
     assert history.promised > 10
-    assert len(history.told) > 10
+    assert len(history.acknowledged) > 10
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_the_moment_of_the_flushes_everybody_is_told_in_the_end(seed: int) -> None:
+def test_all_appends_are_acknowledged_at_any_timing_of_flushes(seed: int) -> None:
     history = History(seed, journalled=True, flush_messages=1 + seed % 4)
     history.run(200)
     while history.wanted or history.flush is not None:
@@ -227,12 +230,12 @@ def test_whatever_the_moment_of_the_flushes_everybody_is_told_in_the_end(seed: i
     assert partition.log.log_end_offset - partition.log.flushed_offset < 1 + seed % 4
 
 
-def test_who_waits_while_what_a_killed_process_left_is_flushed_is_told_when_it_is() -> None:
+def test_a_waiter_is_notified_when_records_of_a_killed_process_are_flushed() -> None:
     class Waiter:
-        told = False
+        notified = False
 
         def enough(self) -> None:
-            self.told = True
+            self.notified = True
 
         def partition_changed(self) -> None:
             raise AssertionError("nothing has changed")
@@ -248,4 +251,4 @@ def test_who_waits_while_what_a_killed_process_left_is_flushed_is_told_when_it_i
     history.run_flush()
     history.end()
     assert history.partition.high_watermark == history.partition.log.log_end_offset > 0
-    assert waiter.told
+    assert waiter.notified

@@ -1,45 +1,46 @@
-"""Waiting for bytes of a partition: everybody is told in time, and an append does not pay for those who wait on."""
+"""Waiting for bytes of a partition: waiters are notified in time, and an append does not visit the others."""
 
 import random
+import weakref
 
 from moldau.replication.waiters import Waiters
 
 
 class Waiter:
     def __init__(self):
-        self.told = 0
+        self.notified = 0
         self.changed = 0
 
     def enough(self):
-        self.told += 1
+        self.notified += 1
 
     def partition_changed(self):
         self.changed += 1
 
 
-def test_told_once_when_enough_has_come():
+def test_a_waiter_is_notified_once_when_enough_bytes_have_arrived():
     waiters, waiter = Waiters(), Waiter()
     waiters.tell(waiter, 10)
     waiters.appended(9)
-    assert waiter.told == 0
+    assert waiter.notified == 0
     waiters.appended(1)
-    assert waiter.told == 1
+    assert waiter.notified == 1
     waiters.appended(100)
-    assert waiter.told == 1
-    assert len(waiters) == 1  # until it is removed: it still wants to know of changes
+    assert waiter.notified == 1
+    assert len(waiters) == 1  # until it is removed: it is still notified of changes
 
 
-def test_who_asks_again_is_told_of_what_was_said_last():
+def test_a_second_request_of_a_waiter_replaces_the_first():
     waiters, waiter = Waiters(), Waiter()
     waiters.tell(waiter, 10)
     waiters.tell(waiter, 30)
     waiters.appended(20)
-    assert waiter.told == 0
+    assert waiter.notified == 0
     waiters.appended(10)
-    assert waiter.told == 1
+    assert waiter.notified == 1
 
 
-def test_who_asks_again_while_being_told_is_told_later():
+def test_a_waiter_that_waits_again_during_its_notification_is_notified_later():
     waiters = Waiters()
 
     class Again(Waiter):
@@ -50,14 +51,14 @@ def test_who_asks_again_while_being_told_is_told_later():
     waiter = Again()
     waiters.tell(waiter, 1)
     waiters.appended(1000)
-    assert waiter.told == 1
+    assert waiter.notified == 1
     waiters.appended(4)
-    assert waiter.told == 1
+    assert waiter.notified == 1
     waiters.appended(1)
-    assert waiter.told == 2
+    assert waiter.notified == 2
 
 
-def test_a_waiter_that_was_removed_hears_nothing():
+def test_a_removed_waiter_is_not_notified():
     waiters, waiter, other = Waiters(), Waiter(), Waiter()
     waiters.tell(waiter, 1)
     waiters.tell(other, 1)
@@ -65,10 +66,10 @@ def test_a_waiter_that_was_removed_hears_nothing():
     waiters.remove(Waiter())
     waiters.appended(1)
     waiters.tell_changed()
-    assert (waiter.told, waiter.changed, other.told, other.changed) == (0, 0, 1, 1)
+    assert (waiter.notified, waiter.changed, other.notified, other.changed) == (0, 0, 1, 1)
 
 
-def test_nothing_keeps_those_alive_who_have_left():
+def test_removed_waiters_use_no_memory():
     waiters = Waiters()
     left = [Waiter() for _ in range(50)]
     for waiter in left:
@@ -82,10 +83,10 @@ def test_nothing_keeps_those_alive_who_have_left():
         waiters.remove(comes_and_goes)
     assert len(waiters._heap) < 20
     waiters.appended(1000)
-    assert (stays.told, comes_and_goes.told) == (1, 0)
+    assert (stays.notified, comes_and_goes.notified) == (1, 0)
 
 
-def test_against_a_plain_model():
+def test_random_operations_agree_with_a_simple_model():
     pick = random.Random(4)
     waiters = Waiters()
     model = {}
@@ -96,7 +97,7 @@ def test_against_a_plain_model():
             waiter = pick.choice([*model, Waiter()]) if model else Waiter()
             size = pick.randrange(1, 500)
             waiters.tell(waiter, size)
-            model[waiter] = [size, waiter.told]
+            model[waiter] = [size, waiter.notified]
         elif action < 0.6 and model:
             waiter = pick.choice(list(model))
             waiters.remove(waiter)
@@ -106,36 +107,48 @@ def test_against_a_plain_model():
             waiters.appended(size)
             for state in model.values():
                 state[0] -= size
-        for waiter, (missing, told_before) in model.items():
-            assert waiter.told == told_before + (missing <= 0)
+        for waiter, (missing, notified_before) in model.items():
+            assert waiter.notified == notified_before + (missing <= 0)
         assert len(waiters) == len(model)
         peak = max(peak, len(model))
         assert len(waiters._heap) <= 2 * peak + 10
 
 
-def test_an_append_does_not_look_at_those_who_wait_for_more():
+def test_an_append_does_not_visit_waiters_for_more_bytes():
     waiters = Waiters()
     idle = [Waiter() for _ in range(1000)]
     for waiter in idle:
         waiters.tell(waiter, 1_000_000)
-    looked_at = []
-    waiters._waiting = Watched(waiters._waiting, looked_at)
+    visited = []
+    waiters._waiting = Watched(waiters._waiting, visited)
     for _ in range(100):
         waiters.appended(100)
-    assert looked_at == []
+    assert visited == []
 
 
 class Watched(dict):
-    """Notes that it is looked at."""
+    """Records the accesses to it."""
 
-    def __init__(self, content, looked_at):
+    def __init__(self, content, visited):
         super().__init__(content)
-        self._looked_at = looked_at
+        self._visited = visited
 
     def __iter__(self):
-        self._looked_at.append("all")
+        self._visited.append("all")
         return super().__iter__()
 
     def get(self, key, default=None):
-        self._looked_at.append(key)
+        self._visited.append(key)
         return super().get(key, default)
+
+
+def test_a_removed_waiter_is_freed_while_others_wait():
+    waiters = Waiters()
+    gone, stays = Waiter(), Waiter()
+    for waiter in (gone, gone, stays):
+        waiters.tell(waiter, 10)
+    freed = weakref.ref(gone)
+    waiters.remove(gone)
+    del gone, waiter
+    assert freed() is None
+    assert len(waiters) == 1
