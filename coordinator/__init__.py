@@ -1,1 +1,1 @@
-"""What every coordinator has in common: decide, append, replay, reply. See `runtime`."""
+"""The common part of all coordinators: decide, append, replay, reply. See `runtime`."""

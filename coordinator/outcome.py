@@ -1,8 +1,8 @@
-"""What a state machine says should happen: records to append, and answers that leave when they are safe.
+"""The result of a state machine's decision: records to append, and the responses and effects that follow.
 
-A coordinator's shard decides; it writes nothing and answers nobody. It is handed a request with the `Caller` who waits
-and the time, and returns an `Outcome`. The runtime appends the records, replays them into the shard, and releases the
-answers once the records are below the high watermark.
+A coordinator's shard decides; it neither writes nor responds. It receives a request with its `Caller` and the time, and
+returns an `Outcome`. The runtime appends the records, replays them into the shard, and releases the responses and the
+effects once the records are below the high watermark.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ..protocol.schema import Message, Struct
 
 
 class Now(NamedTuple):
-    """The two clocks. Records carry the first; deadlines are counted by the second, which never jumps."""
+    """The two clocks. Records contain the first; deadlines use the second, which never jumps."""
 
     epoch_ms: int
     monotonic_ms: int
 
 
 class Record(NamedTuple):
-    """A record of a coordinator's topic. Without a value it deletes what is kept under the key."""
+    """A record of a coordinator's topic. A record without a value deletes the state of its key."""
 
     key: Message
     value: Message | None
@@ -31,22 +31,22 @@ class Record(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """Whose open transaction records belong to."""
+    """The producer of a transaction, and its epoch."""
 
     id: int
     epoch: int
 
 
 class Caller(Protocol):
-    """Who waits for an answer: one request of one client. Compared by identity."""
+    """Receives a response: one request of one client. Compared by identity."""
 
     @property
     def api_version(self) -> int:
-        """Of the request."""
+        """The API version of the request."""
 
     @property
     def client_id(self) -> str:
-        """As the client calls itself; may be empty."""
+        """The client id; may be empty."""
 
     @property
     def client_host(self) -> str:
@@ -54,47 +54,54 @@ class Caller(Protocol):
 
     @property
     def listener_name(self) -> str:
-        """The listener that the request came in by."""
+        """The listener that received the request."""
 
     def reply(self, response: Any) -> None:
-        """Answer, once."""
+        """Complete the request with this response, once."""
 
     def fail(self, error: KafkaError) -> None:
-        """Answer with what the API has for this error, once."""
+        """Complete the request with the API's response for this error, once."""
 
 
 Answer = tuple[Caller, Struct]
 
 
 def no_records(error: KafkaError) -> list[Answer]:
-    """`Outcome.refused` of those who have nothing to take back."""
+    """`Outcome.refused` for decisions without soft changes to roll back."""
     return []
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a decision comes to.
+    """The result of a decision.
 
-    ``records`` are appended together or not at all, and then replayed. ``answers`` leave afterwards. An outcome may
-    answer callers of earlier requests (members that wait for a rebalance), and none at all (the caller is kept).
+    ``records`` are appended together or not at all, and then replayed. ``answers`` are sent afterwards. An outcome may
+    complete callers of earlier requests (members that wait for a rebalance), or none (the caller stays pending).
 
-    Soft state (who waits, deadlines) may be changed while deciding. If the records cannot be appended, ``refused`` is
-    called with the error: it takes soft changes back and returns answers of its own; every caller in ``answers`` that
-    it does not answer gets the error. It does not raise.
+    ``effects`` are the consequences outside of the shard, such as the markers of a transaction that ends. They are
+    values: the runtime releases them when the records are below the high watermark, after the responses, and the shell
+    acts on them (`CoordinatorRuntime.take_effects`). They are dropped if the records cannot be appended, or if the
+    shard is closed before. In this case the next runtime that loads the shard finds the remaining work in the log
+    (`Shard.loaded`).
 
-    What soft state there is of something that the records make, as a group of another kind, has to wait for that:
-    ``replayed`` is called as soon as they are replayed, before the answers leave.
+    Decisions may change soft state (pending callers, deadlines). If the records cannot be appended, ``refused`` is
+    called with the error: it rolls back soft changes and returns its own responses. Every caller in ``answers`` that it
+    does not complete gets the error. It does not raise.
 
-    The records of a ``producer`` are part of its transaction: they go into a batch of that producer's and their own,
-    and count or are forgotten when the transaction ends.
+    Soft state of something that the records create, such as a group of another kind, can only be set after they exist:
+    ``replayed`` is called as soon as the records are replayed, before the responses are sent.
+
+    The records of a ``producer`` are part of its transaction: they are written in a separate batch of that producer,
+    and take effect or are discarded when the transaction ends.
     """
 
     records: Sequence[Record] = ()
     answers: Sequence[Answer] = ()
+    effects: Sequence[object] = ()
     refused: Callable[[KafkaError], Sequence[Answer]] | None = None
     replayed: Callable[[], None] | None = None
     producer: Producer | None = None
 
 
 NOTHING = Outcome()
-"""Nothing is written and nobody is answered."""
+"""No records and no responses."""

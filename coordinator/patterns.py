@@ -1,8 +1,8 @@
-"""Regular expressions that come from clients.
+"""Regular expressions of clients.
 
-They are matched by RE2 (Apache Kafka has RE2/J for topics, and Java's own for transactional ids), in time that is
-linear in the name whatever the expression: Python's own `re` can be made to hang the loop. An expression has to match a
-whole name. The library is loaded with the first expression.
+They are matched by RE2 (Apache Kafka uses RE2/J for topics, and Java's own for transactional IDs), in time that is
+linear in the name for every expression; with Python's `re`, an expression can block the event loop. An expression must
+match the whole name. The library is loaded with the first expression.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from ..protocol.errors import ErrorCode, KafkaError
 
-# Of a compiled expression: one that is larger is refused. Some 16,000 instructions, enough for an alternation of
-# hundreds of names; and the time for one name grows with it.
+# The maximum size of a compiled expression: about 16,000 instructions, enough for an alternation of hundreds of names.
+# The time for one name grows with it.
 _COMPILED_BYTES_MAX: Final = 1 << 20
 
 
@@ -23,7 +23,7 @@ class Pattern:
     __slots__ = ("_pattern",)
 
     def __init__(self, regex: str, *, name: str) -> None:
-        """Compile it; ``name`` is what the error calls the expression.
+        """Compile an expression; ``name`` is its name in the error.
 
         Raises:
             KafkaError: INVALID_REGULAR_EXPRESSION.
@@ -45,10 +45,10 @@ class Pattern:
             ) from None
 
     def matches(self, name: str) -> bool:
-        """Whether it matches this name as a whole."""
+        """Whether it matches this whole name."""
         return self._pattern.fullmatch(name) is not None
 
     def matching(self, names: Iterable[str]) -> frozenset[str]:
-        """Those that match as a whole."""
+        """The names that it matches completely."""
         matches = self._pattern.fullmatch
         return frozenset(name for name in names if matches(name) is not None)

@@ -1,24 +1,25 @@
 """The runtime of a shard: decide, append, replay, reply.
 
-A coordinator is sharded by the partitions of its internal topic (`__consumer_offsets` for groups): who leads a
-partition coordinates whatever hashes to it. A `Shard` is the state machine of one partition. This module gives it
-order and durability:
+A coordinator is sharded by the partitions of its internal topic (`__consumer_offsets` for groups): the leader of a
+partition coordinates the keys (group IDs, transactional IDs) that hash to it. A `Shard` is the state machine of one
+partition. This module gives it order and durability:
 
-* A request is decided at once. Its records wait for the end of the turn of the loop, so that the requests of one turn
-  share a batch and a write; then they are appended, replayed, and the answers leave.
-* A decision sees everything that was decided before. Records that wait were not replayed yet, so whoever decides for
-  the same group writes them first; other groups do not see each other's records.
-* Records of one outcome are appended together or not at all; those of a transaction share their batch with no other
-  outcome. When an append is refused, nothing was replayed: hard state cannot differ from the log, and each caller gets
-  the error.
-* Answers leave when the records are below the high watermark. One without records waits for those before it.
-* A transaction ends by its marker in the log (`end_transaction`): everything that was decided before comes before it.
-* Loading replays the log in slices; until it is through, requests are refused with COORDINATOR_LOAD_IN_PROGRESS.
-* A mistake of ours (an exception in a decision) fails one request. One in a replay would leave the state different
-  from the log, so the shard is given up and loaded again.
+* A request is decided immediately. Its records wait for the end of the iteration of the event loop, so that the
+  requests of one iteration share a batch and a write. Then they are appended and replayed, and the responses are sent.
+* A decision sees all earlier decisions. Pending records are not replayed yet, so a decision for the same key writes
+  them first; other keys do not see each other's records.
+* Records of one outcome are appended together or not at all. Records of a transaction do not share their batch with
+  other outcomes. If an append is rejected, nothing is replayed: hard state cannot differ from the log, and each caller
+  gets the error.
+* Responses are sent when the records are below the high watermark. A response without records waits for the records
+  before it. So do effects, which the shell takes (`take_effects`).
+* A transaction ends with its marker in the log (`end_transaction`): all earlier decisions are written before it.
+* Loading replays the log in slices. Until it is complete, requests fail with COORDINATOR_LOAD_IN_PROGRESS.
+* An internal error (an exception in a decision) fails one request. An internal error in a replay would leave the state
+  different from the log, so the shard is closed and loaded again.
 
-No clock, no loop and no files in here: the shell calls `flush` at the end of the turn when `wants_flush` was called,
-`tick` when the next deadline has come, `load` for every batch of the log and then `activate`.
+This module uses no clock, event loop or files: the shell calls `flush` at the end of the iteration after `wants_flush`
+was called, `tick` when the next deadline is due, `load` for every batch of the log and then `activate`.
 """
 
 from __future__ import annotations
@@ -44,52 +45,52 @@ class Shard(Protocol):
 
     @property
     def deadlines(self) -> Deadlines:
-        """What has to end, and when."""
+        """The deadlines of the shard."""
 
     def encode(self, record: Record) -> tuple[bytes, bytes | None]:
-        """Key and value as they stand in the log."""
+        """Key and value as they are stored in the log."""
 
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
-        """The record of these bytes; None for a type that is not known here, which is left alone.
+        """The record in these bytes; None for an unknown type, which is ignored.
 
-        Raises MalformedMessage when it is broken.
+        Raises MalformedMessage if the bytes are invalid.
         """
 
     def replay(self, record: Record, *, producer_id: int) -> None:
-        """Change the hard state. Total: whatever a log may hold is taken, and loading gives what deciding gave.
+        """Change the hard state. Accepts everything that a log may contain; loading restores the decided state.
 
-        ``producer_id`` is that of the transaction which the record belongs to, -1 outside of transactions.
+        ``producer_id`` is that of the record's transaction, -1 outside of transactions.
         """
 
     def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """A transaction ended: its records count, or are forgotten."""
+        """A transaction ended: its records take effect, or are discarded."""
 
     def loaded(self, now: Now) -> Outcome:
-        """The log was replayed to its end: begin to serve, with fresh deadlines."""
+        """The log has been replayed to its end: start to serve, with new deadlines."""
 
     def resign(self) -> Sequence[Caller]:
-        """Serve no more. Whoever waits is told to look for the coordinator again."""
+        """Stop serving. Returns the pending callers, whose clients must look for the coordinator again."""
 
 
 class PartitionWriter(Protocol):
-    """The log of the shard's partition, as far as a runtime needs it."""
+    """The log of the shard's partition, as a runtime uses it."""
 
     @property
     def max_batch_bytes(self) -> int:
-        """What a batch may have."""
+        """The maximum size of a batch in bytes."""
 
     @property
     def high_watermark(self) -> int:
-        """Records below are safe."""
+        """Records below this offset are committed."""
 
     def append(self, batch: bytes, *, verification: Any = None) -> int:
         """Append one batch; returns the offset after its last record.
 
-        ``verification`` is what the log gave when somebody began to verify that the batch's transaction is open
+        ``verification`` is what the log returned when the verification of the batch's transaction was started
         (KIP-890).
 
         Raises:
-            KafkaError: it was not appended.
+            KafkaError: the batch was not appended.
         """
 
     def append_marker(
@@ -104,7 +105,7 @@ class PartitionWriter(Protocol):
         """Append the marker that ends a producer's transaction; returns the offset after it.
 
         Raises:
-            KafkaError: it was not appended.
+            KafkaError: the marker was not appended.
         """
 
 
@@ -112,18 +113,18 @@ S = TypeVar("S", bound=Shard)
 
 Decide = Callable[[S, Now], Outcome]
 
-# A batch is at least 61 bytes without its records; a record's lengths and deltas are at most so many.
+# The size of a batch without its records is at least 61 bytes; this is the maximum for a record's lengths and deltas.
 _BATCH_OVERHEAD = 61
 _RECORD_OVERHEAD = 32
-# So long a call of `tick` may take, beyond its last decision.
+# The maximum duration of a call of `tick`, except for its last decision.
 _TICK_MS = 2
-# Of the records of a batch that cannot be read.
+# The number of unreadable records of a batch that are logged.
 _LEFT_OUT_SHOWN = 10
-# Loading gives way after so many records: about a tenth of a millisecond.
+# Loading yields after this number of records: about a tenth of a millisecond.
 _RECORDS_OF_A_STEP = 32
 
-# How an append's refusal looks to a client of the coordinator: it should come again, look for the coordinator again,
-# or be told that what it sent is too much.
+# The errors of appends, as the coordinator's clients get them: they retry, look for the coordinator again, or learn
+# that their request is too large.
 _APPEND_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -138,7 +139,7 @@ _APPEND_ERRORS = {
 
 
 class State(enum.Enum):
-    """Of a runtime: it is loading, serves, or has been given up."""
+    """The state of a runtime: it is loading, serves, or is closed."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -146,7 +147,7 @@ class State(enum.Enum):
 
 
 class _Batch:
-    """Outcomes whose records are written together, of one transaction or of none."""
+    """Outcomes whose records are written together, all of one transaction or none of any."""
 
     __slots__ = ("outcomes", "producer", "records", "size", "verification")
 
@@ -158,15 +159,16 @@ class _Batch:
         self.size = 0
 
     def has_room_for(self, producer: Producer | None, size: int, largest: int) -> bool:
-        """Whether another outcome may join in."""
+        """Whether the records of another outcome may be added."""
         return producer is None and self.producer is None and self.size + size <= largest
 
 
 class _Told(NamedTuple):
-    """What callers are told."""
+    """Responses to send, and effects for the shell."""
 
     answers: Sequence[Answer]
     failures: Sequence[tuple[Caller, KafkaError]] = ()
+    effects: Sequence[object] = ()
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -183,13 +185,15 @@ class CoordinatorRuntime(Generic[S]):
         failed: Callable[[], None],
         codec: int = Codec.NONE,
     ) -> None:
-        """``wants_flush`` is called when there is something to `flush` at the end of the turn; ``failed`` when the
-        shard cannot go on and has to be loaded again. ``codec`` compresses the batches."""
+        """``wants_flush`` is called when there is something to `flush` at the end of the iteration of the event loop.
+
+        ``failed`` is called when the shard cannot continue and must be loaded again. ``codec`` compresses the batches.
+        """
         self.name = name
         self.shard = shard
         self.state = State.LOADING
         self.load_offset = 0
-        """The next offset that loading looks at."""
+        """The next offset to load."""
         self.loaded_records = 0
         self._writer = writer
         self._clock = clock
@@ -197,89 +201,90 @@ class CoordinatorRuntime(Generic[S]):
         self._failed = failed
         self._codec = codec
         self._unwritten: list[_Batch] = []
-        self._unwritten_groups: set[str] = set()  # those whose records are in _unwritten
-        self._unsafe: deque[tuple[int, Sequence[Answer]]] = deque()  # (the high watermark they wait for, answers)
+        self._unwritten_keys: set[str] = set()  # the keys of the records in _unwritten
+        self._unsafe: deque[tuple[int, _Told]] = deque()  # (the required high watermark, what to release then)
+        self._effects: list[object] = []  # released, and not taken yet
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def run(self, group_id: str, caller: Caller, decide: Decide[S], *, verification: Any = None) -> None:
-        """Decide a request for one group. The caller is answered here, at the end of the turn, or by a later one.
+    def run(self, key: str, caller: Caller, decide: Decide[S], *, verification: Any = None) -> None:
+        """Decide a request for one key. The caller is completed during this call, by `flush`, or by a later decision.
 
-        ``verification`` is for the log, which wants it for the first records of a transaction (KIP-890).
+        ``verification`` is passed to the log, which needs it for the first records of a transaction (KIP-890).
         """
         try:
             self.check_active()
-            if group_id in self._unwritten_groups:
+            if key in self._unwritten_keys:
                 self._write_all()
                 self.check_active()
             now = self._clock()
             outcome = decide(self.shard, now)
             if outcome.records:
-                self._add(group_id, outcome, now, verification)
+                self._add(key, outcome, now, verification)
                 return
         except KafkaError as error:
             self._fail(caller, error)
             return
         except Exception:
-            logger.exception("%s: a decision for the group %r failed by our own fault", self.name, group_id)
+            logger.exception("%s: a request of %r failed with an unexpected error", self.name, key)
             self._fail(caller, _fault())
             return
-        self._answer_when_safe(outcome.answers)
+        self._tell_when_safe(_Told(outcome.answers, effects=outcome.effects))
 
-    def read(self, group_id: str | None = None) -> S:
-        """The shard, to look at one group, or at all of them: everything that was decided for them is in it.
+    def read(self, key: str | None = None) -> S:
+        """The shard, for reading one key or all keys: it contains all decisions for them.
 
         Raises:
             KafkaError: as `check_active`.
         """
         self.check_active()
-        if group_id is None or group_id in self._unwritten_groups:
+        if key is None or key in self._unwritten_keys:
             self._write_all()
             self.check_active()
         return self.shard
 
     def check_active(self) -> None:
-        """Raise COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR unless requests are served."""
+        """Raise COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR unless the runtime is active."""
         if self.state is not State.ACTIVE:
             loading = self.state is State.LOADING
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)
 
     def tick(self) -> None:
-        """Decide what is due, once everything that was decided before is replayed: that may end a deadline's group.
+        """Decide what is due, after all earlier decisions are replayed: they may remove a deadline's key.
 
-        It gives way after `_TICK_MS`: then `next_deadline` is in the past.
+        It returns after `_TICK_MS`: then `next_deadline` is in the past.
         """
         self._write_all()
         if self.state is not State.ACTIVE:
             return
         started = self._clock().monotonic_ms
-        # What becomes due meanwhile, and what does not fit into this turn, is for the next call.
+        # Deadlines that become due in the meantime, or do not fit into this call, are left to the next call.
         while (due := self.shard.deadlines.pop_due(started)) is not None:
-            self.decide(due.group_id, due.action)
+            self.decide(due.key, due.action)
             if self._clock().monotonic_ms - started >= _TICK_MS:
                 return
 
-    def decide(self, group_id: str, action: Callable[[Now], Outcome]) -> None:
-        """Decide what nobody asked for: a deadline, a change of topics. Without a group it may be about all of them."""
+    def decide(self, key: str, action: Callable[[Now], Outcome]) -> None:
+        """Make a decision without a request: a deadline, a change of topics. An empty key means all keys."""
         if self.state is not State.ACTIVE:
             return
-        if group_id in self._unwritten_groups or not group_id:
+        if key in self._unwritten_keys or not key:
             self._write_all()
         try:
             now = self._clock()
             outcome = action(now)
             if outcome.records:
-                self._add(group_id, outcome, now)
-                if not group_id:
-                    self._write_all()  # the next decision of any group must see it
+                self._add(key, outcome, now)
+                if not key:
+                    self._write_all()  # the next decision for any key must see it
                 return
         except KafkaError as error:
-            logger.warning("%s: a change of the group %r was refused: %s", self.name, group_id, error)
+            logger.warning("%s: a change of %r was rejected: %s", self.name, key, error)
             return
         except Exception:
-            logger.exception("%s: a deadline of the group %r failed by our own fault", self.name, group_id)
+            logger.exception("%s: a timer of %r failed with an unexpected error", self.name, key)
             return
-        self._answer_when_safe(outcome.answers)
+        self._tell_when_safe(_Told(outcome.answers, effects=outcome.effects))
 
     def next_deadline(self) -> int | None:
         """When to call `tick`, in milliseconds of the monotonic clock."""
@@ -287,24 +292,26 @@ class CoordinatorRuntime(Generic[S]):
 
     # -- decide, append, replay, reply ---------------------------------------------------------------------------------
 
-    def _add(self, group_id: str, outcome: Outcome, now: Now, verification: Any = None) -> None:
-        """Have the records written at the end of the turn. Whatever is wrong with them, nobody is forgotten."""
+    def _add(self, key: str, outcome: Outcome, now: Now, verification: Any = None) -> None:
+        """Queue the records for the next `flush`. If they are invalid, every caller gets an error."""
         now_ms = now.epoch_ms
         encode = self.shard.encode
         encoded = []
         size = 0
         try:
             for record in outcome.records:
-                key, value = encode(record)
-                size += len(key) + (len(value) if value is not None else 0) + _RECORD_OVERHEAD
-                encoded.append(LogRecord(0, now_ms, key, value))
+                encoded_key, value = encode(record)
+                size += len(encoded_key) + (len(value) if value is not None else 0) + _RECORD_OVERHEAD
+                encoded.append(LogRecord(0, now_ms, encoded_key, value))
         except Exception:
-            logger.exception("%s: a record of the group %r cannot be encoded", self.name, group_id)
+            logger.exception("%s: cannot encode a record of %r", self.name, key)
             self._tell(self._take_back(outcome, _fault()))
             return
         largest = self._writer.max_batch_bytes - _BATCH_OVERHEAD
         if size > largest:
-            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"A change of {size} bytes is too large.")
+            error = KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"The records of {size} bytes exceed the maximum size of a batch."
+            )
             self._tell(self._take_back(outcome, error))
             return
         unwritten = self._unwritten
@@ -318,36 +325,36 @@ class CoordinatorRuntime(Generic[S]):
         batch.outcomes.append(outcome)
         batch.records += encoded
         batch.size += size
-        self._unwritten_groups.add(group_id)
+        self._unwritten_keys.add(key)
 
     def flush(self) -> None:
-        """Write what was decided, replay it, and answer."""
+        """Write the pending decisions, replay them, and send the responses."""
         if not self._unwritten:
             return
         batches, self._unwritten = self._unwritten, []
-        self._unwritten_groups.clear()
-        # Nobody is answered before all is written: who gets an answer may ask the next thing at once.
+        self._unwritten_keys.clear()
+        # All batches are written before the first response: a client that gets a response may send its next request.
         for told in [self._write(batch) for batch in batches]:
             self._tell(told)
         if self._unsafe:
             self.high_watermark_changed()
 
     def _write_all(self) -> None:
-        """Flush, also what answers bring about."""
+        """Flush until nothing is pending: responses may cause more decisions."""
         while self._unwritten:
             self.flush()
 
     def _write(self, batch: _Batch) -> _Told:
-        """Append and replay; returns what can be told at once."""
-        if self.state is not State.ACTIVE:  # since the batch before
+        """Append and replay. Returns what can be released immediately."""
+        if self.state is not State.ACTIVE:  # closed since the previous batch
             return self._take_back_all(batch, KafkaError(ErrorCode.NOT_COORDINATOR))
         try:
             end_offset = self._append(batch)
         except KafkaError as error:
             return self._take_back_all(batch, KafkaError(_APPEND_ERRORS.get(error.code, error.code), error.message))
         except Exception:
-            # Nobody knows what of it is in the log.
-            logger.exception("%s: an append failed by our own fault; the state is loaded again", self.name)
+            # It is unknown which part of it is in the log.
+            logger.exception("%s: an append failed with an unexpected error; reloading the state", self.name)
             self._give_up()
             return self._take_back_all(batch, KafkaError(ErrorCode.NOT_COORDINATOR))
         answers = [answer for outcome in batch.outcomes for answer in outcome.answers]
@@ -360,26 +367,27 @@ class CoordinatorRuntime(Generic[S]):
                 if outcome.replayed is not None:
                     outcome.replayed()
         except Exception:
-            logger.exception("%s: a record could not be replayed; the state is loaded again", self.name)
+            logger.exception("%s: replaying a record failed; reloading the state", self.name)
             self._give_up()
             return _Told((), [(caller, KafkaError(ErrorCode.NOT_COORDINATOR)) for caller, _ in answers])
+        told = _Told(answers, effects=[effect for outcome in batch.outcomes for effect in outcome.effects])
         if end_offset <= self._writer.high_watermark and not self._unsafe:
-            return _Told(answers)
-        self._unsafe.append((end_offset, answers))
+            return told
+        self._unsafe.append((end_offset, told))
         return _Told(())
 
     def _append(self, batch: _Batch) -> int:
         producer = batch.producer
         if producer is None:
             return self._writer.append(build_batch(batch.records, codec=self._codec))
-        # Without sequences: a producer counts none for what coordinators write in its name (KIP-98).
+        # Without sequence numbers: coordinators' records on behalf of a producer do not count in its sequence (KIP-98).
         encoded = build_batch(
             batch.records, codec=self._codec, producer_id=producer.id, producer_epoch=producer.epoch, transactional=True
         )
         return self._writer.append(encoded, verification=batch.verification)
 
     def _give_up(self) -> None:
-        """The state may be another one than the log's: it is loaded again."""
+        """The state may differ from the log: load it again."""
         self.state = State.CLOSED
         self._failed()
 
@@ -392,11 +400,12 @@ class CoordinatorRuntime(Generic[S]):
         committed: bool,
         transaction_version: int,
     ) -> int:
-        """End a producer's transaction in this partition by a marker, after everything that was decided before. Returns
-        the offset after the marker; it is safe when the high watermark is there.
+        """End a producer's transaction in this partition with a marker, after all earlier decisions.
+
+        Returns the offset after the marker. The marker is committed when the high watermark has reached this offset.
 
         Raises:
-            KafkaError: there is no marker; as `check_active`, or as the log refused it.
+            KafkaError: the marker was not written: an error of `check_active`, or of the log.
         """
         self.check_active()
         self._write_all()
@@ -412,71 +421,82 @@ class CoordinatorRuntime(Generic[S]):
         except KafkaError:
             raise
         except Exception as error:
-            # Nobody knows whether it is in the log.
-            logger.exception("%s: a marker failed by our own fault; the state is loaded again", self.name)
+            # It is unknown whether the marker is in the log.
+            logger.exception("%s: writing a marker failed with an unexpected error; reloading the state", self.name)
             self._give_up()
             raise KafkaError(ErrorCode.NOT_COORDINATOR) from error
         try:
             self.shard.replay_end_transaction(producer_id, committed=committed)
         except Exception:
             # The marker is in the log, where loading finds it: the transaction has ended.
-            logger.exception("%s: a marker could not be replayed; the state is loaded again", self.name)
+            logger.exception("%s: replaying a marker failed; reloading the state", self.name)
             self._give_up()
             return end_offset
         if end_offset > self._writer.high_watermark:
-            self._unsafe.append((end_offset, ()))  # who is told of what it made visible waits for it
+            self._unsafe.append((end_offset, _Told(())))  # responses about state that it made visible wait for it
         return end_offset
 
     def high_watermark_changed(self) -> None:
-        """Release the answers that waited for it."""
+        """Release the responses and effects that waited for the high watermark."""
         high_watermark = self._writer.high_watermark
         while self._unsafe and self._unsafe[0][0] <= high_watermark:
-            self._answer(self._unsafe.popleft()[1])
+            self._tell(self._unsafe.popleft()[1])
+
+    def take_effects(self) -> Sequence[object]:
+        """The effects of decisions that are below the high watermark now, each once, in the order of decisions.
+
+        Must be called after every call that decides, flushes or moves the high watermark.
+        """
+        if not self._effects:
+            return ()
+        effects, self._effects = self._effects, []
+        return effects
 
     @property
     def is_unsafe(self) -> bool:
-        """Whether what `read` shows is not below the high watermark yet: `answer_when_safe` is for who tells of it."""
+        """Whether part of the state from `read` is above the high watermark: then respond with `answer_when_safe`."""
         return bool(self._unsafe)
 
     def answer_when_safe(self, caller: Caller, response: Any) -> None:
-        """Give this answer, which tells of the present state, when all of that is below the high watermark."""
-        self._answer_when_safe([(caller, response)])
+        """Send this response, which describes the current state, when all of that is below the high watermark."""
+        self._tell_when_safe(_Told([(caller, response)]))
 
-    def _answer_when_safe(self, answers: Sequence[Answer]) -> None:
-        # It wrote nothing, but may tell of what was written before: of a group that another leader would not know.
-        if self._unsafe and answers:
-            self._unsafe.append((self._unsafe[-1][0], answers))
+    def _tell_when_safe(self, told: _Told) -> None:
+        # It has no records, but may describe earlier records: a group, for example, that another leader would not know.
+        if self._unsafe and (told.answers or told.effects):
+            self._unsafe.append((self._unsafe[-1][0], told))
         else:
-            self._answer(answers)
+            self._tell(told)
 
     @staticmethod
     def _answer(answers: Sequence[Answer]) -> None:
         for caller, response in answers:
             try:
                 caller.reply(response)
-            except Exception:  # the others must not wait for ever
-                logger.exception("An answer could not be given")
+            except Exception:  # the other callers must not wait forever
+                logger.exception("Sending a response failed with an unexpected error")
 
     @staticmethod
     def _fail(caller: Caller, error: KafkaError) -> None:
         try:
             caller.fail(error)
         except Exception:  # as above
-            logger.exception("A refusal could not be told")
+            logger.exception("Sending an error response failed with an unexpected error")
 
     def _tell(self, told: _Told) -> None:
         self._answer(told.answers)
         for caller, error in told.failures:
             self._fail(caller, error)
+        self._effects += told.effects
 
     def _take_back(self, outcome: Outcome, error: KafkaError) -> _Told:
-        """Its records are refused."""
+        """The records of the outcome were rejected: roll it back."""
         answered: Sequence[Answer] = ()
         if outcome.refused is not None:
             try:
                 answered = outcome.refused(error)
             except Exception:
-                logger.exception("%s: a refused change could not be taken back", self.name)
+                logger.exception("%s: rolling back a rejected change failed with an unexpected error", self.name)
         done = {id(caller) for caller, _ in answered}
         return _Told(answered, [(caller, error) for caller, _ in outcome.answers if id(caller) not in done])
 
@@ -484,16 +504,16 @@ class CoordinatorRuntime(Generic[S]):
         told = [self._take_back(outcome, error) for outcome in batch.outcomes]
         return _Told([one for each in told for one in each.answers], [one for each in told for one in each.failures])
 
-    # -- loading and leaving -------------------------------------------------------------------------------------------
+    # -- loading and closing -------------------------------------------------------------------------------------------
 
     def load(self, batch: RecordBatch) -> Iterator[None]:
-        """Replay a batch of the log, yielding now and then, so that others can be served in between.
+        """Replay a batch of the log. Yields at intervals, so that other work can run in between.
 
-        What cannot be decoded is left out with a line in the log, for the first records of a batch: one broken record
-        must not make a group's offsets unreachable.
+        Records that cannot be decoded are skipped, and the first ones of a batch are logged: one invalid record must
+        not make a group's offsets unreachable.
 
         Raises:
-            InvalidRecordsError: the batch cannot be taken apart.
+            InvalidRecordsError: the batch cannot be parsed.
         """
         producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
         if batch.is_control:
@@ -507,13 +527,13 @@ class CoordinatorRuntime(Generic[S]):
                     yield
                 try:
                     if record.key is None:
-                        raise MalformedMessage("it has no key", 0)
+                        raise MalformedMessage("the record has no key", 0)
                     decoded = decode(record.key, record.value)
                 except MalformedMessage as error:
                     left_out += 1
                     if left_out <= _LEFT_OUT_SHOWN:
                         logger.warning(
-                            "%s: the record at offset %d cannot be read and is left out: %s",
+                            "%s: skipping the record at offset %d, which cannot be decoded: %s",
                             self.name, record.offset, error,
                         )  # fmt: skip
                     continue
@@ -521,7 +541,7 @@ class CoordinatorRuntime(Generic[S]):
                     replay(decoded, producer_id=producer_id)
             if left_out > _LEFT_OUT_SHOWN:
                 logger.warning(
-                    "%s: %d more records of the batch at offset %d are left out",
+                    "%s: skipping %d more records of the batch at offset %d",
                     self.name,
                     left_out - _LEFT_OUT_SHOWN,
                     batch.base_offset,
@@ -537,24 +557,24 @@ class CoordinatorRuntime(Generic[S]):
             self.shard.replay_end_transaction(producer_id, committed=kind == 1)
 
     def activate(self) -> None:
-        """Loading is through: serve."""
+        """Loading is complete: start to serve."""
         assert self.state is State.LOADING
         self.state = State.ACTIVE
         if self.load_offset > self._writer.high_watermark:
-            self._unsafe.append((self.load_offset, ()))
+            self._unsafe.append((self.load_offset, _Told(())))
         self.decide("", self.shard.loaded)
 
     def close(self) -> None:
-        """Serve no more: the partition has another leader, or the server stops."""
+        """Stop serving: the partition has another leader, or the server shuts down."""
         self._write_all()
         self.state = State.CLOSED
         error = KafkaError(ErrorCode.NOT_COORDINATOR)
         for caller in self.shard.resign():
             self._fail(caller, error)
         while self._unsafe:
-            for caller, _ in self._unsafe.popleft()[1]:
+            for caller, _ in self._unsafe.popleft()[1].answers:
                 self._fail(caller, error)
 
 
 def _fault() -> KafkaError:
-    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The server has made a mistake; its log says more.")
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "Internal server error; see the server log.")

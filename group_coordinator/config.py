@@ -1,4 +1,4 @@
-"""The settings that the group coordinator needs, as one small value; the shell makes it of the broker's settings."""
+"""The settings of the group coordinator as one value, which the server creates from the broker's settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ConsumerTimes:
-    """What holds for one consumer group: the GROUP config resource may override the broker's settings."""
+    """The times of one consumer group: the GROUP config resource may override the broker's settings."""
 
     heartbeat_interval_ms: int
     session_timeout_ms: int
@@ -17,7 +17,7 @@ class ConsumerTimes:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """Each field is the broker's setting of that name; times in milliseconds."""
+    """Each field is the broker's setting of that name; times are in milliseconds."""
 
     # Offsets
     offset_metadata_max_bytes: int = 4096
@@ -45,7 +45,7 @@ class GroupConfig:
     consumer_regex_refresh_interval_ms: int = 600_000
 
     consumer_times: ConsumerTimes = field(init=False, repr=False, compare=False)
-    """Of the groups that override nothing: every heartbeat asks."""
+    """The times of groups without overrides. Precomputed, because every heartbeat needs them."""
 
     def __post_init__(self) -> None:
         times = ConsumerTimes(
@@ -69,7 +69,7 @@ class GroupConfig:
 def consumer_times(config: GroupConfig, overrides: Mapping[str, str]) -> ConsumerTimes:
     """The times of a group with these overrides.
 
-    They were checked when they were set; limits that were narrowed since then are kept to.
+    They were checked when they were set; limits that were narrowed since then are applied.
     """
     if not overrides:
         return config.consumer_times

@@ -1,9 +1,9 @@
 """DeleteGroups (versions 0-2), one group at a time.
 
-A group without members is deleted together with its offsets, also those of open transactions. Where these are too many
-for one batch they go first, slice by slice, and the group with the last of them. Nobody may see a group that is half
-deleted: until it is gone, whoever asks for it is told to come again (`check_not_being_deleted`). If the server stops in
-between, the group is there with what is left; who wanted it deleted has got no answer, and asks again.
+A group without members is deleted together with its offsets, also those of open transactions. If these are too many
+for one batch, they are deleted in slices, and the group with the last slice. A partly deleted group must not be
+visible: until it is deleted, requests for it get a retriable error (`check_not_being_deleted`). If the server stops in
+between, the group exists with the remaining offsets; the client has got no response and retries.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def delete_group(states: GroupStates, caller: Caller, group_id: str, now: Now) -
 
 
 def check_not_being_deleted(states: GroupStates, group_id: str) -> None:
-    """Raise COORDINATOR_LOAD_IN_PROGRESS, which makes clients come again, while a group is being deleted."""
+    """Raise COORDINATOR_LOAD_IN_PROGRESS, which clients retry, while a group is being deleted."""
     if group_id in states.being_deleted:
         raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def waiting_callers(states: GroupStates) -> Sequence[Caller]:
-    """Whoever waits for a group to be deleted, who is forgotten here."""
+    """Remove and return all callers that wait for the deletion of a group."""
     callers = [caller for waiting in states.being_deleted.values() for caller in waiting]
     states.being_deleted.clear()
     return callers
@@ -60,7 +60,7 @@ def _delete_slice(states: GroupStates, group_id: str, now: Now) -> Outcome:
             return Outcome(tombstones.records, refused=partial(_give_up, states, group_id))
         tombstones.add(topic, index)
     callers = states.being_deleted.pop(group_id)
-    group = states.groups.get(group_id)  # it may have expired in the meantime
+    group = states.groups.get(group_id)  # it may have expired since then
     return Outcome(
         [*tombstones.records, *(group.tombstones() if group is not None else ())],
         [(caller, DeletableGroupResult(group_id=group_id)) for caller in callers],

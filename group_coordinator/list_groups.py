@@ -1,7 +1,7 @@
 """ListGroups (versions 0-5) of one shard.
 
-Filters are compared without case. One that names no state (version 4) or no type (version 5) that there is excludes
-what it is compared with: it is not refused.
+Filters are compared without case. A filter with only unknown states (version 4) or types (version 5) matches no group;
+it is not an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GROUPS_OF_A_STEP: Final = 100
 def list_groups(
     states: GroupStates, states_filter: Collection[str], types_filter: Collection[str]
 ) -> Iterator[list[ListedGroup]]:
-    """The groups in any of these states and of any of these types, some at a time; none of either is all."""
+    """The groups in any of these states and of any of these types, in lists of some; an empty filter matches all."""
     wanted_states = {state.strip().lower() for state in states_filter}
     wanted_types = {group_type.lower() for group_type in types_filter}
     group_ids = list(states.groups)
@@ -33,10 +33,10 @@ def list_groups(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type,
                 group_state=group.state_name,
-                group_type=group.type.value,
+                group_type=group.type,
             )
             for group in some
             if group is not None
             and (not wanted_states or group.state_name.lower() in wanted_states)
-            and (not wanted_types or group.type.value in wanted_types)
+            and (not wanted_types or group.type in wanted_types)
         ]

@@ -1,12 +1,12 @@
-"""The records of `__consumer_offsets`: what groups are, and what they have committed, in Apache Kafka's formats.
+"""The records of `__consumer_offsets`: groups and committed offsets, in Apache Kafka's formats.
 
 Key and value of a record each begin with a number of two bytes, then the message:
 
     key      record type   int16   message, never flexible
-    value    version       int16   message, or no value at all: what is kept under the key is deleted
+    value    version       int16   message; no value (a tombstone) deletes the state of the key
 
 Types 0 and 1 are committed offsets (0 was written before Kafka 0.9), 2 is a classic group, 3 to 8 and 16 are parts of a
-consumer group (KIP-848). Others belong to share and streams groups, which are not here yet; they are left alone.
+consumer group (KIP-848). Others belong to share and streams groups, which are not implemented; they are ignored.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _NUMBER: Final = struct.Struct(">h")
 _PARTITION: Final = struct.Struct(">i")
 
 KEYS: Final[dict[int, type[Key]]] = {}
-"""The keys that are known here, by record type."""
+"""The known keys, by record type."""
 
 VALUES: Final[dict[int, type[Value]]] = {}
-"""The values that belong to them."""
+"""Their values, by record type."""
 
 
 class Key(ApiMessage):
@@ -56,7 +56,7 @@ class Value(ApiMessage):
 
 
 class LegacyOffsetCommitKey(Key, api_key=0):
-    """What an offset was committed for, in the oldest form; the value is the same as today's."""
+    """The group, topic and partition of an offset, in the oldest form; the value has the current form."""
 
     group: str = string("0")
     topic: str = string("0")
@@ -72,7 +72,7 @@ class LegacyOffsetCommitValue(Value, api_key=0, versions="0", flexible="none"):
 
 
 class OffsetCommitKey(Key, api_key=1):
-    """What an offset was committed for."""
+    """The group, topic and partition of an offset."""
 
     group: str = string("0")
     topic: str = string("0")
@@ -80,7 +80,7 @@ class OffsetCommitKey(Key, api_key=1):
 
 
 class OffsetCommitValue(Value, api_key=1, versions="0-4", flexible="4+"):
-    """A committed offset. Version 1 is written only with a retention of its own, which old clients asked for."""
+    """A committed offset. Version 1 is written only with an expiration time, which old clients request."""
 
     offset: int = int64("0+")
     leader_epoch: int = int32("3+", default=-1, ignorable=True)
@@ -114,7 +114,7 @@ class MemberMetadata(Struct):
 
 
 class GroupMetadataValue(Value, api_key=2, versions="0-4", flexible="4+"):
-    """A generation of a classic group: its members with what they subscribe to and what they were assigned."""
+    """A generation of a classic group: its members with their subscriptions and assignments."""
 
     protocol_type: str = string("0+")
     generation: int = int32("0+")
@@ -182,7 +182,7 @@ class ClassicMemberMetadata(Struct):
 
 
 class ConsumerGroupMemberMetadataValue(Value, api_key=5):
-    """Who the member is and what it subscribes to; with the classic protocol's part for a member that speaks that."""
+    """The identity and subscription of a member, and the classic protocol's part for a member that uses it."""
 
     instance_id: str | None = string("0+", nullable="0+")
     rack_id: str | None = string("0+", nullable="0+")
@@ -193,7 +193,7 @@ class ConsumerGroupMemberMetadataValue(Value, api_key=5):
     rebalance_timeout_ms: int = int32("0+", default=-1)
     server_assignor: str | None = string("0+", nullable="0+")
     classic_member_metadata: ClassicMemberMetadata | None = struct_(ClassicMemberMetadata, "0+", nullable="0+", tag=0)
-    """None has to be written: a record without this field is that of a member that speaks the classic protocol."""
+    """None must be written: a record without this field is that of a member that uses the classic protocol."""
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Key, api_key=6):
@@ -203,7 +203,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Key, api_key=6):
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Value, api_key=6):
-    """The group epoch that the target assignment was made for, and when."""
+    """The group epoch that the target assignment was computed for, and when."""
 
     assignment_epoch: int = int32("0+")
     assignment_timestamp: int = int64("0+", tag=0, ignorable=True)
@@ -222,13 +222,13 @@ class TargetTopicPartition(Struct):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(Value, api_key=7):
-    """What the member shall have."""
+    """The partitions that are assigned to the member."""
 
     topic_partitions: list[TargetTopicPartition] = array(TargetTopicPartition, "0+")
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Key, api_key=8):
-    """What a member of a consumer group has now."""
+    """The current assignment of a member of a consumer group."""
 
     group_id: str = string("0")
     member_id: str = string("0")
@@ -242,7 +242,7 @@ class AssignedTopicPartitions(Struct):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Value, api_key=8):
-    """The member's epochs, where its reconciliation stands, what it has, and what it still has to give up."""
+    """The member's epochs, the state of its reconciliation, its partitions, and those that it must still revoke."""
 
     member_epoch: int = int32("0+")
     previous_member_epoch: int = int32("0+")
@@ -252,14 +252,14 @@ class ConsumerGroupCurrentMemberAssignmentValue(Value, api_key=8):
 
 
 class ConsumerGroupRegularExpressionKey(Key, api_key=16):
-    """A regular expression that members of the group subscribe by."""
+    """A regular expression that members of the group subscribe with."""
 
     group_id: str = string("0")
     regular_expression: str = string("0")
 
 
 class ConsumerGroupRegularExpressionValue(Value, api_key=16):
-    """The topics it matched, in which version of the metadata, and when."""
+    """The topics that it matched, the version of the metadata, and when."""
 
     topics: list[str] = array(string, "0+")
     version: int = int64("0+")
@@ -270,7 +270,7 @@ class ConsumerGroupRegularExpressionValue(Value, api_key=16):
 
 
 def encode_record(record: Record) -> tuple[bytes, bytes | None]:
-    """Key and value as they stand in the log."""
+    """Key and value as in the log."""
     key, value, version = record
     if type(key) is OffsetCommitKey and not key.unknown_tagged_fields:
         encoded_key = _offset_key_prefix(key.group, key.topic) + _PARTITION.pack(key.partition)
@@ -287,14 +287,14 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> Record | None:
-    """The record of these bytes; None for a type that is not known here.
+    """The record of these bytes; None for an unknown type.
 
     Raises:
-        MalformedMessage: the bytes are cut short, or the value's version is not known.
+        MalformedMessage: the bytes are incomplete, or the version of the value is unknown.
     """
     record_type = _number(key, "key")
     if record_type == _OFFSET_COMMIT and value is not None and len(value) == _PLAIN_OFFSET.size:
-        # Nearly all records of an offsets topic look like this, and loading has to look at each of them.
+        # Nearly all records of an offsets topic have this form, and loading decodes each of them.
         offset = _decode_plain_offset(value)
         if offset is not None:
             return Record(_offset_key(key), offset, _PLAIN_OFFSET_VERSION)
@@ -307,7 +307,7 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
     version = _number(value, "value")
     value_type = VALUES[record_type]
     if version not in value_type.VERSIONS:
-        raise MalformedMessage(f"version {version} of {value_type.__name__} is not known", 0)
+        raise MalformedMessage(f"unknown version {version} of {value_type.__name__}", 0)
     decoded_value: Message
     decoded_value, _ = decode_at(value_type, value, version, 2)
     return Record(decoded_key, decoded_value, version)
@@ -322,7 +322,7 @@ _PLAIN_OFFSET_VERSION: Final = 4
 
 
 def _decode_plain_offset(value: bytes) -> OffsetCommitValue | None:
-    """What `_PLAIN_OFFSET` describes; None for anything else of its length."""
+    """The value if it has the form of `_PLAIN_OFFSET`; None for other values of the same length."""
     version, offset, leader_epoch, length, commit_timestamp, tags, tag, size, topic_id = _PLAIN_OFFSET.unpack(value)
     if (version, length, tags, tag, size) != (_PLAIN_OFFSET_VERSION, 1, 1, 0, 16):
         return None
@@ -332,7 +332,7 @@ def _decode_plain_offset(value: bytes) -> OffsetCommitValue | None:
 
 
 def _encode_plain_offset(value: OffsetCommitValue) -> bytes | None:
-    """The other direction; None for what has anything more or less."""
+    """The bytes in the form of `_PLAIN_OFFSET`; None if the value does not have this form."""
     if value.metadata or value.topic_id == ZERO_UUID or value.unknown_tagged_fields:
         return None
     return _PLAIN_OFFSET.pack(
@@ -341,7 +341,8 @@ def _encode_plain_offset(value: OffsetCommitValue) -> bytes | None:
 
 
 def _offset_key_prefix(group: str, topic: str) -> bytes:
-    """What the keys of all partitions begin with: the partition is the last field. Groups commit again and again."""
+    """The beginning of the keys of all partitions: the partition is the last field. Cached, because groups commit
+    frequently."""
     short = len(group) + len(topic) <= _REMEMBERED_LENGTH
     return (_remembered_key_prefix if short else _encode_key_prefix)(group, topic)
 
@@ -352,7 +353,7 @@ def _encode_key_prefix(group: str, topic: str) -> bytes:
 
 
 def _offset_key(key: bytes) -> OffsetCommitKey:
-    """The same keys come again and again, until the log is compacted. Very long ones are not worth remembering."""
+    """The key; cached unless it is very long, because the same keys repeat until the log is compacted."""
     return (_remembered_offset_key if len(key) <= _REMEMBERED_LENGTH else _decode_offset_key)(key)
 
 

@@ -1,57 +1,47 @@
-"""The shard of the group coordinator: it routes, and decides nothing.
+"""The shard of the group coordinator: it only routes.
 
-One shard holds the groups that hash to one partition of `__consumer_offsets` and their committed offsets. A request
-goes to the module of its API and of its group's protocol; a record of the log to the module that keeps its kind of
-state. All of them work on the same `GroupStates`.
+One shard holds the groups that hash to one partition of `__consumer_offsets`, and their committed offsets. A request
+goes to the module of its API and its group's kind, a record of the log to the module that keeps its state. All modules
+work on the same `GroupStates`.
 
-| request | no group | classic group | consumer group |
-| --- | --- | --- | --- |
-| JoinGroup | classic (makes one) | classic | migration |
-| SyncGroup, Heartbeat, LeaveGroup | classic (unknown member) | classic | migration |
-| ConsumerGroupHeartbeat | consumer (makes one) | consumer, after an upgrade | consumer |
-| (Txn)OffsetCommit, OffsetFetch, OffsetDelete | offsets | offsets, the group checks | offsets, the group checks |
-| DescribeGroups | classic | classic | not found |
-| ConsumerGroupDescribe | not found | not found | consumer |
-| DeleteGroups, ListGroups | here | here | here |
+The first five rows are `GroupKind.requests`, `also_serves` and `describe` of the kinds (`kind`, `kinds`):
+
+| request | no group | classic group | consumer group | group of another kind |
+| --- | --- | --- | --- | --- |
+| JoinGroup | classic (creates one) | classic | migration | INCONSISTENT_GROUP_PROTOCOL |
+| SyncGroup, Heartbeat, LeaveGroup | classic (unknown member) | classic | migration | UNKNOWN_MEMBER_ID |
+| ConsumerGroupHeartbeat | consumer (creates one) | consumer, after an upgrade | consumer | GROUP_ID_NOT_FOUND |
+| DescribeGroups | classic (not found) | classic | not found | not found |
+| ConsumerGroupDescribe | not found | not found | consumer | not found |
+| (Txn)OffsetCommit, OffsetFetch, OffsetDelete | offsets | offsets, the group checks | the same | the same |
+| DeleteGroups, ListGroups | `delete_groups`, `list_groups` | the same | the same | the same |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from typing import Any
+from typing import TypeVar
 
 from ..coordinator.deadlines import Action, Deadlines
 from ..coordinator.outcome import Caller, Now, Outcome, Record
-from ..protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
-from ..protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ..protocol.messages.describe_groups import DescribedGroup
-from ..protocol.messages.heartbeat import HeartbeatRequest
-from ..protocol.messages.join_group import JoinGroupRequest
-from ..protocol.messages.leave_group import LeaveGroupRequest
 from ..protocol.messages.list_groups import ListedGroup
 from ..protocol.messages.offset_commit import OffsetCommitRequest
 from ..protocol.messages.offset_delete import OffsetDeleteRequest
 from ..protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
-from ..protocol.messages.sync_group import SyncGroupRequest
 from ..protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from . import records
-from .classic import describe as classic_describe
-from .classic import heartbeat as classic_heartbeat
-from .classic import join_group, leave_group, sync_group
-from .classic import replay as classic_replay
-from .consumer import describe as consumer_describe
-from .consumer import heartbeat as consumer_heartbeat
-from .consumer import replay as consumer_replay
-from .consumer.group import ConsumerGroup
+from .consumer import regexes
 from .delete_groups import check_not_being_deleted, delete_group, waiting_callers
 from .end_session import end_session
+from .kind import GroupKind, GroupRequest
 from .list_groups import list_groups
-from .migration import classic_members
 from .offsets import commit, deleted_topics, expiration, txn_commit
 from .offsets import delete as offset_delete
 from .offsets import fetch as offset_fetch
 from .offsets import replay as offset_replay
 from .states import GroupStates
+
+D = TypeVar("D")
 
 
 class GroupShard:
@@ -62,7 +52,7 @@ class GroupShard:
 
     @property
     def deadlines(self) -> Deadlines:
-        """Of all groups."""
+        """The deadlines of all groups."""
         return self.states.deadlines
 
     # -- records -------------------------------------------------------------------------------------------------------
@@ -71,63 +61,38 @@ class GroupShard:
     decode = staticmethod(records.decode_record)
 
     def replay(self, record: Record, *, producer_id: int) -> None:
-        """Take a record into the state."""
-        key = record.key
-        if isinstance(key, records.OFFSET_KEYS):
+        """Apply a record to the state."""
+        if isinstance(record.key, records.OFFSET_KEYS):
             offset_replay.replay(self.states, record, producer_id=producer_id)
-        elif isinstance(key, records.GroupMetadataKey):
-            classic_replay.replay(self.states, record)
         else:
-            consumer_replay.replay(self.states, record)
+            self.states.kinds.replay(self.states, record)
 
     def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Offsets that a transaction committed count from now on, or never."""
+        """Apply or discard the offsets of a transaction."""
         offset_replay.replay_end_transaction(self.states, producer_id, committed=committed)
 
     # -- membership ----------------------------------------------------------------------------------------------------
 
-    def join_group(self, caller: Caller, request: JoinGroupRequest, now: Now) -> Outcome:
-        """JoinGroup."""
-        check_not_being_deleted(self.states, request.group_id)
-        module: Any = classic_members if self._is_consumer_group(request.group_id) else join_group
-        outcome: Outcome = module.handle_join_group(self.states, caller, request, now)
-        return outcome
+    def serve(self, caller: Caller, request: GroupRequest, now: Now) -> Outcome:
+        """A request of the protocol of a kind, such as JoinGroup. LeaveGroup has one entry for each member, whatever
+        its version."""
+        states = self.states
+        handlers = states.kinds.handlers[type(request)]
+        return handlers[type(states.groups.get(request.group_id))](states, caller, request, now)
 
-    def sync_group(self, caller: Caller, request: SyncGroupRequest, now: Now) -> Outcome:
-        """SyncGroup."""
-        module: Any = classic_members if self._is_consumer_group(request.group_id) else sync_group
-        outcome: Outcome = module.handle_sync_group(self.states, caller, request, now)
-        return outcome
-
-    def heartbeat(self, caller: Caller, request: HeartbeatRequest, now: Now) -> Outcome:
-        """Heartbeat."""
-        module: Any = classic_members if self._is_consumer_group(request.group_id) else classic_heartbeat
-        outcome: Outcome = module.handle_heartbeat(self.states, caller, request, now)
-        return outcome
-
-    def leave_group(self, caller: Caller, request: LeaveGroupRequest, now: Now) -> Outcome:
-        """LeaveGroup, with one entry for each member whatever the version."""
-        module: Any = classic_members if self._is_consumer_group(request.group_id) else leave_group
-        outcome: Outcome = module.handle_leave_group(self.states, caller, request, now)
-        return outcome
-
-    def consumer_group_heartbeat(self, caller: Caller, request: ConsumerGroupHeartbeatRequest, now: Now) -> Outcome:
-        """ConsumerGroupHeartbeat."""
-        check_not_being_deleted(self.states, request.group_id)
-        return consumer_heartbeat.handle_consumer_group_heartbeat(self.states, caller, request, now)
-
-    def _is_consumer_group(self, group_id: str) -> bool:
-        return isinstance(self.states.groups.get(group_id), ConsumerGroup)
+    def regexes_to_look_up(self, group_id: str, regex: str | None, now: Now) -> list[str]:
+        """The expressions that a JoinGroup or ConsumerGroupHeartbeat with this expression would look up now."""
+        return regexes.to_look_up(self.states, group_id, regex, now)
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def commit_offsets(self, caller: Caller, request: OffsetCommitRequest, now: Now) -> Outcome:
-        """OffsetCommit; every topic has its name, and its id where it is known."""
+        """OffsetCommit; every topic has its name, and its ID if known."""
         check_not_being_deleted(self.states, request.group_id)
         return commit.handle_offset_commit(self.states, caller, request, now)
 
     def commit_transactional_offsets(self, caller: Caller, request: TxnOffsetCommitRequest, now: Now) -> Outcome:
-        """TxnOffsetCommit; that the transaction is open was verified."""
+        """TxnOffsetCommit; the transaction was verified to be open."""
         check_not_being_deleted(self.states, request.group_id)
         return txn_commit.handle_txn_offset_commit(self.states, caller, request, now)
 
@@ -144,23 +109,19 @@ class GroupShard:
         return offset_delete.handle_offset_delete(self.states, caller, request, now)
 
     def delete_offsets_of_topics(self, names: Sequence[str]) -> Callable[[Now], Outcome]:
-        """Topics were deleted: so are their offsets, of all groups."""
+        """Delete the offsets of deleted topics, in all groups."""
         return lambda now: deleted_topics.delete_offsets_of_topics(self.states, names, now)
 
-    # -- what people ask -----------------------------------------------------------------------------------------------
+    # -- administration ------------------------------------------------------------------------------------------------
 
     def list_groups(self, states_filter: Collection[str], types_filter: Collection[str]) -> Iterator[list[ListedGroup]]:
-        """The groups in any of these states and of any of these types, compared without case; none of either is all.
-        They come some at a time, and may change in between."""
+        """The groups in any of these states and of any of these types, in lists of some groups; an empty filter
+        matches all. Names are compared without case. Groups may change between two lists."""
         return list_groups(self.states, states_filter, types_filter)
 
-    def describe_group(self, group_id: str, *, api_version: int) -> DescribedGroup:
-        """DescribeGroups of one group."""
-        return classic_describe.describe_group(self.states, group_id, api_version=api_version)
-
-    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
-        """ConsumerGroupDescribe of one group."""
-        return consumer_describe.describe_consumer_group(self.states, group_id)
+    def describe(self, kind: GroupKind[D], group_id: str, *, api_version: int) -> D:
+        """The description of one group by the API of this kind; not found if the group is of another kind."""
+        return kind.describe(self.states, group_id, api_version)
 
     def delete_group(self, caller: Caller, group_id: str, now: Now) -> Outcome:
         """DeleteGroups of one group; the answer is a `DeletableGroupResult`."""
@@ -169,23 +130,24 @@ class GroupShard:
     # -- for tests -----------------------------------------------------------------------------------------------------
 
     def is_stable(self, group_id: str, members: int | None = None) -> bool:
-        """Whether the group has members who all have what they were assigned: so many, if that is said."""
+        """Whether the group is stable: all members have their assignments. With ``members``, also their number."""
         group = self.states.groups.get(group_id)
         return group is not None and group.state_name == "Stable" and members in (None, len(group.members))
 
     def end_session(self, group_id: str, member: str) -> Action:
-        """What is decided when the session of a member ends, who goes by its member id or its instance id."""
+        """The action that ends the session of a member, which is given by its member ID or its instance ID."""
         return end_session(self.states, group_id, member)
 
-    # -- the shell's ---------------------------------------------------------------------------------------------------
+    # -- for the runtime -----------------------------------------------------------------------------------------------
 
     def loaded(self, now: Now) -> Outcome:
-        """Fresh deadlines for everybody."""
-        classic_replay.loaded(self.states, now)
-        consumer_replay.loaded(self.states, now)
+        """Set the deadlines of all groups."""
+        for kind in self.states.kinds:
+            kind.loaded(self.states, now)
         expiration.loaded(self.states, now)
         return Outcome()
 
     def resign(self) -> Sequence[Caller]:
-        """Everybody who waits."""
-        return [*classic_replay.waiting_callers(self.states), *waiting_callers(self.states)]
+        """All callers that wait."""
+        in_groups = [caller for kind in self.states.kinds for caller in kind.waiting_callers(self.states)]
+        return [*in_groups, *waiting_callers(self.states)]

@@ -1,1 +1,1 @@
-"""The transaction coordinator: producer ids and the state of transactions, decided without I/O. See `shard`."""
+"""The transaction coordinator: producer IDs and the state of transactions, decided without I/O. See `shard`."""

@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn (KIP-98): partitions become part of a transaction, of which they begin one.
+"""AddPartitionsToTxn and AddOffsetsToTxn (KIP-98): add partitions to a transaction. The first ones begin it.
 
-Clients of transactions version 2 (KIP-890) do not send these: the leader of a partition adds it with their first write,
-and asks whether a partition was added with any other client's.
+Clients with transactions version 2 (KIP-890) do not send these: the leader of a partition adds it at their first write.
+For other clients, the leader verifies that the partition was added.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def handle_add_partitions(
     *,
     client_version: int,
 ) -> Outcome:
-    """Add them; the answer is None. ``client_version`` is 2 where the client leaves it to the leader.
+    """Add partitions; the answer is None. ``client_version`` is 2 if the leader adds them for the client.
 
     Raises:
         KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (INVALID_PRODUCER_EPOCH before version
@@ -46,7 +46,7 @@ def handle_add_partitions(
     transaction = states.transactions.get(transactional_id)
     if transaction is None:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    # Before the producer is looked at: with an epoch that is used up, it may have its next id already.
+    # Checked before the producer: with an exhausted epoch, the transaction may already contain its next ID.
     if transaction.status in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.producer_id != producer_id:
@@ -67,9 +67,9 @@ def verify_partitions(
     producer_epoch: int,
     partitions: Sequence[Partition],
 ) -> dict[Partition, ErrorCode]:
-    """Whether each of them is part of the producer's transaction.
+    """Whether each of these partitions is part of the producer's transaction.
 
-    One that is not gives TRANSACTION_ABORTABLE; the rest is as for adding them, whatever the version.
+    The error for a missing one is TRANSACTION_ABORTABLE. The other errors are those of adding, in every version.
     """
     transaction = states.transactions.get(transactional_id)
     error = ErrorCode.NONE

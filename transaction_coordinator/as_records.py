@@ -1,8 +1,8 @@
-"""A transaction as the record of it, and back.
+"""Converts a transaction to a record and back.
 
-A record holds the whole transaction, but for the epoch before the last bump (`Transaction.last_epoch`). That is known
-as long as the coordinator stays where it is. Who loads the log knows it of a transaction that ended with a bump; else a
-producer that was about to begin again is fenced, and has to begin as a new one.
+A record contains the whole transaction except the epoch before the last bump (`Transaction.last_epoch`), which is known
+only until the coordinator moves. After loading it is known for a transaction that ended with a bump; otherwise, a
+producer that retries InitProducerId is fenced and must start as a new producer.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _STATUSES: Final = tuple(TransactionStatus)
 
 
 class DecidedRecord(Record):
-    """A record whose transaction is at hand, with what it has no field for: whoever replays it need not read it."""
+    """A record with its transaction, including fields that the record lacks: replay need not decode it."""
 
     transaction: Transaction
 
 
 def record_of(transaction: Transaction, transaction_version: int) -> DecidedRecord:
-    """In the format that this `transaction.version` has."""
+    """The record in the format of this `transaction.version`."""
     value = TransactionLogValue(
         producer_id=transaction.producer_id,
         previous_producer_id=transaction.previous_producer_id,
@@ -46,12 +46,12 @@ def record_of(transaction: Transaction, transaction_version: int) -> DecidedReco
 
 
 def tombstone(transactional_id: str) -> Record:
-    """It is forgotten."""
+    """The tombstone of a transactional ID."""
     return Record(TransactionLogKey(transactional_id=transactional_id), None)
 
 
 def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transaction:
-    """What the record of this id says."""
+    """The transaction in the record of this ID."""
     partitions: frozenset[Partition] = frozenset(
         [(topic.topic, index) for topic in value.transaction_partitions or () for index in topic.partition_ids]
     )
@@ -75,12 +75,12 @@ def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transac
 def _last_epoch(status: TransactionStatus, value: TransactionLogValue) -> int:
     if value.client_transaction_version < EPOCH_BUMPS or status not in _ENDED:
         return NO_PRODUCER_EPOCH
-    # A new producer id begins with 0.
+    # The epochs of a new producer id start at 0.
     return value.producer_epoch - 1 if value.producer_epoch > 0 else LAST_EPOCH
 
 
 def _by_topic(transaction: Transaction) -> list[PartitionsSchema]:
-    if len(transaction.partitions) == 1:  # as it is mostly
+    if len(transaction.partitions) == 1:  # the usual case
         ((topic, index),) = transaction.partitions
         return [PartitionsSchema(topic=topic, partition_ids=[index])]
     by_topic: defaultdict[str, list[int]] = defaultdict(list)

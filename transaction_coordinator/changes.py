@@ -1,9 +1,9 @@
-"""A transaction that changes: its record, and the deadlines that it has afterwards.
+"""Changes of a transaction: the record, and the deadlines afterwards.
 
-An open transaction is aborted, and its producer fenced, when its timeout has come. That counts from the first partition
-by the clock of the records, so that it is the same after loading. Apache Kafka looks for them every
-`transaction.abort.timed.out.transaction.cleanup.interval.ms`; here each has a deadline, and that setting is how long to
-wait when an abort could not be written.
+When the timeout of an open transaction expires, it is aborted and its producer is fenced. The timeout counts from the
+first partition, by the clock of the records, so that loading does not change it. Apache Kafka checks for expired
+transactions every `transaction.abort.timed.out.transaction.cleanup.interval.ms`. Here each has a deadline, and that
+setting is the delay before a failed abort is retried.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ..coordinator.outcome import NOTHING, Outcome
 from ..protocol.records import NO_PRODUCER_ID
 from . import expiration
 from .as_records import record_of
+from .markers import markers_of
 from .transaction import EPOCH_BUMPS, NO_TIMEOUT_MS, PREPARED, TransactionStatus
 
 if TYPE_CHECKING:
@@ -28,15 +29,14 @@ TIMEOUT: Final = "timeout"
 
 
 def change(states: TransactionStates, after: Transaction, now: Now, answers: Sequence[Answer] = ()) -> Outcome:
-    """Write the transaction as it is from now on. If that ends it, its markers are to be written then."""
-    if after.status in PREPARED:
-        answers = [*answers, states.outbox.of(after)]
+    """Write the new state of the transaction. If the change ends it, its markers are written afterwards."""
     record = record_of(after, states.transaction_version())
-    return Outcome([record], answers, replayed=partial(set_deadlines, states, after, now))
+    effects = [markers_of(after)] if after.status in PREPARED else ()
+    return Outcome([record], answers, effects, replayed=partial(set_deadlines, states, after, now))
 
 
 def set_deadlines(states: TransactionStates, transaction: Transaction, now: Now) -> None:
-    """An open transaction times out, and every transactional id expires."""
+    """Set the deadlines: an open transaction times out, and every transactional id expires."""
     expiration.set_deadline(states, transaction, now)
     transactional_id = transaction.transactional_id
     if transaction.status is not TransactionStatus.ONGOING:
@@ -48,11 +48,11 @@ def set_deadlines(states: TransactionStates, transaction: Transaction, now: Now)
 
 
 def time_out(states: TransactionStates, transactional_id: str, now: Now) -> Outcome:
-    """The time of a transaction is over."""
+    """The timeout of a transaction has expired."""
     transaction = states.transactions.get(transactional_id)
     if transaction is None or transaction.status is not TransactionStatus.ONGOING:
         return NOTHING
-    # It is cancelled with the record. If there is none, for whatever reason, it is tried again.
+    # The record cancels this deadline. If no record is written, for any reason, the timeout is retried.
     again_ms = now.monotonic_ms + states.config.transaction_abort_timed_out_transaction_cleanup_interval_ms
     states.deadlines.set(transactional_id, TIMEOUT, again_ms, partial(time_out, states, transactional_id))
     return abort_and_fence(states, transaction, now)
@@ -61,10 +61,10 @@ def time_out(states: TransactionStates, transactional_id: str, now: Now) -> Outc
 def abort_and_fence(
     states: TransactionStates, transaction: Transaction, now: Now, answers: Sequence[Answer] = ()
 ) -> Outcome:
-    """Abort an open transaction that its producer did not end, who must not write any more.
+    """Abort an open transaction that its producer has not ended. The producer must not write any more.
 
     Raises:
-        KafkaError: there is no producer id at hand, and one is needed.
+        KafkaError: a new producer id is needed and not available.
     """
     if states.transaction_version() < EPOCH_BUMPS:
         return change(states, transaction.fencing(now.epoch_ms), now, answers)

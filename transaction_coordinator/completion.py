@@ -1,4 +1,4 @@
-"""The end of a transaction: every partition has its marker, the next one may begin."""
+"""The end of a transaction: every partition has its marker, and the next transaction may begin."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _DEADLINE: Final = "completion"
 
 RETRY_MS: Final = 100
-"""After that the record is tried again, if it could not be written: producers wait for it."""
+"""Time until a rejected record is retried: producers wait for it."""
 
 
 def markers_written(states: TransactionStates, transactional_id: str, producer_id: int, producer_epoch: int) -> Action:
-    """What to decide when the markers of this producer and epoch are written."""
+    """The decision to make when the markers of this producer and epoch are written."""
     return partial(_complete, states, transactional_id, producer_id, producer_epoch)
 
 

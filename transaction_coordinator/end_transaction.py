@@ -1,10 +1,10 @@
 """EndTxn: a producer commits or aborts its transaction (KIP-98).
 
-What is decided here is final; the markers follow. So the answer leaves before they are written, and until they are,
-whatever else the producer asks for is told to come again (CONCURRENT_TRANSACTIONS).
+The decision is final; the markers are written afterwards. So the response is sent before they are written. Until then,
+other requests of the producer get the retriable error CONCURRENT_TRANSACTIONS.
 
-A client that asks again, because the answer was lost, is told that it is done. Up to version 4 the state says so, and
-the epoch has to be the current one:
+A client that retries because it lost the response succeeds. Up to version 4, a retry is recognized by the state, and
+its epoch must be the current one:
 
 |                 | commit            | abort             |
 | --------------- | ----------------- | ----------------- |
@@ -13,9 +13,9 @@ the epoch has to be the current one:
 | COMPLETE_COMMIT | done              | INVALID_TXN_STATE |
 | COMPLETE_ABORT  | INVALID_TXN_STATE | done              |
 
-From version 5 on the epoch is bumped with every transaction (KIP-890). The epoch before, or the producer id before with
-the last of its epochs, is a retry; the current epoch is about the next transaction. It may be aborted without a
-partition: the client does not know whether a write that failed has added one.
+Since version 5, every transaction bumps the epoch (KIP-890). A request with the previous epoch, or with the previous
+producer ID and its last epoch, is a retry; a request with the current epoch is for the next transaction. That may be
+aborted without partitions, because the client does not know whether a failed write has added one.
 
 |                 | commit, current   | abort, current | commit, retry     | abort, retry      |
 | --------------- | ----------------- | -------------- | ----------------- | ----------------- |
@@ -48,7 +48,7 @@ _BUMPS_SINCE: Final = 5
 
 
 def handle_end_transaction(states: TransactionStates, caller: Caller, request: EndTxnRequest, now: Now) -> Outcome:
-    """EndTxn. From version 5 on the answer has the producer id and epoch of the next transaction.
+    """EndTxn. Since version 5, the response contains the producer ID and epoch of the next transaction.
 
     Raises:
         KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
@@ -84,7 +84,7 @@ def _end(
 def _end_with_bump(
     states: TransactionStates, caller: Caller, request: EndTxnRequest, transaction: Transaction, now: Now
 ) -> Outcome:
-    # Before the producer is looked at: it may have its next id already, which comes into force with the last marker.
+    # Checked before the producer: the transaction may already contain its next ID, valid after the last marker.
     if transaction.status in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     retries_overflow = _is_retry_of_overflow(transaction, request)
@@ -108,7 +108,7 @@ def _end_with_bump(
 
 
 def _is_retry_of_overflow(transaction: Transaction, request: EndTxnRequest) -> bool:
-    """Whether the transaction that the request is about gave its producer another id."""
+    """Whether the transaction of the request gave its producer another ID."""
     is_previous = transaction.previous_producer_id == request.producer_id
     return is_previous and request.producer_epoch == LAST_EPOCH and transaction.producer_epoch == 0
 

@@ -1,4 +1,4 @@
-"""The error of a producer that another one has taken the place of."""
+"""The error for a producer that was replaced by another one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 
 def fenced(caller: Caller, since_version: int) -> KafkaError:
-    """PRODUCER_FENCED (KIP-588); before ``since_version`` of its API a client knows INVALID_PRODUCER_EPOCH only."""
+    """PRODUCER_FENCED (KIP-588); before ``since_version`` of the API, INVALID_PRODUCER_EPOCH."""
     is_known = caller.api_version >= since_version
     return KafkaError(ErrorCode.PRODUCER_FENCED if is_known else ErrorCode.INVALID_PRODUCER_EPOCH)

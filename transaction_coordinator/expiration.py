@@ -1,6 +1,6 @@
-"""A transactional id that was not used for `transactional.id.expiration.ms` is forgotten, but not in a transaction.
+"""Removes transactional IDs that were not used for `transactional.id.expiration.ms`, except during a transaction.
 
-A producer that comes back later is given a new producer id.
+A producer that uses the ID later gets a new producer ID.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAY_EXPIRE: Final = COMPLETE | {TransactionStatus.EMPTY}
 
 
 def set_deadline(states: TransactionStates, transaction: Transaction, now: Now) -> None:
-    """Whatever it is used for moves it."""
+    """Set or move the deadline: every use of the ID moves it."""
     transactional_id = transaction.transactional_id
     at_ms = now.monotonic_ms + max(_left_ms(states, transaction, now), 0)
     if not states.deadlines.move(transactional_id, EXPIRATION, at_ms):
@@ -31,7 +31,7 @@ def set_deadline(states: TransactionStates, transaction: Transaction, now: Now) 
 
 
 def expire(states: TransactionStates, transactional_id: str, now: Now) -> Outcome:
-    """Forget it, if it is still unused; look again later if not, or if that cannot be written."""
+    """Remove the ID if it is still unused; otherwise, or if the record is rejected, check again later."""
     transaction = states.transactions.get(transactional_id)
     if transaction is None:
         return NOTHING

@@ -1,11 +1,11 @@
-"""InitProducerId with a transactional id (KIP-98): a producer begins, and whoever had the id before is fenced.
+"""InitProducerId with a transactional ID (KIP-98): a producer starts, and earlier producers with the ID are fenced.
 
-- Every call bumps the epoch. An open transaction is aborted first, with a bump of its own; meanwhile the producer is
-  told to come again (CONCURRENT_TRANSACTIONS).
-- A producer may name the id and epoch that it has, to go on after an error (KIP-360, version 3). Then it is fenced
-  unless these are the current ones, or the ones before: that is a retry, whose answer was lost, and it is answered with
+- Every call bumps the epoch. An open transaction is aborted first, with a separate bump; until it has ended, the
+  producer gets the retriable error CONCURRENT_TRANSACTIONS.
+- A producer may send its current ID and epoch to continue after an error (KIP-360, version 3). Then it is fenced unless
+  these are the current ones or the previous ones. The previous ones are a retry after a lost response, which gets
   the current ones.
-- When the epochs of a producer id are used up, there is a new one.
+- If the epochs of a producer ID are exhausted, a new ID is used.
 
 PRODUCER_FENCED is INVALID_PRODUCER_EPOCH before version 4.
 """
@@ -29,7 +29,7 @@ _FENCED_SINCE = 4
 
 
 class _Expected(NamedTuple):
-    """What the producer says that it has."""
+    """The producer ID and epoch in the request."""
 
     producer_id: int
     epoch: int
@@ -73,7 +73,7 @@ def _expected(request: InitProducerIdRequest) -> _Expected | None:
 
 
 def _timeout_ms(states: TransactionStates, request: InitProducerIdRequest) -> int:
-    """Checks what does not depend on the transaction."""
+    """The checks that do not depend on the transaction."""
     config = states.config
     if not request.transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -89,7 +89,7 @@ def _timeout_ms(states: TransactionStates, request: InitProducerIdRequest) -> in
 
 
 def _may_be_its_own(transaction: Transaction, expected: _Expected) -> bool:
-    """Whether the producer id is the current one, or the one before, whose epochs are used up."""
+    """Whether the producer ID is the current one, or the previous one whose epochs are exhausted."""
     if expected.producer_id == transaction.producer_id:
         return True
     return expected.producer_id == transaction.previous_producer_id and expected.epoch >= LAST_EPOCH
@@ -108,7 +108,7 @@ def _begin(
     if expected is not None and not is_new and expected.epoch != epoch:
         if expected.epoch != transaction.last_epoch:
             raise fenced(caller, _FENCED_SINCE)
-        # Nobody has begun since: a new producer would have left no last epoch.
+        # No producer has started since: it would have reset the last epoch.
         return transaction.with_epoch(epoch, transaction.last_epoch, timeout_ms, now_ms)
     last_epoch = NO_PRODUCER_EPOCH if expected is None else epoch
     if transaction.is_exhausted:

@@ -1,12 +1,12 @@
-"""The records of `__transaction_state`: what a transactional id is at, in Apache Kafka's format.
+"""The records of `__transaction_state`: the states of transactional IDs, in Apache Kafka's format.
 
 Key and value of a record each begin with a number of two bytes, then the message:
 
-    key      record type   int16   message, never flexible; 0 is the only type there is
-    value    version       int16   message, or no value at all: the transactional id is forgotten
+    key      record type   int16   message, never flexible; 0 is the only type
+    value    version       int16   message; no value (a tombstone) deletes the transactional ID
 
-Version 1 of the value is written once `transaction.version` is 1 or more. It has tagged fields; from then on fields can
-be added that older brokers leave alone (KIP-915).
+Version 1 of the value is written if `transaction.version` is at least 1. It has tagged fields, so that later versions
+can add fields that older brokers ignore (KIP-915).
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class PartitionsSchema(Struct):
 
 
 class TransactionLogValue(ApiMessage, api_key=0, versions="0-1", flexible="1+"):
-    """Everything about it.
+    """The transaction of the ID.
 
-    Version 0 has no place for the tagged fields. What is in them is known until the coordinator moves, then it is lost.
+    Version 0 lacks the tagged fields. Their values are lost when the coordinator moves.
     """
 
     producer_id: int = int64("0+")
     previous_producer_id: int = int64("1+", default=-1, tag=0, ignorable=True)
-    """As it was before this record: the same, unless the epochs of that one were used up."""
+    """The ID before this record: the same, unless its epochs were exhausted."""
     next_producer_id: int = int64("1+", default=-1, tag=1, ignorable=True)
-    """While a transaction ends which uses up the epochs: what the producer goes on with."""
+    """The next ID of the producer, while a transaction ends that exhausts the epochs."""
     producer_epoch: int = int16("0+")
     transaction_timeout_ms: int = int32("0+")
     transaction_status: int = int8("0+")
@@ -55,11 +55,11 @@ class TransactionLogValue(ApiMessage, api_key=0, versions="0-1", flexible="1+"):
     transaction_last_update_timestamp_ms: int = int64("0+")
     transaction_start_timestamp_ms: int = int64("0+")
     client_transaction_version: int = int16("1+", default=0, tag=2, ignorable=True)
-    """2 when the client bumps its epoch with every transaction (KIP-890), else 0."""
+    """2 if the client bumps its epoch with every transaction (KIP-890), otherwise 0."""
 
 
 def encode_record(record: Record) -> tuple[bytes, bytes | None]:
-    """Key and value as they stand in the log."""
+    """Key and value as in the log."""
     key, value, version = record
     encoded_key = _NUMBER.pack(TransactionLogKey.API_KEY) + encode(key, 0)
     if value is None:
@@ -68,10 +68,10 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> Record | None:
-    """The record of these bytes; None for a type that is not known here.
+    """The record of these bytes; None for an unknown type.
 
     Raises:
-        MalformedMessage: the bytes are cut short, or the value's version or the transaction's state is not known.
+        MalformedMessage: the bytes are incomplete, or the version of the value or the transaction's state is unknown.
     """
     if _number(key, "key") != TransactionLogKey.API_KEY:
         return None
@@ -80,10 +80,10 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
         return Record(decoded_key, None)
     version = _number(value, "value")
     if version not in TransactionLogValue.VERSIONS:
-        raise MalformedMessage(f"version {version} of TransactionLogValue is not known", 0)
+        raise MalformedMessage(f"unknown version {version} of TransactionLogValue", 0)
     decoded_value, _ = decode_at(TransactionLogValue, value, version, 2)
     if decoded_value.transaction_status not in _STATUSES:
-        raise MalformedMessage(f"a transaction is never in state {decoded_value.transaction_status}", 0)
+        raise MalformedMessage(f"unknown transaction state {decoded_value.transaction_status}", 0)
     return Record(decoded_key, decoded_value, version)
 
 

@@ -1,4 +1,4 @@
-"""Records into the state."""
+"""Replays the records of transactions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ..coordinator.outcome import NOTHING, Outcome
 from .as_records import DecidedRecord, transaction_of
 from .changes import TIMEOUT, set_deadlines
 from .expiration import EXPIRATION
+from .markers import markers_of
 from .records import TransactionLogKey, TransactionLogValue
 from .transaction import PREPARED
 
@@ -25,7 +26,7 @@ _SLICE: Final = 200
 
 
 def replay(states: TransactionStates, record: Record) -> None:
-    """Take a record into the state."""
+    """Apply a record to the state."""
     if isinstance(record, DecidedRecord):
         states.transactions[record.transaction.transactional_id] = record.transaction
         return
@@ -42,16 +43,16 @@ def replay(states: TransactionStates, record: Record) -> None:
 
 
 def loaded(states: TransactionStates, now: Now) -> Outcome:
-    """Markers again for whatever was about to end: some may have been written. Deadlines for everybody, by and by."""
+    """Write the markers of ending transactions again, because some may be missing. Set all deadlines, in slices."""
     ending = [transaction for transaction in states.transactions.values() if transaction.status in PREPARED]
     _begin_deadlines(states, [*states.transactions], 0, now)
-    return Outcome(answers=[states.outbox.of(transaction) for transaction in ending])
+    return Outcome(effects=[markers_of(transaction) for transaction in ending])
 
 
 def _begin_deadlines(states: TransactionStates, transactional_ids: Sequence[str], first: int, now: Now) -> Outcome:
-    """Deadlines for a slice of those that were loaded, and soon for the next one: there may be 100,000 of them.
+    """Set the deadlines of a slice of the loaded IDs, and soon those of the next: there may be 100,000 of them.
 
-    Those that are used meanwhile have theirs already, which are not set anew.
+    IDs that were used since then already have deadlines, which are kept.
     """
     end = first + _SLICE
     for transactional_id in transactional_ids[first:end]:

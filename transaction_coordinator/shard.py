@@ -1,24 +1,24 @@
-"""The shard of the transaction coordinator: it routes, and decides nothing.
+"""The shard of the transaction coordinator. It only routes requests.
 
-One shard holds the transactional ids that hash to one partition of `__transaction_state`. A request goes to the module
-of its API; all of them work on the same `TransactionStates`.
+One shard holds the transactional ids that hash to one partition of `__transaction_state`. A request is decided by the
+module of its API; all of these modules use the same `TransactionStates`.
 
 | request | unknown id | EMPTY, COMPLETE_* | ONGOING | PREPARE_* |
 | --- | --- | --- | --- | --- |
-| InitProducerId | a new producer id | bumps the epoch | aborts, "come again" | "come again" |
-| AddPartitionsToTxn, AddOffsetsToTxn | refused | begins a transaction | adds | "come again" |
-| EndTxn | refused | a retry, or refused | ends it | "come again" |
+| InitProducerId | a new producer id | bumps the epoch | aborts, "retry" | "retry" |
+| AddPartitionsToTxn, AddOffsetsToTxn | rejected | begins a transaction | adds | "retry" |
+| EndTxn | rejected | a retry, or rejected | ends it | "retry" |
 | markers written | - | - | - | completes it |
 | timeout | - | - | aborts and fences | - |
-| expiration | - | forgets it | - | - |
+| expiration | - | removes it | - | - |
 
-A transaction that ends has its markers in the outbox, as soon as the decision is safe. The shell takes them from there,
-writes them, and then decides `markers_written`.
+The markers of a transaction that ends are an effect of that decision (`Outcome.effects`): the shell writes them when
+the decision is committed, and then decides `markers_written`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..coordinator.deadlines import Action, Deadlines
 from ..coordinator.outcome import Caller, Now, Outcome, Record
@@ -31,7 +31,7 @@ from ..protocol.messages.list_transactions import TransactionState as ListedTran
 from . import add_partitions, changes, completion, describe, records, replay
 from .end_transaction import handle_end_transaction
 from .init_producer_id import handle_init_producer_id
-from .states import Markers, TransactionStates
+from .states import TransactionStates
 from .transaction import TransactionStatus
 
 
@@ -43,7 +43,7 @@ class TransactionShard:
 
     @property
     def deadlines(self) -> Deadlines:
-        """Of all transactional ids."""
+        """The deadlines of all transactional ids."""
         return self.states.deadlines
 
     # -- records -------------------------------------------------------------------------------------------------------
@@ -52,11 +52,11 @@ class TransactionShard:
     decode = staticmethod(records.decode_record)
 
     def replay(self, record: Record, *, producer_id: int) -> None:
-        """Take a record into the state. None is part of a transaction itself."""
+        """Apply a record to the state. The records themselves are never part of a transaction."""
         replay.replay(self.states, record)
 
     def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Nobody has transactions in `__transaction_state`."""
+        """No effect: there are no transactions in `__transaction_state`."""
 
     # -- producers -----------------------------------------------------------------------------------------------------
 
@@ -75,9 +75,9 @@ class TransactionShard:
         *,
         client_version: int,
     ) -> Outcome:
-        """AddPartitionsToTxn of one transaction, and what comes to the same: all partitions, or none. It answers None.
+        """AddPartitionsToTxn for one transaction, and equivalent requests: all partitions, or none. Responds with None.
 
-        ``client_version`` is 2 where the leader of a partition adds it for its client (KIP-890), else 1.
+        ``client_version`` is 2 if the leader of a partition adds it for its client (KIP-890), otherwise 1.
         """
         return add_partitions.handle_add_partitions(
             self.states,
@@ -97,7 +97,7 @@ class TransactionShard:
         producer_epoch: int,
         partitions: Sequence[tuple[str, int]],
     ) -> dict[tuple[str, int], ErrorCode]:
-        """AddPartitionsToTxn that only asks, of one transaction."""
+        """AddPartitionsToTxn that only verifies, for one transaction."""
         return add_partitions.verify_partitions(self.states, transactional_id, producer_id, producer_epoch, partitions)
 
     def end_transaction(self, caller: Caller, request: EndTxnRequest, now: Now) -> Outcome:
@@ -106,45 +106,43 @@ class TransactionShard:
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
-    def take_markers(self) -> list[Markers]:
-        """What has to be written to partitions; it is not given a second time."""
-        return self.states.outbox.take()
-
     def markers_written(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Action:
-        """What is decided when all of them are written, or their partitions are gone."""
+        """The decision after all markers are written, or their partitions deleted."""
         return completion.markers_written(self.states, transactional_id, producer_id, producer_epoch)
 
-    # -- what people ask -----------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> DescribedTransaction:
-        """DescribeTransactions of one transactional id."""
+        """DescribeTransactions for one transactional id."""
         return describe.describe_transaction(self.states, transactional_id)
 
-    def list_transactions(self, request: ListTransactionsRequest, now: Now) -> list[ListedTransaction]:
-        """ListTransactions; `describe.unknown_states` says which states in it are none."""
+    def list_transactions(self, request: ListTransactionsRequest, now: Now) -> Iterator[list[ListedTransaction]]:
+        """ListTransactions; `describe.unknown_states` returns the unknown states in its filter."""
         return describe.list_transactions(self.states, request, now)
 
     # -- for tests -----------------------------------------------------------------------------------------------------
 
     def time_out(self, transactional_id: str) -> Action:
-        """What is decided when the timeout of an open transaction has come.
+        """The decision when the timeout of an open transaction has expired.
 
         Raises:
             KafkaError: TRANSACTIONAL_ID_NOT_FOUND, INVALID_TXN_STATE.
         """
         transaction = self.states.transactions.get(transactional_id)
         if transaction is None:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"There is no transactional id {transactional_id}.")
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"Transactional id {transactional_id} does not exist."
+            )
         if transaction.status is not TransactionStatus.ONGOING:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{transactional_id} has no open transaction.")
         return lambda now: changes.time_out(self.states, transactional_id, now)
 
-    # -- the shell's ---------------------------------------------------------------------------------------------------
+    # -- for the shell -------------------------------------------------------------------------------------------------
 
     def loaded(self, now: Now) -> Outcome:
-        """The markers of what was about to end, and deadlines for everybody."""
+        """Write the markers of ending transactions again, and set all deadlines."""
         return replay.loaded(self.states, now)
 
     def resign(self) -> Sequence[Caller]:
-        """Nobody waits."""
+        """No callers are pending here."""
         return ()

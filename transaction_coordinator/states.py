@@ -1,6 +1,6 @@
-"""Everything that a shard knows: its transactions, their deadlines, the markers to write, and what it may look up.
+"""The state of a shard: its transactions, their deadlines, and its sources of ids and features.
 
-The modules of the requests decide with this value; it has no rules of its own.
+The modules of the requests decide with this value; it contains no rules.
 """
 
 from __future__ import annotations
@@ -9,10 +9,7 @@ from collections.abc import Callable
 
 from ..coordinator.deadlines import Deadlines
 from .config import TransactionConfig
-from .outbox import Markers, Outbox
 from .transaction import Transaction
-
-__all__ = ["Markers", "TransactionStates"]
 
 
 class TransactionStates:
@@ -25,11 +22,10 @@ class TransactionStates:
         new_producer_id: Callable[[], int],
         transaction_version: Callable[[], int],
     ) -> None:
-        """``new_producer_id`` gives an id that nobody has, or raises a KafkaError; ``transaction_version`` is the
-        feature's finalized level."""
+        """``new_producer_id`` returns an unused id, or raises a KafkaError; ``transaction_version`` returns the
+        finalized level of the feature."""
         self.config = config
         self.new_producer_id = new_producer_id
         self.transaction_version = transaction_version
         self.deadlines = Deadlines()
         self.transactions: dict[str, Transaction] = {}
-        self.outbox = Outbox()

@@ -1,18 +1,19 @@
-"""What a transactional id is at: its producer, and where its transaction stands.
+"""The state of a transactional ID: its producer and its transaction.
 
-    EMPTY           a producer was given its id and epoch; there was no transaction since
+    EMPTY           a producer got its ID and epoch; there was no transaction since then
     ONGOING         partitions were added
-    PREPARE_COMMIT  it was decided to commit: from here on nothing can change that. Markers are being written
-    PREPARE_ABORT   the same, to abort
+    PREPARE_COMMIT  the decision to commit, which is final; markers are being written
+    PREPARE_ABORT   the same for an abort
     COMPLETE_COMMIT every partition has its marker; the next transaction may begin
     COMPLETE_ABORT  the same, aborted
 
-A `Transaction` is a value: what changes is another one. The functions here only compute it; who may ask for it, and
-when, is the business of the modules of the requests.
+A `Transaction` is immutable: a change creates a new value. The functions here only compute it; the modules of the
+requests check who may change it, and when.
 
-Who ends a transaction by version 2 (KIP-890) has its epoch bumped with that, so that nothing that is still on its way
-for the transaction can land in the next one. An epoch is an int16. Producers never see the highest: it is left for
-fencing whoever has the one below. When that one ends a transaction, it gets a new producer id with epoch 0.
+With transactions version 2 (KIP-890), the end of a transaction bumps the producer's epoch, so that delayed writes of
+the transaction cannot become part of the next one. An epoch is an int16. Producers never get the highest one: it is
+reserved for fencing a producer with the one below. When that producer ends a transaction, it gets a new producer ID
+with epoch 0.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from ..protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 EPOCH_MAX: Final = 0x7FFF
 LAST_EPOCH: Final = EPOCH_MAX - 1
-"""The highest that a producer gets."""
+"""The highest epoch that a producer gets."""
 
 EPOCH_BUMPS: Final = 2
-"""From this `transaction.version` on the epoch is bumped with every transaction."""
+"""Since this `transaction.version`, every transaction bumps the epoch."""
 
 NO_TIMEOUT_MS: Final = 0x7FFF_FFFF
-"""Of two-phase commit (KIP-939): somebody else decides how it ends."""
+"""The timeout with two-phase commit (KIP-939): an external system decides how the transaction ends."""
 
 NOT_STARTED: Final = -1
 
@@ -38,7 +39,7 @@ Partition = tuple[str, int]
 
 
 class TransactionStatus(enum.IntEnum):
-    """By the numbers of the log."""
+    """The values are the numbers in the log."""
 
     EMPTY = 0
     ONGOING = 1
@@ -49,7 +50,7 @@ class TransactionStatus(enum.IntEnum):
 
     @property
     def state_name(self) -> str:
-        """As Kafka's tools print it."""
+        """The name in Kafka's tools."""
         return _NAMES[self]
 
 
@@ -60,7 +61,7 @@ COMPLETE: Final = frozenset({TransactionStatus.COMPLETE_COMMIT, TransactionStatu
 
 
 class Transaction(NamedTuple):
-    """One transactional id. A tuple, because each transaction makes several, and tuples are made quickest."""
+    """One transactional ID. A tuple, because each transaction creates several values, and tuples are the fastest."""
 
     transactional_id: str
     producer_id: int
@@ -69,25 +70,25 @@ class Transaction(NamedTuple):
     status: TransactionStatus = TransactionStatus.EMPTY
     partitions: frozenset[Partition] = frozenset()
     started_ms: int = NOT_STARTED
-    """When the first partition was added."""
+    """The time when the first partition was added."""
     updated_ms: int = NOT_STARTED
     previous_producer_id: int = NO_PRODUCER_ID
-    """Before the last change; a retry of what gave out a new one comes with it."""
+    """The producer ID before the last change; retries of the request that changed it contain it."""
     next_producer_id: int = NO_PRODUCER_ID
     last_epoch: int = NO_PRODUCER_EPOCH
-    """Before the last bump, if that was for the same producer. Records have no field for it."""
+    """The epoch before the last bump, if that was for the same producer. Records have no field for it."""
     client_version: int = 0
-    """Whether its client knows epoch bumps: 2, else 0."""
+    """2 if its client supports epoch bumps, otherwise 0."""
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether there is no epoch left for this producer id."""
+        """Whether the epochs of this producer ID are exhausted."""
         return self.producer_epoch >= LAST_EPOCH
 
     # -- producers -----------------------------------------------------------------------------------------------------
 
     def with_epoch(self, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> Transaction:
-        """A producer begins, or begins again, with this epoch."""
+        """A producer starts or restarts with this epoch."""
         return self._replace(
             status=TransactionStatus.EMPTY,
             updated_ms=now_ms,
@@ -100,14 +101,14 @@ class Transaction(NamedTuple):
         )
 
     def with_new_producer_id(self, producer_id: int, last_epoch: int, timeout_ms: int, now_ms: int) -> Transaction:
-        """The epochs are used up: begin with another producer id."""
+        """The epochs are exhausted: start with another producer ID."""
         begun = self.with_epoch(0, last_epoch, timeout_ms, now_ms)
         return begun._replace(producer_id=producer_id)
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
     def adding(self, partitions: frozenset[Partition], client_version: int, now_ms: int) -> Transaction:
-        """With these partitions too. The first ones begin the transaction."""
+        """Add partitions. The first ones begin the transaction."""
         is_ongoing = self.status is TransactionStatus.ONGOING
         return self._replace(
             status=TransactionStatus.ONGOING,
@@ -119,7 +120,7 @@ class Transaction(NamedTuple):
         )
 
     def ending(self, *, committed: bool, now_ms: int) -> Transaction:
-        """Committed or aborted, by a client that does not know of epoch bumps."""
+        """Commit or abort, for a client without epoch bumps."""
         return self._replace(
             status=TransactionStatus.PREPARE_COMMIT if committed else TransactionStatus.PREPARE_ABORT,
             updated_ms=now_ms,
@@ -129,9 +130,9 @@ class Transaction(NamedTuple):
         )
 
     def ending_with_bump(self, *, committed: bool, next_producer_id: int, now_ms: int) -> Transaction:
-        """Committed or aborted, with the epoch bumped. ``next_producer_id`` is a new one if it `is_exhausted`.
+        """Commit or abort with an epoch bump. ``next_producer_id`` is a new ID if it `is_exhausted`.
 
-        What has no partition may be aborted too: a client cannot know whether its writes had any effect.
+        A transaction without partitions may be aborted: the client does not know whether its writes had any effect.
         """
         return self._replace(
             status=TransactionStatus.PREPARE_COMMIT if committed else TransactionStatus.PREPARE_ABORT,
@@ -145,7 +146,7 @@ class Transaction(NamedTuple):
         )
 
     def fencing(self, now_ms: int) -> Transaction:
-        """Aborted without its producer, who must not write any more. `ending_with_bump` fences as well."""
+        """Abort and fence the producer. `ending_with_bump` fences as well."""
         return self._replace(
             status=TransactionStatus.PREPARE_ABORT,
             updated_ms=now_ms,
@@ -158,7 +159,7 @@ class Transaction(NamedTuple):
 
     @property
     def next_producer(self) -> tuple[int, int]:
-        """The id and epoch that the producer goes on with, once this transaction is completed."""
+        """The ID and epoch of the producer after this transaction is completed."""
         if self.client_version >= EPOCH_BUMPS and self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch

@@ -1,6 +1,6 @@
-"""Assignors of the coordinator: pure functions from what members subscribe to, to who shall have which partition.
+"""Assignors of the coordinator: pure functions from subscriptions to assignments.
 
-`ASSIGNORS` has them by the names that members and `group.consumer.assignors` use.
+`ASSIGNORS` contains them by the names that members and `group.consumer.assignors` use.
 """
 
 from typing import Final

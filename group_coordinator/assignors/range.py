@@ -1,11 +1,11 @@
-"""The ``range`` assignor: each topic's partitions are cut into ranges, one for each member that subscribes to it.
+"""The ``range`` assignor: each topic's partitions are divided into ranges, one for each subscribed member.
 
-The members come in the same order for every topic (static members first, by instance id, as that outlives a restart).
-So members that subscribe to the same topics with the same number of partitions have the same partition numbers of each:
-the topics are co-partitioned, which is what joins of streams need. The earlier members have one more each when a number
-cannot be divided.
+The members have the same order for every topic (static members first, by instance ID, which survives a restart). So
+members that subscribe to the same topics with equal partition counts get the same partition numbers of each topic: the
+topics are co-partitioned, which joins of streams require. If the partitions cannot be divided evenly, the first members
+get one more each.
 
-It looks at nobody's former assignment: the order makes it as stable as it is.
+It ignores previous assignments; only the order makes it stable.
 """
 
 from __future__ import annotations

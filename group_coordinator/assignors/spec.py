@@ -1,4 +1,4 @@
-"""What an assignor is given, and what it gives."""
+"""The arguments and the result of an assignor."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 Assignment = Mapping[bytes, frozenset[int]]
-"""Topic id -> partitions; a topic without partitions is not in it."""
+"""Topic ID -> partitions; topics without partitions are omitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """A member: the topics that it subscribes to and that exist, and what it was to have until now."""
+    """A member: its existing subscribed topics, and its previous target assignment."""
 
     topics: frozenset[bytes]
     assigned: Assignment
@@ -20,7 +20,7 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """A group. ``partitions`` has the number of partitions of every topic that a member subscribes to."""
+    """A group. ``partitions`` contains the partition count of every subscribed topic."""
 
     members: Mapping[str, MemberSpec]
     partitions: Mapping[bytes, int]
@@ -29,4 +29,4 @@ class GroupSpec:
 
 
 Assignor = Callable[[GroupSpec], dict[str, Assignment]]
-"""Gives every member its assignment, and every partition that somebody subscribes to exactly one member."""
+"""Returns the assignment of every member. Every partition of a subscribed topic has exactly one member."""

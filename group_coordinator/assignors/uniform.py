@@ -1,13 +1,13 @@
-"""The ``uniform`` assignor: as even as it gets, and with as few changes as that allows.
+"""The ``uniform`` assignor: as even as possible, with as few changes as that allows.
 
-When all members subscribe to the same topics, their numbers of partitions differ by one at most, and a partition
-changes its member only when that member has more than its share, or left.
+If all members subscribe to the same topics, their numbers of partitions differ by at most one, and a partition changes
+its member only if that member has more than its share or has left.
 
-When they do not, the number of partitions that a member can have depends on the others: everything stays where it is
-first, what nobody has goes to the subscriber with the least, and then partitions move, one by one, from a member to
-another that has at least two less. Each move makes the sum of the squares smaller, so this ends; then no single
-move makes two members more alike. Where many members share topics with their neighbours only, that takes many passes
-through the topics: after some it is left at that, and the next assignment goes on from there.
+Otherwise the number of partitions that a member can have depends on the others. First every partition stays with its
+member, and free partitions go to the subscriber with the fewest. Then partitions move, one by one, from a member to
+another that has at least two fewer. Each move reduces the sum of the squares, so this ends; then no single move makes
+two members more equal. If many members share topics only with their neighbors, this takes many passes over the topics:
+it stops after some passes, and the next assignment continues from there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from .spec import Assignment, GroupSpec
 
-# Subscriptions by chance take less than ten; a chain of members may take thousands.
+# Random subscriptions take fewer than ten passes; a chain of members may take thousands.
 _PASSES_MAX: Final = 32
 
 
@@ -42,7 +42,7 @@ def _same_topics(group: GroupSpec) -> dict[str, Assignment]:
         mine = _still_valid(group, member_id, taken)
         size = sum(map(len, mine.values()))
         if size > quota:
-            # Whoever has more already is the first to have one more than the others.
+            # Members that already have more are the first to have one more than the others.
             limit = quota + (larger > 0)
             larger -= limit > quota
             if size > limit:
@@ -72,7 +72,7 @@ def _same_topics(group: GroupSpec) -> dict[str, Assignment]:
 
 
 def _still_valid(group: GroupSpec, member_id: str, taken: dict[bytes, set[int]]) -> dict[bytes, frozenset[int]]:
-    """What the member has of topics that it subscribes to, of partitions that exist, and that nobody before it has."""
+    """The member's existing partitions of subscribed topics that no member before it has."""
     member = group.members[member_id]
     valid = {}
     for topic, partitions in member.assigned.items():
@@ -108,7 +108,7 @@ def _different_topics(group: GroupSpec) -> dict[str, Assignment]:
     for member_id in member_ids:
         for topic in group.members[member_id].topics:
             subscribers[topic].append(member_id)
-    # Topics that few can read come first: those who can read many have room to give way.
+    # Topics with few subscribers come first: members with many topics have more alternatives.
     topics = sorted((topic for topic in subscribers if subscribers[topic]), key=lambda t: (len(subscribers[t]), t))
 
     taken: dict[bytes, set[int]] = {topic: set() for topic in group.partitions}
@@ -140,7 +140,7 @@ def _different_topics(group: GroupSpec) -> dict[str, Assignment]:
 def _give(
     topic: bytes, free: list[int], members: list[str], has: dict[str, dict[bytes, set[int]]], load: dict[str, int]
 ) -> None:
-    """Give each free partition to the member with the least."""
+    """Give each free partition to the member with the fewest."""
     least = [(load[member_id], member_id) for member_id in members]
     heapify(least)
     for partition in free:
@@ -151,12 +151,12 @@ def _give(
 
 
 def _balance(topic: bytes, members: list[str], has: dict[str, dict[bytes, set[int]]], load: dict[str, int]) -> bool:
-    """Move partitions of one topic from those who have much to those who have at least two less; whether any moved."""
+    """Move partitions of one topic from members with many to members with at least two fewer; whether any moved."""
     least = [(load[member_id], member_id) for member_id in members]
     most = [(-load[member_id], member_id) for member_id in members if has[member_id].get(topic)]
     heapify(least)
     heapify(most)
-    # The highest number goes: those that stay begin with the lowest, which reads well. Nobody gives and takes here.
+    # The highest number moves, so that the remaining ones begin with the lowest. No member both gives and takes here.
     left: dict[str, list[int]] = {}
     moved = False
     while most:

@@ -18,7 +18,7 @@ _NULL_PROTOCOL_SINCE = 7
 
 
 def joined(group: ClassicGroup, member: ClassicMember, caller: Caller) -> Answer:
-    """The generation that the member is in. The leader is told of all members: it assigns."""
+    """The member's generation. The leader gets the list of all members, because it assigns."""
     is_leader = group.leader_id == member.member_id
     return caller, JoinGroupResponse(
         generation_id=group.generation_id,
@@ -45,7 +45,7 @@ def generation_members(group: ClassicGroup) -> list[JoinGroupResponseMember]:
 
 
 def join_refused(caller: Caller, error: ErrorCode, member_id: str = "") -> Answer:
-    """An error, and by which member id the client is to come again."""
+    """An error, and the member ID with which the client should retry."""
     return caller, JoinGroupResponse(
         error_code=error,
         member_id=member_id,
@@ -54,7 +54,7 @@ def join_refused(caller: Caller, error: ErrorCode, member_id: str = "") -> Answe
 
 
 def synced(group: ClassicGroup, assignment: bytes, caller: Caller) -> Answer:
-    """What the member is to read."""
+    """The member's assignment."""
     return caller, SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
     )

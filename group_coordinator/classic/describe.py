@@ -1,7 +1,8 @@
 """DescribeGroups of classic groups.
 
-- What is no classic group is GROUP_ID_NOT_FOUND since version 6 (KIP-1043), and a group in the state Dead before.
-- Metadata is shown of stable groups alone: before, it is not settled which protocol it is for.
+- A group that does not exist or is of another kind is GROUP_ID_NOT_FOUND since version 6 (KIP-1043). Older versions
+  show it in the state Dead.
+- Metadata is shown only for stable groups: before, the protocol is not chosen yet.
 """
 
 from __future__ import annotations
@@ -19,15 +20,14 @@ if TYPE_CHECKING:
 _NOT_FOUND_SINCE = 6
 
 
-def describe_group(states: GroupStates, group_id: str, *, api_version: int) -> DescribedGroup:
+def describe_group(states: GroupStates, group_id: str, api_version: int) -> DescribedGroup:
     """The group with its members."""
-    group = states.groups.get(group_id)
-    if not isinstance(group, ClassicGroup):
+    group = states.find(group_id, ClassicGroup)
+    if group is None:
         described = DescribedGroup(group_id=group_id, group_state=ClassicGroupState.DEAD.value)
         if api_version >= _NOT_FOUND_SINCE:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            what = "not found" if group is None else "is not a classic group"
-            described.error_message = f"Group {group_id} {what}."
+            described.error_message = states.not_found_message(group_id, ClassicGroup)
         return described
     protocol_name = group.protocol_name if group.state is ClassicGroupState.STABLE else None
     return DescribedGroup(

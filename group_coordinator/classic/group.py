@@ -1,23 +1,23 @@
-"""A classic group: its members, its generation, and who waits.
+"""A classic group: its members, its generation, and its waiting callers.
 
-This is data with its own bookkeeping; which requests change it how is decided by the modules of the requests and by
-`rebalance`. See `state` for the states.
+This is data with its own bookkeeping. The modules of the requests and `rebalance` decide how it changes. See `state`
+for the states.
 
-A group without a protocol type and without members is a simple group: nobody joined it, it is there because offsets
+A group without a protocol type and without members is a simple group: it never had members and exists because offsets
 were committed under its name.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..group import GroupType
 from .protocols import CONSUMER_PROTOCOL_TYPE, ProtocolCounts, select_protocol, subscribed_topics
+from .record import group_record, group_tombstone
 from .state import ClassicGroupState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable
 
     from ...coordinator.deadlines import Deadlines
     from ...coordinator.outcome import Caller, Now, Record
@@ -29,7 +29,7 @@ _EMPTY = ClassicGroupState.EMPTY
 
 
 def group_or_simple_group(states: GroupStates, group_id: str) -> Group:
-    """The group of this name. When there is none, a simple group is made: offsets may be committed without members."""
+    """The group of this name. If there is none, a simple group is created: a commit needs no members."""
     group = states.groups.get(group_id)
     if group is None:
         group = states.groups[group_id] = ClassicGroup(group_id, states.deadlines)
@@ -37,7 +37,9 @@ def group_or_simple_group(states: GroupStates, group_id: str) -> Group:
 
 
 class ClassicGroup:
-    """A group of either kind of life: simple, or with members that speak the classic protocol."""
+    """A simple group, or a group whose members use the classic protocol."""
+
+    type: ClassVar[str] = "classic"
 
     __slots__ = (
         "_deadlines",
@@ -61,11 +63,11 @@ class ClassicGroup:
     )
 
     def __init__(self, group_id: str, deadlines: Deadlines) -> None:
-        """An empty group, whose deadlines are kept there."""
+        """An empty group, which keeps its deadlines in ``deadlines``."""
         self.group_id = group_id
         self.state = _EMPTY
         self.current_state_timestamp_ms = -1
-        """Since when it is in this state; -1 when records of old versions did not say."""
+        """When it entered this state; -1 if unknown, because old versions of the record do not contain it."""
         self.generation_id = 0
         self.protocol_type = ""
         self.protocol_name: str | None = None
@@ -74,17 +76,17 @@ class ClassicGroup:
         self.static_members: dict[str, str] = {}
         """Member ids by instance id."""
         self.pending_members: dict[str, None] = {}
-        """Ids that were given to new members, who have to come again with them (KIP-394); the oldest is the first."""
+        """IDs that were given to new members, which must retry with them (KIP-394); the oldest is first."""
         self.pending_sync_members: set[str] = set()
-        """Who has not asked for its assignment in this generation yet."""
+        """The members that have not asked for their assignment in this generation yet."""
         self.protocol_counts = ProtocolCounts()
         self.awaiting_join_count = 0
         self.is_initial_rebalance = False
-        """The rebalance began with an empty group: it waits for members that nobody knows of yet."""
+        """The rebalance began with an empty group: it waits for members that have not joined yet."""
         self.member_was_added = False
-        """Since the initial rebalance last looked: it may wait a little longer."""
+        """Since the last check of the initial rebalance: it may wait longer."""
         self._deadlines = deadlines
-        self._subscriptions: list[bytes] | None = None  # of the generation; not looked into yet
+        self._subscriptions: list[bytes] | None = None  # of the generation, not parsed yet
         self._subscribed_topics: frozenset[str] | None = None
 
     def __repr__(self) -> str:
@@ -93,14 +95,19 @@ class ClassicGroup:
     # -- what every group answers --------------------------------------------------------------------------------------
 
     @property
-    def type(self) -> GroupType:
-        """`GroupType.CLASSIC`."""
-        return GroupType.CLASSIC
-
-    @property
     def state_name(self) -> str:
         """``Empty``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Stable``."""
         return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        """See `Group`."""
+        return self.state is _EMPTY
+
+    def session_deadline(self, member_id: str) -> Hashable | None:
+        """See `Group`."""
+        member = self.members[member_id]
+        return None if member.lives_by_waiting else member.session
 
     def check_offset_commit(
         self,
@@ -111,7 +118,7 @@ class ClassicGroup:
         transactional: bool,
         api_version: int,
     ) -> CheckPartition | None:
-        """See `Group`. Who names neither a member nor a generation commits to a group without members."""
+        """See `Group`. A commit without a member and a generation is accepted by a group without members."""
         if generation_or_epoch < 0 and self.state is _EMPTY:
             return None
         if generation_or_epoch >= 0 or member_id or group_instance_id is not None:
@@ -121,12 +128,13 @@ class ClassicGroup:
         elif not transactional:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if not transactional and self.state is ClassicGroupState.COMPLETING_REBALANCE:
-            # A member of the new generation that did not wait for its assignment; it will hear of it in time.
+            # A member of the new generation that has not fetched its assignment yet.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return None
 
     def committed(self, member_id: str, now: Now) -> None:
-        """A commit is as good as a heartbeat. A member whose session has no deadline waits, and gets one anew."""
+        """A commit extends the session like a heartbeat. A member without a session deadline has a request that waits;
+        its session begins when that is answered."""
         if self.state is _EMPTY or self.state is ClassicGroupState.COMPLETING_REBALANCE:
             return
         member = self.members.get(member_id)
@@ -134,10 +142,10 @@ class ClassicGroup:
             self._deadlines.move(self.group_id, member.session, now.monotonic_ms + member.session_timeout_ms)
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Everybody may."""
+        """Always allowed."""
 
     def check_offset_delete(self) -> None:
-        """See `Group`: of consumers the topics are known, of others it is not known what they read."""
+        """See `Group`: the topics of consumers are known, those of other protocol types are not."""
         if self.state is not _EMPTY and not self.uses_consumer_protocol:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
@@ -147,15 +155,16 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """See `Group`. When the subscriptions of consumers cannot be read, that may be any topic."""
+        """See `Group`. If the subscriptions of consumers cannot be parsed, this is true for every topic."""
         topics = self.subscribed_topics()
         return self.uses_consumer_protocol if topics is None else topic in topics
 
     def expiration_base_ms(self, commit_timestamp_ms: int) -> int | None:
         """See `Group` (KIP-211).
 
-        Offsets of a simple group grow old from their commit on, those of a group that lost its members from then on.
-        While it has members, those of topics that no member subscribes to do: the caller asks `is_subscribed_to`.
+        The retention of a simple group's offsets counts from their commit, that of a group without members from the
+        time when it lost them. While the group has members, only offsets of topics without a subscriber expire: the
+        caller checks `is_subscribed_to`.
         """
         if not self.protocol_type:
             return commit_timestamp_ms
@@ -165,28 +174,30 @@ class ClassicGroup:
             return commit_timestamp_ms
         return None
 
+    def records(self) -> list[Record]:
+        """See `Group`. A group with members must have chosen a protocol."""
+        return [group_record(self)]
+
     def tombstones(self) -> list[Record]:
         """See `Group`."""
-        from .record import group_tombstone
-
         return [group_tombstone(self.group_id)]
 
     # -- what members subscribe to -------------------------------------------------------------------------------------
 
     @property
     def uses_consumer_protocol(self) -> bool:
-        """Whether the members' metadata can be read."""
+        """Whether the members' metadata are consumer subscriptions."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics of the generation's members; None when they are not known."""
+        """The topics of the generation's members; None if unknown."""
         if self._subscriptions is not None:
             self._subscribed_topics = subscribed_topics(self._subscriptions)
             self._subscriptions = None
         return self._subscribed_topics
 
     def note_subscriptions(self) -> None:
-        """A generation has begun. What it subscribes to is read when somebody asks: loading passes by many."""
+        """A generation has begun. Its subscriptions are parsed on demand, because loading replays many generations."""
         self._subscriptions = self._subscribed_topics = None
         if self.uses_consumer_protocol:
             name = self.protocol_name
@@ -209,10 +220,10 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def supports(self, protocol_type: str, protocols: dict[str, bytes]) -> bool:
-        """Whether somebody who speaks these can be a member."""
+        """Whether a client that supports these protocols can be a member."""
         if self.state is _EMPTY:
             return bool(protocol_type) and bool(protocols)
-        return protocol_type == self.protocol_type and self.protocol_counts.any_spoken_by(len(self.members), protocols)
+        return protocol_type == self.protocol_type and self.protocol_counts.any_common(len(self.members), protocols)
 
     def add(self, member: ClassicMember, protocol_type: str, caller: Caller | None = None) -> None:
         """Add a member that the group `supports`; ``caller`` waits for the generation."""
@@ -230,7 +241,7 @@ class ClassicGroup:
         self.pending_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """Remove a member or a pending member. Whoever waits must be answered before."""
+        """Remove a member or a pending member. Its waiting callers must have been removed before."""
         self.pending_members.pop(member_id, None)
         self.pending_sync_members.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -247,7 +258,7 @@ class ClassicGroup:
         return member
 
     def replace(self, old: ClassicMember, new: ClassicMember) -> None:
-        """A static member comes back under another member id. Nobody waits for the old one any more."""
+        """A static member rejoins with another member ID. The old member has no waiting callers."""
         instance_id = new.group_instance_id
         assert instance_id is not None
         assert self.static_members[instance_id] == old.member_id
@@ -265,7 +276,7 @@ class ClassicGroup:
             self.pending_sync_members.add(new.member_id)
 
     def set_members(self, members: Iterable[ClassicMember]) -> None:
-        """These are all members; nobody of them is new to what it waits for."""
+        """Replace all members. Their waiting callers stay the same."""
         self.members = {member.member_id: member for member in members}
         self.static_members = {}
         self.protocol_counts = ProtocolCounts()
@@ -279,13 +290,13 @@ class ClassicGroup:
         self.pending_sync_members.intersection_update(self.members)
 
     def set_protocols(self, member: ClassicMember, protocols: dict[str, bytes]) -> None:
-        """A member speaks other protocols, or has other metadata."""
+        """Replace the protocols of a member with their metadata."""
         self.protocol_counts.remove(member.protocols)
         member.protocols = protocols
         self.protocol_counts.add(protocols)
 
     def set_awaiting_join(self, member: ClassicMember, caller: Caller | None) -> Caller | None:
-        """Who waits for the answer to the member's JoinGroup from now on; returns who did before."""
+        """Set the caller that waits for the response to the member's JoinGroup; returns the previous one."""
         before = member.awaiting_join
         member.awaiting_join = caller
         self.awaiting_join_count += (caller is not None) - (before is not None)
@@ -295,21 +306,21 @@ class ClassicGroup:
 
     @property
     def all_joined(self) -> bool:
-        """Everybody who is to be in the next generation has asked for it."""
+        """Whether all members and pending members of the next generation have sent JoinGroup."""
         return self.awaiting_join_count == len(self.members) and not self.pending_members
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest of its members'."""
+        """The longest rebalance timeout of its members."""
         return max(0, *(member.rebalance_timeout_ms for member in self.members.values())) if self.members else 0
 
     def select_protocol(self) -> str:
-        """What the members vote for; there must be some."""
-        candidates = self.protocol_counts.spoken_by(len(self.members))
+        """The protocol that the members vote for. The group must have members."""
+        candidates = self.protocol_counts.supported_by(len(self.members))
         return select_protocol(candidates, (member.protocols for member in self.members.values()))
 
     def elect_joined_leader(self) -> bool:
-        """A leader who did not join in time loses its place to the first who did; False when there is nobody."""
+        """Replace a leader that did not join by the first member that did; False if no member has joined."""
         if self.leader_id is not None and self.members[self.leader_id].awaiting_join is not None:
             return True
         joined = (member.member_id for member in self.members.values() if member.awaiting_join is not None)
@@ -320,6 +331,6 @@ class ClassicGroup:
         return True
 
     def move_to(self, state: ClassicGroupState, now: Now) -> None:
-        """Another state, from now on."""
+        """Enter another state now."""
         self.state = state
         self.current_state_timestamp_ms = now.epoch_ms

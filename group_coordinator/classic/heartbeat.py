@@ -1,6 +1,6 @@
-"""Heartbeat of classic groups: a member lives, and hears of a rebalance.
+"""Heartbeat of classic groups: extends the member's session and reports a rebalance.
 
-The commonest request of all: it moves one deadline, whatever the size of the group.
+This is the most frequent request of a group. It moves one deadline, whatever the size of the group.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def handle_heartbeat(states: GroupStates, caller: Caller, request: HeartbeatRequest, now: Now) -> Outcome:
-    """The caller is answered at once.
+    """The caller is answered immediately.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
     """
     group = states.groups.get(request.group_id)
-    if not isinstance(group, ClassicGroup):
+    if not isinstance(group, ClassicGroup):  # as `states.find`, without a call: this is the most frequent request
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     group.check_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation_id:

@@ -1,14 +1,14 @@
 """JoinGroup of classic groups.
 
-A member enters the group, or asks for a rebalance; the answer comes with the next generation. What it gets in which
-state is in `state`.
+A member enters the group or asks for a rebalance. The response is sent with the next generation. `state` lists the
+responses by state of the group.
 
-- A new member is first given an id and comes again with it, from version 4 on (KIP-394): a client that asks again after
-  a timeout would be two members otherwise, the first of which the group waits for. Until then it is a pending member.
-- A static member (KIP-345) may have lost its id: see `static_members`.
-- The group's protocol type is that of its first member. A member must speak one of the protocols that all others speak.
-- `group.max.size` counts the members. While the group prepares a rebalance it counts those who have joined, so that it
-  is the last ones who are sent away from a group that is too large since the setting was changed.
+- Since version 4 (KIP-394), a new member first gets a member ID and must retry with it. Until then it is a pending
+  member. Otherwise a client that retries after a timeout would be two members, and the group would wait for the first.
+- A static member (KIP-345) may have lost its member ID: see `static_members`.
+- The group's protocol type is that of its first member. A member must support a protocol that all others support.
+- `group.max.size` limits the number of members. While the group prepares a rebalance, only the members that have joined
+  count. If the limit was lowered below the size of the group, the last members to join are rejected.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...coordinator.outcome import Outcome
 from ...protocol.errors import ErrorCode, KafkaError
+from ..delete_groups import check_not_being_deleted
 from .answers import join_refused, joined
 from .group import ClassicGroup
 from .member import ClassicMember, protocols_of, session_name
@@ -42,25 +43,28 @@ _MEMBER_ID_REQUIRED_SINCE = 4
 
 
 def handle_join_group(states: GroupStates, caller: Caller, request: JoinGroupRequest, now: Now) -> Outcome:
-    """The caller is answered now, or kept until the rebalance is through.
+    """The caller is answered now, or when the rebalance ends.
 
     Raises:
-        KafkaError: INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL.
+        KafkaError: COORDINATOR_LOAD_IN_PROGRESS, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+            INCONSISTENT_GROUP_PROTOCOL.
     """
+    check_not_being_deleted(states, request.group_id)
     config = states.config
     check_request(config, caller, request)
-    group = states.groups.get(request.group_id)
+    group = states.find(request.group_id, ClassicGroup)
     if group is None:
+        if request.group_id in states.groups:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if request.member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         group = ClassicGroup(request.group_id, states.deadlines)
-    assert isinstance(group, ClassicGroup)
     if not _has_room(group, request.member_id, config.group_max_size):
-        return _send_away(states, group, caller, request.member_id, now)
+        return _reject_for_size(states, group, caller, request.member_id, now)
     protocols = protocols_of(request.protocols)
     if not group.supports(request.protocol_type, protocols):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    # It is in the map from here on: nobody is kept out of it by a request that was refused.
+    # The group is created here, not earlier: a rejected request must not leave a group.
     states.groups[request.group_id] = group
     if not request.member_id:
         return _join_without_id(states, group, caller, request, protocols, now)
@@ -71,7 +75,7 @@ def handle_join_group(states: GroupStates, caller: Caller, request: JoinGroupReq
 
 
 def check_request(config: GroupConfig, caller: Caller, request: JoinGroupRequest) -> None:
-    """What holds for every group; a request without a rebalance timeout gets one.
+    """The checks for every group. A request without a rebalance timeout gets one.
 
     Raises:
         KafkaError: INVALID_SESSION_TIMEOUT.
@@ -91,7 +95,7 @@ def _has_room(group: ClassicGroup, member_id: str, max_size: int) -> bool:
     return member is not None or len(group.members) < max_size
 
 
-def _send_away(states: GroupStates, group: ClassicGroup, caller: Caller, member_id: str, now: Now) -> Outcome:
+def _reject_for_size(states: GroupStates, group: ClassicGroup, caller: Caller, member_id: str, now: Now) -> Outcome:
     answers = []
     member = group.members.get(member_id)
     if member is not None:
@@ -164,7 +168,7 @@ def _join_again(
         or not member.has_protocols(protocols)
     )
     if not wants_rebalance:
-        # It may not have received the answer, or another client of its group has been quicker than it.
+        # The response may have been lost, or another client of the group joined first.
         return Outcome(answers=[joined(group, member, caller)])
     group.set_protocols(member, protocols)
     member.rebalance_timeout_ms = request.rebalance_timeout_ms

@@ -1,8 +1,8 @@
 """LeaveGroup of classic groups: members leave, or are removed by an administrator.
 
-A member is named by its member id, which must agree with its instance id if that is given too; or by its instance id
-alone (KIP-345), which is how static members are removed from outside: they do not leave when their client stops. Each
-has an error of its own.
+A member is named by its member ID, which must match its instance ID if that is given too, or by its instance ID alone
+(KIP-345). Administrators remove static members by instance ID, because these do not leave when their client stops.
+Each member gets its own error code.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 def handle_leave_group(states: GroupStates, caller: Caller, request: LeaveGroupRequest, now: Now) -> Outcome:
     """The caller is answered with one error for each member."""
-    group = states.groups.get(request.group_id)
+    group = states.find(request.group_id, ClassicGroup)
     answers: list[Answer] = []
     members = []
     for identity in request.members:
         error = ErrorCode.NONE
         try:
-            if not isinstance(group, ClassicGroup):
+            if group is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             answers += _leave(states, group, identity)
         except KafkaError as refusal:
@@ -41,8 +41,8 @@ def handle_leave_group(states: GroupStates, caller: Caller, request: LeaveGroupR
         )
     answers.append((caller, LeaveGroupResponse(members=members)))
     left = any(member.error_code == ErrorCode.NONE for member in members)
-    # Pending members may leave an empty group, which changes nothing.
-    if not isinstance(group, ClassicGroup) or group.state is ClassicGroupState.EMPTY or not left:
+    # A pending member that leaves an empty group changes nothing.
+    if group is None or group.state is ClassicGroupState.EMPTY or not left:
         return Outcome(answers=answers)
     return with_answers(answers, rebalance(states, group, now))
 

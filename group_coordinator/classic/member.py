@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def protocols_of(protocols: Iterable[JoinGroupRequestProtocol]) -> dict[str, bytes]:
-    """A request's protocols, what the member likes best first. Of two of one name the first counts."""
+    """The protocols of a request by name, in order of preference. Of two with the same name, the first counts."""
     by_name: dict[str, bytes] = {}
     for protocol in protocols:
         by_name.setdefault(protocol.name, protocol.metadata)
@@ -19,9 +19,9 @@ def protocols_of(protocols: Iterable[JoinGroupRequestProtocol]) -> dict[str, byt
 
 
 class ClassicMember:
-    """What the group knows of a member, and whether it waits for an answer.
+    """The state of a member, and the callers that wait for its responses.
 
-    A caller is kept here or is in an `Outcome`, never both: who answers takes it away.
+    A caller is either kept here or part of an `Outcome`, never both: code that answers a caller removes it here.
     """
 
     __slots__ = (
@@ -58,23 +58,24 @@ class ClassicMember:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
-        """The metadata for each protocol that it speaks, in the order of its liking. After loading: of the group's."""
+        """The metadata by supported protocol, in order of preference. After loading, only that of the group's
+        protocol."""
         self.assignment = assignment
         self.awaiting_join: Caller | None = None
-        """Changed by `ClassicGroup` alone, which counts those who wait."""
+        """Changed only by `ClassicGroup`, which counts waiting callers."""
         self.awaiting_sync: Caller | None = None
         self.is_new = False
-        """It has no answer to its first JoinGroup yet: it may not live on by waiting alone."""
+        """Its first JoinGroup has not been answered: its session runs although its request waits."""
         self.session: Hashable = session_name(member_id)
 
     @property
     def is_static(self) -> bool:
-        """It has an instance id (KIP-345): it may come back as the same member."""
+        """It has an instance ID (KIP-345): it may rejoin as the same member."""
         return self.group_instance_id is not None
 
     @property
     def lives_by_waiting(self) -> bool:
-        """It cannot send heartbeats while it waits for an answer, so the end of its session says nothing."""
+        """It cannot send heartbeats while its request waits, so its session does not expire."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def has_protocols(self, protocols: dict[str, bytes]) -> bool:
@@ -83,5 +84,5 @@ class ClassicMember:
 
 
 def session_name(member_id: str) -> Hashable:
-    """The name of the deadline of a member's session, or of the time that it has to come back with its member id."""
+    """The name of the deadline of a member's session, or of the time in which it must rejoin with its new member ID."""
     return "classic session", member_id

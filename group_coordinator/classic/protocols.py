@@ -1,9 +1,8 @@
-"""Which protocol a generation takes, and what its members subscribe to.
+"""The protocol of a generation, and the subscriptions of its members.
 
-A protocol here is a client's assignor: ``range``, ``cooperative-sticky``, ... Only those that every member speaks can
-be taken; of these each member votes for the one it likes best. Their metadata belongs to the clients, with one
-exception: of groups whose protocol type is ``consumer``, the topics are read, so that offsets of subscribed topics are
-kept.
+A protocol here is a client's assignor: ``range``, ``cooperative-sticky``, ... Only protocols that every member supports
+can be chosen; each member votes for its preferred one among these. The metadata is opaque, with one exception: if the
+protocol type of a group is ``consumer``, the topics are parsed, so that offsets of subscribed topics are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 class ProtocolCounts:
-    """How many members speak each protocol."""
+    """The number of members that support each protocol."""
 
     __slots__ = ("_counts",)
 
@@ -37,25 +36,25 @@ class ProtocolCounts:
             else:
                 self._counts[name] -= 1
 
-    def any_spoken_by(self, members: int, names: Iterable[str]) -> bool:
-        """Whether one of these is spoken by so many members."""
+    def any_common(self, members: int, names: Iterable[str]) -> bool:
+        """Whether that many members support one of these protocols."""
         return any(self._counts.get(name, 0) == members for name in names)
 
-    def spoken_by(self, members: int) -> set[str]:
-        """What so many members speak."""
+    def supported_by(self, members: int) -> set[str]:
+        """The protocols that this many members support."""
         return {name for name, count in self._counts.items() if count == members}
 
 
 def select_protocol(candidates: set[str], members: Iterable[Mapping[str, bytes]]) -> str:
-    """The candidate with the most votes; of several, the one that the earliest member voted for."""
+    """The candidate with the most votes; among equals, the one that the earliest member voted for."""
     votes = Counter(next(name for name in protocols if name in candidates) for protocols in members)
     return votes.most_common(1)[0][0]
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all these subscriptions; None when one of them cannot be read.
+    """The topics of all these subscriptions; None if one of them cannot be parsed.
 
-    Each is read as version 0, which all later versions begin with.
+    Each is parsed as version 0, which is the beginning of all later versions.
     """
     topics: set[str] = set()
     for subscription in subscriptions:

@@ -1,16 +1,14 @@
-"""How a classic group comes from one generation to the next.
+"""The rebalance of a classic group: from one generation to the next.
 
     begin ──> members join ──> complete ──> the leader assigns (sync_group)
                  │                 │
-                 │                 └─ nobody is left: an empty generation, which is written at once
-                 └─ those who have not joined within the rebalance timeout are left behind
+                 │                 └─ no members: an empty generation, which is written immediately
+                 └─ members that have not joined within the rebalance timeout are removed
 
-A rebalance that begins with an empty group waits a while for members that nobody knows of yet, as a whole application
-may be starting: `group.initial.rebalance.delay.ms`, and as long again whenever another member came meanwhile, up to
-the rebalance timeout.
+A rebalance that begins with an empty group waits for more members, because a whole application may be starting:
+`group.initial.rebalance.delay.ms`, and again as long whenever another member has joined, up to the rebalance timeout.
 
-Joining and leaving is soft state, which a restart forgets; the log has generations that have their assignments, and
-empty ones.
+Joining and leaving is soft state, which a restart loses. The log contains generations with assignments and empty ones.
 """
 
 from __future__ import annotations
@@ -39,16 +37,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A new member does not know its id before its JoinGroup is answered, so it can neither send heartbeats nor leave. If
-# its client went away and came again, it would be in the rebalance twice; so each is heard for so long only.
+# A new member does not know its ID before its JoinGroup is answered, so it can neither send heartbeats nor leave. If
+# its client disconnects and retries, it is in the rebalance twice. So each new member has this session timeout.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
-# Of one group. Apache Kafka has no limit; a client that asks for id after id could fill the memory with them.
+# Of one group. Apache Kafka has no limit; a client that requests many IDs could fill the memory with them.
 _PENDING_MEMBERS_MAX = 10_000
 
 
 class Name(enum.Enum):
-    """Of the deadlines that a group has besides its members' sessions."""
+    """Names of the deadlines of a group other than its members' sessions."""
 
     JOIN = "classic rebalance"
     SYNC = "classic assignment"
@@ -58,12 +56,12 @@ class Name(enum.Enum):
 
 
 def keep_alive(states: GroupStates, group: ClassicGroup, member: ClassicMember, now: Now) -> None:
-    """The member has a whole session from now on."""
+    """Start a full session of the member."""
     set_session(states, group, member, now, member.session_timeout_ms)
 
 
 def set_session(states: GroupStates, group: ClassicGroup, member: ClassicMember, now: Now, timeout_ms: int) -> None:
-    """The member's session ends in so many milliseconds, unless something is heard of it."""
+    """The member's session ends in ``timeout_ms`` unless it is extended."""
     at_ms = now.monotonic_ms + timeout_ms
     if not states.deadlines.move(group.group_id, member.session, at_ms):
         action = partial(_session_ended, states, group, member.member_id)
@@ -71,9 +69,9 @@ def set_session(states: GroupStates, group: ClassicGroup, member: ClassicMember,
 
 
 def add_pending_member(states: GroupStates, group: ClassicGroup, member_id: str, now: Now, timeout_ms: int) -> None:
-    """A new member was given this id, and has so long to come again with it (KIP-394).
+    """A new member was given this ID and must retry with it within ``timeout_ms`` (KIP-394).
 
-    The oldest is forgotten when there are very many: it gets another id if it comes after all.
+    If there are very many, the oldest is removed: it gets another ID if it retries after all.
     """
     if len(group.pending_members) >= _PENDING_MEMBERS_MAX:
         oldest = next(iter(group.pending_members))
@@ -91,12 +89,12 @@ def _session_ended(states: GroupStates, group: ClassicGroup, member_id: str, now
     member = group.members.get(member_id)
     if member is None or member.lives_by_waiting:
         return NOTHING
-    logger.info("Group %s: the session of member %s has ended.", group.group_id, member_id)
+    logger.info("Group %s: the session of member %s expired.", group.group_id, member_id)
     return with_answers(remove_member(states, group, member), rebalance(states, group, now))
 
 
 def remove_member(states: GroupStates, group: ClassicGroup, member: ClassicMember) -> list[Answer]:
-    """Take a member out of the group. If it waits, it hears that it is none: it comes anew if it is still there."""
+    """Remove a member from the group. Its waiting requests get UNKNOWN_MEMBER_ID, so that a live client rejoins."""
     answers = take_waiting(group, member, ErrorCode.UNKNOWN_MEMBER_ID, said_member_id="")
     states.deadlines.cancel(group.group_id, member.session)
     group.remove(member.member_id)
@@ -106,7 +104,7 @@ def remove_member(states: GroupStates, group: ClassicGroup, member: ClassicMembe
 def take_waiting(
     group: ClassicGroup, member: ClassicMember, error: ErrorCode, said_member_id: str | None = None
 ) -> list[Answer]:
-    """Whoever waits for an answer to this member's requests hears of this error."""
+    """Remove the waiting callers of a member; returns this error as their response."""
     answers = []
     caller = group.set_awaiting_join(member, None)
     if caller is not None:
@@ -118,13 +116,13 @@ def take_waiting(
 
 
 def release(states: GroupStates, group: ClassicGroup, error: ErrorCode) -> list[Answer]:
-    """The group ceases to be a classic group: nobody waits any more, and no deadline of it comes."""
+    """The group ceases to be a classic group: answer all waiting callers and cancel its deadlines."""
     cancel_deadlines(states, group)
     return [answer for member in group.members.values() for answer in take_waiting(group, member, error)]
 
 
 def cancel_deadlines(states: GroupStates, group: ClassicGroup) -> None:
-    """No deadline of the group comes any more."""
+    """Cancel all deadlines of the group."""
     for member in group.members.values():
         states.deadlines.cancel(group.group_id, member.session)
     for member_id in group.pending_members:
@@ -137,14 +135,14 @@ def cancel_deadlines(states: GroupStates, group: ClassicGroup) -> None:
 
 
 def rebalance(states: GroupStates, group: ClassicGroup, now: Now) -> Outcome:
-    """Somebody came, went or wants something else: begin a rebalance, or see whether that ends the present one."""
+    """A member joined, left or changed: begin a rebalance, or complete the current one if all members have joined."""
     if group.state is ClassicGroupState.PREPARING_REBALANCE:
         return complete_if_all_joined(states, group, now)
     return begin(states, group, now)
 
 
 def begin(states: GroupStates, group: ClassicGroup, now: Now) -> Outcome:
-    """Begin a rebalance. Who waits for an assignment of the present generation does so in vain."""
+    """Begin a rebalance. Waiting SyncGroup requests of the current generation get REBALANCE_IN_PROGRESS."""
     answers: list[Answer] = []
     if group.state is ClassicGroupState.COMPLETING_REBALANCE:
         for member in group.members.values():
@@ -190,23 +188,25 @@ def _waited_for_more(states: GroupStates, group: ClassicGroup, waited_ms: int, r
 
 
 def complete_if_all_joined(states: GroupStates, group: ClassicGroup, now: Now) -> Outcome:
-    """The next generation, unless somebody is still to come. An initial rebalance always waits for its time."""
+    """Begin the next generation if all members have joined. An initial rebalance always waits for its delay."""
     if group.state is ClassicGroupState.PREPARING_REBALANCE and group.all_joined and not group.is_initial_rebalance:
         return complete(states, group, now)
     return NOTHING
 
 
 def complete(states: GroupStates, group: ClassicGroup, now: Now) -> Outcome:
-    """End the rebalance: who has joined is in the next generation, and so are static members, who may come back."""
+    """End the rebalance. The next generation has the members that joined, and static members, which may rejoin."""
     states.deadlines.cancel(group.group_id, Name.JOIN)
     for member in [*group.members.values()]:
         if member.awaiting_join is None and not member.is_static:
             remove_member(states, group, member)
-            logger.info("Group %s: member %s has not joined in time.", group.group_id, member.member_id)
+            logger.info(
+                "Group %s: member %s did not join within the rebalance timeout.", group.group_id, member.member_id
+            )
     if not group.members:
         return _empty_generation(group, now)
     if not group.elect_joined_leader():
-        # Static members alone, none of whom is here to lead. Their sessions tell when they are gone.
+        # Only static members, none of which has joined, so there is no leader. Their sessions remove them.
         _wait_for_members(states, group, now)
         return NOTHING
     return Outcome(answers=_next_generation(states, group, now))
@@ -214,7 +214,7 @@ def complete(states: GroupStates, group: ClassicGroup, now: Now) -> Outcome:
 
 def _empty_generation(group: ClassicGroup, now: Now) -> Outcome:
     def refused(error: KafkaError) -> Sequence[Answer]:
-        # The group is empty all the same. A restart brings the last generation back, whose sessions end then.
+        # The group is empty nevertheless. A restart restores the last generation, whose sessions then expire.
         group.generation_id += 1
         group.protocol_name = None
         group.note_subscriptions()
@@ -240,7 +240,7 @@ def _next_generation(states: GroupStates, group: ClassicGroup, now: Now) -> list
         keep_alive(states, group, member, now)
     group.pending_sync_members.update(group.members)
     logger.info(
-        "Group %s: generation %d of %d members, led by %s.",
+        "Group %s: generation %d with %d members, leader %s.",
         group.group_id, group.generation_id, len(group.members), group.leader_id,
     )  # fmt: skip
     at_ms = now.monotonic_ms + group.rebalance_timeout_ms
@@ -250,12 +250,12 @@ def _next_generation(states: GroupStates, group: ClassicGroup, now: Now) -> list
 
 
 def _waited_for_syncs(states: GroupStates, group: ClassicGroup, generation_id: int, now: Now) -> Outcome:
-    """Who has not asked for its assignment by now is gone (KAFKA-9752)."""
+    """Remove the members that have not asked for their assignment in time (KAFKA-9752)."""
     if generation_id != group.generation_id or not group.pending_sync_members:
         return NOTHING
     answers: list[Answer] = []
     for member_id in [*group.pending_sync_members]:
-        logger.info("Group %s: member %s has not asked for its assignment.", group.group_id, member_id)
+        logger.info("Group %s: member %s did not send SyncGroup in time.", group.group_id, member_id)
         answers += remove_member(states, group, group.members[member_id])
     return with_answers(answers, begin(states, group, now))
 
@@ -268,7 +268,7 @@ def has_synced(states: GroupStates, group: ClassicGroup, member: ClassicMember) 
 
 
 def with_answers(answers: Sequence[Answer], outcome: Outcome) -> Outcome:
-    """The outcome, and these answers before its own."""
+    """The outcome with these answers before its own."""
     if not answers:
         return outcome
     return replace(outcome, answers=[*answers, *outcome.answers])

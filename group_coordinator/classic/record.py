@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from ...coordinator.outcome import Now
     from .group import ClassicGroup
 
-# What Apache Kafka 4.3 writes. Version 4 is the same in the flexible encoding; nobody writes it yet.
+# What Apache Kafka 4.3 writes. Version 4 is the same in the flexible encoding; no release writes it yet.
 GROUP_METADATA_VERSION = 3
 
 
 def group_record(group: ClassicGroup, assignments: Mapping[str, bytes] | None = None) -> Record:
-    """The group as it is, with these assignments by member id (the members' own if None)."""
+    """The current generation with these assignments by member ID; None stands for the members' own."""
     protocol_name = group.protocol_name
     members = []
     for member in group.members.values():
@@ -46,7 +46,7 @@ def group_record(group: ClassicGroup, assignments: Mapping[str, bytes] | None = 
 
 
 def empty_generation_record(group: ClassicGroup, now: Now) -> Record:
-    """The group's next generation, in which nobody is."""
+    """The group's next generation, without members."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type,
         generation=group.generation_id + 1,
@@ -59,7 +59,7 @@ def empty_generation_record(group: ClassicGroup, now: Now) -> Record:
 
 
 def new_group_record(group_id: str, now: Now) -> Record:
-    """A group that nobody has ever been in."""
+    """A group that never had a member."""
     value = GroupMetadataValue(
         protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=now.epoch_ms, members=[]
     )
@@ -67,5 +67,5 @@ def new_group_record(group_id: str, now: Now) -> Record:
 
 
 def group_tombstone(group_id: str) -> Record:
-    """Deletes what is known of the group, but for its offsets."""
+    """Deletes the group except its offsets."""
     return Record(GroupMetadataKey(group=group_id), None)

@@ -3,9 +3,9 @@
 A record holds a generation: its members with their metadata for the protocol that was chosen, and their assignments.
 Without members it is an empty one; a tombstone ends the group.
 
-While the shard serves, records are replayed onto groups whose members are there already, with more than a record
-knows: who waits, which other protocols they speak. That stays; what the record holds comes from the record. So
-replaying a log from its start gives the same generations as having written it.
+While the shard serves, records are replayed onto groups whose members already exist, with more state than a record
+contains: waiting callers, other supported protocols. That state stays; the fields of the record are replaced. Replaying
+a log from its start therefore gives the same generations as writing it.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ def replay(states: GroupStates, record: Record) -> None:
     """Take a generation, or the end of a group, into the state."""
     key, value = record.key, record.value
     assert isinstance(key, GroupMetadataKey)
-    group = states.groups.get(key.group)
+    group = states.find(key.group, ClassicGroup)
     if value is None:
         # A group that has become a consumer group has this tombstone, too.
-        if isinstance(group, ClassicGroup):
+        if group is not None:
             cancel_deadlines(states, group)
             del states.groups[key.group]
         return
     assert isinstance(value, GroupMetadataValue)
-    if not isinstance(group, ClassicGroup):
+    if group is None:
         group = states.groups[key.group] = ClassicGroup(key.group, states.deadlines)
     _take_generation(group, value)
 
 
 def _take_generation(group: ClassicGroup, value: GroupMetadataValue) -> None:
     if group.state is ClassicGroupState.PREPARING_REBALANCE and value.generation == group.generation_id:
-        # A rebalance has begun already, to a generation after this one: it goes on.
+        # A rebalance has begun already, to a generation after this one: it continues.
         for metadata in value.members:
             member = group.members.get(metadata.member_id)
             if member is not None:
@@ -65,7 +65,7 @@ def _take_generation(group: ClassicGroup, value: GroupMetadataValue) -> None:
 
 
 def _member(group: ClassicGroup, metadata: MemberMetadata, protocol_name: str) -> ClassicMember:
-    """The member that is there, if the record is about it as it is; or one that the record alone knows of."""
+    """The existing member if the record has its protocol metadata and instance ID; otherwise a new one."""
     # Version 0 of the record had no rebalance timeout: it was the session timeout.
     rebalance_timeout_ms = metadata.session_timeout if metadata.rebalance_timeout == -1 else metadata.rebalance_timeout
     member = group.members.get(metadata.member_id)
@@ -93,15 +93,14 @@ def _member(group: ClassicGroup, metadata: MemberMetadata, protocol_name: str) -
 
 
 def loaded(states: GroupStates, now: Now) -> None:
-    """Every member of a loaded group has a whole session from now on, and a little more (`first_sessions`).
+    """Start a full session for every member of a loaded group, and a little more (`first_sessions`).
 
-    A group that is larger than it may be since the setting was changed has a rebalance, which it enters smaller. So has
-    one without a leader: it was a consumer group, and its rebalance is not over (`migration.downgrade`).
+    A group that exceeds `group.max.size` since the setting was changed starts a rebalance, which not all members can
+    join. So does a group without a leader: it was a consumer group, and its rebalance has not ended
+    (`migration.downgrade`).
     """
     index = itertools.count()
-    for group in [*states.groups.values()]:
-        if not isinstance(group, ClassicGroup):
-            continue
+    for group in states.all_of(ClassicGroup):
         for member in group.members.values():
             set_session(states, group, member, now, first_session_ms(member.session_timeout_ms, next(index)))
         if len(group.members) > states.config.group_max_size or (group.members and group.leader_id is None):
@@ -109,11 +108,9 @@ def loaded(states: GroupStates, now: Now) -> None:
 
 
 def waiting_callers(states: GroupStates) -> Sequence[Caller]:
-    """Everybody who waits for a JoinGroup or a SyncGroup, who is forgotten here."""
+    """Remove and return all callers that wait for a JoinGroup or SyncGroup response."""
     callers: list[Caller] = []
-    for group in states.groups.values():
-        if not isinstance(group, ClassicGroup):
-            continue
+    for group in states.all_of(ClassicGroup):
         for member in group.members.values():
             if (joining := group.set_awaiting_join(member, None)) is not None:
                 callers.append(joining)

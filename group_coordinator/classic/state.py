@@ -1,9 +1,9 @@
-"""The states of a classic group, and what each request gets in each of them.
+"""The states of a classic group, and the response to each request in each state.
 
-A group moves round a circle: members join (PREPARING_REBALANCE), each is told who is in the generation and the leader
-hands in what everybody is to read (COMPLETING_REBALANCE), and they read (STABLE) until somebody comes, goes or wants
-something else. The log knows of the ends of the circle alone: a generation with members (STABLE), and one without
-(EMPTY). A rebalance that was under way is forgotten by a restart, and its members begin it anew.
+A group moves in a cycle: members join (PREPARING_REBALANCE), each learns its generation and the leader sends the
+assignments (COMPLETING_REBALANCE), and the members read (STABLE) until one joins, leaves or changes its subscription.
+The log contains only the ends of the cycle: a generation with members (STABLE) and one without (EMPTY). A restart loses
+a rebalance in progress, and its members start it again.
 
 | request | EMPTY | PREPARING_REBALANCE | COMPLETING_REBALANCE | STABLE |
 | --- | --- | --- | --- | --- |
@@ -14,23 +14,23 @@ something else. The log knows of the ends of the circle alone: a generation with
 | SyncGroup of the leader | UNKNOWN_MEMBER_ID | REBALANCE_IN_PROGRESS | assignments for all | assignment |
 | Heartbeat | UNKNOWN_MEMBER_ID | REBALANCE_IN_PROGRESS | NONE | NONE |
 | LeaveGroup | UNKNOWN_MEMBER_ID | removed (5) | removed, rebalance | removed, rebalance |
-| OffsetCommit of a member | UNKNOWN_MEMBER_ID | taken | REBALANCE_IN_PROGRESS | taken |
-| OffsetCommit of nobody | taken | UNKNOWN_MEMBER_ID | UNKNOWN_MEMBER_ID | UNKNOWN_MEMBER_ID |
-| OffsetDelete | taken | taken (6) | taken (6) | taken (6) |
-| DeleteGroups | taken | NON_EMPTY_GROUP | NON_EMPTY_GROUP | NON_EMPTY_GROUP |
+| OffsetCommit of a member | UNKNOWN_MEMBER_ID | accepted | REBALANCE_IN_PROGRESS | accepted |
+| OffsetCommit without a member | accepted | UNKNOWN_MEMBER_ID | UNKNOWN_MEMBER_ID | UNKNOWN_MEMBER_ID |
+| OffsetDelete | accepted | accepted (6) | accepted (6) | accepted (6) |
+| DeleteGroups | accepted | NON_EMPTY_GROUP | NON_EMPTY_GROUP | NON_EMPTY_GROUP |
 
-1. It waits for members that nobody knows of yet (`group.initial.rebalance.delay.ms`).
-2. The same answer again, if its metadata is the same; a rebalance if it is not.
-3. A rebalance if it is the leader: it wants one for a reason that is not in the metadata, as more partitions.
-4. The member takes its place again, with the assignment that is there (KIP-345); a rebalance if the group would take
-   another protocol now.
-5. If it was the last one waited for, the rebalance ends.
-6. But not of topics that are subscribed to; NON_EMPTY_GROUP if the protocol type is not ``consumer``.
+1. It waits for more members (`group.initial.rebalance.delay.ms`).
+2. The same response again if its metadata is the same; otherwise a rebalance.
+3. A rebalance if it is the leader: its reason is not in the metadata, for example more partitions.
+4. The member gets its place and its assignment back (KIP-345); a rebalance if the group would now choose another
+   protocol.
+5. If it was the last missing member, the rebalance ends.
+6. Except offsets of subscribed topics; NON_EMPTY_GROUP if the protocol type is not ``consumer``.
 
-What is asked by or for somebody who is not in the group, or not in its generation, is refused in every state
-(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION). Deadlines move it on by themselves: a session that ends
-removes its member, a rebalance does not wait for members beyond their rebalance timeout, nor a generation for those
-who never ask for their assignment.
+Requests of a member that is not in the group, or not in its generation, are rejected in every state (UNKNOWN_MEMBER_ID,
+FENCED_INSTANCE_ID, ILLEGAL_GENERATION). Deadlines change the state without a request: an expired session removes its
+member, a rebalance does not wait for members beyond their rebalance timeout, and a generation does not wait for members
+that never ask for their assignment.
 """
 
 from __future__ import annotations
@@ -46,4 +46,4 @@ class ClassicGroupState(enum.Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
-    """No group is in it: DescribeGroups says so of groups that are not there."""
+    """No group has this state: DescribeGroups shows it for groups that do not exist."""

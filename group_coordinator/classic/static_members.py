@@ -1,14 +1,14 @@
-"""A static member comes back without its member id (KIP-345).
+"""A static member rejoins without its member ID (KIP-345).
 
-It is given a new member id and takes the place of the member of its instance id. That one, if it still lives somewhere,
-is fenced: whatever it asks from now on is answered with FENCED_INSTANCE_ID.
+It gets a new member ID and replaces the member with its instance ID. If that one is still running, it is fenced: all
+its requests get FENCED_INSTANCE_ID.
 
-In a stable group this is no reason for a rebalance: the member has the assignment of the one before, as long as the
-group would choose the same protocol now. The new member id is written at once, with the generation it is in.
+In a stable group this causes no rebalance: the member keeps the assignment of the replaced one, as long as the group
+would choose the same protocol now. The new member ID is written immediately, with its generation.
 
-If the leader comes back so, it must not assign anew. From version 9 on (KIP-814) it is told that it leads and that it
-is to skip the assignment, so that it goes on to watch the topics. Clients of older versions know no such word; they are
-told of the leader's former member id, and think that another one leads.
+If the leader rejoins like this, it must not assign again. Since version 9 (KIP-814), the response says that it leads
+and must skip the assignment, so that it continues to watch the topics. Older versions have no such field; their
+response contains the leader's old member ID, so that the client takes another member for the leader.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def take_place(
     protocols: dict[str, bytes],
     now: Now,
 ) -> Outcome:
-    """A member with this new id takes the place of the one before."""
+    """A member with this new ID replaces the old one."""
     fenced = take_waiting(group, before, ErrorCode.FENCED_INSTANCE_ID)
     leader_before = group.leader_id
     member = ClassicMember(
@@ -61,8 +61,8 @@ def take_place(
     )
     _replace(states, group, before, member, now)
     if group.state is not ClassicGroupState.STABLE or group.select_protocol() != group.protocol_name:
-        # In a group that waits for its assignments the leader may have been told of the old id already, and would
-        # assign nothing to the new one.
+        # While the group waits for its assignments, the leader may know only the old ID and would assign nothing to
+        # the new one.
         group.set_awaiting_join(member, caller)
         return with_answers(fenced, rebalance(states, group, now))
 

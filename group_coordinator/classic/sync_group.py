@@ -1,8 +1,8 @@
 """SyncGroup of classic groups.
 
-Every member of a new generation asks for its assignment. The leader brings what it has assigned to all of them; with
-that the generation is written, and whoever has asked is answered. Members that the leader forgot get an empty
-assignment, and what it assigned to strangers is left out. If the generation cannot be written, all begin anew.
+Every member of a new generation asks for its assignment. The leader sends the assignments of all members. Then the
+generation is written, and all waiting requests are answered. Members that the leader omitted get an empty assignment;
+assignments for unknown members are ignored. If the generation cannot be written, a new rebalance begins.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 def handle_sync_group(states: GroupStates, caller: Caller, request: SyncGroupRequest, now: Now) -> Outcome:
-    """The caller is answered now, or kept until the leader has assigned.
+    """The caller is answered now, or when the leader has sent the assignments.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
             REBALANCE_IN_PROGRESS.
     """
-    group = states.groups.get(request.group_id)
-    if not isinstance(group, ClassicGroup):
+    group = states.find(request.group_id, ClassicGroup)
+    if group is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     _check(group, request)
     member = group.members[request.member_id]
@@ -65,17 +65,17 @@ def _check(group: ClassicGroup, request: SyncGroupRequest) -> None:
 def _assign(
     states: GroupStates, group: ClassicGroup, assignments: dict[str, bytes], answers: list[Answer], now: Now
 ) -> Outcome:
-    """The generation with its assignments. The members have them, and the group is stable, when it is replayed."""
+    """The generation with its assignments. When it is replayed, the members have them and the group is stable."""
     for member in group.members.values():
         if member.awaiting_sync is not None:
             answers.append(synced(group, assignments.get(member.member_id, b""), member.awaiting_sync))
             member.awaiting_sync = None
-            # While it waited its session may have ended unheeded.
+            # Its session may have ended while the request waited.
             keep_alive(states, group, member, now)
 
     def refused(error: KafkaError) -> Sequence[Answer]:
         outcome = begin(states, group, now)
-        # It has members, none of whom has joined, so there is nothing to write; and nobody waits.
+        # The group has members, and none has joined yet: there are no records and no waiting callers.
         assert not outcome.records
         return outcome.answers
 

@@ -1,12 +1,12 @@
-"""One member goes on: whatever it has told takes effect, and it comes as far as it can.
+"""Advances one member: applies its request and moves it towards its target assignment.
 
-    what it told        -> its record, the expressions it subscribes by
+    the request         -> the member's record, the expressions that it subscribes with
     the topics          -> the group epoch grows if the members, their subscriptions or the topics' metadata changed
     the group epoch     -> a target assignment, if there is none for it and the last is old enough
     the target          -> the member's next step
 
-Each line makes records when it changes something, and nothing is changed before they are replayed. A member that has
-told nothing new and has what it shall have costs a few comparisons, however large the group is.
+Each step creates records if it changes something; nothing changes before they are replayed. For a member without
+changes that has reached its target, this costs a few comparisons, whatever the size of the group.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def advance(
     now: Now,
     records: list[Record],
 ) -> ConsumerGroupMember:
-    """The member after this step; adds the records that make it so.
+    """The member after this step; adds the records of the change to ``records``.
 
-    ``before`` is what it was, None when it is new. A static member that takes the place of another is handed with the
-    other's subscriptions as ``before``; the group has still the other one.
+    ``before`` is its previous value, None for a new member. For a static member that replaces another, ``before`` has
+    the other's subscriptions; the group still contains the other one.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH, INVALID_REGULAR_EXPRESSION.
@@ -74,7 +74,7 @@ def _advance(
         and group.metadata_version == states.topics.version
         and not needs_refresh(states, group, subscriptions, now)
     ):
-        return member  # as each line below would find out
+        return member  # as each check below would find
     names_changed = regex_changed = False
     if member is not before:
         records.append(as_records.member_record(group.group_id, member))
@@ -141,7 +141,7 @@ def _target(
     now: Now,
     records: list[Record],
 ) -> tuple[int, Assignment]:
-    """The epoch of the target assignment, and what the member shall have by it."""
+    """The epoch of the target assignment, and the member's part of it."""
     replaced = group.static_member(member.instance_id)
     current: Mapping[str, Assignment] = group.target_assignment
     if replaced is not None and replaced.member_id != member.member_id:

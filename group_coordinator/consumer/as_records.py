@@ -1,4 +1,4 @@
-"""What is known of a consumer group, as the records that say so; replay.py takes them in."""
+"""The state of a consumer group as records; replay.py applies them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .subscriptions import ResolvedRegex
 
 
 def group_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
-    """The group's epoch, and the hash of its topics' metadata that it was made for."""
+    """The group's epoch, and the hash of its topics' metadata."""
     return Record(
         ConsumerGroupMetadataKey(group_id=group_id),
         ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash),
@@ -35,7 +35,7 @@ def group_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
 
 
 def member_record(group_id: str, member: ConsumerGroupMember) -> Record:
-    """Who the member is and what it subscribes to."""
+    """The identity and the subscription of the member."""
     return Record(
         ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
         ConsumerGroupMemberMetadataValue(
@@ -53,7 +53,7 @@ def member_record(group_id: str, member: ConsumerGroupMember) -> Record:
 
 
 def target_epoch_record(group_id: str, assignment_epoch: int, timestamp_ms: int) -> Record:
-    """The group epoch that the target assignment was made for, and when."""
+    """The group epoch that the target assignment was computed for, and when."""
     return Record(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(
@@ -63,7 +63,7 @@ def target_epoch_record(group_id: str, assignment_epoch: int, timestamp_ms: int)
 
 
 def target_record(group_id: str, member_id: str, assignment: Assignment) -> Record:
-    """What the member shall have."""
+    """The target assignment of the member."""
     return Record(
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberValue(
@@ -76,7 +76,7 @@ def target_record(group_id: str, member_id: str, assignment: Assignment) -> Reco
 
 
 def current_record(group_id: str, member: ConsumerGroupMember) -> Record:
-    """What the member has, and has still to give up."""
+    """The partitions that the member has, and those that it must still revoke."""
     return Record(
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
         ConsumerGroupCurrentMemberAssignmentValue(
@@ -90,7 +90,7 @@ def current_record(group_id: str, member: ConsumerGroupMember) -> Record:
 
 
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Record:
-    """What a regular expression matched."""
+    """The topics that a regular expression matched."""
     return Record(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
         ConsumerGroupRegularExpressionValue(
@@ -100,7 +100,7 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Record:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """Everything about one member is deleted."""
+    """Delete all records of a member."""
     return [
         Record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         Record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
@@ -109,19 +109,19 @@ def member_tombstones(group_id: str, member_id: str) -> list[Record]:
 
 
 def regex_tombstone(group_id: str, regex: str) -> Record:
-    """Nobody subscribes by this regular expression any more."""
+    """Delete a regular expression that no member subscribes with."""
     return Record(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
 def partition_metadata_tombstone(group_id: str) -> Record:
-    """The topics' metadata, which Kafka before 4.1 kept in the log, is no longer wanted."""
+    """Delete the topics' metadata, which Kafka before 4.1 kept in the log."""
     return Record(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
 def group_tombstones(
     group_id: str, member_ids: Iterable[str], regexes: Iterable[str], *, has_partition_metadata: bool
 ) -> list[Record]:
-    """Everything about a group is deleted. What others are built on goes last, as the log may be cut short."""
+    """Delete all records of a group. Records that others depend on come last, because the log may be truncated."""
     member_ids = list(member_ids)
     records = [
         *(

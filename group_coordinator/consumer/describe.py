@@ -1,11 +1,11 @@
 """ConsumerGroupDescribe (API key 69), versions 0-1, of one group.
 
-* What a member has includes what it is asked to give up: it may still be reading that.
-* Topics that there are no more are left out.
-* A group that is not there, or is a classic one, is an error of its own: GROUP_ID_NOT_FOUND.
+* The assignment of a member includes the partitions that it must revoke: it may still read them.
+* Deleted topics are omitted.
+* A group that does not exist or is of another kind is GROUP_ID_NOT_FOUND.
 
-Since version 1 the members' type: 0 speaks the classic protocol, 1 the consumer protocol. Who may do what with the
-group is filled in by the server.
+Since version 1, the response contains the members' type: 0 uses the classic protocol, 1 the consumer protocol. The
+server adds the authorized operations.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 
-def describe_consumer_group(states: GroupStates, group_id: str) -> DescribedGroup:
-    """The group as it stands."""
-    group = states.groups.get(group_id)
-    if not isinstance(group, ConsumerGroup):
-        reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
-        return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=reason)
+def describe_consumer_group(states: GroupStates, group_id: str, api_version: int) -> DescribedGroup:
+    """The current state of the group; the same in each version."""
+    group = states.find(group_id, ConsumerGroup)
+    if group is None:
+        message = states.not_found_message(group_id, ConsumerGroup)
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state_name,

@@ -1,36 +1,37 @@
-"""A consumer group (KIP-848): its epoch, its members, what they shall have and what they have.
+"""A consumer group (KIP-848): its epoch, its members, their target and current assignments.
 
-The members tell the coordinator what they subscribe to, and it assigns. Three epochs follow each other:
+The members send their subscriptions, and the coordinator assigns. There are three epochs, each derived from the one
+before:
 
 * the group epoch grows with every change of the members, their subscriptions or the topics' metadata;
-* the target assignment's epoch is the group epoch that the target was made for;
+* the target assignment's epoch is the group epoch that the target was computed for;
 * a member's epoch is that of the target assignment that it has reached.
 
-The state follows from them, it is not kept:
+The state is derived from them and not stored:
 
 | state | when |
 | --- | --- |
-| EMPTY | nobody is a member |
+| EMPTY | there are no members |
 | ASSIGNING | the group epoch is ahead of the target assignment |
 | RECONCILING | a member has not reached the target assignment |
 | STABLE | every member has |
-| DEAD | never: a group that is deleted is gone; the name is Kafka's |
+| DEAD | never, because a deleted group does not exist; the name is Kafka's |
 
-Everything here but what is called soft state is made of records, and is changed by replay.py only. No partition has
-two owners: `owner_of` says who has it until that member's record says that it does not.
+Everything except soft state comes from records and is changed only by replay.py. No partition has two owners: a member
+remains the owner of a partition (`owner_of`) until its record no longer contains it.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ...coordinator.outcome import Now, Record
 from ...protocol.errors import ErrorCode, KafkaError
-from ..group import CheckPartition, GroupType
+from ..group import CheckPartition
 from . import as_records
-from .member import NO_PARTITIONS, AssignedPartitions, Assignment, ConsumerGroupMember, MemberState
+from .member import NO_PARTITIONS, SESSION, AssignedPartitions, Assignment, ConsumerGroupMember, MemberState
 from .subscriptions import ResolvedRegex, Subscriptions
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _OFFSET_COMMIT_WITH_MEMBER_EPOCH: Final = 9
 
 
 FIRST_EPOCH: Final = 1
-"""Of a group in which nothing has happened yet: 0 is the epoch of members who join, so that nobody is left with it."""
+"""The epoch of a new group. Not 0, which is the epoch of joining members: no member may remain in it."""
 
 
 class ConsumerGroupState(enum.Enum):
@@ -56,6 +57,8 @@ class ConsumerGroupState(enum.Enum):
 
 class ConsumerGroup:
     """One consumer group."""
+
+    type: ClassVar[str] = "consumer"
 
     __slots__ = (
         "_assignors",
@@ -84,34 +87,29 @@ class ConsumerGroup:
         self.metadata_hash = 0
         self.target_assignment_epoch = 0
         self.target_assignment_timestamp_ms = 0
-        """When the target assignment was made, by the clock of the records; 0 when it is not known."""
+        """When the target assignment was computed, in wall-clock time; 0 if unknown."""
         self.members: dict[str, ConsumerGroupMember] = {}
         self.static_members: dict[str, str] = {}
-        """Instance id -> member id."""
+        """Member IDs by instance ID."""
         self.target_assignment: dict[str, Assignment] = {}
-        """Member id -> what it shall have. A member without an entry shall have nothing."""
+        """Target assignments by member ID. A member without an entry has no partitions."""
         self.subscriptions = Subscriptions()
         self.classic_members = 0
-        """The number of members that speak the classic protocol."""
+        """The number of members that use the classic protocol."""
         self.has_partition_metadata = False
-        """Whether the log has a record of the topics' metadata, as Kafka before 4.1 wrote it."""
+        """Whether the log contains a record of the topics' metadata, which Kafka before 4.1 wrote."""
         self.metadata_version: int | None = None
-        """The version of the topics that `metadata_hash` was compared with; None asks for a look. Soft state."""
+        """The version of the topics that `metadata_hash` was compared with; None requires a comparison. Soft state."""
         self.regexes_version: int | None = None
-        """The version of the topics that the regular expressions were looked up in. Soft state."""
+        """The version of the topics that the regular expressions were matched with. Soft state."""
         self.regexes_refreshed_ms: int | None = None
-        """When all of them were, by the monotonic clock; None when it was never. Soft state."""
+        """When all of them were matched, by the monotonic clock; None for never. Soft state."""
         self._topics = topics
         self._assignors: dict[str, int] = {}
         self._classic_protocols: dict[str, int] = {}
         self._owners: dict[bytes, dict[int, str]] = {}
 
-    # -- what it is ----------------------------------------------------------------------------------------------------
-
-    @property
-    def type(self) -> GroupType:
-        """Always CONSUMER."""
-        return GroupType.CONSUMER
+    # -- properties ----------------------------------------------------------------------------------------------------
 
     @property
     def protocol_type(self) -> str:
@@ -120,7 +118,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> ConsumerGroupState:
-        """Where the group stands; looks at every member unless it is assigning."""
+        """The state of the group; checks every member unless the group is assigning."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         epoch = self.target_assignment_epoch
@@ -136,12 +134,21 @@ class ConsumerGroup:
         return self.state.value
 
     @property
+    def is_empty(self) -> bool:
+        """See `Group`."""
+        return not self.members
+
+    def session_deadline(self, member_id: str) -> Hashable:
+        """See `Group`."""
+        return SESSION, member_id
+
+    @property
     def classic_protocols(self) -> Mapping[str, int]:
-        """Each protocol that members of the classic protocol support, with their number."""
+        """Each protocol of members that use the classic protocol, with the number of these members."""
         return self._classic_protocols
 
     def member(self, member_id: str) -> ConsumerGroupMember:
-        """The member of this id.
+        """The member with this ID.
 
         Raises:
             KafkaError: UNKNOWN_MEMBER_ID.
@@ -154,25 +161,25 @@ class ConsumerGroup:
         return member
 
     def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:
-        """The member that has this instance id."""
+        """The member with this instance ID."""
         if instance_id is None:
             return None
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
     def target_of(self, member_id: str) -> Assignment:
-        """What the member shall have."""
+        """The target assignment of the member."""
         return self.target_assignment.get(member_id, NO_PARTITIONS)
 
     def owner_of(self, topic_id: bytes, partition: int) -> str | None:
-        """The member that has the partition, or has not given it up yet."""
+        """The member that has the partition or has not revoked it yet."""
         partitions = self._owners.get(topic_id)
         return None if partitions is None else partitions.get(partition)
 
     def preferred_assignor(
         self, old: ConsumerGroupMember | None = None, new: ConsumerGroupMember | None = None
     ) -> str | None:
-        """The assignor that most members ask for, with ``new`` counted instead of ``old``; None when none does."""
+        """The assignor that most members prefer, with ``new`` counted instead of ``old``; None without preferences."""
         counts = self._assignors
         if old is not new:
             counts = counts.copy()
@@ -180,7 +187,7 @@ class ConsumerGroup:
         return max(sorted(counts), key=counts.__getitem__) if counts else None
 
     def supports_classic_protocols(self, protocol_type: str, names: set[str]) -> bool:
-        """Whether a member that speaks these classic protocols may join: every classic member must know one of them."""
+        """Whether a member with these classic protocols may join: all classic members must support one of them."""
         if protocol_type != self.protocol_type:
             return False
         if not self.members:
@@ -188,7 +195,7 @@ class ConsumerGroup:
         return any(self._classic_protocols.get(name, 0) == self.classic_members for name in names)
 
     def waits_for_others(self, member: ConsumerGroupMember) -> bool:
-        """Whether somebody else still has a partition that the member shall have."""
+        """Whether another member still has a partition of the member's target assignment."""
         if member.state is not MemberState.UNRELEASED_PARTITIONS:
             return False
         for topic_id, partitions in self.target_of(member.member_id).items():
@@ -198,7 +205,7 @@ class ConsumerGroup:
         return False
 
     def forget_checks(self) -> None:
-        """What was seen of the topics has not been written: look again."""
+        """The results of the last checks of the topics were not written: check again."""
         self.metadata_version = self.regexes_version = self.regexes_refreshed_ms = None
 
     # -- what every group answers --------------------------------------------------------------------------------------
@@ -214,14 +221,14 @@ class ConsumerGroup:
     ) -> CheckPartition | None:
         """Whether such a member may commit.
 
-        An epoch that the member has left behind is good for the partitions that it has had since then (KIP-1251): a
-        commit that was on its way during a rebalance does no harm, as nobody else can have had them in between.
+        An earlier epoch of the member is accepted for partitions that it has had since then (KIP-1251): no other member
+        can have had them in between, so a commit that was sent before a rebalance is correct.
 
         Raises:
             KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION (a member of the classic protocol),
                 UNSUPPORTED_VERSION.
         """
-        # Tools, and consumers that assign partitions to themselves.
+        # Tools, and consumers with manual assignment.
         if generation_or_epoch < 0 and not self.members:
             return None
         if transactional and generation_or_epoch == -1 and not member_id and group_instance_id is None:
@@ -251,10 +258,10 @@ class ConsumerGroup:
         return check
 
     def committed(self, member_id: str, now: Now) -> None:
-        """A commit is no sign of life here: members send heartbeats whatever they do."""
+        """A commit does not extend the session: members send heartbeats independently."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Whether such a member may fetch offsets; who names none may.
+        """Whether such a member may fetch offsets. A request without a member is accepted.
 
         Raises:
             KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION (a member of the classic protocol).
@@ -276,7 +283,7 @@ class ConsumerGroup:
         )
 
     def check_offset_delete(self) -> None:
-        """Offsets of topics that nobody subscribes to may go whatever the state."""
+        """Offsets of topics without subscribers may be deleted in every state."""
 
     def check_delete(self) -> None:
         """Raises NON_EMPTY_GROUP while there are members."""
@@ -288,8 +295,20 @@ class ConsumerGroup:
         return topic in self.subscriptions
 
     def expiration_base_ms(self, commit_timestamp_ms: int) -> int | None:
-        """Retention counts from the commit; offsets of topics that members subscribe to are left out before that."""
+        """Retention counts from the commit. The caller skips topics that members subscribe to."""
         return commit_timestamp_ms
+
+    def records(self) -> list[Record]:
+        """See `Group`."""
+        group_id = self.group_id
+        return [
+            *(as_records.member_record(group_id, member) for member in self.members.values()),
+            as_records.group_record(group_id, self.group_epoch, self.metadata_hash),
+            *(as_records.regex_record(group_id, *resolved) for resolved in self.subscriptions.resolved.items()),
+            *(as_records.target_record(group_id, *target) for target in self.target_assignment.items()),
+            as_records.target_epoch_record(group_id, self.target_assignment_epoch, self.target_assignment_timestamp_ms),
+            *(as_records.current_record(group_id, member) for member in self.members.values()),
+        ]
 
     def tombstones(self) -> list[Record]:
         """The records that delete the group."""
@@ -303,7 +322,7 @@ class ConsumerGroup:
     # -- changes, by replay --------------------------------------------------------------------------------------------
 
     def update_member(self, member: ConsumerGroupMember) -> None:
-        """Add a member, or put it in the place of what it was before."""
+        """Add a member, or replace its previous value."""
         old = self.members.get(member.member_id)
         self.members[member.member_id] = member
         self._exchange(old, member)
@@ -313,25 +332,25 @@ class ConsumerGroup:
             self.static_members[member.instance_id] = member.member_id
 
     def remove_member(self, member_id: str) -> None:
-        """Forget a member and what it has."""
+        """Remove a member and its partitions."""
         old = self.members.pop(member_id, None)
         if old is not None:
             self._exchange(old, None)
             self._forget_instance(old)
 
     def set_target(self, member_id: str, assignment: Assignment | None) -> None:
-        """Set what a member shall have, or forget it."""
+        """Set or remove the target assignment of a member."""
         if assignment is None:
             self.target_assignment.pop(member_id, None)
         else:
             self.target_assignment[member_id] = assignment
 
     def resolve_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """Set what a regular expression matches, or forget it."""
+        """Set or remove the matches of a regular expression."""
         self.subscriptions.resolve(regex, resolved)
 
     def _forget_instance(self, member: ConsumerGroupMember) -> None:
-        # Another member may have taken the instance id over before this one's tombstone.
+        # Another member may have taken over the instance ID before this one's tombstone.
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
             del self.static_members[member.instance_id]
 
@@ -371,7 +390,7 @@ def _assignors_of(member: ConsumerGroupMember | None) -> tuple[str, ...]:
 def _classic_protocols_of(member: ConsumerGroupMember | None) -> tuple[str, ...]:
     if member is None or member.classic_member_metadata is None:
         return ()
-    # A request may name a protocol twice; it is one member that speaks it.
+    # A request may name a protocol twice; the member counts once.
     return tuple(dict.fromkeys(protocol.name for protocol in member.classic_member_metadata.supported_protocols))
 
 

@@ -1,7 +1,7 @@
 """Members that leave a consumer group, or are fenced.
 
-When those who remain all speak the classic protocol, the group may become a classic one again: `migration.downgrade`
-says whether, and does it.
+If all remaining members use the classic protocol, the group may become a classic group again: `migration.downgrade`
+decides and does this.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def remove_members(
     now: Now,
     answers: Sequence[Answer] = (),
 ) -> Outcome:
-    """The members are gone, with all they had; the group needs another assignment."""
-    # Of a group without classic members, which is nearly every one, nothing can become of that.
+    """Remove the members with their assignments; the group needs a new assignment."""
+    # A group without classic members, which is the usual case, cannot be downgraded.
     if group.classic_members:
         from ..migration.downgrade import allows_downgrade_without, downgrade_without
 
@@ -48,10 +48,10 @@ def remove_members(
     return Outcome(records, answers)
 
 
-def leave_for_a_while(group: ConsumerGroup, member: ConsumerGroupMember) -> list[Record]:
-    """A static member goes and may come back: while its session lasts, what it has is given to nobody else.
+def leave_temporarily(group: ConsumerGroup, member: ConsumerGroupMember) -> list[Record]:
+    """A static member leaves temporarily: until its session expires, its partitions are not assigned to other members.
 
-    Its assignment epochs are forgotten, so that whoever comes back may commit from its first epoch on.
+    Its assignment epochs are reset, so that its replacement may commit from its first epoch on.
     """
     assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned_partitions.items()}
     gone = replace(

@@ -1,10 +1,10 @@
-"""From what a member has to what it shall have, one step at a time: the state machine of one member (KIP-848).
+"""Moves a member from its current to its target assignment, step by step: the state machine of a member (KIP-848).
 
-A member first gives up what it shall not have any more, and says so by leaving it out of the partitions that it owns;
-until then it stays in its epoch, because others must not get those partitions. Then it moves to the epoch of the
-target assignment and gets what is free at once, and the rest when others have given it up.
+A member first revokes the partitions that are not in its target, and confirms this by omitting them from its owned
+partitions. Until then it stays in its epoch, because other members must not get those partitions. Then it moves to the
+epoch of the target assignment. It gets free partitions immediately, and the others when their owners have revoked them.
 
-Pure: it is told who has a partition, and returns the next value of the member.
+This is pure: the owner of a partition is an argument, and the result is the next value of the member.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from .member import AssignedPartitions, Assignment, ConsumerGroupMember, MemberState
 
 OwnedPartitions = Mapping[bytes, frozenset[int]]
-"""What a member says it owns: topic id -> partitions."""
+"""The partitions that a member reports as owned: topic ID -> partitions."""
 
 
 def reconcile(
@@ -30,13 +30,13 @@ def reconcile(
     subscribed: Container[bytes],
     subscription_changed: bool,
 ) -> ConsumerGroupMember:
-    """The member's next step, or the member as it is when it cannot go on.
+    """The member's next step, or the unchanged member if it cannot advance.
 
-    ``owned`` is None when the heartbeat did not say; ``subscribed`` has the ids of the topics that the member
-    subscribes to now, which may be less than the target knows of.
+    ``owned`` is None if the heartbeat did not contain it; ``subscribed`` has the IDs of the topics that the member
+    subscribes to now, which may be fewer than those in the target.
 
     Raises:
-        KafkaError: FENCED_MEMBER_EPOCH: nobody knows any more what the member should do.
+        KafkaError: FENCED_MEMBER_EPOCH: the state of the member is unknown.
     """
     match member.state:
         case MemberState.STABLE:
@@ -85,7 +85,7 @@ def _next_step(
         for partition in wanted:
             if partition in kept:
                 continue
-            # What this member is giving up itself is free for it.
+            # Partitions that this member itself is revoking are free for it.
             if owner_of(topic_id, partition) is None or partition in pending.get(topic_id, {}):
                 added.setdefault(topic_id, []).append(partition)
             else:
@@ -102,7 +102,7 @@ def _next_step(
 def _drop_unsubscribed(
     member: ConsumerGroupMember, owned: OwnedPartitions | None, subscribed: Container[bytes]
 ) -> ConsumerGroupMember:
-    """Take topics away that the member does not subscribe to any more, before there is a target without them."""
+    """Revoke topics that the member no longer subscribes to, before there is a target without them."""
     dropped = {
         topic_id: epochs for topic_id, epochs in member.assigned_partitions.items() if topic_id not in subscribed
     }
@@ -118,7 +118,7 @@ def _drop_unsubscribed(
 
 
 def _owns_any(owned: OwnedPartitions | None, partitions: AssignedPartitions) -> bool:
-    """Whether the member has any of these, as far as it says; one that says nothing has them all."""
+    """Whether the member owns any of these; without a report, it owns all of them."""
     if owned is None:
         return True
     return any(partition in owned.get(topic_id, ()) for topic_id, epochs in partitions.items() for partition in epochs)

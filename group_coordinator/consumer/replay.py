@@ -1,9 +1,9 @@
-"""Consumer groups from the log.
+"""Replays the records of consumer groups.
 
-Total: a log may have been compacted, so a record of a member may come without the group's, a tombstone without
-anything before it, and the records of a group that was deleted and made anew in any mixture. A record that belongs to
-a group that is not there makes it; a tombstone of something unknown does nothing; only the tombstone of the group
-itself takes the group away.
+Replay accepts any sequence of records. The log may have been compacted: a record of a member may occur without the
+group's record, a tombstone without an earlier record, and records of a deleted group among those of its successor. A
+record of a missing group creates the group, a tombstone of an unknown object has no effect, and only the tombstone of
+the group itself removes the group.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 
 def replay(states: GroupStates, record: Record) -> None:
-    """Take one record in."""
-    value: Any = record.value  # of the type that belongs to the key: the codec has seen to that
+    """Apply one record."""
+    value: Any = record.value  # of the type that belongs to the key: ensured by the codec
     match record.key:
         case ConsumerGroupMetadataKey(group_id=group_id):
             _replay_group(states, group_id, value)
@@ -67,7 +67,7 @@ def replay(states: GroupStates, record: Record) -> None:
 
 def _replay_group(states: GroupStates, group_id: str, value: ConsumerGroupMetadataValue | None) -> None:
     if value is None:
-        gone = _existing(states, group_id)
+        gone = states.find(group_id, ConsumerGroup)
         if gone is not None:
             for member_id in gone.members:
                 forget_member(states, group_id, member_id)
@@ -79,7 +79,7 @@ def _replay_group(states: GroupStates, group_id: str, value: ConsumerGroupMetada
 
 
 def _replay_partition_metadata(states: GroupStates, group_id: str, *, is_there: bool) -> None:
-    group = _existing_or_new(states, group_id) if is_there else _existing(states, group_id)
+    group = _existing_or_new(states, group_id) if is_there else states.find(group_id, ConsumerGroup)
     if group is not None:
         group.has_partition_metadata = is_there
 
@@ -88,7 +88,7 @@ def _replay_member(
     states: GroupStates, group_id: str, member_id: str, value: ConsumerGroupMemberMetadataValue | None
 ) -> None:
     if value is None:
-        group = _existing(states, group_id)
+        group = states.find(group_id, ConsumerGroup)
         if group is not None:
             group.remove_member(member_id)
             forget_member(states, group_id, member_id)
@@ -114,7 +114,7 @@ def _replay_target_epoch(
     states: GroupStates, group_id: str, value: ConsumerGroupTargetAssignmentMetadataValue | None
 ) -> None:
     if value is None:
-        group = _existing(states, group_id)
+        group = states.find(group_id, ConsumerGroup)
         if group is not None:
             group.target_assignment_epoch = 0
             group.target_assignment_timestamp_ms = 0
@@ -128,7 +128,7 @@ def _replay_target(
     states: GroupStates, group_id: str, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None
 ) -> None:
     if value is None:
-        group = _existing(states, group_id)
+        group = states.find(group_id, ConsumerGroup)
         if group is not None:
             group.set_target(member_id, None)
         return
@@ -142,7 +142,7 @@ def _replay_current(
     states: GroupStates, group_id: str, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
 ) -> None:
     if value is None:
-        group = _existing(states, group_id)
+        group = states.find(group_id, ConsumerGroup)
         member = None if group is None else group.members.get(member_id)
         if group is not None and member is not None:
             group.update_member(
@@ -173,7 +173,7 @@ def _replay_regex(
     states: GroupStates, group_id: str, regex: str, value: ConsumerGroupRegularExpressionValue | None
 ) -> None:
     if value is None:
-        group = _existing(states, group_id)
+        group = states.find(group_id, ConsumerGroup)
         if group is not None:
             group.resolve_regex(regex, None)
         return
@@ -181,14 +181,9 @@ def _replay_regex(
     _existing_or_new(states, group_id).resolve_regex(regex, resolved)
 
 
-def _existing(states: GroupStates, group_id: str) -> ConsumerGroup | None:
-    group = states.groups.get(group_id)
-    return group if isinstance(group, ConsumerGroup) else None
-
-
 def _existing_or_new(states: GroupStates, group_id: str) -> ConsumerGroup:
-    # A classic group of this name gives way: whoever wrote these records has converted it.
-    group = _existing(states, group_id)
+    # A group of another kind is replaced: it was converted when these records were written.
+    group = states.find(group_id, ConsumerGroup)
     if group is None:
         group = states.groups[group_id] = ConsumerGroup(group_id, states.topics)
     return group
@@ -199,7 +194,7 @@ def _assigned(topics: Sequence[AssignedTopicPartitions], member_epoch: int) -> A
     for topic in topics:
         epochs = topic.assignment_epochs
         if epochs is None or len(epochs) != len(topic.partitions):
-            # Written before KIP-1251: the member's epoch is all that is known, and the strictest.
+            # Written before KIP-1251: only the member's epoch is known, and it is the strictest.
             epochs = [member_epoch] * len(topic.partitions)
         if topic.partitions:
             assigned[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
@@ -207,9 +202,8 @@ def _assigned(topics: Sequence[AssignedTopicPartitions], member_epoch: int) -> A
 
 
 def loaded(states: GroupStates, now: Now) -> None:
-    """Every member of a loaded group has a whole session from now on, and a little more."""
+    """Start a full session for every member of a loaded group, and a little more (`first_sessions`)."""
     started = 0
-    for group in states.groups.values():
-        if isinstance(group, ConsumerGroup):
-            start_members(states, group, now, first_index=started)
-            started += len(group.members)
+    for group in states.all_of(ConsumerGroup):
+        start_members(states, group, now, first_index=started)
+        started += len(group.members)

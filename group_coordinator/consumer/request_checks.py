@@ -1,4 +1,4 @@
-"""What a ConsumerGroupHeartbeat must be like, whatever the group; and what a member's epoch must be."""
+"""Checks of ConsumerGroupHeartbeat that do not depend on the group, and of a member's epoch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from ...protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from ..config import GroupConfig
 
-# Since this version the client makes the member id (KIP-1082).
+# Since this version, the client creates the member ID (KIP-1082).
 _MEMBER_ID_OF_CLIENT = 1
 
 
 def check_request(config: GroupConfig, request: ConsumerGroupHeartbeatRequest, api_version: int) -> None:
-    """Raise what is wrong with the request itself, the first thing first.
+    """Raise the first error of the request itself.
 
     Raises:
         KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
@@ -53,9 +53,9 @@ def check_request(config: GroupConfig, request: ConsumerGroupHeartbeatRequest, a
 
 
 def check_member_epoch(member: ConsumerGroupMember, received: int, owned: OwnedPartitions | None) -> None:
-    """Whether a member may go on with this epoch.
+    """Whether a member may continue with this epoch.
 
-    The one before its own is good if it owns nothing but what it has: then it has just not seen the last answer.
+    The previous epoch is accepted if the member owns only assigned partitions: it has not received the last response.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH.

@@ -1,19 +1,19 @@
-"""What the members of a consumer group subscribe to, counted, so that nobody has to walk over the members.
+"""The subscriptions of the members of a consumer group, counted, so that no decision iterates over the members.
 
-A decision about a change of one member works on a copy in which that member is exchanged: the group itself
-changes only by replay.
+A decision about a change of one member works on a copy in which that member is replaced: the group itself changes only
+by replay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from .member import ConsumerGroupMember
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that a regular expression matched, in which version of the metadata, and when."""
+    """The topics that a regular expression matched, the version of the metadata, and when."""
 
     topics: frozenset[str]
     version: int
@@ -33,23 +33,23 @@ class Subscriptions:
 
     @property
     def regexes(self) -> Mapping[str, int]:
-        """Each regular expression that members subscribe by, with the number of these members."""
+        """Each regular expression that members subscribe with, with the number of these members."""
         return self._regexes
 
     @property
     def resolved(self) -> Mapping[str, ResolvedRegex]:
-        """The regular expressions that were looked up. One that is new may not be among them yet."""
+        """The regular expressions that were looked up. A new one may be missing."""
         return self._resolved
 
     def topics(self) -> set[str]:
-        """The names of all topics that somebody subscribes to."""
+        """The names of all subscribed topics."""
         return {*self._names, *self._matched}
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._names or topic in self._matched
 
     def topics_of(self, member: ConsumerGroupMember) -> frozenset[str]:
-        """The topics of one member. An expression that was not looked up yet matches nothing."""
+        """The topics of one member. An expression that was not looked up yet matches none."""
         regex = member.regex
         resolved = self._resolved.get(regex) if regex is not None else None
         if resolved is None:
@@ -57,13 +57,13 @@ class Subscriptions:
         return member.subscribed_topic_names | resolved.topics if member.subscribed_topic_names else resolved.topics
 
     def is_homogeneous(self, members: int) -> bool:
-        """Whether all of so many members subscribe to the same, which is the case that assignors do fast."""
+        """Whether all members, of this number, have the same subscription: assignors have a fast path for this."""
         if not self._regexes:
             return all(count == members for count in self._names.values())
         return not self._names and len(self._regexes) == 1 and next(iter(self._regexes.values())) == members
 
     def exchange(self, old: ConsumerGroupMember | None, new: ConsumerGroupMember | None) -> None:
-        """Count ``new`` instead of ``old``; either may be missing."""
+        """Count ``new`` instead of ``old``; either may be None."""
         if (
             old is not None
             and new is not None
@@ -81,7 +81,7 @@ class Subscriptions:
                 _uncount(self._regexes, (old.regex,))
 
     def resolve(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """Set what an expression matches, or forget it."""
+        """Set or remove the matches of an expression."""
         before = self._resolved.pop(regex, None)
         if resolved is not None:
             self._resolved[regex] = resolved
@@ -90,7 +90,7 @@ class Subscriptions:
             _uncount(self._matched, before.topics)
 
     def copy(self) -> Subscriptions:
-        """Another one, to be changed."""
+        """A copy that may be changed."""
         copied = Subscriptions()
         copied._names = self._names.copy()
         copied._regexes = self._regexes.copy()
@@ -99,7 +99,10 @@ class Subscriptions:
         return copied
 
 
-def _count(counts: dict[str, int], names: Iterable[str]) -> None:
+def _count(counts: dict[str, int], names: Collection[str]) -> None:
+    if not counts:
+        counts.update(dict.fromkeys(names, 1))
+        return
     for name in names:
         counts[name] = counts.get(name, 0) + 1
 

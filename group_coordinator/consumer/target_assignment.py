@@ -1,7 +1,7 @@
-"""The target assignment: what each member of a consumer group shall have, made by an assignor.
+"""The target assignment: the partitions of each member of a consumer group, computed by an assignor.
 
-Pure but for the call of the assignor. Who was to have what until now is part of the assignor's input; so is, for a
-static member that has come back under another member id, what its former self was to have.
+This is pure except for the call of the assignor. The previous target assignment is part of the assignor's input. A
+static member that rejoined with another member ID has the previous assignment of the member that it replaces.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def may_assign(last_timestamp_ms: int, interval_ms: int, now_ms: int) -> bool:
-    """Whether a new target assignment may be made.
+    """Whether a new target assignment may be computed.
 
-    ``group.consumer.assignment.interval.ms`` lets members come together first. The first assignment of a group does
-    not wait, and none does after the clock was set back.
+    ``group.consumer.assignment.interval.ms`` is the time in which more members can join first. The first assignment of
+    a group does not wait, and none waits after the clock was set back.
     """
     if last_timestamp_ms == 0 or interval_ms == 0:
         return True
@@ -36,9 +36,9 @@ def assign(
     subscriptions: Subscriptions,
     topics: Topics,
 ) -> dict[str, Assignment]:
-    """What each of these members shall have, by member id.
+    """The target assignments of these members, by member ID.
 
-    ``current`` is what they were to have until now; ``subscriptions`` are those of these members.
+    ``current`` are their previous target assignments; ``subscriptions`` are those of these members.
     """
     partitions: dict[bytes, int] = {}
     ids_of: dict[frozenset[str], frozenset[bytes]] = {}  # most members subscribe to the same
@@ -48,14 +48,14 @@ def assign(
         ids = ids_of.get(names)
         if ids is None:
             ids = ids_of[names] = existing_topics(names, topics)
-            for name in sorted(names):  # so that the same decisions make the same records
+            for name in sorted(topics.names() & names):  # so that the same decisions give the same records
                 topic_id = topics.id_of(name)
-                if topic_id is not None:
-                    partitions[topic_id] = topics.partition_count(name)
+                assert topic_id is not None
+                partitions[topic_id] = topics.partition_count(name)
         specs[member_id] = MemberSpec(ids, current.get(member_id, NO_PARTITIONS), member.instance_id)
     return ASSIGNORS[assignor](GroupSpec(specs, partitions, homogeneous=subscriptions.is_homogeneous(len(members))))
 
 
 def existing_topics(names: frozenset[str], topics: Topics) -> frozenset[bytes]:
-    """The ids of those that there are."""
-    return frozenset(topic_id for name in names if (topic_id := topics.id_of(name)) is not None)
+    """The IDs of the existing topics among these."""
+    return frozenset(topic_id for name in topics.names() & names if (topic_id := topics.id_of(name)) is not None)

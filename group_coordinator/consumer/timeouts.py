@@ -1,7 +1,7 @@
-"""Deadlines of a consumer group's members: the session, and giving up partitions in time.
+"""Deadlines of a consumer group's members: the session, and the revocation of partitions.
 
-A deadline is soft state and outlives nothing: its action looks whether the member is still there and still late. They
-are cancelled when the member's tombstone is replayed. Until then they come again: the log may refuse the tombstone.
+A deadline is soft state. Its action checks whether the member still exists and is still late. Deadlines are canceled
+when the member's tombstone is replayed. Until then they are set again, because the log may reject the tombstone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..config import consumer_times
 from ..first_sessions import first_session_ms
 from .group import ConsumerGroup
 from .leaving import remove_members
-from .member import ConsumerGroupMember, MemberState
+from .member import SESSION, ConsumerGroupMember, MemberState
 
 if TYPE_CHECKING:
     from ...coordinator.outcome import Now, Outcome
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Of deadlines. Not those of classic groups: a group may become the other kind.
-SESSION: Final = "consumer session"
+# The name of a deadline. Different from those of classic groups, because a group may change its kind.
 REBALANCE: Final = "consumer rebalance"
 
-# When a member that could not be fenced is looked at again.
+# Time until another attempt to fence a member whose tombstone was rejected.
 _RETRY_MS: Final = 500
 
 
@@ -38,7 +37,7 @@ def times_of(states: GroupStates, group_id: str) -> ConsumerTimes:
 
 
 def start_session(states: GroupStates, group_id: str, member_id: str, timeout_ms: int, now: Now) -> None:
-    """The member has been heard of: it is fenced when that was the last time."""
+    """Start or extend the member's session: it is fenced when the session expires."""
     at = now.monotonic_ms + timeout_ms
     name = (SESSION, member_id)
     if not states.deadlines.move(group_id, name, at):
@@ -46,7 +45,7 @@ def start_session(states: GroupStates, group_id: str, member_id: str, timeout_ms
 
 
 def watch_revocation(states: GroupStates, group_id: str, member: ConsumerGroupMember, now: Now) -> None:
-    """A member that has to give up partitions does so within its rebalance timeout; any other is not watched."""
+    """Set the deadline for a member that must revoke partitions, by its rebalance timeout; cancel it for any other."""
     name = (REBALANCE, member.member_id)
     if member.state is not MemberState.UNREVOKED_PARTITIONS:
         states.deadlines.cancel(group_id, name)
@@ -57,9 +56,9 @@ def watch_revocation(states: GroupStates, group_id: str, member: ConsumerGroupMe
 
 
 def start_members(states: GroupStates, group: ConsumerGroup, now: Now, *, first_index: int | None = None) -> None:
-    """Fresh deadlines for the members of a group that was loaded or made of a classic one.
+    """Set the deadlines for the members of a group that was loaded, or converted from a classic group.
 
-    ``first_index`` is the first member's number among all that were loaded.
+    ``first_index`` is the first member's number among all loaded members.
     """
     session_timeout_ms = times_of(states, group.group_id).session_timeout_ms
     for index, member in enumerate(group.members.values(), first_index or 0):
@@ -73,24 +72,22 @@ def start_members(states: GroupStates, group: ConsumerGroup, now: Now, *, first_
 
 
 def forget_member(states: GroupStates, group_id: str, member_id: str) -> None:
-    """The member is gone."""
+    """Cancel the deadlines of a removed member."""
     states.deadlines.cancel(group_id, (SESSION, member_id))
     states.deadlines.cancel(group_id, (REBALANCE, member_id))
 
 
 def _member(states: GroupStates, group_id: str, member_id: str) -> tuple[ConsumerGroup, ConsumerGroupMember] | None:
-    group = states.groups.get(group_id)
-    if not isinstance(group, ConsumerGroup):
-        return None
-    member = group.members.get(member_id)
-    return None if member is None else (group, member)
+    group = states.find(group_id, ConsumerGroup)
+    member = None if group is None else group.members.get(member_id)
+    return None if group is None or member is None else (group, member)
 
 
 def _expire_session(states: GroupStates, group_id: str, member_id: str, now: Now) -> Outcome:
     found = _member(states, group_id, member_id)
     if found is None:
         return NOTHING
-    logger.info("group %r: the member %s is fenced because its session expired", group_id, member_id)
+    logger.info("group %r: member %s is fenced because its session expired", group_id, member_id)
     start_session(states, group_id, member_id, _RETRY_MS, now)
     return remove_members(states, found[0], [found[1]], now)
 
@@ -102,7 +99,7 @@ def _expire_revocation(
     if found is None or found[1].member_epoch != epoch or found[1].state is not MemberState.UNREVOKED_PARTITIONS:
         return NOTHING
     logger.info(
-        "group %r: the member %s is fenced because it has not left the epoch %d within %d ms",
+        "group %r: member %s is fenced because it did not leave epoch %d within %d ms",
         group_id,
         member_id,
         epoch,

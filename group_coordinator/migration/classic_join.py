@@ -1,13 +1,14 @@
-"""JoinGroup of members that speak the classic protocol in a consumer group.
+"""JoinGroup of members that use the classic protocol in a consumer group.
 
-- The member subscribes by its first protocol's metadata: a consumer's are all alike. So is what it owns.
-- It must speak a protocol that all other classic members speak. That has no meaning while the coordinator assigns, but
-  the group may become a classic one again.
-- A new dynamic member is first given an id, from version 4 on (KIP-394). Nothing is kept of it until it comes again.
-- A static member that has lost its id takes the place of the one with its instance id, whatever that one speaks. If it
-  was the last one to speak the consumer protocol, the group becomes a classic one: see `downgrade`.
-- The answer comes at once. It has the member's epoch as generation, and names no leader and no members.
-- A group that nobody is in gives way to a classic one.
+- The metadata of the member's first protocol contains its subscription and its owned partitions: a consumer sends the
+  same for all protocols.
+- It must support a protocol that all other classic members support. This matters only if the group becomes a classic
+  group again.
+- Since version 4 (KIP-394), a new dynamic member first gets a member ID. It has no state until it retries.
+- A static member that has lost its member ID replaces the one with its instance ID, whatever protocol that one uses. If
+  that was the last member of the consumer protocol, the group becomes a classic group: see `downgrade`.
+- The response is sent immediately. Its generation is the member's epoch; it names no leader and no members.
+- An empty group is replaced by a classic group.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ..consumer.group import ConsumerGroup
 from ..consumer.heartbeat import replacement_records
 from ..consumer.member import JOINING_EPOCH, ConsumerGroupMember
 from ..consumer.timeouts import start_session
+from ..delete_groups import check_not_being_deleted
 from ..records import ClassicMemberMetadata, ClassicProtocol, ConsumerGroupMetadataKey
 from .classic_timeouts import wait_for_sync
 from .consumer_protocol import read_subscription, with_topic_ids
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from ...protocol.messages.consumer_protocol import ConsumerProtocolSubscription
     from ...protocol.messages.join_group import JoinGroupRequest
     from ..consumer.reconciliation import OwnedPartitions
+    from ..group import Group
     from ..states import GroupStates
 
 _MEMBER_ID_REQUIRED_SINCE = 4
@@ -49,30 +52,32 @@ class _Joining(NamedTuple):
     """A member that joins."""
 
     before: ConsumerGroupMember | None
-    """As it was; with its new id if it takes the place of another, None if it is new."""
+    """Its previous value; with its new ID if it replaces another member, None for a new member."""
     replaced: ConsumerGroupMember | None
-    """The member in whose place it comes."""
+    """The member that it replaces."""
     member: ConsumerGroupMember
-    """With everything that it tells; `before` itself when that is nothing new."""
+    """With the fields of the request applied; `before` itself if nothing has changed."""
     owned: OwnedPartitions
 
 
 def handle_join_group(states: GroupStates, caller: Caller, request: JoinGroupRequest, now: Now) -> Outcome:
-    """The caller is answered at once, unless the group becomes a classic one.
+    """The caller is answered immediately, unless the group becomes a classic group.
 
     Raises:
-        KafkaError: INVALID_SESSION_TIMEOUT, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID,
-            FENCED_INSTANCE_ID; UNKNOWN_SERVER_ERROR for a subscription that cannot be read.
+        KafkaError: COORDINATOR_LOAD_IN_PROGRESS, INVALID_SESSION_TIMEOUT, INCONSISTENT_GROUP_PROTOCOL,
+            GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID; UNKNOWN_SERVER_ERROR for a subscription that
+            cannot be read.
     """
-    group = states.groups[request.group_id]
-    assert isinstance(group, ConsumerGroup)
+    check_not_being_deleted(states, request.group_id)
+    group = states.find(request.group_id, ConsumerGroup)
+    assert group is not None
     if not group.members:
-        return _join_empty_group(states, group, caller, request, now)
+        return join_empty_group(states, group, caller, request, now)
     join_group.check_request(states.config, caller, request)
     member_id = request.member_id or states.new_uuid()
     _check_may_join(states, group, member_id, request)
-    must_come_again = caller.api_version >= _MEMBER_ID_REQUIRED_SINCE
-    if must_come_again and not request.member_id and request.group_instance_id is None:
+    needs_member_id = caller.api_version >= _MEMBER_ID_REQUIRED_SINCE
+    if needs_member_id and not request.member_id and request.group_instance_id is None:
         return Outcome(answers=[join_refused(caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)])
     joining = _joining(states, group, member_id, caller, request)
     replaced = group.static_member(request.group_instance_id)
@@ -113,17 +118,17 @@ def _joining(
     try:
         subscription = read_subscription(request.protocols[0].metadata)
     except MalformedMessage as error:
-        # What Apache Kafka answers: it has no error for this.
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The subscription cannot be read: {error.reason}.") from error
-    member = _with_what_it_tells(before or ConsumerGroupMember(member_id), subscription, caller, request)
+        # The same error as Apache Kafka's, which has no specific one.
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Cannot decode the subscription: {error.reason}.") from error
+    member = _apply_request_fields(before or ConsumerGroupMember(member_id), subscription, caller, request)
     owned = with_topic_ids(states.topics, ((one.topic, one.partitions) for one in subscription.owned_partitions))
     return _Joining(before, replaced, member, owned)
 
 
-def _with_what_it_tells(
+def _apply_request_fields(
     member: ConsumerGroupMember, subscription: ConsumerProtocolSubscription, caller: Caller, request: JoinGroupRequest
 ) -> ConsumerGroupMember:
-    told = replace(
+    updated = replace(
         member,
         instance_id=request.group_instance_id if request.group_instance_id is not None else member.instance_id,
         rack_id=subscription.rack_id or member.rack_id,
@@ -139,7 +144,7 @@ def _with_what_it_tells(
             ],
         ),
     )
-    return member if told == member else told
+    return member if updated == member else updated
 
 
 def _join(
@@ -157,7 +162,7 @@ def _join(
         group.forget_checks()
         return ()
 
-    return Outcome(records, [_joined(member, caller)], refused)
+    return Outcome(records, [_joined(member, caller)], refused=refused)
 
 
 def _downgrade(
@@ -168,9 +173,9 @@ def _downgrade(
     caller: Caller,
     now: Now,
 ) -> Outcome:
-    """The member would be one of a group of classic members: it is one of a classic group.
+    """The member would be in a group of only classic members: the group becomes a classic group.
 
-    It has the assignment of the member before, and reads on, if that is what the group would give it now.
+    The member keeps the assignment of the replaced member if the group would assign the same now.
     """
     records: list[Record] = []
     member = advance(states, group, joining.before, joining.member, owned=joining.owned, now=now, records=records)
@@ -193,21 +198,20 @@ def _joined(member: ConsumerGroupMember, caller: Caller) -> Answer:
     )
 
 
-def _join_empty_group(
-    states: GroupStates, group: ConsumerGroup, caller: Caller, request: JoinGroupRequest, now: Now
-) -> Outcome:
-    """The member is the first one of a classic group, which takes the place of the consumer group at once.
+def join_empty_group(states: GroupStates, group: Group, caller: Caller, request: JoinGroupRequest, now: Now) -> Outcome:
+    """The member is the first one of a classic group, which replaces an empty group of another kind immediately.
 
-    That changes nothing that counts: nobody is in either, and the offsets stay. The records that say so follow. The
-    new group is among them before it has a generation: without a group nobody would find the offsets after a restart.
+    This is safe before its records are written: both groups are empty, and the offsets stay. The records contain the
+    new group even before it has a generation: without a group, a restart would not find the offsets.
     """
     group_id = group.group_id
     del states.groups[group_id]
     try:
         outcome = join_group.handle_join_group(states, caller, request, now)
     finally:
-        classic_group = states.groups.setdefault(group_id, group)
-    if not isinstance(classic_group, ClassicGroup):
+        states.groups.setdefault(group_id, group)
+    classic_group = states.find(group_id, ClassicGroup)
+    if classic_group is None:
         return outcome
 
     def refused(error: KafkaError) -> Sequence[Answer]:
@@ -216,4 +220,5 @@ def _join_empty_group(
         states.groups[group_id] = group
         return answers
 
-    return Outcome([*group.tombstones(), new_group_record(group_id, now), *outcome.records], outcome.answers, refused)
+    records = [*group.tombstones(), new_group_record(group_id, now), *outcome.records]
+    return Outcome(records, outcome.answers, refused=refused)

@@ -1,20 +1,20 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of members that speak the classic protocol in a consumer group.
+"""SyncGroup, Heartbeat and LeaveGroup of members that use the classic protocol in a consumer group.
 
-The coordinator takes the leader's place. A member that joins has its answer at once: there is no barrier, the
-generation is the member's own epoch, nobody leads, and SyncGroup brings what the member may have by now. Whenever that
-changes, the member is told so with its next heartbeat, and joins again; what it owns it says in its subscription, so
-that nothing that it still reads is given to others.
+The coordinator replaces the leader. JoinGroup is answered immediately: there is no barrier, the generation is the
+member's own epoch, and no member leads. SyncGroup returns the member's current assignment. When that changes, the next
+heartbeat reports a rebalance, and the member joins again. Its subscription contains its owned partitions, so that no
+partition that it still reads is assigned to another member.
 
 | the member | Heartbeat | SyncGroup |
 | --- | --- | --- |
-| has what it shall have | NONE | the assignment |
+| has its target assignment | NONE | the assignment |
 | is behind the target assignment | REBALANCE_IN_PROGRESS | REBALANCE_IN_PROGRESS |
-| has to give up partitions | REBALANCE_IN_PROGRESS | the assignment without them |
-| waits for partitions that others have | NONE | the assignment without them |
+| must revoke partitions | REBALANCE_IN_PROGRESS | the assignment without them |
+| waits for partitions of other members | NONE | the assignment without them |
 | waits for partitions that are free now | REBALANCE_IN_PROGRESS | the assignment without them |
-| is among classic members only, who need another target | REBALANCE_IN_PROGRESS | the assignment |
+| is in a group of only classic members that needs a new target | REBALANCE_IN_PROGRESS | the assignment |
 
-Who does not come in time is fenced: see `classic_timeouts`. JoinGroup is in `classic_join`.
+A member that is late is fenced: see `classic_timeouts`. JoinGroup is in `classic_join`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from ..consumer.metadata_hash import metadata_hash
 from ..consumer.target_assignment import may_assign
 from ..consumer.timeouts import start_session, times_of
 from . import classic_timeouts
-from .classic_join import handle_join_group as handle_join_group
 from .consumer_protocol import write_assignment
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def handle_sync_group(states: GroupStates, caller: Caller, request: SyncGroupRequest, now: Now) -> Outcome:
-    """The caller is answered at once. What a leader assigns is not looked at: there is none.
+    """The caller is answered immediately. Assignments in the request are ignored, because there is no leader.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
@@ -60,7 +59,7 @@ def handle_sync_group(states: GroupStates, caller: Caller, request: SyncGroupReq
     protocol = classic.supported_protocols[0]
     if request.protocol_type not in (None, group.protocol_type) or request.protocol_name not in (None, protocol.name):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    # Who has partitions to give up has joined for that already. It will join again when it has done so.
+    # A member that must revoke partitions has joined for this already, and joins again when it has revoked them.
     if _is_behind(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
         classic_timeouts.wait_for_join(states, group.group_id, member, now)
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -75,7 +74,7 @@ def handle_sync_group(states: GroupStates, caller: Caller, request: SyncGroupReq
 
 
 def handle_heartbeat(states: GroupStates, caller: Caller, request: HeartbeatRequest, now: Now) -> Outcome:
-    """The caller is answered at once.
+    """The caller is answered immediately.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
@@ -86,14 +85,14 @@ def handle_heartbeat(states: GroupStates, caller: Caller, request: HeartbeatRequ
     _check_generation(member, request.generation_id)
     start_session(states, group.group_id, member.member_id, classic.session_timeout_ms, now)
     error = ErrorCode.NONE
-    if _has_to_join(group, member) or _is_left_alone(states, group, now):
+    if _has_to_join(group, member) or _needs_join_for_assignment(states, group, now):
         error = ErrorCode.REBALANCE_IN_PROGRESS
         classic_timeouts.wait_for_join(states, group.group_id, member, now)
     return Outcome(answers=[(caller, HeartbeatResponse(error_code=error))])
 
 
 def handle_leave_group(states: GroupStates, caller: Caller, request: LeaveGroupRequest, now: Now) -> Outcome:
-    """The caller is answered with one error for each member, which may as well speak the consumer protocol."""
+    """The caller is answered with one error for each member. Members of the consumer protocol may be among them."""
     group = _group(states, request.group_id)
     leaving: dict[str, ConsumerGroupMember] = {}
     responses = []
@@ -118,14 +117,14 @@ def handle_leave_group(states: GroupStates, caller: Caller, request: LeaveGroupR
 def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerGroupMember:
     member_id = identity.member_id
     if not member_id and identity.group_instance_id is not None:
-        # Static members are removed from outside by their instance id alone.
+        # Administrators remove static members by instance ID alone.
         member_id = group.static_members.get(identity.group_instance_id, "")
     return _member(group, member_id, identity.group_instance_id)
 
 
 def _group(states: GroupStates, group_id: str) -> ConsumerGroup:
-    group = states.groups[group_id]
-    assert isinstance(group, ConsumerGroup)
+    group = states.find(group_id, ConsumerGroup)
+    assert group is not None
     return group
 
 
@@ -165,11 +164,11 @@ def _has_to_join(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
             return _is_behind(group, member)
 
 
-def _is_left_alone(states: GroupStates, group: ConsumerGroup, now: Now) -> bool:
-    """Whether a new assignment is due, and no member of the consumer protocol is there whose heartbeats would make it.
+def _needs_join_for_assignment(states: GroupStates, group: ConsumerGroup, now: Now) -> bool:
+    """Whether a new assignment is due, and there is no member of the consumer protocol whose heartbeat would cause it.
 
-    Such a group stays one where the policy allows no downgrade. Apache Kafka leaves it as it is until a member joins
-    for a reason of its own, and the partitions of members that have left are not read until then.
+    Such a group exists where the policy allows no downgrade. Apache Kafka does not change it until a member joins for
+    another reason; until then, the partitions of removed members are not read.
     """
     if group.classic_members < len(group.members) or not (
         group.target_assignment_epoch < group.group_epoch or _topics_have_changed(states, group)

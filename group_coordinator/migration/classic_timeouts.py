@@ -1,11 +1,11 @@
-"""Deadlines of members that speak the classic protocol in a consumer group: joining and syncing in time.
+"""Deadlines of members that use the classic protocol in a consumer group: for JoinGroup and SyncGroup.
 
-A member that was told of a rebalance has to join within its rebalance timeout, and one that has joined to ask for its
-assignment: others may wait for partitions that it has. It is fenced if it does not. Its session runs besides, by
-`consumer.timeouts`, for as long as it asked for when it joined.
+After REBALANCE_IN_PROGRESS, a member must join within its rebalance timeout; after it has joined, it must ask for its
+assignment: other members may wait for its partitions. Otherwise it is fenced. In addition, it has a session
+(`consumer.timeouts`) with the timeout of its JoinGroup.
 
-They are soft state, and look whether there is still such a member when they come. Until it is gone they come again: the
-log may refuse its tombstone.
+They are soft state, and check whether the member still exists. Until it is removed they are set again, because the log
+may reject its tombstone.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ logger = logging.getLogger(__name__)
 _JOIN: Final = "classic join"
 _SYNC: Final = "classic sync"
 
-# When a member that could not be fenced is looked at again.
+# Time until another attempt to fence a member whose tombstone was rejected.
 _RETRY_MS: Final = 500
 
 
 def wait_for_join(states: GroupStates, group_id: str, member: ConsumerGroupMember, now: Now) -> None:
-    """The member has been told to join anew. The time runs from the first time that it was."""
+    """The member got REBALANCE_IN_PROGRESS. The time counts from the first such response."""
     if not states.deadlines.is_set(group_id, (_JOIN, member.member_id)):
         _wait(states, group_id, (_JOIN, member.member_id), member.rebalance_timeout_ms, now)
 
 
 def wait_for_sync(states: GroupStates, group_id: str, member_id: str, timeout_ms: int, now: Now) -> None:
-    """The member has joined, and has to ask for its assignment."""
+    """The member has joined and must ask for its assignment."""
     states.deadlines.cancel(group_id, (_JOIN, member_id))
     _wait(states, group_id, (_SYNC, member_id), timeout_ms, now)
 
@@ -50,7 +50,7 @@ def has_synced(states: GroupStates, group_id: str, member_id: str) -> None:
 
 
 def cancel(states: GroupStates, group_id: str, member_id: str) -> None:
-    """Nothing is waited for: the member goes."""
+    """Cancel both deadlines: the member is removed."""
     states.deadlines.cancel(group_id, (_JOIN, member_id))
     states.deadlines.cancel(group_id, (_SYNC, member_id))
 
@@ -60,10 +60,10 @@ def _wait(states: GroupStates, group_id: str, name: tuple[str, str], timeout_ms:
 
 
 def _expire(states: GroupStates, group_id: str, name: tuple[str, str], now: Now) -> Outcome:
-    group = states.groups.get(group_id)
-    member = group.members.get(name[1]) if isinstance(group, ConsumerGroup) else None
-    if not isinstance(group, ConsumerGroup) or member is None or not member.uses_classic_protocol:
+    group = states.find(group_id, ConsumerGroup)
+    member = None if group is None else group.members.get(name[1])
+    if group is None or member is None or not member.uses_classic_protocol:
         return NOTHING
-    logger.info("group %r: the member %s is fenced because it is late with its %s", group_id, member.member_id, name[0])
+    logger.info("group %r: member %s is fenced because its %s is late", group_id, member.member_id, name[0])
     _wait(states, group_id, name, _RETRY_MS, now)
     return remove_members(states, group, [member], now)

@@ -1,12 +1,12 @@
-"""What members of the classic protocol say to each other in groups of consumers: subscriptions and assignments.
+"""The messages between members of the classic protocol in groups of consumers: subscriptions and assignments.
 
-The coordinator of a classic group hands these bytes on without looking. When members of both protocols are in one
-group it speaks for each to the other, so it has to read and to write them. They begin with their version:
+The coordinator of a classic group forwards these bytes without parsing. If members of both protocols are in one group,
+it translates between them, so it must parse and write them. They begin with their version:
 
     version    int16
     message    ConsumerProtocolSubscription or ConsumerProtocolAssignment
 
-One of a version that is not known yet is read as the newest that is: fields are only ever added at the end.
+An unknown newer version is parsed as the newest known one: new fields are only added at the end.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ M = TypeVar("M", bound=Message)
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """What a member subscribes to and owns.
+    """The subscription of a member, with its owned partitions.
 
     Raises:
-        MalformedMessage: this is something else.
+        MalformedMessage: the bytes are not a subscription.
     """
     return _read(ConsumerProtocolSubscription, data)
 
 
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """What a member was assigned by its leader.
+    """The assignment that a leader computed for a member.
 
     Raises:
-        MalformedMessage: this is something else.
+        MalformedMessage: the bytes are not an assignment.
     """
     return _read(ConsumerProtocolAssignment, data)
 
 
 def write_assignment(topics: Topics, assignment: Mapping[bytes, Iterable[int]], subscription: bytes) -> bytes:
-    """An assignment in the version that the client subscribes in. Topics that are gone are left out."""
+    """An assignment in the version of the client's subscription. Deleted topics are omitted."""
     message = ConsumerProtocolAssignment(
         assigned_partitions=[
             ResponseTopicPartition(topic=name, partitions=sorted(partitions))
@@ -58,13 +58,13 @@ def write_assignment(topics: Topics, assignment: Mapping[bytes, Iterable[int]], 
             if (name := topics.name_of(topic_id)) is not None
         ]
     )
-    # Whatever a client may have sent: no version is older than 0.
+    # A client may have sent any number; no version is older than 0.
     version = min(max(_version(subscription), 0), ConsumerProtocolAssignment.VERSIONS.highest)
     return version.to_bytes(2, "big") + encode(message, version)
 
 
 def with_topic_ids(topics: Topics, partitions_by_name: Iterable[tuple[str, Iterable[int]]]) -> Assignment:
-    """Partitions by topic id. Topics that are gone are left out."""
+    """Partitions by topic ID. Deleted topics are omitted."""
     by_id: dict[bytes, set[int]] = {}
     for name, partitions in partitions_by_name:
         topic_id = topics.id_of(name)
@@ -82,5 +82,5 @@ def _read(cls: type[M], data: bytes) -> M:
 
 
 def _version(data: bytes) -> int:
-    """What the first two bytes say; -1 when they are not there."""
+    """The version in the first two bytes; -1 if they are missing."""
     return int.from_bytes(data[:2], "big", signed=True) if len(data) >= 2 else -1

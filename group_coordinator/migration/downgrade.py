@@ -1,17 +1,16 @@
 """A consumer group becomes a classic group (KIP-848).
 
-That happens when its last member that speaks the consumer protocol goes, and the members that are left all speak the
-classic protocol: nobody needs the coordinator to assign any more. It goes by leaving or being fenced, or a static
-member of the classic protocol takes its place. The policy must allow it, and a classic group must take so many members;
-if not, the group goes on as a consumer group whose members happen to be classic ones.
+This happens when its last member of the consumer protocol is removed, and all remaining members use the classic
+protocol: they can assign among themselves. The member leaves, is fenced, or is replaced by a static member of the
+classic protocol. The policy must allow the change, and `group.max.size` must allow that many members; otherwise the
+group remains a consumer group with only classic members.
 
     records    tombstones of the consumer group
                the classic group at the group epoch, with the target assignment
 
-The record of a classic group has one protocol for each member and knows of no rebalance. So more is done once it is
-replayed: the members get back the protocols that they speak, they have a session, and a rebalance begins. There is none
-when a static member has taken the place of another and has its assignment: that is how static members come back to a
-classic group, too.
+The record of a classic group has one protocol for each member and no rebalance. So its soft state is set after replay:
+the other protocols of the members, their sessions, and a rebalance. There is no rebalance if a static member has
+replaced another and keeps its assignment, as in a classic group.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from ..classic.group import ClassicGroup
 from ..classic.member import ClassicMember
 from ..classic.protocols import CONSUMER_PROTOCOL_TYPE
 from ..classic.rebalance import begin, keep_alive
-from ..classic.record import group_record
 from ..classic.state import ClassicGroupState
 from .consumer_protocol import write_assignment
 
@@ -44,24 +42,24 @@ logger = logging.getLogger(__name__)
 def allows_downgrade_without(
     states: GroupStates, group: ConsumerGroup, leaving: Collection[ConsumerGroupMember]
 ) -> bool:
-    """Whether the group becomes a classic group when these members are gone."""
+    """Whether the group becomes a classic group when these members are removed."""
     left = len(group.members) - len(leaving)
     classic_left = group.classic_members - sum(member.uses_classic_protocol for member in leaving)
     return 0 < left == classic_left and _is_allowed(states, group, left)
 
 
 def allows_downgrade_by_replacing(states: GroupStates, group: ConsumerGroup, replaced: ConsumerGroupMember) -> bool:
-    """Whether the group becomes a classic group when a classic member takes the place of this static one."""
+    """Whether the group becomes a classic group when a classic member replaces this static member."""
     all_others_are_classic = group.classic_members == len(group.members) - 1 and not replaced.uses_classic_protocol
     return all_others_are_classic and _is_allowed(states, group, len(group.members))
 
 
 def _is_allowed(states: GroupStates, group: ConsumerGroup, size: int) -> bool:
     if not states.config.allows_downgrade:
-        logger.info("group %r: it stays a consumer group because online downgrade is disabled", group.group_id)
+        logger.info("group %r remains a consumer group because online downgrade is disabled", group.group_id)
         return False
     if size > states.config.group_max_size:
-        logger.info("group %r: it stays a consumer group because classic groups are smaller", group.group_id)
+        logger.info("group %r remains a consumer group because classic groups are smaller", group.group_id)
         return False
     return True
 
@@ -73,7 +71,7 @@ def downgrade_without(
     answers: Sequence[Answer],
     now: Now,
 ) -> Outcome:
-    """These members go, and the others are a classic group, which has a rebalance."""
+    """Remove these members; the others become a classic group, which starts a rebalance."""
     gone = {member.member_id for member in leaving}
     staying = {member_id: member for member_id, member in group.members.items() if member_id not in gone}
     return _downgrade(states, group, staying, answers, now, rebalance=True)
@@ -89,7 +87,7 @@ def downgrade_by_replacing(
     *,
     rebalance: bool,
 ) -> Outcome:
-    """A static member of the classic protocol takes the place of one of the consumer protocol, and its assignment."""
+    """A static member of the classic protocol replaces one of the consumer protocol and gets its assignment."""
     staying = {member_id: member for member_id, member in group.members.items() if member is not replaced}
     staying[replaced.member_id] = joining
     return _downgrade(states, group, staying, answers, now, rebalance=rebalance)
@@ -104,19 +102,20 @@ def _downgrade(
     *,
     rebalance: bool,
 ) -> Outcome:
-    """``members`` are those who stay, by the member id under which the group has their target assignment."""
+    """``members`` are the remaining members, by the member ID under which the group has their target assignment."""
     classic_group = _classic_group(states, group, members, now)
     if rebalance:
-        # What those who left had belongs to nobody. Without a leader in the record a restart begins the rebalance, too.
+        # The partitions of the removed members have no owner. Without a leader in the record, a restart begins the
+        # rebalance, too.
         classic_group.leader_id = None
     replayed = partial(_begin, states, classic_group, now, rebalance=rebalance)
-    return Outcome([*group.tombstones(), group_record(classic_group)], answers, replayed=replayed)
+    return Outcome([*group.tombstones(), *classic_group.records()], answers, replayed=replayed)
 
 
 def _classic_group(
     states: GroupStates, group: ConsumerGroup, members: Mapping[str, ConsumerGroupMember], now: Now
 ) -> ClassicGroup:
-    """The group as it will be. It is none of the shard's: replay makes that one of the record."""
+    """The group as it will be. It is not part of the shard: replay creates that group from the record."""
     classic_group = ClassicGroup(group.group_id, Deadlines())
     for member in members.values():
         classic_group.add(_classic_member(member), CONSUMER_PROTOCOL_TYPE)
@@ -146,11 +145,11 @@ def _classic_member(member: ConsumerGroupMember) -> ClassicMember:
 
 
 def _begin(states: GroupStates, downgraded: ClassicGroup, now: Now, *, rebalance: bool) -> None:
-    group = states.groups[downgraded.group_id]
-    assert isinstance(group, ClassicGroup)
+    group = states.find(downgraded.group_id, ClassicGroup)
+    assert group is not None
     for member in group.members.values():
         group.set_protocols(member, downgraded.members[member.member_id].protocols)
         keep_alive(states, group, member, now)
     if rebalance:
-        # Nobody waits for an answer, and nobody has joined yet: it only waits.
+        # No caller waits, and no member has joined yet: this only sets a deadline.
         begin(states, group, now)

@@ -1,38 +1,35 @@
 """A classic group of consumers becomes a consumer group (KIP-848).
 
-That happens when a member that speaks the consumer protocol wants to join. The members that are there stay, each with
-what the leader assigned to it last, at the group's generation: that is the group epoch and every member's epoch now,
-so what they have goes on to be theirs, and they hear of the change as of any rebalance.
+This happens when a member of the consumer protocol joins. The existing members stay, each with its last assignment by
+the leader. The group's generation becomes the group epoch and every member's epoch, so the members keep their
+partitions, and learn of the change like of any rebalance.
 
-It is refused, with GROUP_ID_NOT_FOUND, when the policy does not allow it, when the members are no consumers, and when
-the group would lose something: more members than a consumer group takes, metadata that cannot be read, and data of a
-custom assignor in an assignment, which only that assignor could make again.
+The upgrade is rejected with GROUP_ID_NOT_FOUND if the policy does not allow it, if the members are not consumers, and
+if the group would lose state: more members than the maximum size of a consumer group, metadata that cannot be parsed,
+or an assignment with data of a custom assignor, which only that assignor could compute again.
 
-    records    tombstone of the classic group
-               for each member: who it is
-               the group's epoch
-               for each member: what it shall have
-               the epoch of these
-               for each member: what it has
+A classic group without members is replaced by an empty consumer group, whatever the policy.
 """
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from ..classic.record import group_tombstone
+from ..classic.rebalance import take_waiting
 from ..classic.state import ClassicGroupState
-from ..consumer import as_records
 from ..consumer.group import ConsumerGroup
 from ..consumer.member import ConsumerGroupMember
 from ..consumer.metadata_hash import metadata_hash
+from ..consumer.timeouts import start_members
+from ..kind import Converted
 from ..records import ClassicMemberMetadata, ClassicProtocol
 from .consumer_protocol import read_assignment, read_subscription, with_topic_ids
 
 if TYPE_CHECKING:
-    from ...coordinator.outcome import Record
+    from ...coordinator.outcome import Answer, Now
     from ..classic.group import ClassicGroup
     from ..classic.member import ClassicMember
     from ..consumer.member import Assignment
@@ -55,27 +52,36 @@ def check_upgrade(states: GroupStates, group: ClassicGroup) -> None:
         raise _refusal(group, "the group size exceeds the consumer group maximum size.")
 
 
-def upgrade(states: GroupStates, group: ClassicGroup) -> tuple[ConsumerGroup, list[Record]]:
-    """The consumer group that a classic group with members becomes, and the records that make it so.
+def upgrade(states: GroupStates, group: ClassicGroup, now: Now) -> Converted[ConsumerGroup]:
+    """The consumer group that a classic group becomes.
 
-    It is the group as replay will make it, and none of the shard's until then: the one who causes the upgrade goes on
-    with it, and adds records of its own. Nothing has changed before they are replayed.
+    The request that causes the upgrade continues with this group and adds its own records. Only the members' deadlines
+    change before the records are replayed.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND, as in `check_upgrade`; or the members' metadata does not allow it.
     """
+    if not group.members:
+        return Converted(ConsumerGroup(group.group_id, states.topics), group.tombstones())
     check_upgrade(states, group)
     try:
         upgraded = _consumer_group(states, group)
     except MalformedMessage as error:
         raise _refusal(group, "the embedded consumer protocol is malformed.") from error
-    return upgraded, [group_tombstone(group.group_id), *_records(upgraded)]
+    start_members(states, upgraded, now)
+    return Converted(upgraded, [*group.tombstones(), *upgraded.records()], partial(_release, group))
+
+
+def _release(group: ClassicGroup) -> list[Answer]:
+    """Callers that wait for a rebalance of the classic group must join again."""
+    error = ErrorCode.REBALANCE_IN_PROGRESS
+    return [answer for member in group.members.values() for answer in take_waiting(group, member, error)]
 
 
 def _consumer_group(states: GroupStates, group: ClassicGroup) -> ConsumerGroup:
     consumer_group = ConsumerGroup(group.group_id, states.topics)
     consumer_group.group_epoch = consumer_group.target_assignment_epoch = group.generation_id
-    # A group whose first rebalance is not through has taken no protocol yet.
+    # A group whose first rebalance has not ended has no protocol yet.
     protocol_name = group.protocol_name or group.select_protocol()
     for classic_member in group.members.values():
         assigned = _assigned(states, group, classic_member)
@@ -83,8 +89,8 @@ def _consumer_group(states: GroupStates, group: ClassicGroup) -> ConsumerGroup:
         consumer_group.set_target(classic_member.member_id, assigned)
     if group.state is ClassicGroupState.STABLE:
         consumer_group.metadata_hash = metadata_hash(consumer_group.subscriptions.topics(), states.topics)
-    # In a rebalance there are members without an assignment, and partitions without a reader. While the hash is none of
-    # any topics, the one who causes the upgrade makes the next epoch with an assignment for all of them.
+    # During a rebalance there are members without an assignment, and partitions without a reader. The hash 0 matches no
+    # topics, so the request that causes the upgrade starts the next epoch, with an assignment for all members.
     return consumer_group
 
 
@@ -124,17 +130,6 @@ def _member(
             ],
         ),
     )
-
-
-def _records(group: ConsumerGroup) -> list[Record]:
-    group_id = group.group_id
-    return [
-        *(as_records.member_record(group_id, member) for member in group.members.values()),
-        as_records.group_record(group_id, group.group_epoch, group.metadata_hash),
-        *(as_records.target_record(group_id, one, group.target_of(one)) for one in group.members),
-        as_records.target_epoch_record(group_id, group.target_assignment_epoch, group.target_assignment_timestamp_ms),
-        *(as_records.current_record(group_id, member) for member in group.members.values()),
-    ]
 
 
 def _refusal(group: ClassicGroup, reason: str) -> KafkaError:

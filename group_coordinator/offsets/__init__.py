@@ -1,1 +1,1 @@
-"""Committed offsets, and when they are forgotten."""
+"""Committed offsets and their expiration."""

@@ -1,14 +1,14 @@
 """OffsetCommit (versions 2-10).
 
-- Whether the member may commit is the group's to say; where it says no for one partition, nothing is committed.
-- A group that does not exist is made by a commit from outside of any membership (a generation below 0): the replay of
-  its first offset makes it. Otherwise it is GROUP_ID_NOT_FOUND, before version 9 ILLEGAL_GENERATION.
-- Metadata above `offset.metadata.max.bytes`, counted in UTF-16 units as Apache Kafka does, is
-  OFFSET_METADATA_TOO_LARGE for that partition alone. Offsets are taken as they are, also negative ones.
-- A retention time (versions 2-4) makes a record of version 1, which has a time of expiry. All others have version 4,
-  with the topic's id.
+- The group decides whether the member may commit; if it rejects one partition, no offset is committed.
+- A commit without a member (a generation below 0) creates a missing group: the replay of its first offset does this.
+  Otherwise the error is GROUP_ID_NOT_FOUND, before version 9 ILLEGAL_GENERATION.
+- Metadata above `offset.metadata.max.bytes`, counted in UTF-16 units like in Apache Kafka, is OFFSET_METADATA_TOO_LARGE
+  for that partition alone. Offsets are not checked and may be negative.
+- With a retention time (versions 2-4), the record has version 1, which contains an expiration time. All other records
+  have version 4, which contains the topic ID.
 
-Which topics exist, and their ids, is the server's to know.
+The server checks which topics exist, and fills in their IDs.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _GROUP_ID_NOT_FOUND_SINCE: Final = 9
 
 _VERSION_WITH_EXPIRY: Final = 1
 VERSION: Final = 4
-"""Of the records."""
+"""The version of the records."""
 
 
 def handle_offset_commit(states: GroupStates, caller: Caller, request: OffsetCommitRequest, now: Now) -> Outcome:
-    """One record for each partition that is committed."""
+    """Commits one record for each partition."""
     check = _check_member(states, caller, request, now)
     retention_ms = request.retention_time_ms
     expire_timestamp = -1 if retention_ms == -1 else time_after(now.epoch_ms, retention_ms)
     version = VERSION if retention_ms == -1 else _VERSION_WITH_EXPIRY
-    # What this version of the record cannot hold must not be in the state either: a restart would lose it.
+    # Fields that this version of the record lacks must not be in the state either: a restart would lose them.
     has_topic_id = version == VERSION
     max_metadata = states.config.offset_metadata_max_bytes
     records = []
@@ -95,5 +95,5 @@ def _check_member(states: GroupStates, caller: Caller, request: OffsetCommitRequ
 
 
 def utf16_length(text: str) -> int:
-    """As Java counts it, and with it `offset.metadata.max.bytes`."""
+    """The length as Java counts it, and as in `offset.metadata.max.bytes`."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

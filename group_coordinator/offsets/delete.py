@@ -1,8 +1,8 @@
 """OffsetDelete (version 0).
 
-- Offsets of topics that a member reads are kept: GROUP_SUBSCRIBED_TO_TOPIC for each of their partitions. A group with
-  members whose topics are not known (another protocol type) is NON_EMPTY_GROUP as a whole.
-- An offset that is not there is deleted without an error and without a record.
+- Offsets of subscribed topics are kept: GROUP_SUBSCRIBED_TO_TOPIC for each of their partitions. If the topics of the
+  members are unknown (another protocol type), the whole request is rejected with NON_EMPTY_GROUP.
+- The deletion of a missing offset is no error and creates no record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def handle_offset_delete(states: GroupStates, caller: Caller, request: OffsetDeleteRequest, now: Now) -> Outcome:
-    """One tombstone for each offset that there is."""
+    """Deletes the existing offsets, by one tombstone each."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     group = states.groups.get(request.group_id)

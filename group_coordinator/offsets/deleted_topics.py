@@ -1,13 +1,12 @@
-"""The offsets of deleted topics, which are deleted in all groups.
+"""Deletes the offsets of deleted topics in all groups.
 
-The store knows which groups have offsets of a topic: these are looked at, and no others, so that the work is in
-proportion to the offsets that there are. It goes in slices. A group is visited once for all topics that were deleted
-until then, by a deadline of its own: what is decided for a group must be decided in its name, so that it sees what was
-decided for the group before.
+The store knows which groups have offsets of a topic. Only these are visited, so the work is proportional to the number
+of offsets. It runs in slices. A group is visited once for all topics that were deleted until then, by its own deadline:
+a decision for a group must have the group as its key, so that it sees earlier decisions for the group.
 
-Offsets carry the topic's id since Kafka 4.1, so those of a new topic with the old name stay. An old one stays with
-them: it is pending and was overtaken by a commit for the new topic, or such a commit is pending itself. No answer shows
-it (`fetch`), and it expires.
+Offsets contain the topic ID since Kafka 4.1, so those of a new topic with the same name are kept. An offset of the old
+topic can remain beside them: a pending one that is older than a commit for the new topic, or any if such a commit is
+pending. No response contains it (`fetch`), and it expires.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from ...protocol.errors import KafkaError
     from ..states import GroupStates
 
-# The empty name may be a group's, too, so this is no name that a deadline of a group has.
+# The empty string may be a group ID, too, so this name differs from the deadlines of groups.
 _SWEEP: Final = ("all groups", "offsets of deleted topics")
 _VISIT: Final = "offsets of deleted topics"
 
@@ -36,22 +35,22 @@ _VISITED_AT_ONCE: Final = SLICE // 4
 
 
 class DeletedTopics:
-    """What is left to do."""
+    """The remaining work."""
 
     __slots__ = ("by_group", "finding", "names", "to_visit")
 
     def __init__(self) -> None:
         self.names: deque[str] = deque()
-        """Topics whose groups are not known yet."""
+        """Topics whose groups have not been found yet."""
         self.by_group: dict[str, dict[str, None]] = {}
-        """The deleted topics that a group has, or had, offsets of."""
+        """The deleted topics that a group has or had offsets of."""
         self.to_visit: deque[str] = deque()
-        """Groups of those that have no deadline yet."""
+        """Those of these groups that have no deadline yet."""
         self.finding: Iterator[None] | None = None
 
 
 def delete_offsets_of_topics(states: GroupStates, names: Iterable[str], now: Now) -> Outcome:
-    """These topics are gone, and so are their offsets, soon."""
+    """Start to delete the offsets of these deleted topics."""
     deleted = states.deleted_topics
     deleted.names.extend(name for name in names if states.offsets.has_topic(name))
     if deleted.names and not states.deadlines.is_set("", _SWEEP):
@@ -60,7 +59,7 @@ def delete_offsets_of_topics(states: GroupStates, names: Iterable[str], now: Now
 
 
 def _sweep(states: GroupStates, now: Now) -> Outcome:
-    """Find some groups, or have some visited, and go on after a pause."""
+    """Find some groups, or schedule visits of some, and continue after a pause."""
     deleted = states.deleted_topics
     if deleted.finding is None:
         deleted.finding = _find(states)
@@ -121,6 +120,6 @@ def _indexes_of_deleted(states: GroupStates, group_id: str, name: str) -> dict[i
     offsets = states.offsets
     present_id = states.topics.id_of(name)
     found = [*offsets.partitions(group_id, name), *offsets.pending_of_topic(group_id, name)]
-    # A tombstone takes all there is of the partition, so there must be nothing of the topic that is there now.
+    # A tombstone deletes all offsets of the partition, so there must be none of the current topic.
     kept = {index for index, one in found if one.topic_id == present_id}
     return dict.fromkeys(index for index, _ in found if index not in kept)

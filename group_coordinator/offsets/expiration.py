@@ -1,16 +1,16 @@
-"""Offsets that nobody needs any more (KIP-211), and groups that nothing is left of.
+"""Expires offsets (KIP-211) and deletes empty groups without offsets.
 
-Every `offsets.retention.check.interval.ms` all groups are looked at. An offset is deleted when
+Every `offsets.retention.check.interval.ms`, all groups are checked. An offset is deleted if all of these are true:
 
-- its group says since when its retention counts, and `offsets.retention.minutes` have passed since then; or the time
-  has come that an old client set for it;
+- `offsets.retention.minutes` have passed since the time from which its group counts its retention, or the expiration
+  time that an old client set for it is over;
 - no member of the group is subscribed to its topic;
 - no open transaction has committed an offset of its partition.
 
-So is one that was committed for another topic than there is now, whoever reads that: deleting the topic should have
-deleted it, but that may have come to nothing. These are looked for soon after loading, too.
+An offset that was committed for an earlier topic with the same name is also deleted, even if the topic has subscribers:
+its deletion with the topic may have failed. These offsets are searched for soon after loading, too.
 
-An empty group that has no offsets afterwards is deleted as well, but not soon after loading.
+An empty group without remaining offsets is deleted as well, but not soon after loading.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _DEADLINE: Final = "expired offsets"
 _DEADLINE_AFTER_LOADING: Final = "offsets of deleted topics after loading"
 
 _AFTER_LOADING_MS: Final = 1000
-"""Members that come back at once are served first."""
+"""Members that reconnect immediately are served first."""
 
 _IsFound = Callable[["Group", str, int, "CommittedOffset", "Now"], bool]
 
 _OFFSETS_OF_A_SLICE: Final = 4 * SLICE
-"""To look at one costs a fraction of deleting it."""
+"""Checking an offset costs a fraction of deleting it."""
 
 
 def loaded(states: GroupStates, now: Now) -> None:
-    """Begin to look for expired offsets every `offsets_retention_check_interval_ms`."""
+    """Start to check for expired offsets every `offsets_retention_check_interval_ms`."""
     interval_ms = states.config.offsets_retention_check_interval_ms
     expired = _Look(states, _DEADLINE, partial(_is_expired, states), deletes_groups=True)
     stale = _Look(states, _DEADLINE_AFTER_LOADING, partial(_is_stale, states), deletes_groups=False)
@@ -57,7 +57,7 @@ def loaded(states: GroupStates, now: Now) -> None:
 
 
 class _Look:
-    """What is looked for in all groups, and deleted."""
+    """A search in all groups for offsets to delete."""
 
     __slots__ = ("_deadline", "_deletes_groups", "_is_found", "_states")
 
@@ -68,12 +68,12 @@ class _Look:
         self._deletes_groups = deletes_groups
 
     def sweep(self, done: Callable[[Now], None], now: Now) -> Outcome:
-        """Look at all groups, and then call ``done``."""
+        """Check all groups, then call ``done``."""
         visit = partial(self._delete, None)
         return Sweep(self._states, self._deadline, look=self._may_find, visit=visit, done=done).start(now)
 
     def _may_find(self, group_id: str, now: Now) -> bool:
-        """Whether there is something to delete, as far as that is found out quickly."""
+        """A quick check whether there may be offsets to delete."""
         group, offsets = self._states.groups.get(group_id), self._states.offsets
         if group is None:
             return False
@@ -86,7 +86,7 @@ class _Look:
         )
 
     def _delete(self, topics: list[str] | None, group_id: str, now: Now) -> Outcome:
-        """Delete what is found of these topics, None for all, as far as one slice goes."""
+        """Delete the found offsets of these topics (None for all), up to one slice."""
         group, offsets = self._states.groups.get(group_id), self._states.offsets
         if group is None:
             return NOTHING
@@ -112,18 +112,18 @@ class _Look:
         return Outcome(tombstones.records)
 
     def _give_up(self, group_id: str, error: KafkaError) -> Sequence[Answer]:
-        """The log takes nothing now: the rest of the group is for the next check, too."""
+        """The log rejects records: leave the rest of the group to the next check."""
         self._states.deadlines.cancel(group_id, self._deadline)
         return ()
 
     def _is_left_over(self, group: Group, deleted: int = 0) -> bool:
-        """Whether nothing is left of the group once so many of its offsets are deleted."""
+        """Whether the group is empty and has no offsets after ``deleted`` of them are deleted."""
         offsets = self._states.offsets
         return (
             self._deletes_groups
             and offsets.count(group.group_id) == deleted
             and not offsets.has_pending(group.group_id)
-            and group.state_name == "Empty"
+            and group.is_empty
         )
 
 
@@ -143,6 +143,6 @@ def _is_expired(
 
 
 def _is_stale(states: GroupStates, group: Group, topic: str, index: int, committed: CommittedOffset, now: Now) -> bool:
-    """Whether it is of a topic that is gone. A tombstone would also take what is pending, for the topic after it."""
+    """Whether it is of a deleted topic. A tombstone would also delete pending offsets, which may be of a new topic."""
     present_id = states.topics.id_of(topic)
     return committed.is_of_another_topic(present_id) and not states.offsets.is_pending(group.group_id, topic, index)

@@ -1,11 +1,10 @@
 """OffsetFetch of one group (versions 1-10).
 
-- No topics (None) means every offset of the group. A group that does not exist has none, which is no error.
-- What is not committed is offset -1 with leader epoch -1 and empty metadata. So is an offset that was committed for a
-  topic of the same name and another id: than the request names, or than the topic has that there is now. Apache Kafka
-  answers the latter while nobody has deleted it.
-- `require_stable`: UNSTABLE_OFFSET_COMMIT for a partition that an open transaction has committed an offset of.
-- A member that the group does not know, or whose epoch is not the group's, is an error of the whole group.
+- No topics (None) stands for all offsets of the group. A missing group has none, which is no error.
+- A missing offset is -1 with leader epoch -1 and empty metadata. So is an offset of a topic with the same name and
+  another ID than in the request, or than that of the current topic. Apache Kafka returns the latter until its deletion.
+- `require_stable`: UNSTABLE_OFFSET_COMMIT for a partition for which an open transaction has committed an offset.
+- An unknown member, or one with another epoch, is an error of the whole group.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
 def fetch_offsets(
     states: GroupStates, request: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> Generator[int, None, OffsetFetchResponseGroup]:
-    """The offsets by topic; topics have the ids that the request gave them.
+    """The offsets by topic; topics have the IDs of the request.
 
-    A group may have very many, so it yields after each. Between two of them the state may change.
+    A group may have very many, so this yields after each. The state may change in between.
     """
     group_id = request.group_id
     group = states.groups.get(group_id)

@@ -1,7 +1,7 @@
-"""Committed offsets from the log.
+"""Replays the records of committed offsets.
 
-An offset may come before its group, which may have been compacted away to a later place in the log; and a group that
-only ever commits has no record of its own. Both begin as a *simple* group: a classic one without a protocol type.
+An offset may occur before the record of its group, because of compaction, and a group that only commits has no record.
+Both begin as a *simple* group: a classic group without a protocol type.
 """
 
 from __future__ import annotations
@@ -46,5 +46,5 @@ def replay(states: GroupStates, record: Record, *, producer_id: int) -> None:
 
 
 def replay_end_transaction(states: GroupStates, producer_id: int, *, committed: bool) -> None:
-    """What the transaction committed counts, or is forgotten."""
+    """Apply or discard the offsets of a transaction."""
     states.offsets.end_transaction(producer_id, committed=committed)

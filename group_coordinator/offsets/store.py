@@ -1,16 +1,15 @@
-"""The committed offsets of a shard: group -> topic -> partition -> offset, and those that open transactions hold back.
+"""The committed offsets of a shard: group -> topic -> partition -> offset, and the pending ones of open transactions.
 
-A shard may have millions of them, so an offset is one `bytes` value, which is 80 bytes of memory and nothing that the
-garbage collector looks at; it becomes a `CommittedOffset` when somebody asks for it. Topic names are shared by all
-groups.
+A shard may have millions of them, so an offset is one `bytes` value. It takes 80 bytes of memory and is not tracked by
+the garbage collector; it is converted to a `CommittedOffset` on access. Topic names are shared by all groups.
 
-An offset that a transaction commits (TxnOffsetCommit) is *pending* until the transaction ends. Then it takes its place,
-unless the partition was given another offset by a record that came later in the log: of two records the later one
-wins, whenever their transactions end. A deletion is final for pending offsets too.
+An offset that a transaction commits (TxnOffsetCommit) is *pending* until the transaction ends. Then it is applied,
+unless a later record in the log has set another offset for the partition: of two records the later one wins, whenever
+their transactions end. A deletion also deletes pending offsets.
 
-By topic it knows which groups have offsets of it, so that deleting a topic looks at these alone.
+An index by topic contains the groups with offsets of the topic, so that the deletion of a topic visits only these.
 
-This only keeps what `replay` puts here; it has no rules about who may commit or when an offset is forgotten.
+This only stores what `replay` puts here; it has no rules about commits and expiration.
 """
 
 from __future__ import annotations
@@ -27,40 +26,40 @@ _PACKED: Final = struct.Struct("=qqqi16s")
 
 
 class CommittedOffset(NamedTuple):
-    """What a group has committed for a partition."""
+    """The offset that a group has committed for a partition."""
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     commit_timestamp_ms: int = -1
     expire_timestamp_ms: int = -1
-    """When old clients asked to have it forgotten; -1 for all others."""
+    """The expiration time that an old client has set; -1 otherwise."""
     topic_id: bytes = ZERO_UUID
-    """Of the topic that it was committed for; zero in records of Apache Kafka before 4.1, and of its transactions."""
+    """The ID of its topic; zero in records of Apache Kafka before 4.1, and in those of its transactions."""
 
     def is_of_another_topic(self, present_id: bytes | None) -> bool:
-        """Whether it was committed for another topic than the present one of the same name, if there is one.
+        """Whether it was committed for another topic than the current one with the same name, if there is one.
 
-        Deleting a topic deletes its offsets, but not while the shard is loading, nor when the log refuses it, nor when
-        the server is killed meanwhile. The next topic of that name must not be read from where the last one was left.
+        The deletion of a topic deletes its offsets, but not while the shard is loading, nor if the log rejects it, nor
+        if the server is killed before. A new topic with the same name must not be read from an old offset.
         """
         return self.topic_id not in (ZERO_UUID, present_id)
 
     def packed(self) -> bytes:
-        """As `pack_offset` makes it."""
+        """The form of `pack_offset`."""
         return pack_offset(*self)
 
 
 def pack_offset(
     offset: int, leader_epoch: int, metadata: str, commit_timestamp_ms: int, expire_timestamp_ms: int, topic_id: bytes
 ) -> bytes:
-    """The fields of a `CommittedOffset` as the store keeps them."""
+    """The fields of a `CommittedOffset` in the form of the store."""
     packed = _PACKED.pack(offset, commit_timestamp_ms, expire_timestamp_ms, leader_epoch, topic_id)
     return packed + metadata.encode() if metadata else packed
 
 
 class _Pending:
-    """A pending offset. Overtaken ones count for nothing, but are pending all the same."""
+    """A pending offset. An overtaken one will not be applied, but is still pending."""
 
     __slots__ = ("overtaken", "packed", "sequence")
 
@@ -74,7 +73,7 @@ _PartitionKey = tuple[str, str, int]  # group, topic, partition
 
 
 class OffsetStore:
-    """Offsets of all groups. Each method takes names as they are; nothing has to exist."""
+    """Offsets of all groups. All methods accept names of groups and topics that do not exist."""
 
     __slots__ = (
         "_by_group",
@@ -88,22 +87,22 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[str, dict[int, bytes]]] = {}
-        self._groups_by_topic: dict[str, dict[str, int]] = {}  # how much the group has of it, with what is pending
+        self._groups_by_topic: dict[str, dict[str, int]] = {}  # offsets of the group, with pending ones
         self._counts: dict[str, int] = {}
         self._count = 0
-        # The same `_Pending` by who will decide over it and by what it is for.
+        # The same `_Pending` objects by producer, and by group, topic and partition.
         self._pending_by_producer: dict[int, dict[_PartitionKey, _Pending]] = {}
         self._pending_by_group: dict[str, dict[tuple[str, int], dict[int, _Pending]]] = {}
         self._sequence = 0
 
     def __len__(self) -> int:
-        """How many offsets are committed, without those that are pending."""
+        """The number of committed offsets, without pending ones."""
         return self._count
 
-    # -- what is committed ---------------------------------------------------------------------------------------------
+    # -- committed offsets ---------------------------------------------------------------------------------------------
 
     def put(self, group_id: str, topic: str, partition: int, packed: bytes) -> None:
-        """Commit what `pack_offset` has made, whatever was committed before."""
+        """Set the committed offset, in the form of `pack_offset`."""
         partitions = self._by_group.get(group_id, _NO_TOPICS).get(topic)
         if partitions is not None and partition in partitions:
             partitions[partition] = packed
@@ -142,16 +141,16 @@ class OffsetStore:
                 del self._groups_by_topic[topic]
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        """What is committed for the partition."""
+        """The committed offset of the partition."""
         packed = self._by_group.get(group_id, _NO_TOPICS).get(topic, _NO_PARTITIONS).get(partition)
         return None if packed is None else _unpack(packed)
 
     def has(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether anything is committed for the partition."""
+        """Whether the partition has a committed offset."""
         return partition in self._by_group.get(group_id, _NO_TOPICS).get(topic, _NO_PARTITIONS)
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """Forget what is committed for the partition, and what is pending."""
+        """Remove the committed offset of the partition, and pending ones."""
         topics = self._by_group.get(group_id)
         if topics is not None:
             partitions = topics.get(topic)
@@ -169,7 +168,7 @@ class OffsetStore:
                 self._forget_pending(group_id, topic, partition, producer_id)
 
     def count(self, group_id: str) -> int:
-        """How many offsets the group has committed."""
+        """The number of offsets that the group has committed."""
         return self._counts.get(group_id, 0)
 
     def topics(self, group_id: str) -> list[str]:
@@ -189,11 +188,11 @@ class OffsetStore:
         return list(self._by_group.get(group_id, _NO_TOPICS).get(topic, _NO_PARTITIONS))
 
     def partitions(self, group_id: str, topic: str) -> Iterator[tuple[int, CommittedOffset]]:
-        """The group's offsets of one topic, which may not change while they are looked at."""
+        """The group's offsets of one topic, which must not change during the iteration."""
         for partition, packed in self._by_group.get(group_id, _NO_TOPICS).get(topic, _NO_PARTITIONS).items():
             yield partition, _unpack(packed)
 
-    # -- what is pending -----------------------------------------------------------------------------------------------
+    # -- pending offsets -----------------------------------------------------------------------------------------------
 
     def put_pending(self, producer_id: int, group_id: str, topic: str, partition: int, packed: bytes) -> None:
         """Commit as part of the open transaction of this producer."""
@@ -218,7 +217,7 @@ class OffsetStore:
         return list(self._pending_by_group.get(group_id, ()))
 
     def pending_of_topic(self, group_id: str, topic: str) -> list[tuple[int, CommittedOffset]]:
-        """What open transactions have committed for one topic; a partition may be there several times."""
+        """The offsets of open transactions for one topic; a partition may occur several times."""
         return [
             (partition, _unpack(pending.packed))
             for (name, partition), by_producer in self._pending_by_group.get(group_id, {}).items()

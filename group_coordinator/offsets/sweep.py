@@ -1,8 +1,8 @@
-"""Looking through all groups of a shard for work that nobody waits for, without holding anybody up.
+"""Checks all groups of a shard for background work, without blocking requests.
 
-A sweep looks at some groups, and then sets a deadline to go on. A group that has something to do gets a deadline of its
-own, which is due at once: what is decided for a group must be decided in its name, so that it sees what was decided for
-the group before. Groups that come while the sweep goes on are not looked at.
+A sweep checks some groups and then sets a deadline to continue. A group with work gets its own deadline, which is due
+immediately: a decision for a group must have the group as its key, so that it sees earlier decisions for the group.
+Groups that are created during the sweep are not checked.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from ...coordinator.deadlines import Action
     from ..states import GroupStates
 
-# In offsets to delete: looking at a group, and deciding for it apart from others, counts as two.
+# In offsets to delete: checking a group, and deciding for it separately, counts as two.
 _STEP: Final = SLICE
 _COST_OF_A_GROUP: Final = 2
 
 
 def set_for_all(states: GroupStates, name: Hashable, at_ms: int, action: Action) -> None:
-    """A deadline of the whole shard. The empty name may be a group's, too, so these have names that no group's have."""
+    """A deadline of the whole shard. Groups do not use its name, because the empty string may be a group ID, too."""
     states.deadlines.set("", ("all groups", name), at_ms, action)
 
 
 class Sweep:
-    """One way through all groups."""
+    """One pass over all groups."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class Sweep:
         visit: Callable[[str, Now], Outcome],
         done: Callable[[Now], None] = lambda now: None,
     ) -> None:
-        """``look`` says whether there seems to be something to do for a group, and changes nothing; ``visit`` does a
-        slice of it. ``name`` is the deadlines' name."""
+        """``look`` returns whether a group may have work and changes no state; ``visit`` does a slice of the work.
+        ``name`` is the name of the deadlines."""
         self._states = states
         self._name = name
         self._look = look
@@ -50,7 +50,7 @@ class Sweep:
         self._groups = list(states.groups)
 
     def start(self, now: Now) -> Outcome:
-        """Look at some groups; as an `Action` of the deadline, at some more."""
+        """Check some groups; as the `Action` of the deadline, the next ones."""
         states = self._states
         left = _STEP
         while self._groups and left > 0:

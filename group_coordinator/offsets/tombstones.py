@@ -1,8 +1,8 @@
-"""Records that delete offsets, as many as go together.
+"""Records that delete offsets, in slices.
 
-A group may have more offsets than one batch can delete, and more than one turn of the loop should. So whatever deletes
-offsets takes a slice of them, and goes on `PAUSE_MS` later with those that are left: what was deleted is gone from the
-store by then.
+A group may have more offsets than one batch can delete, and more than one iteration of the event loop should delete. So
+each deletion takes a slice of them and continues `PAUSE_MS` later with the rest: by then, the store no longer contains
+the deleted ones.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from ...coordinator.outcome import Record
 from ..records import OffsetCommitKey
 
 PAUSE_MS: Final = 5
-"""Between two slices, for everybody else."""
+"""Between two slices, so that other requests are served."""
 
 RETRY_MS: Final = 1000
-"""After a slice that the log has refused: what refuses one, as a full disk, refuses the next as well."""
+"""After the log has rejected a slice: the reason, such as a full disk, probably persists."""
 
 SLICE: Final = 250
-"""So many offsets take about a millisecond."""
+"""The number of offsets in a slice, which take about a millisecond."""
 
 _SLICE_BYTES: Final = 64 * 1024
-"""Of keys: a group's name may have 32 kB, a batch of the offsets topic 1 MB unless it was set lower."""
+"""The size of the keys: a group ID may have 32 kB, a batch of the offsets topic 1 MB unless it was set lower."""
 
 
 class Tombstones:
-    """Those of one group in one slice."""
+    """The tombstones of one group in one slice."""
 
     __slots__ = ("_bytes_left", "_bytes_of_group", "group_id", "records")
 
@@ -37,11 +37,11 @@ class Tombstones:
         self._bytes_left = _SLICE_BYTES
 
     def add(self, topic: str, partition: int) -> None:
-        """Delete what the group has committed for the partition, also what is pending."""
+        """Delete the group's offset of the partition, and pending ones."""
         self.records.append(Record(OffsetCommitKey(group=self.group_id, topic=topic, partition=partition), None))
         self._bytes_left -= self._bytes_of_group + len(topic) + 10
 
     @property
     def full(self) -> bool:
-        """Whether the rest has to wait for the next slice."""
+        """Whether the rest must wait for the next slice."""
         return len(self.records) >= SLICE or self._bytes_left <= 0

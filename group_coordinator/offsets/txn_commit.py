@@ -1,15 +1,15 @@
 """TxnOffsetCommit (versions 0-5): offsets that are committed together with a transaction (KIP-98).
 
-- The records belong to the producer's transaction. Until it ends, the offsets are pending: `store` tells what counts.
-- Whether the member may commit is the group's to say, as for OffsetCommit; but who names neither a member nor a
-  generation (all clients before KIP-447, version 3) may always. A rebalance that goes on is no obstacle, and committing
-  is no sign of life.
-- There is one word for whatever is stale: ILLEGAL_GENERATION also stands for a member epoch (KIP-848) that is not the
-  member's, and for a generation of a group that does not exist. A group that is named without one is made.
-- Metadata that is too large refuses its partition alone, as for OffsetCommit.
+- The records belong to the producer's transaction. Until it ends, the offsets are pending; see `store`.
+- The group decides whether the member may commit, as for OffsetCommit. A request without a member and a generation (all
+  clients before KIP-447, version 3) is always accepted. A rebalance in progress is no error, and a commit does not
+  extend the session.
+- ILLEGAL_GENERATION is also the error for a member epoch (KIP-848) that is not the member's, and for a generation of a
+  group that does not exist. Without a generation, a missing group is created.
+- Metadata that is too large rejects its partition alone, as for OffsetCommit.
 
-That the transaction is open, and that the group's partition is part of it, is verified before (KIP-890), and the log
-has the last word. Records have the id of the topic that there is now; Apache Kafka leaves it out here.
+That the transaction is open and contains the group's partition is verified before (KIP-890), and finally checked by the
+log. Records contain the ID of the current topic; Apache Kafka omits it here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def handle_txn_offset_commit(states: GroupStates, caller: Caller, request: TxnOffsetCommitRequest, now: Now) -> Outcome:
-    """One record of the transaction for each partition that is committed."""
+    """Commits one record of the transaction for each partition."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     if request.producer_id < 0:

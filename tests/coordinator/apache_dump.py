@@ -1,4 +1,4 @@
-"""What Apache Kafka's `DumpLogSegments` prints of the records of a coordinator, beside what they are."""
+"""Compares the output of Apache Kafka's `DumpLogSegments` for the records of a coordinator with the records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from moldau.compat_tests import requirements
 from moldau.coordinator.outcome import Record
 from moldau.log.config import LogConfig
 from moldau.log.descriptors import DescriptorCache
@@ -19,6 +18,7 @@ from moldau.protocol.records import Record as LogRecord
 from moldau.protocol.records import build_batch
 from moldau.protocol.schema import Field, Struct
 from moldau.protocol.uuid import uuid_to_str
+from moldau.testing import jvm
 
 NOW = 1_700_000_000_000
 
@@ -26,7 +26,7 @@ NOW = 1_700_000_000_000
 def write_segment(
     folder: Path, topic: str, records: Sequence[Record], encode: Callable[[Record], tuple[bytes, bytes | None]]
 ) -> Path:
-    """A log of these records, in batches of three."""
+    """Write a log of these records, in batches of three. Returns the path of its segment."""
     directory = folder / f"{topic}-0"
     directory.mkdir()
     files = DescriptorCache(RealFileSystem(), 16)
@@ -40,7 +40,7 @@ def write_segment(
 
 
 def check_dump(segment: Path, decoder: str, records: Sequence[Record], type_of: Callable[[Record], int]) -> None:
-    """Apache Kafka's tool, with this option for its decoder, prints these records; ``type_of`` is that of a key."""
+    """Check that Apache Kafka's tool prints these records. ``decoder`` is its option, ``type_of`` the type of a key."""
     printed = [line for line in _dump(segment, decoder).splitlines() if line.startswith("| offset:")]
 
     assert len(printed) == len(records)
@@ -56,24 +56,16 @@ def check_dump(segment: Path, decoder: str, records: Sequence[Record], type_of: 
 
 
 def _dump(segment: Path, decoder: str) -> str:
-    libs, java = requirements.require_kafka_jars(), requirements.require_program("java")
-    jvm = [
-        java,
-        "-Xmx256M",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-Dfile.encoding=UTF-8",
-        "-Dsun.stdout.encoding=UTF-8",
-    ]
     arguments = [decoder, "--print-data-log", "--files", str(segment)]
-    tool = "org.apache.kafka.tools.DumpLogSegments"
-    done = subprocess.run([*jvm, "-cp", f"{libs}/*", tool, *arguments], capture_output=True, timeout=60, check=False)
+    utf_8 = ["-Dfile.encoding=UTF-8", "-Dsun.stdout.encoding=UTF-8"]
+    command = jvm.command("org.apache.kafka.tools.DumpLogSegments", *arguments, options=utf_8)
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.decode()
 
 
 def _as_kafka_prints(struct: Struct, version: int) -> dict[str, Any]:
-    """The JSON of Apache Kafka's converters: their names, and no tagged field that has its default."""
+    """The JSON of Apache Kafka's converters, with their names and without tagged fields that have the default value."""
     fields = {}
     for field in struct.FIELDS:
         value = getattr(struct, field.name)

@@ -1,7 +1,7 @@
-"""A coordinator in a test: its shard in its runtime, on a log in memory and under a clock that the test moves.
+"""A coordinator in a test: a shard in its runtime, with a log in memory and a clock that the test moves.
 
-`Harness` is what groups' and transactions' have in common; requests are theirs. What is run is one turn of the loop,
-which `settle` ends: decide, append, replay, answer. Nothing sleeps, and nothing is random.
+`Harness` is the common part of the harnesses of groups and transactions, which add requests. A test runs one iteration
+of the event loop, which `settle` ends: decide, append, replay, respond. There are no sleeps and no randomness.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EPOCH_MS = 1_700_000_000_000
 
 
 def decoded(record: LogRecord, decode: Callable[[bytes, bytes | None], Record | None]) -> Record:
-    """A record of a log, of a type that is known."""
+    """Decode a record of a log. Its type must be known."""
     assert record.key is not None
     found = decode(bytes(record.key), None if record.value is None else bytes(record.value))
     assert found is not None
@@ -32,7 +32,7 @@ def decoded(record: LogRecord, decode: Callable[[bytes, bytes | None], Record | 
 
 
 class FakeCaller:
-    """One request's caller, who remembers its answer and fails the test when there is a second one."""
+    """The caller of one request. It keeps the response and fails the test at a second one."""
 
     def __init__(self, api_version: int, client_id: str = "client", client_host: str = "/127.0.0.1") -> None:
         self.api_version = api_version
@@ -42,7 +42,7 @@ class FakeCaller:
         self._answers: list[Any] = []
 
     def reply(self, response: Any) -> None:
-        # What cannot be encoded in the caller's version would never reach a client.
+        # A response that cannot be encoded in the version of the caller never reaches a client.
         if hasattr(response, "VERSIONS"):
             encode(response, self.api_version)
         self._answers.append(response)
@@ -63,7 +63,7 @@ class FakeCaller:
 
     @property
     def response(self) -> Any:
-        """The response; the test fails if there is none, or an error in its place."""
+        """The response. The test fails if there is none or if an error was raised in its place."""
         assert self._answers, "not answered yet"
         assert not isinstance(self._answers[0], KafkaError), self._answers[0]
         return self._answers[0]
@@ -75,21 +75,21 @@ class FakeCaller:
 
     @property
     def error(self) -> ErrorCode:
-        """The error code, be it that of a response or raised in its place."""
+        """The error code of the response, or of the error that was raised in its place."""
         assert self._answers, "not answered yet"
         answer = self._answers[0]
         return answer.code if isinstance(answer, KafkaError) else ErrorCode(answer.error_code)
 
 
 class MemoryLog:
-    """The log of the shard's partition."""
+    """The log of the shard's partition, in memory."""
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.end_offset = 0
         self.max_batch_bytes = 1 << 20
         self.replicated = True
-        """While False, the high watermark stays where it is."""
+        """While False, the high watermark does not advance."""
         self.refuses_with: ErrorCode | None = None
         self._high_watermark = 0
 
@@ -127,7 +127,7 @@ class MemoryLog:
 
 
 class Harness(ABC, Generic[S]):
-    """One shard, which serves once `restart` was called."""
+    """One shard. It serves requests after `restart` has been called."""
 
     def __init__(self) -> None:
         self.log = MemoryLog()
@@ -136,10 +136,10 @@ class Harness(ABC, Generic[S]):
 
     @abstractmethod
     def new_shard(self) -> S:
-        """A shard that knows nothing yet."""
+        """Create an empty shard."""
 
     def restart(self) -> None:
-        """The process was killed, and another one loads the log, byte for byte. Who waited never hears anything."""
+        """Simulate that the process was killed and another one loads the log. Waiting callers never get a response."""
         self.shard = self.new_shard()
         self.runtime = CoordinatorRuntime(
             "test", self.shard, self.log, self.now, wants_flush=lambda: None, failed=self._failed
@@ -156,17 +156,17 @@ class Harness(ABC, Generic[S]):
     def now(self) -> Now:
         return Now(EPOCH_MS + self.now_ms, self.now_ms)
 
-    # -- time, and what was written ------------------------------------------------------------------------------------
+    # -- time and written records --------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """End the turn: what was decided is written, and what is due is done."""
+        """End the iteration: write the decided records and run due deadlines."""
         self.runtime.flush()
         while (at_ms := self.runtime.next_deadline()) is not None and at_ms <= self.now_ms:
             self.runtime.tick()
             self.runtime.flush()
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass, with every deadline at its time."""
+        """Advance the clock in milliseconds and run every deadline at its time."""
         until_ms = self.now_ms + milliseconds
         while (at_ms := self.runtime.next_deadline()) is not None and at_ms <= until_ms:
             self.now_ms = max(self.now_ms, at_ms)
@@ -174,7 +174,7 @@ class Harness(ABC, Generic[S]):
         self.now_ms = until_ms
 
     def written(self) -> list[Record]:
-        """The records that were written since this was last asked."""
+        """The records that were written since the previous call."""
         records: list[Record] = []
         for batch in self.log.batches():
             logged = () if batch.is_control else iter_records(batch)
@@ -184,7 +184,7 @@ class Harness(ABC, Generic[S]):
 
     @contextmanager
     def log_refuses(self, error: ErrorCode) -> Any:
-        """Appends are refused meanwhile."""
+        """Reject appends with this error in the context."""
         self.log.refuses_with = error
         try:
             yield

@@ -1,6 +1,6 @@
-"""Seeds of simulations: which are run, and that each is a whole history.
+"""Seeds of simulations: their selection, and a check that runs are deterministic.
 
-``MOLDAU_SIMULATIONS`` is the number of runs of each kind, ``MOLDAU_SEED`` the only seed to run.
+``MOLDAU_SIMULATIONS`` is the number of runs of each kind. With ``MOLDAU_SEED``, only that seed is run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def seeds(first: int, count: int) -> Iterable[int]:
-    """So many from the first on, unless the environment says otherwise."""
+    """``count`` seeds from ``first`` on, unless the environment overrides them."""
     seed = os.environ.get("MOLDAU_SEED")
     if seed is not None:
         return [int(seed)]
@@ -21,8 +21,8 @@ def seeds(first: int, count: int) -> Iterable[int]:
 
 
 def printed_whatever_hashes_are(program: str, package: Path) -> str:
-    """What a program prints, twice the same though strings hash to other values: otherwise a seed that fails here could
-    not be run again elsewhere. ``{package}`` in it is the name of the package in this folder."""
+    """Check that a program prints the same with different hash values of strings. Otherwise a failing seed could not be
+    reproduced elsewhere. ``{package}`` in the program is the name of the package in this folder."""
     root = Path(__file__).parents[2]
     name = ".".join(package.relative_to(root).parts)
     first, second = (

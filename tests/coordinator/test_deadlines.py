@@ -1,4 +1,4 @@
-"""Deadlines of groups: set, moved, cancelled, due."""
+"""Deadlines of keys: they are set, moved, cancelled, and become due."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def nothing(now: Now) -> Outcome:
 
 
 def due(deadlines: Deadlines, at: int) -> list[str]:
-    groups = []
+    keys = []
     while (one := deadlines.pop_due(at)) is not None:
-        groups.append(one.group_id)
-    return groups
+        keys.append(one.key)
+    return keys
 
 
-def test_nothing_is_due_before_its_time() -> None:
+def test_no_deadline_is_due_before_its_time() -> None:
     deadlines = Deadlines()
     deadlines.set("a", "session", 100, nothing)
     assert deadlines.next() == 100
@@ -36,14 +36,14 @@ def test_a_deadline_is_due_once() -> None:
     assert due(deadlines, 300) == []
 
 
-def test_the_earliest_comes_first() -> None:
+def test_the_earliest_deadline_is_due_first() -> None:
     deadlines = Deadlines()
-    for group_id, at in (("a", 30), ("b", 10), ("c", 20)):
-        deadlines.set(group_id, "session", at, nothing)
+    for key, at in (("a", 30), ("b", 10), ("c", 20)):
+        deadlines.set(key, "session", at, nothing)
     assert due(deadlines, 30) == ["b", "c", "a"]
 
 
-def test_a_moved_deadline_comes_at_its_new_time_only() -> None:
+def test_a_moved_deadline_is_due_only_at_its_new_time() -> None:
     deadlines = Deadlines()
     deadlines.set("a", "session", 100, nothing)
     assert deadlines.move("a", "session", 150)
@@ -51,7 +51,7 @@ def test_a_moved_deadline_comes_at_its_new_time_only() -> None:
     assert due(deadlines, 150) == ["a"]
 
 
-def test_a_deadline_moved_forward_and_back_comes_once() -> None:
+def test_a_deadline_that_is_moved_forward_and_back_is_due_once() -> None:
     deadlines = Deadlines()
     deadlines.set("a", "session", 100, nothing)
     deadlines.move("a", "session", 200)
@@ -68,7 +68,7 @@ def test_an_unknown_deadline_is_not_moved() -> None:
     assert deadlines.next() is None
 
 
-def test_a_cancelled_deadline_never_comes() -> None:
+def test_a_cancelled_deadline_is_never_due() -> None:
     deadlines = Deadlines()
     deadlines.set("a", "session", 100, nothing)
     deadlines.cancel("a", "session")
@@ -77,7 +77,7 @@ def test_a_cancelled_deadline_never_comes() -> None:
     assert due(deadlines, 1000) == []
 
 
-def test_a_taken_deadline_gives_its_action_and_never_comes() -> None:
+def test_taking_a_deadline_returns_its_action_and_removes_it() -> None:
     deadlines = Deadlines()
     deadlines.set("a", "session", 100, nothing)
     assert deadlines.take("a", "session") is nothing
@@ -85,7 +85,7 @@ def test_a_taken_deadline_gives_its_action_and_never_comes() -> None:
     assert due(deadlines, 200) == []
 
 
-def test_a_deadline_set_anew_after_its_cancellation_comes_once() -> None:
+def test_a_deadline_that_is_canceled_and_set_again_is_due_once() -> None:
     deadlines = Deadlines()
     deadlines.set("a", "session", 100, nothing)
     deadlines.cancel("a", "session")
@@ -93,7 +93,7 @@ def test_a_deadline_set_anew_after_its_cancellation_comes_once() -> None:
     assert due(deadlines, 100) == ["a"]
 
 
-def test_setting_it_again_replaces_the_action() -> None:
+def test_setting_a_deadline_again_replaces_the_action() -> None:
     deadlines = Deadlines()
     other = Outcome()
     deadlines.set("a", "session", 100, nothing)
@@ -104,7 +104,7 @@ def test_setting_it_again_replaces_the_action() -> None:
     assert deadlines.pop_due(100) is None
 
 
-def test_groups_and_names_do_not_disturb_each_other() -> None:
+def test_keys_and_names_are_independent() -> None:
     deadlines = Deadlines()
     deadlines.set("a", ("session", "m1"), 100, nothing)
     deadlines.set("a", ("session", "m2"), 100, nothing)
@@ -113,7 +113,7 @@ def test_groups_and_names_do_not_disturb_each_other() -> None:
     assert sorted(due(deadlines, 100)) == ["a", "b"]
 
 
-def test_cancelled_deadlines_take_no_memory_for_long() -> None:
+def test_the_memory_of_cancelled_deadlines_is_freed() -> None:
     deadlines = Deadlines()
     deadlines.set("a", "kept", 10_000, nothing)
     for number in range(10_000):
@@ -123,7 +123,7 @@ def test_cancelled_deadlines_take_no_memory_for_long() -> None:
     assert len(deadlines._heap) < 200
 
 
-def test_heartbeats_add_nothing() -> None:
+def test_moving_a_deadline_repeatedly_uses_no_memory() -> None:
     deadlines = Deadlines()
     deadlines.set("a", "session", 100, nothing)
     for now in range(1, 10_000):
@@ -131,7 +131,7 @@ def test_heartbeats_add_nothing() -> None:
     assert len(deadlines._heap) == 1
 
 
-def test_they_behave_as_a_plain_table_of_times() -> None:
+def test_random_operations_agree_with_a_simple_table() -> None:
     chance = random.Random(848)
     for _ in range(200):
         deadlines, table, clock = Deadlines(), dict[tuple[str, int], int](), 0
@@ -151,7 +151,7 @@ def test_they_behave_as_a_plain_table_of_times() -> None:
                     table.pop(key, None)
                 case _:
                     clock += chance.randrange(30)
-                    expected = sorted(group for (group, _), at in table.items() if at <= clock)
+                    expected = sorted(key for (key, _), at in table.items() if at <= clock)
                     assert sorted(due(deadlines, clock)) == expected
                     table = {key: at for key, at in table.items() if at > clock}
             assert deadlines.next() == min(table.values(), default=None)

@@ -1,4 +1,4 @@
-"""The runtime of a shard, with a shard that counts: decide, append, replay, reply."""
+"""The runtime of a shard: decide, append, replay, reply. The shard of the tests counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moldau.protocol.records import build_batch, iter_batches, iter_records
 
 
 def added(group_id: str, amount: int) -> Record:
-    """A record that adds to a group's number."""
+    """A record that adds to the number of a group."""
     return Record(HeartbeatRequest(group_id=group_id), HeartbeatResponse(error_code=amount))
 
 
@@ -117,7 +117,7 @@ class Writer:
         ]
 
 
-class Asking:
+class FakeCaller:
     """A client's request."""
 
     api_version = 0
@@ -138,7 +138,7 @@ class Asking:
 
 
 class Bench:
-    """A runtime and what it works with."""
+    """A runtime with its shard, log and clock."""
 
     def __init__(self) -> None:
         self.shard = Counting()
@@ -160,17 +160,18 @@ class Bench:
         self,
         group_id: str,
         *amounts: int,
+        effects: Sequence[object] = (),
         refused: Callable[[KafkaError], Sequence[Answer]] | None = None,
         producer: Producer | None = None,
         verification: object = None,
-    ) -> Asking:
-        """A request that adds numbers and is answered with the sum that it saw before."""
-        caller = Asking()
+    ) -> FakeCaller:
+        """Submit a request that adds numbers. Its response has the sum before them."""
+        caller = FakeCaller()
 
         def decide(shard: Counting, now: Now) -> Outcome:
             seen = HeartbeatResponse(error_code=shard.numbers.get(group_id, 0))
             records = [added(group_id, amount) for amount in amounts]
-            return Outcome(records, [(caller, seen)], refused, producer=producer)
+            return Outcome(records, [(caller, seen)], effects, refused=refused, producer=producer)
 
         self.runtime.run(group_id, caller, decide, verification=verification)
         return caller
@@ -183,7 +184,7 @@ def bench() -> Bench:
     return bench
 
 
-def test_nobody_is_answered_before_the_records_are_written(bench: Bench) -> None:
+def test_no_response_is_sent_before_the_records_are_written(bench: Bench) -> None:
     caller = bench.add("a", 1)
     assert caller.answers == []
     assert bench.writer.batches == []
@@ -193,7 +194,7 @@ def test_nobody_is_answered_before_the_records_are_written(bench: Bench) -> None
     assert bench.shard.numbers == {"a": 1}
 
 
-def test_requests_of_one_turn_share_a_batch(bench: Bench) -> None:
+def test_requests_of_one_iteration_share_a_batch(bench: Bench) -> None:
     callers = [bench.add(group_id, 1) for group_id in ("a", "b", "c")]
     assert bench.flushes_wanted == 1
     bench.runtime.flush()
@@ -201,7 +202,7 @@ def test_requests_of_one_turn_share_a_batch(bench: Bench) -> None:
     assert [caller.answers for caller in callers] == [[0], [0], [0]]
 
 
-def test_a_decision_sees_what_was_decided_before_for_its_group(bench: Bench) -> None:
+def test_a_decision_sees_earlier_decisions_for_its_group(bench: Bench) -> None:
     bench.add("a", 5)
     second = bench.add("a", 1)
     bench.runtime.flush()
@@ -209,29 +210,29 @@ def test_a_decision_sees_what_was_decided_before_for_its_group(bench: Bench) -> 
     assert bench.writer.records() == [["a"], ["a"]]
 
 
-def test_without_records_the_answer_is_there_at_once(bench: Bench) -> None:
+def test_without_records_the_response_is_immediate(bench: Bench) -> None:
     caller = bench.add("a")
     assert caller.answers == [0]
     assert bench.flushes_wanted == 0
 
 
-def asking_again(bench: Bench, group_id: str) -> list[Asking]:
-    """Adds 1, and as soon as that is answered 10 more; who asks the second time."""
-    again: list[Asking] = []
+def add_twice(bench: Bench, group_id: str) -> list[FakeCaller]:
+    """Add 1, and 10 more as soon as the response arrives. Returns the callers of the second request."""
+    again: list[FakeCaller] = []
     bench.add(group_id, 1).after_answer = lambda: again.append(bench.add(group_id, 10))
     return again
 
 
-def test_a_decision_also_sees_what_an_answer_has_brought_about(bench: Bench) -> None:
-    again = asking_again(bench, "a")
+def test_a_decision_sees_requests_that_a_response_has_caused(bench: Bench) -> None:
+    again = add_twice(bench, "a")
     last = bench.add("a", 1)
     bench.runtime.flush()
     assert (again[0].answers, last.answers) == ([1], [11])
     assert bench.writer.records() == [["a"], ["a"], ["a"]]
 
 
-def test_nobody_is_answered_before_all_of_the_turn_is_written(bench: Bench) -> None:
-    """Otherwise who is answered could ask for a group that waits, and would not see what was decided for it."""
+def test_no_response_is_sent_before_the_whole_iteration_is_written(bench: Bench) -> None:
+    """Otherwise a caller with a response could send a request for a pending group and not see its decisions."""
     seen: list[object] = []
     bench.add("a", 1).after_answer = lambda: seen.append(bench.writer.records())
     bench.add("b", 1, producer=Producer(7, 3))
@@ -240,7 +241,7 @@ def test_nobody_is_answered_before_all_of_the_turn_is_written(bench: Bench) -> N
     assert seen == [[["a"], ["b"], ["c"]]]
 
 
-def test_nothing_is_written_once_the_state_may_be_wrong(bench: Bench) -> None:
+def test_no_record_is_written_if_the_state_may_be_wrong(bench: Bench) -> None:
     bench.add("poison", 1)
     later = [bench.add("b", 1, producer=Producer(7, 3)), bench.add("c", 1)]
     bench.runtime.flush()
@@ -250,26 +251,26 @@ def test_nothing_is_written_once_the_state_may_be_wrong(bench: Bench) -> None:
     assert bench.failures == 1
 
 
-def test_who_asks_when_answered_at_the_end_is_answered_too(bench: Bench) -> None:
-    again = asking_again(bench, "a")
+def test_requests_during_close_get_a_response(bench: Bench) -> None:
+    again = add_twice(bench, "a")
     bench.runtime.close()
     assert again[0].answers == [1]
 
 
-def test_reading_one_group_does_not_write_for_the_others(bench: Bench) -> None:
+def test_reading_one_group_does_not_flush_others(bench: Bench) -> None:
     bench.add("a", 1)
     bench.runtime.read("b")
     assert bench.writer.batches == []
     assert bench.runtime.read("a").numbers == {"a": 1}
 
 
-def test_reading_all_groups_sees_everything(bench: Bench) -> None:
+def test_reading_all_groups_sees_all_decisions(bench: Bench) -> None:
     bench.add("a", 1)
     assert bench.runtime.read().numbers == {"a": 1}
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -278,11 +279,13 @@ def test_reading_all_groups_sees_everything(bench: Bench) -> None:
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_a_refused_append_changes_nothing_and_is_told(bench: Bench, error: ErrorCode, told: ErrorCode) -> None:
+def test_a_rejected_append_changes_no_state_and_returns_an_error(
+    bench: Bench, error: ErrorCode, expected: ErrorCode
+) -> None:
     bench.writer.error = error
     callers = [bench.add("a", 1), bench.add("b", 1)]
     bench.runtime.flush()
-    assert [caller.answers for caller in callers] == [[told], [told]]
+    assert [caller.answers for caller in callers] == [[expected], [expected]]
     assert bench.shard.numbers == {}
     bench.writer.error = None
     again = bench.add("a", 1)
@@ -290,9 +293,9 @@ def test_a_refused_append_changes_nothing_and_is_told(bench: Bench, error: Error
     assert again.answers == [0]
 
 
-def test_who_takes_a_change_back_answers_as_they_like_and_nobody_is_forgotten(bench: Bench) -> None:
+def test_a_custom_response_to_a_rejected_change_keeps_other_responses(bench: Bench) -> None:
     bench.writer.error = ErrorCode.KAFKA_STORAGE_ERROR
-    other = Asking()
+    other = FakeCaller()
 
     def refused(error: KafkaError) -> Sequence[Answer]:
         assert error.code == ErrorCode.NOT_COORDINATOR
@@ -304,28 +307,30 @@ def test_who_takes_a_change_back_answers_as_they_like_and_nobody_is_forgotten(be
     assert caller.answers == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_what_waits_for_the_replay_comes_before_the_answers_and_only_if_there_was_one(bench: Bench) -> None:
-    came: list[object] = []
+def test_replay_callbacks_run_before_responses_and_only_after_a_replay(bench: Bench) -> None:
+    called: list[object] = []
 
     def decide(shard: Counting, now: Now) -> Outcome:
         answer = caller, HeartbeatResponse()
-        return Outcome([added("a", 1)], [answer], replayed=lambda: came.append((shard.numbers["a"], caller.answers[:])))
+        return Outcome(
+            [added("a", 1)], [answer], replayed=lambda: called.append((shard.numbers["a"], caller.answers[:]))
+        )
 
-    caller = Asking()
+    caller = FakeCaller()
     bench.runtime.run("a", caller, decide)
-    assert came == []
+    assert called == []
     bench.runtime.flush()
-    assert came == [(1, [])]
+    assert called == [(1, [])]
     assert caller.answers == [0]
 
-    caller = Asking()
+    caller = FakeCaller()
     bench.writer.error = ErrorCode.NOT_ENOUGH_REPLICAS
     bench.runtime.run("a", caller, decide)
     bench.runtime.flush()
-    assert len(came) == 1
+    assert len(called) == 1
 
 
-def test_a_change_too_large_for_a_batch_is_refused_alone(bench: Bench) -> None:
+def test_only_a_change_that_is_too_large_for_a_batch_is_rejected(bench: Bench) -> None:
     small = bench.add("a", 1)
     large = bench.add("b", *[1] * 100)
     bench.runtime.flush()
@@ -334,7 +339,7 @@ def test_a_change_too_large_for_a_batch_is_refused_alone(bench: Bench) -> None:
     assert bench.shard.numbers == {"a": 1}
 
 
-def test_what_does_not_fit_into_a_batch_together_goes_into_two(bench: Bench) -> None:
+def test_changes_that_do_not_fit_into_one_batch_are_split(bench: Bench) -> None:
     bench.add("a", *[1] * 20)
     bench.add("b", *[1] * 20)
     bench.runtime.flush()
@@ -342,7 +347,7 @@ def test_what_does_not_fit_into_a_batch_together_goes_into_two(bench: Bench) -> 
     assert all(len(batch) <= bench.writer.max_batch_bytes for batch in bench.writer.batches)
 
 
-def test_answers_wait_for_the_high_watermark_in_order(bench: Bench) -> None:
+def test_responses_wait_for_the_high_watermark_in_order(bench: Bench) -> None:
     bench.writer.replicated = False
     first, second = bench.add("a", 1), bench.add("b", 1)
     bench.runtime.flush()
@@ -357,7 +362,47 @@ def test_answers_wait_for_the_high_watermark_in_order(bench: Bench) -> None:
     assert third.answers == [0]
 
 
-def test_what_was_loaded_and_is_not_safe_is_told_of_when_it_is(bench: Bench) -> None:
+def test_effects_are_released_once_at_the_high_watermark_after_responses(bench: Bench) -> None:
+    bench.writer.replicated = False
+    first = bench.add("a", 1, effects=["first"])
+    bench.add("b", 1, effects=["second", "third"])
+    bench.runtime.flush()
+    bench.add("c", effects=["without records"])
+    assert bench.runtime.take_effects() == ()
+    seen: list[object] = []
+    first.after_answer = lambda: seen.extend(bench.runtime.take_effects())
+    bench.writer.replicate(2)
+    bench.runtime.high_watermark_changed()
+    assert (first.answers, seen) == ([0], [])
+    assert bench.runtime.take_effects() == ["first", "second", "third", "without records"]
+    assert bench.runtime.take_effects() == ()
+
+
+def test_effects_of_committed_records_are_released_with_the_flush(bench: Bench) -> None:
+    bench.add("a", 1, effects=["effect"])
+    assert bench.runtime.take_effects() == ()
+    bench.runtime.flush()
+    assert bench.runtime.take_effects() == ["effect"]
+
+
+def test_a_rejected_append_has_no_effects(bench: Bench) -> None:
+    bench.writer.error = ErrorCode.KAFKA_STORAGE_ERROR
+    bench.add("a", 1, effects=["effect"])
+    bench.runtime.flush()
+    assert bench.runtime.take_effects() == ()
+
+
+def test_a_closed_shard_releases_no_effects(bench: Bench) -> None:
+    bench.writer.replicated = False
+    bench.add("a", 1, effects=["effect"])
+    bench.runtime.flush()
+    bench.runtime.close()
+    bench.writer.replicated = True
+    bench.runtime.high_watermark_changed()
+    assert bench.runtime.take_effects() == ()
+
+
+def test_loaded_records_above_the_high_watermark_delay_responses(bench: Bench) -> None:
     bench.writer.replicated = False
     writer = bench.add("a", 1)
     bench.runtime.flush()
@@ -365,7 +410,7 @@ def test_what_was_loaded_and_is_not_safe_is_told_of_when_it_is(bench: Bench) -> 
     other.writer.replicated = False
     load(other, *bench.writer.batches)
     other.runtime.activate()
-    reader, asked = other.add("a"), Asking()
+    reader, asked = other.add("a"), FakeCaller()
     assert other.runtime.is_unsafe
     other.runtime.answer_when_safe(asked, SimpleNamespace(error_code=7))
     assert [writer.answers, reader.answers, asked.answers] == [[], [], []]
@@ -377,7 +422,7 @@ def test_what_was_loaded_and_is_not_safe_is_told_of_when_it_is(bench: Bench) -> 
     assert asked.answers == [7, 8]
 
 
-def test_who_sees_records_that_are_not_safe_waits_for_them_too(bench: Bench) -> None:
+def test_a_reader_of_uncommitted_records_waits_for_them(bench: Bench) -> None:
     bench.writer.replicated = False
     writer = bench.add("a", 1)
     reader = bench.add("a")
@@ -387,8 +432,8 @@ def test_who_sees_records_that_are_not_safe_waits_for_them_too(bench: Bench) -> 
     assert [writer.answers, reader.answers] == [[0], [1]]
 
 
-def test_a_mistake_in_a_decision_fails_that_request_alone(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    caller, other = Asking(), bench.add("a", 1)
+def test_an_internal_error_in_a_decision_fails_only_its_request(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caller, other = FakeCaller(), bench.add("a", 1)
 
     def broken(shard: Counting, now: Now) -> Outcome:
         raise RuntimeError("our own fault")
@@ -397,11 +442,11 @@ def test_a_mistake_in_a_decision_fails_that_request_alone(bench: Bench, caplog: 
     bench.runtime.flush()
     assert caller.answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
     assert other.answers == [0]
-    assert "our own fault" in caplog.text
+    assert "failed with an unexpected error" in caplog.text
 
 
-def test_a_clients_mistake_is_told_by_its_code(bench: Bench) -> None:
-    caller = Asking()
+def test_a_client_error_is_returned_as_its_code(bench: Bench) -> None:
+    caller = FakeCaller()
 
     def refusing(shard: Counting, now: Now) -> Outcome:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -410,14 +455,14 @@ def test_a_clients_mistake_is_told_by_its_code(bench: Bench) -> None:
     assert caller.answers == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_a_record_that_cannot_be_replayed_asks_for_the_state_to_be_loaded_again(bench: Bench) -> None:
+def test_a_record_that_cannot_be_replayed_causes_a_reload(bench: Bench) -> None:
     caller = bench.add("poison", 1)
     bench.runtime.flush()
     assert bench.failures == 1
     assert caller.answers == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_deadlines_are_decided_when_they_are_due(bench: Bench) -> None:
+def test_deadlines_run_when_they_are_due(bench: Bench) -> None:
     bench.shard.deadlines.set("a", "one", 100, lambda now: Outcome([added("a", now.monotonic_ms)]))
     assert bench.runtime.next_deadline() == 100
     bench.clock = Now(0, 99)
@@ -430,11 +475,11 @@ def test_deadlines_are_decided_when_they_are_due(bench: Bench) -> None:
     assert bench.shard.numbers == {"a": 100}
 
 
-def test_what_was_decided_before_may_cancel_a_deadline_that_is_due(bench: Bench) -> None:
-    came: list[Now] = []
+def test_an_earlier_decision_may_cancel_a_due_deadline(bench: Bench) -> None:
+    called: list[Now] = []
 
     def due(now: Now) -> Outcome:
-        came.append(now)
+        called.append(now)
         return Outcome()
 
     class Cancelling(Counting):
@@ -448,10 +493,10 @@ def test_what_was_decided_before_may_cancel_a_deadline_that_is_due(bench: Bench)
     bench.add("a", 1)
     bench.runtime.tick()
     assert bench.shard.replayed == ["a"]
-    assert came == []
+    assert called == []
 
 
-def test_a_deadline_that_fails_does_not_stop_the_others(bench: Bench) -> None:
+def test_a_deadline_that_raises_does_not_stop_the_others(bench: Bench) -> None:
     def broken(now: Now) -> Outcome:
         raise RuntimeError("our own fault")
 
@@ -475,7 +520,7 @@ def load(bench: Bench, *batches: bytes) -> int:
     return sum(1 for batch in log_batches(*batches) for _ in bench.runtime.load(batch))
 
 
-def test_while_loading_requests_are_told_so() -> None:
+def test_while_loading_requests_are_rejected() -> None:
     bench = Bench()
     assert bench.add("a", 1).answers == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     with pytest.raises(KafkaError) as refused:
@@ -484,7 +529,7 @@ def test_while_loading_requests_are_told_so() -> None:
     assert bench.runtime.next_deadline() is None
 
 
-def test_loading_gives_the_state_that_deciding_gave(bench: Bench) -> None:
+def test_loading_restores_the_state(bench: Bench) -> None:
     for amount in (1, 2, 3):
         bench.add("a", amount)
         bench.add("b", 10 * amount)
@@ -498,7 +543,7 @@ def test_loading_gives_the_state_that_deciding_gave(bench: Bench) -> None:
     assert other.add("a").answers == [6]
 
 
-def test_loading_gives_way_within_a_large_batch() -> None:
+def test_loading_yields_within_a_large_batch() -> None:
     bench = Bench()
     batch = build_batch([LogRecord(key=b"a", value=number(1))] * 1000)
     assert load(bench, batch) >= 1000 / 100
@@ -506,7 +551,7 @@ def test_loading_gives_way_within_a_large_batch() -> None:
     assert bench.runtime.load_offset == 1000
 
 
-def test_what_cannot_be_read_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_records_are_skipped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     records = [
         LogRecord(key=b"a", value=number(1)),
@@ -538,7 +583,7 @@ def in_transaction(producer_id: int, group_id: str, amount: int) -> bytes:
     )
 
 
-def test_records_of_a_transaction_count_once_it_is_committed() -> None:
+def test_records_of_a_transaction_take_effect_when_it_commits() -> None:
     bench = Bench()
     load(bench, in_transaction(7, "a", 1), in_transaction(8, "b", 1))
     assert bench.shard.numbers == {}
@@ -546,11 +591,11 @@ def test_records_of_a_transaction_count_once_it_is_committed() -> None:
     assert bench.shard.numbers == {"a": 1}
 
 
-def test_closing_answers_everybody(bench: Bench) -> None:
+def test_closing_completes_all_requests(bench: Bench) -> None:
     bench.writer.replicated = False
     unsafe = bench.add("a", 1)
     bench.runtime.flush()
-    unwritten, waiting = bench.add("b", 1), Asking()
+    unwritten, waiting = bench.add("b", 1), FakeCaller()
     bench.shard.waiting.append(waiting)
     bench.runtime.close()
     assert bench.runtime.state is State.CLOSED
@@ -559,21 +604,19 @@ def test_closing_answers_everybody(bench: Bench) -> None:
     assert bench.add("a", 1).answers == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_a_change_of_all_groups_is_seen_by_the_next_decision(bench: Bench) -> None:
+def test_a_change_of_all_groups_is_visible_to_the_next_decision(bench: Bench) -> None:
     bench.runtime.decide("", lambda now: Outcome([added("a", 5), added("b", 6)]))
     assert bench.add("a").answers == [5]
     assert bench.runtime.read("b").numbers["b"] == 6
 
 
-def test_a_record_that_cannot_be_encoded_refuses_its_outcome_and_forgets_nobody(
-    bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
-    waiting, caller = Asking(), Asking()
+def test_a_record_that_cannot_be_encoded_fails_only_its_request(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    waiting, caller = FakeCaller(), FakeCaller()
 
     def decide(shard: Counting, now: Now) -> Outcome:
         broken = Record(HeartbeatRequest(group_id="\ud800"), HeartbeatResponse())
         answers = [(waiting, HeartbeatResponse()), (caller, HeartbeatResponse())]
-        return Outcome([broken], answers, lambda error: [(waiting, HeartbeatResponse(error_code=42))])
+        return Outcome([broken], answers, refused=lambda error: [(waiting, HeartbeatResponse(error_code=42))])
 
     bench.runtime.run("a", caller, decide)
     assert waiting.answers == [42]
@@ -581,10 +624,10 @@ def test_a_record_that_cannot_be_encoded_refuses_its_outcome_and_forgets_nobody(
     other = bench.add("b", 1)
     bench.runtime.flush()
     assert other.answers == [0]
-    assert "cannot be encoded" in caplog.text
+    assert "cannot encode a record" in caplog.text
 
 
-def test_an_append_that_fails_by_our_own_fault_is_told_to_all_and_the_state_is_loaded_again(
+def test_an_append_with_an_internal_error_fails_all_requests_and_causes_a_reload(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def append(batch: bytes) -> int:
@@ -597,7 +640,7 @@ def test_an_append_that_fails_by_our_own_fault_is_told_to_all_and_the_state_is_l
     assert bench.failures == 1
 
 
-def test_an_answer_that_cannot_be_given_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_response_does_not_block_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def reply(response: Any) -> None:
         raise RuntimeError("our own fault")
 
@@ -607,12 +650,12 @@ def test_an_answer_that_cannot_be_given_keeps_nobody_waiting(bench: Bench, monke
     assert second.answers == [0]
 
 
-def test_a_deadline_that_sets_the_next_one_gives_others_their_turn(bench: Bench) -> None:
+def test_a_deadline_that_sets_the_next_one_yields(bench: Bench) -> None:
     seen: list[int] = []
 
     def again(now: Now) -> Outcome:
         seen.append(now.monotonic_ms)
-        bench.clock = Now(0, bench.clock.monotonic_ms + 1)  # it takes a millisecond
+        bench.clock = Now(0, bench.clock.monotonic_ms + 1)  # the action takes a millisecond
         bench.shard.deadlines.set("a", "one", now.monotonic_ms + 1, again)
         return Outcome()
 
@@ -621,7 +664,7 @@ def test_a_deadline_that_sets_the_next_one_gives_others_their_turn(bench: Bench)
     assert seen == [0]
 
 
-def test_a_tick_gives_way_when_much_is_due(bench: Bench) -> None:
+def test_a_tick_yields_if_many_deadlines_are_due(bench: Bench) -> None:
     def slow(now: Now) -> Outcome:
         bench.clock = Now(0, bench.clock.monotonic_ms + 1)
         return Outcome([added("a", 1)])
@@ -638,7 +681,7 @@ def test_a_tick_gives_way_when_much_is_due(bench: Bench) -> None:
 
 
 def headers(bench: Bench) -> list[tuple[int, int, int, bool]]:
-    """Of every batch: its producer's id and epoch, its first sequence, whether it is part of a transaction."""
+    """For every batch: producer id, producer epoch, base sequence, and whether it is transactional."""
     return [
         (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.is_transactional)
         for written in bench.writer.batches
@@ -654,7 +697,7 @@ def end(bench: Bench, producer_id: int, *, committed: bool) -> None:
 
 
 @pytest.mark.parametrize(("committed", "numbers"), [(True, {"a": 3}), (False, {})])
-def test_what_is_decided_for_a_producer_counts_when_its_transaction_is_committed(
+def test_decisions_for_a_producer_take_effect_when_its_transaction_commits(
     bench: Bench, committed: bool, numbers: dict[str, int]
 ) -> None:
     caller = bench.add("a", 1, 2, producer=Producer(7, 3))
@@ -670,7 +713,7 @@ def test_what_is_decided_for_a_producer_counts_when_its_transaction_is_committed
     assert loaded.shard.numbers == numbers
 
 
-def test_a_transaction_shares_no_batch_with_others_in_one_turn(bench: Bench) -> None:
+def test_a_transaction_shares_no_batch_with_other_requests(bench: Bench) -> None:
     callers = [
         bench.add("a", 1),
         bench.add("b", 1, producer=Producer(7, 3)),
@@ -685,7 +728,7 @@ def test_a_transaction_shares_no_batch_with_others_in_one_turn(bench: Bench) -> 
     assert bench.shard.numbers == {"a": 1, "d": 1, "e": 1}
 
 
-def test_the_log_gets_the_verification_of_the_transaction_and_of_no_other(bench: Bench) -> None:
+def test_each_batch_has_only_the_verification_of_its_transaction(bench: Bench) -> None:
     guard = object()
     bench.add("a", 1)
     bench.add("b", 1, producer=Producer(7, 3), verification=guard)
@@ -695,7 +738,7 @@ def test_the_log_gets_the_verification_of_the_transaction_and_of_no_other(bench:
     assert bench.writer.verifications == [None, guard, None, None]
 
 
-def test_a_refused_append_of_a_transaction_refuses_nobody_else(bench: Bench) -> None:
+def test_a_rejected_append_of_a_transaction_fails_no_other_request(bench: Bench) -> None:
     first = bench.add("a", 1)
     bench.runtime.flush()
     bench.writer.error = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -709,7 +752,7 @@ def test_a_refused_append_of_a_transaction_refuses_nobody_else(bench: Bench) -> 
     assert bench.shard.unstable == {}
 
 
-def test_a_marker_comes_after_everything_that_was_decided_before(bench: Bench) -> None:
+def test_a_marker_is_written_after_all_earlier_decisions(bench: Bench) -> None:
     other = bench.add("a", 1)
     late = bench.add("b", 1, producer=Producer(7, 3))
     end(bench, 7, committed=True)
@@ -718,7 +761,7 @@ def test_a_marker_comes_after_everything_that_was_decided_before(bench: Bench) -
     assert bench.shard.numbers == {"a": 1, "b": 1}
 
 
-def test_a_refused_marker_is_told_as_the_log_refused_it_and_the_transaction_stays_open(bench: Bench) -> None:
+def test_a_rejected_marker_returns_the_error_of_the_log_and_the_transaction_stays_open(bench: Bench) -> None:
     bench.add("a", 1, producer=Producer(7, 3))
     bench.runtime.flush()
     bench.writer.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -733,20 +776,20 @@ def test_a_refused_marker_is_told_as_the_log_refused_it_and_the_transaction_stay
 
 
 @pytest.mark.parametrize(
-    ("closed", "told"),
+    ("closed", "expected"),
     [(False, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), (True, ErrorCode.NOT_COORDINATOR)],
 )
-def test_no_marker_is_written_unless_the_state_is_there(closed: bool, told: ErrorCode) -> None:
+def test_no_marker_is_written_without_a_loaded_state(closed: bool, expected: ErrorCode) -> None:
     bench = Bench()
     if closed:
         bench.runtime.close()
     with pytest.raises(KafkaError) as refused:
         end(bench, 7, committed=True)
-    assert refused.value.code == told
+    assert refused.value.code == expected
     assert bench.writer.batches == []
 
 
-def test_no_marker_is_written_when_what_comes_before_it_has_cost_the_state(bench: Bench) -> None:
+def test_no_marker_is_written_if_the_flush_before_it_fails(bench: Bench) -> None:
     bench.add("poison", 1)
     with pytest.raises(KafkaError) as refused:
         end(bench, 7, committed=True)
@@ -754,9 +797,7 @@ def test_no_marker_is_written_when_what_comes_before_it_has_cost_the_state(bench
     assert bench.writer.records() == [["poison"]]
 
 
-def test_a_marker_that_fails_by_our_own_fault_asks_for_the_state_to_be_loaded_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_marker_with_an_internal_error_causes_a_reload(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def append_marker(*positional: Any, **named: Any) -> int:
         raise ValueError("our own fault")
 
@@ -767,7 +808,7 @@ def test_a_marker_that_fails_by_our_own_fault_asks_for_the_state_to_be_loaded_ag
     assert bench.failures == 1
 
 
-def test_a_marker_that_cannot_be_replayed_is_written_all_the_same(bench: Bench) -> None:
+def test_a_marker_that_cannot_be_replayed_is_written_anyway(bench: Bench) -> None:
     bench.add("poison", 1, producer=Producer(7, 3))
     bench.runtime.flush()
     end(bench, 7, committed=True)
@@ -775,7 +816,7 @@ def test_a_marker_that_cannot_be_replayed_is_written_all_the_same(bench: Bench) 
     assert bench.failures == 1
 
 
-def test_who_sees_what_a_marker_made_visible_waits_until_it_is_safe(bench: Bench) -> None:
+def test_a_reader_of_uncommitted_markers_waits_for_them(bench: Bench) -> None:
     bench.add("a", 5, producer=Producer(7, 3))
     bench.runtime.flush()
     bench.writer.replicated = False
@@ -788,7 +829,7 @@ def test_who_sees_what_a_marker_made_visible_waits_until_it_is_safe(bench: Bench
     assert reader.answers == [5]
 
 
-def test_loading_gives_way_and_says_little_where_no_record_can_be_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_loading_unreadable_records_yields_and_logs_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     assert load(bench, build_batch([LogRecord(0, 1, None, b"x")] * 3_200)) >= 100
     assert len(caplog.records) == 11

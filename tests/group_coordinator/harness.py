@@ -11,31 +11,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from moldau.coordinator.outcome import Outcome
+from moldau.group_coordinator.classic.kind import CLASSIC
 from moldau.group_coordinator.config import GroupConfig
+from moldau.group_coordinator.consumer.regexes import compiled
 from moldau.group_coordinator.shard import GroupShard
 from moldau.group_coordinator.states import GroupStates
-from moldau.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from moldau.protocol.messages.describe_groups import DescribedGroup
-from moldau.protocol.messages.heartbeat import HeartbeatRequest
-from moldau.protocol.messages.join_group import JoinGroupRequest
-from moldau.protocol.messages.leave_group import LeaveGroupRequest
 from moldau.protocol.messages.offset_commit import OffsetCommitRequest
 from moldau.protocol.messages.offset_delete import OffsetDeleteRequest
-from moldau.protocol.messages.sync_group import SyncGroupRequest
 from moldau.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 from ..coordinator.harness import FakeCaller, Harness
 
 HANDLERS: dict[type, str] = {
-    JoinGroupRequest: "join_group",
-    SyncGroupRequest: "sync_group",
-    HeartbeatRequest: "heartbeat",
-    LeaveGroupRequest: "leave_group",
-    ConsumerGroupHeartbeatRequest: "consumer_group_heartbeat",
+    # All others are those of members.
     OffsetCommitRequest: "commit_offsets",
     TxnOffsetCommitRequest: "commit_transactional_offsets",
     OffsetDeleteRequest: "delete_offsets",
@@ -71,8 +64,11 @@ class FakeTopics:
     def partition_count(self, name: str) -> int:
         return self._partitions.get(name, 0)
 
-    def names(self) -> Iterable[str]:
-        return list(self._partitions)
+    def names(self) -> Set[str]:
+        return self._partitions.keys()
+
+    def matching(self, regex: str) -> frozenset[str]:
+        return compiled(regex).matching(self.names())
 
 
 class Coordinator(Harness[GroupShard]):
@@ -108,7 +104,7 @@ class Coordinator(Harness[GroupShard]):
         """Send a request among others of one turn: `settle` ends it."""
         version = type(request).VERSIONS.highest if api_version is None else api_version
         sent = FakeCaller(version, **caller)
-        handle: Callable[..., Outcome] = getattr(self.shard, HANDLERS[type(request)])
+        handle: Callable[..., Outcome] = getattr(self.shard, HANDLERS.get(type(request), "serve"))
         self.runtime.run(request.group_id, sent, lambda shard, now: handle(sent, request, now))
         return sent
 
@@ -121,7 +117,7 @@ class Coordinator(Harness[GroupShard]):
 
     def describe(self, group_id: str, api_version: int = 6) -> DescribedGroup:
         """DescribeGroups of one group."""
-        return self.runtime.read(group_id).describe_group(group_id, api_version=api_version)
+        return self.runtime.read(group_id).describe(CLASSIC, group_id, api_version=api_version)
 
     def group(self, group_id: str = "group") -> Any:
         """The state of a group, with everything in it that was decided."""

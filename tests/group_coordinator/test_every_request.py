@@ -1,8 +1,7 @@
 """Every request in every state that a group can be in, of either protocol: one table.
 
-The rows of a member say what somebody gets who is in the group, or was in it while there was one; those of a stranger
-what somebody gets who never was; those of nobody what is asked without a member id. What comes of an answer in detail
-is told by the tests of each protocol.
+The rows of "member" are requests of a current or former member of the group, those of "stranger" of a member that never
+was in it, and those of "nobody" requests without a member ID. The tests of each protocol check the responses in detail.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from moldau.group_coordinator.consumer.kind import CONSUMER
 from moldau.protocol.codec import encode
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -36,7 +36,7 @@ from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from moldau.server.slices import completed
+from moldau.protocol.steps import completed
 
 from .harness import Coordinator, FakeCaller
 
@@ -122,7 +122,7 @@ def consumer_stable(coordinator: Coordinator) -> Member:
 
 
 def consumer_reconciling(coordinator: Coordinator) -> Member:
-    """Somebody has come, and the member has not given up the other's half yet."""
+    """Another member has joined, and the member has not revoked the other's half yet."""
     member = consumer_stable(coordinator)
     coordinator.advance(1000)
     coordinator.send(consumer_join_request("other"))
@@ -130,7 +130,7 @@ def consumer_reconciling(coordinator: Coordinator) -> Member:
 
 
 def consumer_assigning(coordinator: Coordinator) -> Member:
-    """Somebody has come, and it is too early for another assignment."""
+    """Another member has joined, and it is too early for another assignment."""
     member = consumer_stable(coordinator)
     coordinator.send(consumer_join_request("other"))
     return member
@@ -161,7 +161,7 @@ def state_of(coordinator: Coordinator) -> str:
     if not coordinator.has_group():
         return "none"
     group = coordinator.group()
-    return "offsets" if not group.protocol_type else f"{group.type.value} {group.state_name}"
+    return "offsets" if not group.protocol_type else f"{group.type} {group.state_name}"
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def fetch(coordinator: Coordinator, member: Member) -> Answer:
 
 
 def delete_offset(coordinator: Coordinator, member: Member) -> Answer:
-    """Of the topic that everybody subscribes to."""
+    """Of the topic that all members subscribe to."""
     partitions = [OffsetDeleteRequestPartition(partition_index=0)]
     request = OffsetDeleteRequest(group_id=GROUP, topics=[OffsetDeleteRequestTopic(name="t", partitions=partitions)])
     caller = coordinator.send(request)
@@ -276,7 +276,7 @@ def describe(coordinator: Coordinator, member: Member) -> Answer:
 
 def consumer_describe(coordinator: Coordinator, member: Member) -> Answer:
     try:
-        return ErrorCode(coordinator.runtime.read(GROUP).describe_consumer_group(GROUP).error_code)
+        return ErrorCode(coordinator.runtime.read(GROUP).describe(CONSUMER, GROUP, api_version=1).error_code)
     except KafkaError as error:
         return error.code
 
@@ -369,7 +369,7 @@ def test_each_request_in_each_state(who: str, request_name: str, state: str, cel
 
 @pytest.mark.parametrize("state", STATES)
 def test_each_state_is_answered_for_after_a_restart(state: str) -> None:
-    """What the log tells of it: generations that were complete, and everything of consumer groups."""
+    """Its state in the log: complete generations, and all of consumer groups."""
     coordinator = Coordinator()
     coordinator.topics.create("t", 4)
     STATES[state](coordinator)

@@ -27,7 +27,7 @@ PLAIN = OffsetCommitValue(
 
 
 def test_what_is_not_known_is_left_alone() -> None:
-    """Share and streams groups have types of their own, and there will be others."""
+    """Share and streams groups have other types, and there will be more."""
     for record_type in (9, 10, 15, 17, 23, 1000, -1):
         assert record_type not in KEYS
         assert decode_record(record_type.to_bytes(2, "big", signed=True) + b"whatever", b"\0\0") is None
@@ -57,7 +57,7 @@ def test_what_follows_a_record_is_not_looked_at() -> None:
 
 
 def test_the_offset_that_is_looked_at_first_is_read_as_any_other() -> None:
-    """Bytes of the length of a plain offset are read by a way of their own, which must not be seen."""
+    """Bytes with the length of a plain offset are decoded by a fast path, which must not make a difference."""
     source = random.Random(1)
     key, plain = encode_record(Record(KEY, PLAIN, 4))
     assert plain is not None

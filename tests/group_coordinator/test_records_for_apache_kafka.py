@@ -1,4 +1,4 @@
-"""Apache Kafka goes on with a data directory of ours: its coordinator knows the groups that ours knew."""
+"""Apache Kafka starts on a data directory of Moldau: its coordinator loads the same groups."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from moldau.compat_tests.apache import ApacheKafka
-from moldau.compat_tests.requirements import require_kafka_jars
-from moldau.compat_tests.wire import wait_until
 from moldau.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -24,6 +21,9 @@ from moldau.protocol.messages.offset_commit import (
 )
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from moldau.testing import Broker
+from moldau.testing.apache_kafka import ApacheKafka
+from moldau.testing.requirements import require_kafka_jars
+from moldau.testing.topic_requests import wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow

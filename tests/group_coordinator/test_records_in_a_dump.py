@@ -27,7 +27,7 @@ def every_kind_of_record() -> Iterator[Record]:
         yield Record(Samples(record_type).message(key_type, 0), None)
 
 
-def test_a_record_comes_back_from_its_bytes() -> None:
+def test_a_record_is_decoded_from_its_bytes() -> None:
     for record in every_kind_of_record():
         assert decode_record(*encode_record(record)) == record
 

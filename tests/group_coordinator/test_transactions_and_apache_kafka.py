@@ -1,4 +1,4 @@
-"""Apache Kafka and we go on with each other's directories while transactions hold offsets of groups back."""
+"""Apache Kafka and Moldau start on each other's directories while transactions have pending offsets of groups."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from moldau.compat_tests.apache import ApacheKafka
-from moldau.compat_tests.requirements import require_kafka_jars
-from moldau.compat_tests.wire import wait_until
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -33,6 +30,9 @@ from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from moldau.testing import Broker
+from moldau.testing.apache_kafka import ApacheKafka
+from moldau.testing.requirements import require_kafka_jars
+from moldau.testing.topic_requests import wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow
@@ -174,7 +174,7 @@ def check_ended(wire: WireClient) -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [(Broker, ApacheKafka), (ApacheKafka, Broker)], ids=["to Apache Kafka", "from Apache Kafka"]
 )
-def test_transactions_that_hold_offsets_back_go_on(tmp_path: Path, before: Any, after: Any) -> None:
+def test_transactions_with_pending_offsets_continue(tmp_path: Path, before: Any, after: Any) -> None:
     require_kafka_jars()
     directory = tmp_path / "data"
     with before(data_dir=directory) as broker, closing(WireClient(broker.bootstrap_servers)) as wire:

@@ -13,7 +13,7 @@ deadline. `restart` throws the state away and loads it from the log, byte for by
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from moldau.coordinator.outcome import Now, Outcome
 from moldau.protocol.errors import ErrorCode, KafkaError
@@ -21,8 +21,9 @@ from moldau.protocol.messages.end_txn import EndTxnRequest
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.transaction_coordinator.as_records import record_of
 from moldau.transaction_coordinator.config import TransactionConfig
+from moldau.transaction_coordinator.markers import Markers
 from moldau.transaction_coordinator.shard import TransactionShard
-from moldau.transaction_coordinator.states import Markers, TransactionStates
+from moldau.transaction_coordinator.states import TransactionStates
 from moldau.transaction_coordinator.transaction import Transaction
 
 from ..coordinator.harness import FakeCaller, Harness
@@ -179,7 +180,7 @@ class Coordinator(Harness[TransactionShard]):
     def settle(self) -> None:
         """End the turn, and look which markers are to be written."""
         super().settle()
-        self.markers += self.shard.take_markers()
+        self.markers += cast("Sequence[Markers]", self.runtime.take_effects())
 
 
 def partitions(topic: str, indices: Sequence[int]) -> list[tuple[str, int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from moldau.protocol.codec import encode
@@ -9,6 +11,7 @@ from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages.describe_transactions import DescribeTransactionsResponse, TopicData
 from moldau.protocol.messages.describe_transactions import TransactionState as DescribedTransaction
 from moldau.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from moldau.protocol.messages.list_transactions import TransactionState as ListedTransaction
 from moldau.transaction_coordinator.describe import unknown_states
 
 from .harness import FIRST_PRODUCER_ID, TIMEOUT_MS, Coordinator
@@ -30,8 +33,12 @@ def coordinator() -> Coordinator:
     return coordinator
 
 
+def found_by(coordinator: Coordinator, request: ListTransactionsRequest) -> list[ListedTransaction]:
+    return list(chain.from_iterable(coordinator.shard.list_transactions(request, coordinator.now())))
+
+
 def listed(coordinator: Coordinator, **filters: object) -> list[str]:
-    found = coordinator.shard.list_transactions(ListTransactionsRequest(**filters), coordinator.now())  # type: ignore[arg-type]
+    found = found_by(coordinator, ListTransactionsRequest(**filters))  # type: ignore[arg-type]
     encode(ListTransactionsResponse(transaction_states=found), 2)
     return [one.transactional_id for one in found]
 
@@ -58,14 +65,14 @@ def test_one_that_was_never_begun_has_no_partitions(coordinator: Coordinator) ->
     assert described.transaction_start_time_ms == -1
 
 
-def test_unknown_and_empty_ids_have_errors_of_their_own(coordinator: Coordinator) -> None:
+def test_unknown_and_empty_ids_have_different_errors(coordinator: Coordinator) -> None:
     assert coordinator.shard.describe("nobody").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert coordinator.shard.describe("nobody").transactional_id == "nobody"
     assert coordinator.shard.describe("").error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_all_are_listed_with_their_states(coordinator: Coordinator) -> None:
-    found = coordinator.shard.list_transactions(ListTransactionsRequest(), coordinator.now())
+    found = found_by(coordinator, ListTransactionsRequest())
 
     assert len(found) == 6
     assert all(one.transaction_state == one.transactional_id for one in found)

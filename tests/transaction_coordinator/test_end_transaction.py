@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.protocol.errors import ErrorCode
-from moldau.transaction_coordinator.states import Markers
+from moldau.transaction_coordinator.markers import Markers
 from moldau.transaction_coordinator.transaction import LAST_EPOCH, TransactionStatus
 
 from .harness import Coordinator, Producer

@@ -1,4 +1,4 @@
-"""Every request in every state, by whoever may send it: what is answered, and what is written.
+"""Every request in every state, by every kind of sender: the responses and the records.
 
 The columns say which epoch the request comes with: the current one, another one of the same producer id, or the current
 one of another producer id. A cell is the state that the transaction goes to, ``done`` if nothing is written, or the
@@ -231,7 +231,7 @@ def test_what_cannot_be_written_changes_nothing(
 
 @pytest.mark.parametrize("bumps", [False, True])
 @pytest.mark.parametrize("state", STATES)
-def test_a_producer_that_begins_anew_fences_the_one_before(state: str, bumps: bool) -> None:
+def test_a_producer_that_starts_again_fences_the_previous_one(state: str, bumps: bool) -> None:
     coordinator, before = coordinator_in(state, bumps=bumps)
 
     sent = coordinator.init()

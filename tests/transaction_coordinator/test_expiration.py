@@ -1,4 +1,4 @@
-"""Transactional ids that nobody uses are forgotten."""
+"""Unused transactional IDs are removed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_flood_of_ids_is_gone_after_its_time() -> None:
     assert len(coordinator.states.deadlines) == 0
 
 
-def test_what_expired_while_nobody_led_is_forgotten_after_loading() -> None:
+def test_ids_that_expired_without_a_leader_are_removed_after_loading() -> None:
     coordinator = Coordinator()
     coordinator.begin()
     coordinator.advance(DAY_MS)
@@ -107,7 +107,7 @@ def test_what_expired_while_nobody_led_is_forgotten_after_loading() -> None:
     assert not is_known(coordinator)
 
 
-def test_loading_many_ids_keeps_nobody_waiting_and_all_have_their_deadlines() -> None:
+def test_loading_many_ids_does_not_block_requests_and_sets_all_deadlines() -> None:
     """Each step of it does a small part, and between the steps others are served."""
     coordinator = Coordinator(transactional_id_expiration_ms=60_000)
     for number in range(3000):

@@ -55,7 +55,7 @@ def test_an_id_without_an_epoch_is_no_producer(expected: Producer) -> None:
     assert coordinator.init("", expected=expected).error is ErrorCode.INVALID_REQUEST
 
 
-def test_two_phase_commit_is_for_who_has_it_enabled() -> None:
+def test_two_phase_commit_must_be_enabled() -> None:
     refused, allowed = Coordinator(), Coordinator(transaction_two_phase_commit_enable=True)
 
     assert refused.init(api_version=6, enable_2pc=True).error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -77,7 +77,7 @@ def test_without_a_producer_id_at_hand_a_new_one_has_to_wait() -> None:
 # -- going on after an error (KIP-360) ---------------------------------------------------------------------------------
 
 
-def test_a_producer_goes_on_with_the_next_epoch() -> None:
+def test_a_producer_continues_with_the_next_epoch() -> None:
     coordinator = Coordinator()
     producer = coordinator.begin()
 
@@ -134,7 +134,7 @@ def test_a_producer_may_end_its_open_transaction_by_going_on() -> None:
     assert coordinator.init(expected=producer).error is ErrorCode.CONCURRENT_TRANSACTIONS
     (markers,) = coordinator.write_markers()
     assert not markers.committed
-    # The abort has bumped the epoch already, and nobody else has begun.
+    # The abort has bumped the epoch already, and no other producer has started.
     assert coordinator.begin(expected=producer) == Producer(producer.id, 1)
     assert coordinator.begin(expected=producer) == Producer(producer.id, 1)
 
@@ -151,7 +151,7 @@ def test_so_it_may_when_the_coordinator_has_moved() -> None:
     assert coordinator.begin(expected=producer) == Producer(producer.id, 1)
 
 
-def test_before_bumps_a_producer_that_was_aborted_has_to_begin_anew() -> None:
+def test_without_bumps_an_aborted_producer_must_start_again() -> None:
     coordinator = Coordinator(transaction_version=1)
     producer = coordinator.begin()
     coordinator.add(producer, PARTITION)
@@ -173,7 +173,7 @@ def test_after_the_last_epoch_comes_a_new_producer_id() -> None:
     assert coordinator.init(expected=producer).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_producer_goes_on_with_a_new_id_and_may_ask_again() -> None:
+def test_a_producer_continues_with_a_new_id_and_may_retry() -> None:
     coordinator = Coordinator()
     producer = coordinator.begin_with_epoch(LAST_EPOCH)
     went_on = coordinator.begin(expected=producer)
@@ -184,7 +184,7 @@ def test_a_producer_goes_on_with_a_new_id_and_may_ask_again() -> None:
     assert coordinator.init(expected=producer).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_who_lost_the_answer_with_the_last_epoch_gets_it_again() -> None:
+def test_a_retry_after_a_lost_response_gets_the_last_epoch_again() -> None:
     coordinator = Coordinator()
     producer = coordinator.begin_with_epoch(LAST_EPOCH - 1)
     went_on = coordinator.begin(expected=producer)
@@ -196,7 +196,7 @@ def test_who_lost_the_answer_with_the_last_epoch_gets_it_again() -> None:
 
 
 @pytest.mark.parametrize("transaction_version", [0, 1, 2])
-def test_a_producer_with_the_last_epoch_is_fenced_by_the_one_that_nobody_gets(transaction_version: int) -> None:
+def test_a_producer_with_the_last_epoch_is_fenced_by_the_reserved_one(transaction_version: int) -> None:
     coordinator = Coordinator(transaction_version=transaction_version)
     producer = coordinator.begin_with_epoch(LAST_EPOCH)
     coordinator.add(producer, PARTITION)
@@ -218,7 +218,7 @@ def test_the_new_id_of_a_rotation_that_was_not_written_is_lost() -> None:
     assert coordinator.begin() == Producer(producer.id + 2, 0)
 
 
-def test_what_was_prepared_by_nobody_s_highest_epoch_can_still_be_aborted() -> None:
+def test_a_transaction_with_the_reserved_epoch_can_still_be_aborted() -> None:
     # A log that another release left with the highest epoch in use: it must not block its transactional id.
     coordinator = Coordinator()
     producer = coordinator.begin_with_epoch(LAST_EPOCH)

@@ -48,7 +48,7 @@ def test_there_are_no_markers_of_a_decision_that_another_leader_would_not_know()
     assert len(coordinator.markers) == 1
 
 
-def test_whoever_loads_the_log_writes_the_markers_again() -> None:
+def test_loading_the_log_writes_the_markers_again() -> None:
     coordinator = Coordinator()
     for transactional_id in ("a", "b", "c"):
         prepared(coordinator, transactional_id)
@@ -95,7 +95,7 @@ def test_an_end_that_cannot_be_written_is_tried_again() -> None:
     assert coordinator.markers == []
 
 
-def test_markers_are_for_whoever_leads() -> None:
+def test_markers_are_only_for_the_leader() -> None:
     coordinator = Coordinator()
     prepared(coordinator)
     (markers,) = coordinator.markers

@@ -47,7 +47,7 @@ def count(assignment: Assignment) -> int:
 
 
 def assert_every_partition_once(group: GroupSpec, assigned: dict[str, Assignment]) -> None:
-    """Whoever is a member has an assignment, of topics that it subscribes to; nothing is left and nothing is twice."""
+    """All members have assignments, of subscribed topics; every partition is assigned exactly once."""
     assert set(assigned) == set(group.members)
     seen = []
     for member_id, assignment in assigned.items():

@@ -44,7 +44,7 @@ def test_members_differ_by_one_at_most(group: GroupSpec) -> None:
 
 @given(groups(homogeneous=True))
 @settings(max_examples=300, deadline=None)
-def test_nobody_loses_what_its_share_has_room_for(group: GroupSpec) -> None:
+def test_members_keep_partitions_up_to_their_share(group: GroupSpec) -> None:
     assigned = assign_uniformly(group)
     share = sum(group.partitions.values()) // len(group.members)
     for member_id, member in group.members.items():
@@ -87,7 +87,7 @@ def test_what_a_member_leaves_is_spread() -> None:
     assert assign_uniformly(group) == {"a": {T: {0, 1, 3}}, "c": {T: {2, 4, 5}}}
 
 
-def test_whoever_has_one_more_keeps_it() -> None:
+def test_members_with_one_more_keep_it() -> None:
     group = group_of({"a": {T: {0}}, "b": {T: {1, 2}}}, {T: 3})
     assert assign_uniformly(group) == {"a": {T: {0}}, "b": {T: {1, 2}}}
 
@@ -97,7 +97,7 @@ def test_more_members_than_partitions() -> None:
     assert assign_uniformly(group) == {"a": {T: {0}}, "b": {T: {1}}, "c": {}}
 
 
-def test_who_reads_one_topic_only_gives_way_to_nobody() -> None:
+def test_a_member_with_one_topic_keeps_its_partitions() -> None:
     group = group_of({"a": {}, "b": {}}, {T: 4, U: 4}, {"a": {T, U}, "b": {U}})
     assert assign_uniformly(group) == {"a": {T: {0, 1, 2, 3}}, "b": {U: {0, 1, 2, 3}}}
 
@@ -107,7 +107,7 @@ def test_an_uneven_start_is_evened_out_with_few_moves() -> None:
     assert assign_uniformly(group) == {"a": {T: {0, 1, 2, 3}}, "b": {U: {0, 1}}}
 
 
-def test_nobody() -> None:
+def test_a_group_without_members() -> None:
     assert assign_uniformly(GroupSpec({}, {}, homogeneous=True)) == {}
 
 
@@ -139,7 +139,7 @@ def test_a_large_group(name: str, homogeneous: bool, capsys: pytest.CaptureFixtu
         )
 
 
-def test_a_chain_of_members_who_share_topics_with_their_neighbours_only_takes_no_time() -> None:
+def test_a_chain_of_members_that_share_topics_with_their_neighbors_is_fast() -> None:
     members, partitions = 40, 1000
     counts = {topic(n): partitions * (members if n == 0 else 1) for n in range(members - 1)}
     subscribed = {f"m{n:02}": {one for one in (topic(n - 1), topic(n)) if one in counts} for n in range(1, members)}

@@ -102,7 +102,7 @@ def start_joining(coordinator: Coordinator, **facts: object) -> tuple[str, FakeC
 def join_all(coordinator: Coordinator, *facts: dict[str, object]) -> list[str]:
     """These members make the first generation of a group; their ids, the leader's first."""
     waiting = [start_joining(coordinator, **one) for one in facts]
-    # The first rebalance waits, and as long again when another member came meanwhile.
+    # The first rebalance waits, and again as long if another member has joined.
     coordinator.advance(INITIAL_DELAY_MS if len(waiting) == 1 else 2 * INITIAL_DELAY_MS)
     for _, caller in waiting:
         assert caller.response.error_code == 0

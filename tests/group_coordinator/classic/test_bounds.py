@@ -19,7 +19,7 @@ def deadlines_of(coordinator: Coordinator, group_id: str = "group") -> list[obje
     return [name for of_group, name in coordinator.states.deadlines._deadlines if of_group == group_id]
 
 
-def test_10_000_new_members_that_never_come_again_are_forgotten() -> None:
+def test_10_000_new_members_that_never_retry_are_removed() -> None:
     coordinator = Coordinator()
     (member,) = stable_group(coordinator, {})
     for _ in range(10_000):
@@ -33,7 +33,7 @@ def test_10_000_new_members_that_never_come_again_are_forgotten() -> None:
     assert coordinator.describe("group").group_state == "Stable"
 
 
-def test_10_000_joins_of_old_clients_that_never_come_again_are_forgotten() -> None:
+def test_10_000_joins_of_old_clients_that_never_retry_are_removed() -> None:
     """Each of them waits for a rebalance; they are heard for five minutes."""
     coordinator = Coordinator()
     (member,) = stable_group(coordinator, {"rebalance_timeout_ms": 1_800_000, "session_timeout_ms": 1_800_000})
@@ -44,7 +44,7 @@ def test_10_000_joins_of_old_clients_that_never_come_again_are_forgotten() -> No
     assert len(deadlines_of(coordinator)) == 2
 
 
-def test_the_size_of_a_group_bounds_who_may_wait() -> None:
+def test_the_maximum_size_of_a_group_limits_waiting_callers() -> None:
     coordinator = Coordinator(group_max_size=10)
     stable_group(coordinator)
     answers = [coordinator.send(join_request(), 3) for _ in range(10_000)]
@@ -53,7 +53,7 @@ def test_the_size_of_a_group_bounds_who_may_wait() -> None:
     assert len(coordinator.group().members) == 12
 
 
-def test_10_000_groups_that_nobody_joins_in_the_end_are_not_written() -> None:
+def test_10_000_groups_without_a_generation_are_not_written() -> None:
     coordinator = Coordinator()
     for number in range(10_000):
         coordinator.send(join_request(group_id=f"group {number}"))
@@ -78,7 +78,7 @@ def test_a_heartbeat_costs_the_same_in_a_group_of_any_size(size: int) -> None:
 
     sys.setprofile(count)
     try:
-        coordinator.shard.heartbeat(caller, request, now)
+        coordinator.shard.serve(caller, request, now)
     finally:
         sys.setprofile(None)
     assert calls < 25

@@ -24,7 +24,7 @@ from .actors import (
 
 
 @pytest.mark.parametrize("version", range(4, 10))
-def test_a_new_member_is_given_an_id_and_comes_again_with_it(version: int) -> None:
+def test_a_new_member_gets_an_id_and_retries_with_it(version: int) -> None:
     coordinator = Coordinator()
     first = coordinator.send(join_request(), version, client_id="app")
     assert first.error is ErrorCode.MEMBER_ID_REQUIRED
@@ -107,7 +107,7 @@ def test_the_session_timeout_has_limits(timeout_ms: int, accepted: bool) -> None
         ("consumer", {}),
     ],
 )
-def test_a_group_is_not_made_by_who_speaks_nothing(protocol_type: str, protocols: dict[str, bytes]) -> None:
+def test_a_member_without_protocols_creates_no_group(protocol_type: str, protocols: dict[str, bytes]) -> None:
     coordinator = Coordinator()
     caller = coordinator.send(join_request(protocol_type=protocol_type, protocols=protocols))
     assert caller.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -145,7 +145,7 @@ def test_an_empty_group_takes_members_of_another_type() -> None:
 # -- group.max.size ----------------------------------------------------------------------------------------------------
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_accepts_no_other_member() -> None:
     coordinator = Coordinator(group_max_size=2)
     leader, _ = stable_group(coordinator)
     refused = coordinator.send(join_request())
@@ -166,7 +166,7 @@ def test_a_pending_member_is_refused_when_the_group_has_become_full() -> None:
     assert not coordinator.group().pending_members
 
 
-def test_the_last_who_join_are_sent_away_from_a_group_that_is_too_large() -> None:
+def test_the_last_members_to_join_a_group_that_is_too_large_are_rejected() -> None:
     coordinator = Coordinator()
     first, second, third = stable_group(coordinator, {}, {}, {})
     coordinator.config = type(coordinator.config)(group_max_size=2)
@@ -181,7 +181,7 @@ def test_the_last_who_join_are_sent_away_from_a_group_that_is_too_large() -> Non
 # -- the answer --------------------------------------------------------------------------------------------------------
 
 
-def test_the_leader_alone_is_told_of_all_members() -> None:
+def test_only_the_leader_gets_the_list_of_members() -> None:
     coordinator = Coordinator()
     waiting = [
         start_joining(coordinator, protocols={"range": b"first"}),
@@ -259,7 +259,7 @@ def test_new_timeouts_hold_from_the_rebalance_on() -> None:
     assert coordinator.group().rebalance_timeout_ms == 5000
 
 
-def test_version_0_has_no_rebalance_timeout_of_its_own() -> None:
+def test_version_0_uses_the_session_timeout_as_rebalance_timeout() -> None:
     coordinator = Coordinator()
     coordinator.send(join_request(session_timeout_ms=7000, rebalance_timeout_ms=-1), 0)
     assert coordinator.group().rebalance_timeout_ms == 7000

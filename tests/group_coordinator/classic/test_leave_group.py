@@ -1,4 +1,4 @@
-"""LeaveGroup, and the heartbeats that tell the others of it."""
+"""LeaveGroup, and the heartbeats by which the other members learn of it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_member_id_with_the_instance_id_of_another_is_fenced() -> None:
     assert coordinator.describe("group").group_state == "Stable"
 
 
-def test_who_leaves_while_it_waits_to_join_hears_that_it_is_no_member() -> None:
+def test_a_member_that_leaves_while_its_join_waits_gets_unknown_member_id() -> None:
     coordinator = Coordinator()
     leader, follower = stable_group(coordinator)
     waiting = coordinator.send(join_request(leader))
@@ -100,7 +100,7 @@ def test_when_all_leave_at_once_the_empty_generation_is_written() -> None:
     assert not [name for name in coordinator.states.deadlines._deadlines if name[0] == "group"]
 
 
-def test_nobody_leaves_by_an_empty_list() -> None:
+def test_an_empty_list_removes_no_member() -> None:
     coordinator = Coordinator()
     stable_group(coordinator)
     assert coordinator.send(leave_request()).response == LeaveGroupResponse(members=[])

@@ -25,7 +25,7 @@ from .actors import (
 # -- the first rebalance (group.initial.rebalance.delay.ms) ------------------------------------------------------------
 
 
-def test_the_first_rebalance_waits_for_members_that_nobody_knows_of() -> None:
+def test_the_first_rebalance_waits_for_more_members() -> None:
     coordinator = Coordinator()
     _, caller = start_joining(coordinator)
     coordinator.advance(2999)
@@ -45,7 +45,7 @@ def test_it_waits_as_long_again_when_another_member_came() -> None:
     _, third = start_joining(coordinator)
     coordinator.advance(2000)  # 6 s: another one
     assert first.waits
-    coordinator.advance(3000)  # 9 s: nobody
+    coordinator.advance(3000)  # 9 s: no other member
     assert [caller.response.generation_id for caller in (first, second, third)] == [1, 1, 1]
 
 
@@ -110,7 +110,7 @@ def test_when_all_leave_during_the_first_rebalance_the_generation_is_empty() -> 
 # -- later ones --------------------------------------------------------------------------------------------------------
 
 
-def test_a_rebalance_ends_when_everybody_has_joined() -> None:
+def test_a_rebalance_ends_when_all_members_have_joined() -> None:
     coordinator = Coordinator()
     leader, follower = stable_group(coordinator)
     newcomer, of_newcomer = start_joining(coordinator)
@@ -150,7 +150,7 @@ def test_the_longest_rebalance_timeout_counts() -> None:
     assert caller.response.generation_id == 2
 
 
-def test_a_leader_that_does_not_join_is_replaced_by_the_first_who_did() -> None:
+def test_a_leader_that_does_not_join_is_replaced_by_the_first_member_that_did() -> None:
     coordinator = Coordinator()
     leader, follower = stable_group(coordinator, {"instance_id": "leader"}, {})
     caller = coordinator.send(join_request(follower, protocols={"range": b"other"}))
@@ -158,7 +158,7 @@ def test_a_leader_that_does_not_join_is_replaced_by_the_first_who_did() -> None:
         coordinator.send(heartbeat_request(leader))
         coordinator.advance(5000)
     assert caller.response.leader == follower
-    # It is static, and may come back as long as its session lasts.
+    # It is static and may rejoin until its session expires.
     assert [member.member_id for member in caller.response.members] == [leader, follower]
 
 
@@ -224,13 +224,13 @@ def test_other_protocol_names_of_a_member_leave_nothing_behind() -> None:
     (member,) = stable_group(coordinator, {})
     for number in range(100):
         coordinator.send(join_request(member, protocols={"range": b"", f"other {number}": b""}))
-    assert coordinator.group().protocol_counts.spoken_by(1) == {"range", "other 99"}
+    assert coordinator.group().protocol_counts.supported_by(1) == {"range", "other 99"}
 
 
 # -- sessions ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_is_not_heard_of_is_removed() -> None:
+def test_a_member_without_heartbeats_is_removed() -> None:
     coordinator = Coordinator()
     leader, silent = stable_group(coordinator)
     coordinator.advance(SESSION_TIMEOUT_MS - 1)
@@ -310,7 +310,7 @@ def test_who_waited_for_its_assignment_in_vain_has_a_whole_session() -> None:
 
 
 def test_a_new_member_does_not_wait_for_ever() -> None:
-    """Its client may have gone and joined anew; the rebalance would wait for the one that is left behind."""
+    """Its client may have rejoined as another member; the rebalance would wait for the old one."""
     coordinator = Coordinator()
     (member,) = stable_group(coordinator, {"rebalance_timeout_ms": 1_000_000})
     _, newcomer = start_joining(coordinator)
@@ -335,7 +335,7 @@ def test_a_commit_is_a_sign_of_life() -> None:
     assert coordinator.describe("group").group_state == "Empty"
 
 
-def test_a_commit_of_nobody_in_particular_moves_nothing() -> None:
+def test_a_commit_without_a_member_extends_no_session() -> None:
     coordinator = Coordinator()
     stable_group(coordinator, {})
     coordinator.advance(SESSION_TIMEOUT_MS - 1)
@@ -363,7 +363,7 @@ def test_who_never_asks_for_its_assignment_is_removed(leader_syncs: bool) -> Non
     assert coordinator.describe("group").group_state == "PreparingRebalance"
 
 
-def test_nobody_is_removed_once_all_have_their_assignment() -> None:
+def test_no_member_is_removed_once_all_have_their_assignment() -> None:
     coordinator = Coordinator()
     leader, late = join_all(coordinator, {}, {})
     coordinator.send(sync_request(leader, 1, {leader: b"1", late: b"2"}))
@@ -386,7 +386,7 @@ def test_a_generation_ends_when_a_member_of_it_joins_again() -> None:
     sync_all(coordinator, 2, leader, follower)
 
 
-def test_a_generation_that_never_got_its_assignments_leaves_nobody_any() -> None:
+def test_a_generation_without_assignments_leaves_no_assignment() -> None:
     coordinator = Coordinator()
     leader, follower = stable_group(coordinator)
     coordinator.send(join_request(leader))

@@ -137,7 +137,7 @@ def leave(coordinator: Coordinator, leader: str, follower: str, generation_id: i
         (heartbeat, "CompletingRebalance", NONE, "CompletingRebalance"),
         (heartbeat, "Stable", NONE, "Stable"),
         (leave, "Empty", UNKNOWN, "Empty"),
-        # The leader has joined, and nobody else is missing then.
+        # The leader has joined, and no other member is missing.
         (leave, "PreparingRebalance", NONE, "CompletingRebalance"),
         (leave, "CompletingRebalance", NONE, "PreparingRebalance"),
         (leave, "Stable", NONE, "PreparingRebalance"),
@@ -158,7 +158,7 @@ def test_each_request_in_each_state(ask: Ask, state: str, answer: object, state_
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_stranger_is_refused_in_every_state(state: str) -> None:
+def test_an_unknown_member_is_rejected_in_every_state(state: str) -> None:
     make, generation_id = STATES[state]
     coordinator, _, _ = make()
     group = coordinator.group()
@@ -181,7 +181,7 @@ def test_another_generation_is_refused_in_every_state(state: str, wrong: int) ->
     assert coordinator.describe("group").group_state == state
 
 
-def test_nobody_knows_a_group_that_is_not_there() -> None:
+def test_requests_for_a_missing_group_are_rejected() -> None:
     coordinator = Coordinator()
     assert coordinator.send(join_request("member")).error is UNKNOWN
     assert coordinator.send(sync_request("member")).error is UNKNOWN

@@ -1,4 +1,4 @@
-"""Static members (KIP-345): they come back as who they were, and fence who they were before."""
+"""Static members (KIP-345): they rejoin as the same member and fence their previous instance."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_static_member_needs_no_round_trip() -> None:
     assert caller.response.member_id == "one-uuid-1"
 
 
-def test_a_static_member_comes_back_without_a_rebalance() -> None:
+def test_a_static_member_rejoins_without_a_rebalance() -> None:
     coordinator = Coordinator()
     leader, before = static_group(coordinator)
     coordinator.written()
@@ -65,8 +65,8 @@ def test_the_one_before_is_fenced() -> None:
 
 
 @pytest.mark.parametrize("version", [5, 8, 9])
-def test_a_leader_that_comes_back_assigns_nothing(version: int) -> None:
-    """Since version 9 it is told so; an older client is told that somebody else leads."""
+def test_a_leader_that_rejoins_assigns_nothing(version: int) -> None:
+    """Since version 9 the response says so; for older clients it names another leader."""
     coordinator = Coordinator()
     before, follower = static_group(coordinator)
     response = coordinator.send(join_request(instance_id="leader"), version).response
@@ -84,7 +84,7 @@ def test_a_leader_that_comes_back_assigns_nothing(version: int) -> None:
     assert coordinator.send(sync_request(after)).response.assignment == f"assignment of {before}".encode()
 
 
-def test_a_static_member_with_other_metadata_comes_back_without_a_rebalance() -> None:
+def test_a_static_member_with_other_metadata_rejoins_without_a_rebalance() -> None:
     """As long as the group would take the same protocol; its leader sees the new metadata with the next rebalance."""
     coordinator = Coordinator()
     static_group(coordinator)
@@ -119,7 +119,7 @@ def test_who_waits_to_join_is_fenced_by_the_same_member_once_more() -> None:
     assert [member.member_id for member in second.response.members] == [second.response.member_id]
 
 
-def test_who_waits_for_its_assignment_is_fenced_and_the_group_begins_anew() -> None:
+def test_a_static_member_that_waits_for_its_assignment_is_fenced_and_a_rebalance_begins() -> None:
     coordinator = Coordinator()
     leader, follower = join_all(coordinator, {"instance_id": "leader"}, {"instance_id": "follower"})
     waiting = coordinator.send(sync_request(follower))
@@ -150,7 +150,7 @@ def test_a_static_member_that_stopped_is_kept_for_its_session() -> None:
     assert coordinator.group().static_members == {"leader": leader}
 
 
-def test_one_that_comes_back_has_a_session_of_its_own() -> None:
+def test_a_static_member_that_rejoins_has_a_new_session() -> None:
     coordinator = Coordinator()
     leader, _ = static_group(coordinator)
     coordinator.advance(8000)
@@ -161,7 +161,7 @@ def test_one_that_comes_back_has_a_session_of_its_own() -> None:
     assert coordinator.send(heartbeat_request(after)).error is ErrorCode.NONE
 
 
-def test_one_that_comes_back_and_never_asks_for_its_assignment_is_removed() -> None:
+def test_a_static_member_that_rejoins_and_never_syncs_is_removed() -> None:
     coordinator = Coordinator()
     leader, _ = join_all(coordinator, {"instance_id": "leader"}, {"instance_id": "follower"})
     coordinator.send(sync_request(leader, 1, {leader: b"1"}))

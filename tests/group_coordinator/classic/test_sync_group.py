@@ -1,4 +1,4 @@
-"""SyncGroup: assignments, from the leader to everybody."""
+"""SyncGroup: the assignments from the leader to all members."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_generation_is_written_with_its_assignments() -> None:
     )
 
 
-def test_members_that_the_leader_forgot_get_nothing_and_strangers_are_left_out() -> None:
+def test_members_omitted_by_the_leader_get_nothing_and_unknown_members_are_ignored() -> None:
     coordinator = Coordinator()
     leader, forgotten = join_all(coordinator, {}, {})
     waiting = coordinator.send(sync_request(forgotten))
@@ -84,7 +84,7 @@ def test_members_that_the_leader_forgot_get_nothing_and_strangers_are_left_out()
     ]
 
 
-def test_what_a_follower_says_of_assignments_is_not_heard() -> None:
+def test_assignments_of_a_follower_are_ignored() -> None:
     coordinator = Coordinator()
     leader, follower = join_all(coordinator, {}, {})
     waiting = coordinator.send(sync_request(follower, 1, {follower: b"mine"}))
@@ -159,7 +159,7 @@ def test_answers_leave_when_the_generation_is_safe() -> None:
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_when_the_log_refuses_the_generation_everybody_begins_anew(refusal: ErrorCode, answer: ErrorCode) -> None:
+def test_a_new_rebalance_begins_when_the_log_rejects_the_generation(refusal: ErrorCode, answer: ErrorCode) -> None:
     coordinator = Coordinator()
     leader, follower = join_all(coordinator, {}, {})
     waiting = coordinator.send(sync_request(follower))

@@ -76,7 +76,7 @@ class Consumer:
         ]
 
     def follow(self) -> FakeCaller:
-        """A heartbeat; what its answer takes away is given up, and that is told in the next one."""
+        """A heartbeat; partitions that the response no longer contains are revoked, as the next heartbeat reports."""
         sent = self.heartbeat()
         if self.assigned != self.owned:
             self.owned = {topic: set(partitions) for topic, partitions in self.assigned.items()}
@@ -93,7 +93,7 @@ class Consumer:
 
 
 def settle(*members: Consumer) -> None:
-    """Heartbeats until nobody is told anything new, with the time between them that consumers take."""
+    """Heartbeats until no response contains a change, at the intervals of real consumers."""
     coordinator = members[0].coordinator
     for _ in range(10):
         coordinator.advance(5000)
@@ -107,6 +107,6 @@ def settle(*members: Consumer) -> None:
 
 
 def assert_one_owner(*members: Consumer) -> None:
-    """Nobody owns what another one owns."""
+    """No two members own the same partition."""
     seen = [(topic, partition) for member in members for topic in member.owned for partition in member.owned[topic]]
     assert len(seen) == len(set(seen)), seen

@@ -40,7 +40,7 @@ def test_without_an_interval_every_change_counts_at_once() -> None:
     assert b.join().response.member_epoch == 3
 
 
-def test_a_group_may_have_an_interval_of_its_own() -> None:
+def test_a_group_may_override_its_interval() -> None:
     coordinator = coordinator_with(overrides={GROUP: {"consumer.assignment.interval.ms": "7000"}})
     a, b = Consumer(coordinator, "a", ["t"]), Consumer(coordinator, "b", ["t"])
     a.join()

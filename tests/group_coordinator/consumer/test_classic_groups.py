@@ -34,9 +34,9 @@ def test_a_group_of_offsets_becomes_a_consumer_group() -> None:
     a = Consumer(coordinator, "a", ["t"])
     assert a.join().response.member_epoch == 2
     assert a.assigned == {"t": {0}}
-    assert coordinator.group(GROUP).type.value == "consumer"
+    assert coordinator.group(GROUP).type == "consumer"
     coordinator.restart()
-    assert coordinator.group(GROUP).type.value == "consumer"
+    assert coordinator.group(GROUP).type == "consumer"
     committed = coordinator.states.offsets.get(GROUP, "t", 0)
     assert committed is not None
     assert committed.offset == 7
@@ -47,7 +47,7 @@ def test_also_when_no_group_with_members_may_be_upgraded() -> None:
     assert Consumer(coordinator, "a", ["t"]).join().response.member_epoch == 2
 
 
-def test_a_classic_group_that_everybody_left_is_deleted_first() -> None:
+def test_a_classic_group_without_members_is_deleted_first() -> None:
     coordinator = Coordinator(group_initial_rebalance_delay_ms=0)
     coordinator.topics.create("t", 1)
     joined = coordinator.send(

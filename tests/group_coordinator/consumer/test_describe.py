@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from moldau.group_coordinator.consumer.kind import CONSUMER
 from moldau.group_coordinator.records import ClassicMemberMetadata
 from moldau.protocol.codec import encode
 from moldau.protocol.errors import ErrorCode
@@ -15,7 +16,7 @@ from .consumer import GROUP, Consumer
 
 
 def described(coordinator: Coordinator) -> DescribedGroup:
-    group = coordinator.shard.describe_consumer_group(GROUP)
+    group = coordinator.shard.describe(CONSUMER, GROUP, api_version=1)
     for version in (0, 1):
         encode(ConsumerGroupDescribeResponse(groups=[group]), version)
     return group

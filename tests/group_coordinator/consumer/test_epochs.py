@@ -1,4 +1,4 @@
-"""Member epochs: who may go on, and what may be committed (KIP-848, KIP-1251)."""
+"""Member epochs: which are accepted, and what may be committed (KIP-848, KIP-1251)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_an_older_epoch_is_fenced_whatever_it_owns(coordinator: Coordinator) -> 
     assert a.heartbeat(member_epoch=2, topic_partitions=[]).error is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_a_fenced_member_joins_anew_and_keeps_its_place(coordinator: Coordinator) -> None:
+def test_a_fenced_member_rejoins_and_keeps_its_place(coordinator: Coordinator) -> None:
     a, b = two_members(coordinator)
     owned = a.owned
     assert a.join().response.member_epoch == 3
@@ -129,7 +129,7 @@ def test_who_may_commit(coordinator: Coordinator) -> None:
     assert check(coordinator, 3, api_version=3, transactional=True) is ErrorCode.NONE
     assert check(coordinator, -1, member_id="", transactional=True) is ErrorCode.NONE
     assert check(coordinator, -1, member_id="") is ErrorCode.UNKNOWN_MEMBER_ID
-    # Tools, while nobody is in the group.
+    # Tools, while the group has no members.
     a.leave()
     coordinator.group(GROUP).members["b"]
     Consumer(coordinator, "b").send(member_epoch=-1)

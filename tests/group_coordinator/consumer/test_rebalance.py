@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from moldau.coordinator.outcome import Record
+from moldau.group_coordinator.consumer.kind import CONSUMER
 from moldau.group_coordinator.consumer.member import MemberState
 from moldau.group_coordinator.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -55,7 +56,7 @@ def test_the_first_member_gets_everything_at_once(coordinator: Coordinator) -> N
     assert (assigned.partitions, assigned.assignment_epochs) == ([0, 1, 2, 3, 4, 5], [2] * 6)
 
 
-def test_a_heartbeat_without_news_writes_nothing_and_says_nothing(coordinator: Coordinator) -> None:
+def test_a_heartbeat_without_changes_writes_no_records_and_returns_no_assignment(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", ["t"])
     a.join()
     coordinator.written()
@@ -64,7 +65,7 @@ def test_a_heartbeat_without_news_writes_nothing_and_says_nothing(coordinator: C
     assert coordinator.written() == []
 
 
-def test_a_heartbeat_with_all_fields_is_told_the_assignment(coordinator: Coordinator) -> None:
+def test_a_heartbeat_with_all_fields_gets_the_assignment(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", ["t"])
     a.join()
     coordinator.written()
@@ -83,7 +84,7 @@ def test_partitions_change_hands_step_by_step(coordinator: Coordinator) -> None:
     assert b.assigned == {}
     assert coordinator.group(GROUP).state_name == "Reconciling"
 
-    # a is told what it may keep, and stays in its epoch until it has given up the rest.
+    # a learns which partitions it keeps, and stays in its epoch until it has revoked the rest.
     response = a.heartbeat().response
     assert (response.member_epoch, a.assigned) == (2, {"t": {0, 1, 2}})
     b.heartbeat()
@@ -189,7 +190,7 @@ def test_the_assignor_is_the_one_that_most_ask_for(coordinator: Coordinator) -> 
     members[1].join()
     settle(*members)
     assert members[0].owned == {"t": {0, 1, 2}, "u": {0, 1, 2}}
-    assert coordinator.shard.describe_consumer_group(GROUP).assignor_name == "range"
+    assert coordinator.shard.describe(CONSUMER, GROUP, api_version=1).assignor_name == "range"
 
 
 def test_more_partitions_are_assigned_with_the_next_heartbeat(coordinator: Coordinator) -> None:
@@ -215,7 +216,7 @@ def test_a_topic_may_come_later_and_go(coordinator: Coordinator) -> None:
     assert a.owned == {"later": {0}}
 
 
-def test_a_topic_of_nobody_does_not_concern_the_group(coordinator: Coordinator) -> None:
+def test_a_topic_without_subscribers_does_not_change_the_group(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", ["t"])
     a.join()
     coordinator.written()

@@ -99,8 +99,8 @@ def test_the_newest_target_may_take_more() -> None:
     assert (after.assigned_partitions, after.partitions_pending_revocation) == ({}, {T: {0: 3}})
 
 
-def test_what_it_gave_up_may_come_back_to_it() -> None:
-    """Nobody else can have got it: it was this member's until now."""
+def test_a_revoked_partition_may_be_assigned_again() -> None:
+    """No other member can have got it: it was this member's until now."""
     after = step(member(UNREVOKED, 5, {0: 3}, {1: 4}), {0, 1}, target_epoch=6, owned={0}, taken=frozenset({1}))
     assert (after.member_epoch, after.state, after.assigned_partitions) == (6, STABLE, {T: {0: 3, 1: 6}})
 
@@ -129,13 +129,13 @@ def test_a_target_of_a_topic_that_it_left_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("owned", [None, {0}])
-def test_a_member_of_an_unknown_state_has_to_join_anew(owned: set[int] | None) -> None:
+def test_a_member_in_an_unknown_state_must_rejoin(owned: set[int] | None) -> None:
     with pytest.raises(KafkaError) as fenced:
         step(member(UNKNOWN, 5, {0: 3}), {0}, target_epoch=6, owned=owned)
     assert fenced.value.code is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_and_then_goes_on() -> None:
+def test_a_member_in_an_unknown_state_continues_after_it_rejoined() -> None:
     before = member(UNKNOWN, 5, {0: 3, 1: 3})
     after = reconcile(
         before,

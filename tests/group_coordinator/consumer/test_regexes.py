@@ -133,7 +133,7 @@ def test_a_member_may_change_its_expression(coordinator: Coordinator) -> None:
     assert not coordinator.group(GROUP).subscriptions.resolved
 
 
-def test_a_refused_expression_leaves_the_member_as_it_is(coordinator: Coordinator) -> None:
+def test_a_rejected_expression_leaves_the_member_unchanged(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", subscribed_topic_regex="orders.*")
     a.join()
     coordinator.written()

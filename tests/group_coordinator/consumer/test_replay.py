@@ -68,6 +68,15 @@ def test_a_restart_gives_the_same_state() -> None:
     assert snapshot(coordinator.group(GROUP)) == before
 
 
+def test_the_records_of_a_group_give_the_same_state() -> None:
+    coordinator, _ = lived_in()
+    group = coordinator.group(GROUP)
+    other = Coordinator()
+    for record in group.records():
+        other.shard.replay(record, producer_id=-1)
+    assert snapshot(other.group(GROUP)) == snapshot(group)
+
+
 def test_a_compacted_log_gives_the_same_state() -> None:
     coordinator, _ = lived_in()
     compacted: dict[str, Record] = {}
@@ -170,7 +179,7 @@ def test_a_partition_that_changed_hands_is_the_new_owners_whatever_comes_after()
     assert coordinator.group(GROUP).owner_of(TOPIC, 0) == "b"
 
 
-def test_topics_that_an_older_kafka_kept_are_deleted_when_the_group_goes_on() -> None:
+def test_topics_metadata_of_an_older_kafka_is_deleted_at_the_next_change() -> None:
     coordinator = Coordinator()
     coordinator.topics.create("t", 1)
     a = Consumer(coordinator, "a", ["t"])

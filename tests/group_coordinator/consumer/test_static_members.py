@@ -29,7 +29,7 @@ def two_members(coordinator: Coordinator) -> tuple[Consumer, Consumer]:
 
 
 @pytest.mark.parametrize("member_id", ["a-again", "a"])
-def test_a_static_member_that_comes_back_has_what_it_had(coordinator: Coordinator, member_id: str) -> None:
+def test_a_static_member_that_rejoins_keeps_its_assignment(coordinator: Coordinator, member_id: str) -> None:
     a, b = two_members(coordinator)
     coordinator.written()
     response = a.leave_for_a_while().response
@@ -73,12 +73,12 @@ def test_who_was_replaced_is_fenced(coordinator: Coordinator) -> None:
 
 
 @pytest.mark.parametrize("epoch", [2, -1, -2])
-def test_an_instance_id_that_nobody_has(coordinator: Coordinator, epoch: int) -> None:
+def test_an_unknown_instance_id_is_rejected(coordinator: Coordinator, epoch: int) -> None:
     a, _ = two_members(coordinator)
     assert a.send(member_epoch=epoch, instance_id="third").error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_that_does_not_come_back_loses_what_it_had(coordinator: Coordinator) -> None:
+def test_a_static_member_that_does_not_rejoin_loses_its_assignment(coordinator: Coordinator) -> None:
     a, b = two_members(coordinator)
     a.leave_for_a_while()
     for _ in range(9):
@@ -96,7 +96,7 @@ def test_a_static_member_may_leave_for_good(coordinator: Coordinator) -> None:
     assert b.owned == {"t": {0, 1, 2, 3}}
 
 
-def test_who_comes_back_with_another_subscription_gets_another_assignment(coordinator: Coordinator) -> None:
+def test_a_rejoining_static_member_with_another_subscription_gets_another_assignment(coordinator: Coordinator) -> None:
     a, b = two_members(coordinator)
     coordinator.topics.create("u", 1)
     a.leave_for_a_while()
@@ -108,7 +108,7 @@ def test_who_comes_back_with_another_subscription_gets_another_assignment(coordi
     assert b.owned == {"t": {0, 1, 2, 3}}
 
 
-def test_commits_of_who_came_back_begin_at_once(coordinator: Coordinator) -> None:
+def test_a_static_member_that_rejoined_may_commit_immediately(coordinator: Coordinator) -> None:
     a, _ = two_members(coordinator)
     a.leave_for_a_while()
     again = Consumer(coordinator, "again", ["t"], instance_id="first")

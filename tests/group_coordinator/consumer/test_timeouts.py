@@ -17,7 +17,7 @@ def coordinator() -> Coordinator:
     return coordinator
 
 
-def test_a_member_that_is_not_heard_of_is_fenced(coordinator: Coordinator) -> None:
+def test_a_member_without_heartbeats_is_fenced(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", ["t"])
     a.join()
     coordinator.advance(44_999)
@@ -27,7 +27,7 @@ def test_a_member_that_is_not_heard_of_is_fenced(coordinator: Coordinator) -> No
     assert a.heartbeat().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_each_heartbeat_is_a_sign_of_life(coordinator: Coordinator) -> None:
+def test_each_heartbeat_extends_the_session(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", ["t"])
     a.join()
     for _ in range(5):
@@ -35,7 +35,7 @@ def test_each_heartbeat_is_a_sign_of_life(coordinator: Coordinator) -> None:
         assert a.heartbeat().error is ErrorCode.NONE
 
 
-def test_a_refused_heartbeat_is_none(coordinator: Coordinator) -> None:
+def test_a_rejected_heartbeat_does_not_extend_the_session(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", ["t"])
     a.join()
     coordinator.advance(40_000)
@@ -44,7 +44,7 @@ def test_a_refused_heartbeat_is_none(coordinator: Coordinator) -> None:
     assert coordinator.group(GROUP).state_name == "Empty"
 
 
-def test_a_group_may_have_times_of_its_own() -> None:
+def test_a_group_may_override_its_times() -> None:
     coordinator = Coordinator(
         overrides={GROUP: {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "7000"}}
     )
@@ -74,7 +74,7 @@ def test_who_does_not_give_up_partitions_in_time_is_fenced(coordinator: Coordina
     a.join()
     coordinator.advance(2000)
     b.join()
-    a.heartbeat()  # it is told to, from here on
+    a.heartbeat()  # from here on it must revoke partitions
     for _ in range(4):
         coordinator.advance(4999)
         assert a.heartbeat().response.member_epoch == 2
@@ -100,7 +100,7 @@ def test_who_gives_them_up_is_not_watched_any_more(coordinator: Coordinator) -> 
     assert set(coordinator.group(GROUP).members) == {"a", "b"}
 
 
-def test_after_a_restart_everybody_has_the_whole_time(coordinator: Coordinator) -> None:
+def test_after_a_restart_every_member_has_a_full_session(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", ["t"], rebalance_timeout_ms=20_000)
     b = Consumer(coordinator, "b", ["t"])
     a.join()

@@ -46,7 +46,7 @@ JOIN: dict[str, Any] = {
         ),
         ({"member_id": "a", "member_epoch": -2}, "InstanceId can't be null."),
         ({"member_id": "a", "member_epoch": -3}, "MemberEpoch is invalid."),
-        # The first thing that is wrong is the one that is told.
+        # The first error is the one that is reported.
         ({"member_id": "", "group_id": "", "member_epoch": 1}, "MemberId can't be empty."),
         (
             {**JOIN, "rebalance_timeout_ms": -1, "server_assignor": "x"},
@@ -54,7 +54,7 @@ JOIN: dict[str, Any] = {
         ),
     ],
 )
-def test_what_is_wrong_with_a_request_is_told(fields: dict[str, Any], message: str) -> None:
+def test_an_invalid_request_has_an_error_message(fields: dict[str, Any], message: str) -> None:
     sent = heartbeat(Coordinator(), **fields)
     assert sent.error is ErrorCode.INVALID_REQUEST
     (answer,) = sent._answers
@@ -96,13 +96,13 @@ def test_only_joining_makes_a_group(epoch: int) -> None:
 
 
 @pytest.mark.parametrize("epoch", [5, -1])
-def test_somebody_else_is_no_member(epoch: int) -> None:
+def test_an_unknown_member_is_rejected(epoch: int) -> None:
     coordinator = Coordinator()
     heartbeat(coordinator, **JOIN)
     assert heartbeat(coordinator, member_id="b", member_epoch=epoch).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_full_group_takes_only_those_who_are_in_it() -> None:
+def test_a_full_group_accepts_only_its_members() -> None:
     coordinator = Coordinator(consumer_max_size=1)
     heartbeat(coordinator, **JOIN)
     assert heartbeat(coordinator, **{**JOIN, "member_id": "b"}).error is ErrorCode.GROUP_MAX_SIZE_REACHED

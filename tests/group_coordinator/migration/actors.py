@@ -295,7 +295,7 @@ class ModernConsumer(Consumer):
         return moved
 
     def leave(self) -> None:
-        """Stop. A static member says that it may come back."""
+        """Stop. A static member leaves temporarily."""
         self.owned = NOTHING
         epoch = -1 if self.instance_id is None else -2
         request = consumer_heartbeat(self.member_id, epoch, instance_id=self.instance_id)
@@ -341,7 +341,7 @@ class World:
         return self.coordinator.group(GROUP)
 
     def settle(self, rounds: int = 200) -> None:
-        """All go on, a heartbeat every second, until nobody moves and every partition is read."""
+        """All continue, with a heartbeat every second, until no member changes and every partition is read."""
         idle = 0
         for _ in range(rounds):
             moved = False
@@ -362,7 +362,7 @@ class World:
         return frozenset((topic, index) for topic in topics.names() for index in range(topics.partition_count(topic)))
 
     def check(self) -> None:
-        """Nobody reads what another one reads, and the log gives the state that is there."""
+        """No partition has two readers, and replaying the log gives the current state."""
         read = [one for consumer in self.consumers for one in consumer.owned]
         assert len(read) == len(set(read)), self.consumers
         assert_replay_gives(self.coordinator)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from moldau.coordinator.outcome import Now, Record
 from moldau.group_coordinator.config import GroupConfig
+from moldau.group_coordinator.consumer.regexes import compiled
 from moldau.group_coordinator.offsets.store import CommittedOffset
 from moldau.group_coordinator.records import (
     AssignedTopicPartitions,
@@ -54,7 +55,7 @@ from moldau.protocol.messages.txn_offset_commit import (
 )
 from moldau.protocol.records import Record as LogRecord
 from moldau.protocol.records import build_batch, iter_records
-from moldau.server.slices import completed
+from moldau.protocol.steps import completed
 
 from ...coordinator.harness import FakeCaller, Harness, MemoryLog, decoded
 
@@ -112,8 +113,11 @@ class TopicsOfTheTest:
     def partition_count(self, name: str) -> int:
         return 1 if name in self.ids else 0
 
-    def names(self) -> Iterable[str]:
-        return self.ids
+    def names(self) -> Set[str]:
+        return self.ids.keys()
+
+    def matching(self, regex: str) -> frozenset[str]:
+        return compiled(regex).matching(self.names())
 
 
 class Coordinator(Harness[GroupShard]):
@@ -134,7 +138,7 @@ class Coordinator(Harness[GroupShard]):
         return GroupShard(self.states)
 
     def write(self, *records: Record, producer_id: int = -1) -> None:
-        """Somebody else's records."""
+        """Records of another coordinator."""
         encoded = [LogRecord(0, self.now().epoch_ms, *encode_record(record)) for record in records]
         transactional = producer_id >= 0
         self.log.append(build_batch(encoded, producer_id=producer_id, transactional=transactional))
@@ -210,7 +214,7 @@ class Coordinator(Harness[GroupShard]):
     def assign(
         self, group_id: str, member_id: str, assigned_at: Mapping[str, Mapping[int, int]], *, epoch: int
     ) -> None:
-        """Give a member of a consumer group these partitions, by topic, each at an epoch of its own (KIP-1251)."""
+        """Give a member of a consumer group these partitions, by topic, each with its own epoch (KIP-1251)."""
         value = ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=epoch,
             previous_member_epoch=epoch - 1,

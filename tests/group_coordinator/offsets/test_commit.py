@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from moldau.coordinator.outcome import Record
-from moldau.group_coordinator.group import GroupType
 from moldau.group_coordinator.offsets.store import CommittedOffset
 from moldau.group_coordinator.records import OffsetCommitKey, OffsetCommitValue
 from moldau.protocol.errors import ErrorCode
@@ -46,7 +45,7 @@ def test_the_first_commit_makes_a_simple_group(coordinator: Any) -> None:
     coordinator.commit("group", {"a": {0: 1}})
 
     group = coordinator.states.groups["group"]
-    assert (group.type, group.protocol_type, group.state_name) == (GroupType.CLASSIC, "", "Empty")
+    assert (group.type, group.protocol_type, group.state_name) == ("classic", "", "Empty")
     coordinator.restart()
     assert coordinator.states.groups["group"].protocol_type == ""
     assert coordinator.fetched("group") == {"a": {0: 1}}

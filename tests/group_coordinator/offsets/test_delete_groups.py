@@ -117,15 +117,15 @@ def test_more_offsets_than_a_batch_can_delete(coordinator: Any) -> None:
     assert (coordinator.states.groups, len(coordinator.states.offsets)) == ({}, 0)
 
 
-def test_nobody_sees_half_a_group(coordinator: Any) -> None:
+def test_a_partly_deleted_group_is_not_visible(coordinator: Any) -> None:
     commit_many(coordinator, SLICE + 1)
     client = coordinator.delete_group("group")
 
     def join(shard: Any, caller: Any, now: Now) -> Any:
-        return shard.join_group(caller, JoinGroupRequest(group_id="group"), now)
+        return shard.serve(caller, JoinGroupRequest(group_id="group"), now)
 
     def heartbeat(shard: Any, caller: Any, now: Now) -> Any:
-        return shard.consumer_group_heartbeat(caller, ConsumerGroupHeartbeatRequest(group_id="group"), now)
+        return shard.serve(caller, ConsumerGroupHeartbeatRequest(group_id="group"), now)
 
     assert coordinator.commit("group", {"b": {0: 1}}) is BUSY
     assert coordinator.delete_offsets("group", {"a": [0]}) is BUSY

@@ -75,7 +75,7 @@ def test_an_empty_group_of_an_old_record_counts_from_each_commit(coordinator: An
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
 def test_a_group_with_members_keeps_what_they_subscribe_to(coordinator: Any, kind: str) -> None:
-    # The members are kept alive by nobody here, so time passes for the offsets alone.
+    # No heartbeats are sent here; time passes only for the offsets.
     if kind == "classic":
         coordinator.classic_group("group", members={"m": ["a"]}, generation=3)
     else:
@@ -179,14 +179,12 @@ def test_the_group_of_the_empty_name_is_a_group_like_any_other(coordinator: Any)
 
 
 def made_again(coordinator: Any, topic: str) -> None:
-    """A topic was deleted and made again while nobody could delete its offsets."""
+    """A topic was deleted and re-created while its offsets could not be deleted."""
     coordinator.topics.ids[topic] = f"the next {topic}".encode().ljust(16, b".")
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
-def test_offsets_of_a_topic_that_was_deleted_meanwhile_go_soon_after_loading(
-    coordinator: Any, records: Any, kind: str
-) -> None:
+def test_offsets_of_a_deleted_topic_are_deleted_soon_after_loading(coordinator: Any, records: Any, kind: str) -> None:
     if kind == "classic":
         coordinator.classic_group("group", members={"m": ["a", "b"]}, generation=3)
     else:

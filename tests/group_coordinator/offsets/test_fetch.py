@@ -58,7 +58,7 @@ def test_all_offsets_of_a_group(coordinator: Any) -> None:
 def test_a_group_that_does_not_exist_has_nothing(coordinator: Any) -> None:
     assert coordinator.fetch("group") == OffsetFetchResponseGroup(group_id="group")
     assert coordinator.fetched("group", {"a": [0]}) == {"a": {0: -1}}
-    # Even for somebody who says to be a member.
+    # Even if the request names a member.
     assert coordinator.fetch("group", {"a": [0]}, member_id="m", member_epoch=5).error_code == 0
 
 
@@ -108,7 +108,7 @@ def test_stable_offsets_are_asked_for_while_a_transaction_is_open(coordinator: A
         OffsetFetchResponseTopics(name="a", partitions=[one, two]),
         OffsetFetchResponseTopics(name="b", partitions=[nothing(0)]),
     ]
-    # Of all offsets only those are told of which there is a committed one.
+    # Of all offsets, only committed ones are returned.
     assert fetched(require_stable=True) == [OffsetFetchResponseTopics(name="a", partitions=[nothing(0, unstable), two])]
 
     coordinator.shard.replay_end_transaction(5, committed=True)
@@ -140,7 +140,7 @@ def test_a_consumer_group_knows_its_members(
     assert [p.committed_offset for topic in answer.topics for p in topic.partitions] == ([] if error else [1])
 
 
-def test_a_classic_group_is_read_by_everybody(coordinator: Any) -> None:
+def test_offsets_of_a_classic_group_are_fetched_without_checks(coordinator: Any) -> None:
     coordinator.classic_group("group", members={"m": ["a"]})
 
     assert coordinator.fetch("group", {"a": [0]}, member_id="other", member_epoch=9).error_code == 0

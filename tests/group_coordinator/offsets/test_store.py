@@ -9,7 +9,7 @@ from moldau.group_coordinator.offsets.store import CommittedOffset, OffsetStore
 TOPIC_ID = b"\x07" * 16
 
 
-def test_a_committed_offset_comes_back_as_it_was() -> None:
+def test_a_committed_offset_is_returned_unchanged() -> None:
     store = OffsetStore()
     committed = CommittedOffset(2**62, 7, "größer \U0001f600", 1_700_000_000_000, 1_700_000_600_000, TOPIC_ID)
 

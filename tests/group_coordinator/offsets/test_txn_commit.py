@@ -17,7 +17,7 @@ UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 def stable(coordinator: Any, group_id: str = "group", topic: str = "a", partition: int = 0) -> int | ErrorCode:
-    """What a consumer that requires stable offsets is told."""
+    """The response for a consumer that requires stable offsets."""
     (fetched,) = coordinator.fetch(group_id, {topic: [partition]}, require_stable=True).topics
     (one,) = fetched.partitions
     return ErrorCode(one.error_code) if one.error_code else one.committed_offset
@@ -193,7 +193,7 @@ def test_an_instance_id_that_another_member_has_taken_over_is_fenced(coordinator
 
 
 def test_an_epoch_of_before_is_good_for_the_partitions_that_the_member_has_had_since(coordinator: Any) -> None:
-    """KIP-1251: nobody else can have had them in between."""
+    """KIP-1251: no other member can have had them in between."""
     coordinator.consumer_group("group", members={"m": ["a"]}, epoch=3)
     coordinator.assign("group", "m", {"a": {0: 1, 1: 3}}, epoch=3)
 
@@ -259,7 +259,7 @@ def test_an_append_that_the_log_refuses_leaves_nothing_pending(coordinator: Any)
 # -- what becomes of pending offsets -----------------------------------------------------------------------------------
 
 
-def test_a_deleted_offset_does_not_come_back_with_the_marker(coordinator: Any, step: Callable[[], None]) -> None:
+def test_a_deleted_offset_is_not_restored_by_the_marker(coordinator: Any, step: Callable[[], None]) -> None:
     coordinator.commit("group", {"a": {1: 1}})
     coordinator.commit_in_transaction("group", {"a": {0: 10}})
     step()
@@ -271,7 +271,7 @@ def test_a_deleted_offset_does_not_come_back_with_the_marker(coordinator: Any, s
     assert coordinator.fetched("group") == {"a": {1: 1}}
 
 
-def test_a_deleted_group_does_not_come_back_with_the_marker(coordinator: Any, step: Callable[[], None]) -> None:
+def test_a_deleted_group_is_not_restored_by_the_marker(coordinator: Any, step: Callable[[], None]) -> None:
     coordinator.commit("group", {"a": {0: 1}})
     coordinator.commit_in_transaction("group", {"a": {0: 10}, "b": {0: 20}})
     step()

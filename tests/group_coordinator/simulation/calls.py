@@ -21,6 +21,7 @@ from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from moldau.protocol.steps import completed
 from moldau.server.handlers import group_admin, group_members, group_offsets
 
 if TYPE_CHECKING:
@@ -48,10 +49,10 @@ _FAILED: dict[type, Callable[[Any, KafkaError], Any]] = {
     HeartbeatRequest: group_members.failed_heartbeat,
     LeaveGroupRequest: group_members.failed_leave_group,
     ConsumerGroupHeartbeatRequest: group_members.failed_consumer_group_heartbeat,
-    OffsetCommitRequest: group_offsets.failed_offset_commit,
+    OffsetCommitRequest: lambda request, error: completed(group_offsets.failed_offset_commit(request, error)),
     TxnOffsetCommitRequest: _failed_txn_offset_commit,
     OffsetDeleteRequest: group_offsets.failed_offset_delete,
-    DeleteGroupsRequest: group_admin.failed_delete_groups,
+    DeleteGroupsRequest: lambda request, error: completed(group_admin.failed_delete_groups(request, error)),
 }
 
 

@@ -103,7 +103,7 @@ class ClassicClient(Client):
         self.topic_ids: dict[str, bytes] = {}
         """What the names of its topics meant when they were assigned."""
         self.busy_until_ms = 0
-        """Its application works on something, and does not poll: heartbeats go on, joining does not."""
+        """Its application is busy and does not poll: heartbeats continue, joining does not."""
         self._busy_since_ms = 0
         self._wants_to_join = True
         self._has_prepared = False
@@ -206,7 +206,7 @@ class ClassicClient(Client):
         self.busy_until_ms = self.now_ms + for_ms
 
     def leave(self) -> None:
-        """The process ends in good order. A static member says nothing: it may come back."""
+        """The process shuts down cleanly. A static member does not leave: it may rejoin."""
         self._leave_group()
         self.stop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from moldau.protocol.errors import ErrorCode
@@ -29,7 +30,7 @@ COME_AGAIN = {
 """After these a client looks for its coordinator and asks again."""
 
 
-class Client:
+class Client(ABC):
     """A process with a connection to the coordinator. Requests of one client arrive in the order in which they left."""
 
     def __init__(self, world: World, name: str, group_id: str) -> None:
@@ -49,23 +50,23 @@ class Client:
     def now_ms(self) -> int:
         return self.world.clock.monotonic_ms
 
-    # -- what a kind of client has of its own --------------------------------------------------------------------------
+    # -- implemented by each kind of client ----------------------------------------------------------------------------
 
+    @abstractmethod
     def next_act_ms(self) -> int | None:
         """When it has something to do by itself, whatever it waits for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def act(self) -> None:
         """Do what there is to do now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answered(self, slot: str, call: Call, response: Any) -> None:
         """An answer has come that it still waited for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lost(self, slot: str, call: Call) -> None:
         """There will be no answer: it took too long, or the connection broke."""
-        raise NotImplementedError
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -91,7 +92,7 @@ class Client:
         self.act()
 
     def receive(self, call: Call, response: Any) -> None:
-        """An answer; nobody waits for those that come too late."""
+        """A response; late ones are ignored."""
         if self.is_alive and self.waiting.get(call.slot) is call:
             self.forget(call.slot)
             self.answered(call.slot, call, response)

@@ -77,7 +77,7 @@ class ConsumerClient(Client):
         self.epoch = JOINING_EPOCH
         self.owned: frozenset[IdPartition] = frozenset()
         self.busy_until_ms = 0
-        """Its application works on something, and does not poll: heartbeats go on, giving up partitions does not."""
+        """Its application is busy and does not poll: heartbeats continue, revocation does not."""
         self._busy_since_ms = 0
         self._target: frozenset[IdPartition] | None = None
         self._reconcile_at_ms = 0
@@ -184,7 +184,7 @@ class ConsumerClient(Client):
         self.busy_until_ms = self.now_ms + for_ms
 
     def leave(self) -> None:
-        """The process ends in good order; a static member may come back within its session."""
+        """The process shuts down cleanly; a static member may rejoin within its session."""
         self.owned = frozenset()
         if self.member_id and self.state is not State.STALE:
             self._send_leave()

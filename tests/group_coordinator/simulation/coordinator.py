@@ -1,7 +1,8 @@
 """A broker's part, in memory: a real runtime with a real shard, over a log that is a list of batches.
 
-What `server/groups.py` and the handlers do around them is done here in the order that the simulation asks for: when
-the turn of the loop ends, when loading goes on, when records become safe, and when it all stops and begins again.
+What `server/coordination/groups.py` and the handlers do around them is done here in the order that the simulation asks
+for: when the turn of the loop ends, when loading goes on, when records become safe, and when
+it all stops and begins again.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class Coordinator:
             self.go_on_loading()
 
     def resign(self) -> None:
-        """The partition has another leader: who waits is told."""
+        """The partition has another leader: all waiting callers are answered."""
         self.runtime.close()
 
     # -- the loop ------------------------------------------------------------------------------------------------------
@@ -205,15 +206,15 @@ class Coordinator:
         runtime = self.runtime
         match call.request:
             case JoinGroupRequest() as join:
-                runtime.run(join.group_id, call, lambda shard, now: shard.join_group(call, join, now))
+                runtime.run(join.group_id, call, lambda shard, now: shard.serve(call, join, now))
             case SyncGroupRequest() as sync:
-                runtime.run(sync.group_id, call, lambda shard, now: shard.sync_group(call, sync, now))
+                runtime.run(sync.group_id, call, lambda shard, now: shard.serve(call, sync, now))
             case HeartbeatRequest() as heartbeat:
-                runtime.run(heartbeat.group_id, call, lambda shard, now: shard.heartbeat(call, heartbeat, now))
+                runtime.run(heartbeat.group_id, call, lambda shard, now: shard.serve(call, heartbeat, now))
             case LeaveGroupRequest() as leave:
-                runtime.run(leave.group_id, call, lambda shard, now: shard.leave_group(call, leave, now))
+                runtime.run(leave.group_id, call, lambda shard, now: shard.serve(call, leave, now))
             case ConsumerGroupHeartbeatRequest() as beat:
-                runtime.run(beat.group_id, call, lambda shard, now: shard.consumer_group_heartbeat(call, beat, now))
+                runtime.run(beat.group_id, call, lambda shard, now: shard.serve(call, beat, now))
             case OffsetCommitRequest() as commit:
                 self._resolve(commit)
                 runtime.run(commit.group_id, call, lambda shard, now: shard.commit_offsets(call, commit, now))

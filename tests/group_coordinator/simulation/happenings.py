@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from moldau.group_coordinator.classic.kind import CLASSIC
+from moldau.group_coordinator.consumer.kind import CONSUMER
 from moldau.protocol.codec import encode
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
@@ -17,7 +19,7 @@ from moldau.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponse
-from moldau.server.slices import completed
+from moldau.protocol.steps import completed
 
 from .classic_client import KAFKA_1, KAFKA_2_4, NEW, ClassicClient
 from .client_assignors import COOPERATIVE, RANGE
@@ -268,12 +270,12 @@ class Happenings:
             if value.topic_id in (bytes(16), world.topics.id_of(of[0]))
         }
         assert offsets == committed, f"fetched {offsets}, committed {committed}"
-        encode(DescribeGroupsResponse(groups=[shard.describe_group(group_id, api_version=5)]), 5)
+        encode(DescribeGroupsResponse(groups=[shard.describe(CLASSIC, group_id, api_version=5)]), 5)
         if world.is_consumer_group(group_id):
-            encode(ConsumerGroupDescribeResponse(groups=[shard.describe_consumer_group(group_id)]), 1)
+            encode(ConsumerGroupDescribeResponse(groups=[shard.describe(CONSUMER, group_id, api_version=1)]), 1)
         else:
             try:
-                shard.describe_consumer_group(group_id)
+                shard.describe(CONSUMER, group_id, api_version=1)
             except KafkaError as error:
                 if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                     raise

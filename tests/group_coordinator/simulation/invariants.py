@@ -1,15 +1,15 @@
-"""What must hold whatever happens; looked at after every step of a simulation.
+"""The invariants, which are checked after every step of a simulation.
 
-* Nobody is answered twice, nobody waits for ever, and nobody is left behind when the coordinator resigns.
-* In a generation of a group a partition has one owner, and generations follow each other.
-* No two members of a consumer group have a partition, as far as the coordinator has told them, and as long as both
-  are members.
-* Who has missed one answer at most is not fenced for its epoch.
-* A commit that was acknowledged is in the log, below the high watermark, until a later one takes its place, somebody
-  deletes it, or it expires when nobody reads its topic.
-* So is one of a transaction, which nobody is told of before the transaction is committed, and which does not expire
-  before it ends. Nothing of it is there when it is aborted.
-* What the shard knows is what its log says.
+* No caller is answered twice, and no caller waits forever, also when the coordinator resigns.
+* In a generation of a group a partition has one owner, and generations are consecutive.
+* No two members of a consumer group have the same partition according to the responses of the coordinator, as long as
+  both are members.
+* A member that has missed at most one response is not fenced for its epoch.
+* An acknowledged commit is in the log, below the high watermark, until it is replaced by a later one or deleted, or
+  expires while its topic has no subscriber.
+* So is a commit of a transaction. It is not visible before the transaction is committed, and does not expire before the
+  transaction ends. No part of it remains if the transaction is aborted.
+* The state of the shard is the state in its log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whoever is in no group: a consumer that assigns partitions to itself and commits, and an admin."""
+"""Clients without membership: a consumer with manual assignment that commits, and an admin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Outsider(Client):
-    """It sends what it is told to."""
+    """It sends the given requests."""
 
     def next_act_ms(self) -> int | None:
         return None

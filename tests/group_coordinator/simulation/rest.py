@@ -86,7 +86,7 @@ def _partitions_of(world: World, member: Member) -> list[tuple[str, int]]:
 
 
 def go_away(world: World) -> None:
-    """Everybody goes, time passes, and nothing is left in memory."""
+    """All members leave, time passes, and no state remains in memory."""
     world.note("everybody goes")
     for member in world.members():
         if world.random.random() < 0.5:
@@ -111,7 +111,7 @@ def _left(world: World) -> dict[str, Any]:
         "offsets": len(states.offsets),
         "pending offsets": states.offsets._pending_by_group or states.offsets._pending_by_producer,
         "groups that are being deleted": states.being_deleted,
-        # The look for expired offsets goes on for ever; it is no group's.
+        # The check for expired offsets repeats forever; it belongs to no group.
         "deadlines": [key for key in states.deadlines._deadlines if key[0]],
     }
     return {what: one for what, one in found.items() if one}

@@ -22,7 +22,7 @@ def test_simulation(kind: str) -> None:
         simulate(kind, seed, STEPS)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_simulation_many_times(kind: str) -> None:
     for seed in seeds(A_FEW, MANY):

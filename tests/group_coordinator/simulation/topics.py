@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Set
+
+from moldau.group_coordinator.consumer.regexes import compiled
 
 
 class TopicTable:
@@ -24,8 +26,11 @@ class TopicTable:
     def partition_count(self, name: str) -> int:
         return self._counts.get(name, 0)
 
-    def names(self) -> Iterable[str]:
-        return list(self._ids)
+    def names(self) -> Set[str]:
+        return self._ids.keys()
+
+    def matching(self, regex: str) -> frozenset[str]:
+        return compiled(regex).matching(self.names())
 
     def ids(self) -> dict[str, bytes]:
         """By name."""

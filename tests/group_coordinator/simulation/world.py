@@ -75,7 +75,7 @@ class World:
         return f"{self._uuids:08x}-0000-4000-8000-{self.random.getrandbits(48):012x}"
 
     def next_offset(self) -> int:
-        """Another one each time, so that each commit can be told from all others."""
+        """A new value each time, so that commits can be distinguished."""
         self._offsets += 1
         return self._offsets
 
@@ -102,7 +102,7 @@ class World:
         return (one for one in self.members() if one.group_id == group_id)
 
     def note(self, text: str, *values: Any) -> None:
-        """For whoever has to find out what went wrong; written out only then."""
+        """For the analysis of a failure; formatted only then."""
         self.trace.append((self.clock.monotonic_ms, text, values))
 
     # -- the way -------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class World:
 
     def _deliver(self, client: Client) -> None:
         call = self._requests[client].popleft()
-        is_resent = not isinstance(call.request, ConsumerGroupHeartbeatRequest)  # which is made anew, with all fields
+        is_resent = not isinstance(call.request, ConsumerGroupHeartbeatRequest)  # which is created again
         if is_resent and not self.is_reliable and self.random.random() < 0.02:
             # The connection broke, and what had been sent is sent again: the server sees both.
             self.note("{} arrives twice", call)
@@ -146,7 +146,7 @@ class World:
     # -- one thing after the other -------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """One of the things that can go on does, or time passes."""
+        """One possible event happens, or time passes."""
         things = self._what_can_go_on()
         if things and self.random.random() < 0.93:
             self.random.choice(things)()
@@ -219,7 +219,7 @@ class World:
         self.coordinator.runtime.high_watermark_changed()
 
     def resign(self) -> None:
-        """The coordinator serves no more, and says so to everybody who waits."""
+        """The coordinator resigns and answers all waiting callers."""
         self.note("the coordinator resigns")
         wrote_all = self.log.refusal is None
         self.coordinator.resign()
@@ -238,7 +238,7 @@ class World:
             call.client.disconnected(call)
 
     def restart(self, *, from_high_watermark: bool) -> None:
-        """Somebody coordinates again: the same broker, or another one, which does not have what was not safe."""
+        """A coordinator starts: the same broker, or another one, without the records above the high watermark."""
         self.hindered_until_ms = self.clock.monotonic_ms
         if from_high_watermark and self.log.end_offset > self.log.high_watermark:
             self._before_restart = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ LOST = "lost"
 """In place of an answer: the connection broke, or it took too long."""
 
 
-class CoordinatorCall:
+class CoordinatorCall(ABC):
     """A request to the coordinator; see `coordinator.outcome.Caller`."""
 
     client_id = "client"
@@ -39,11 +40,9 @@ class CoordinatorCall:
         self.is_answered = False
         self.done: Callable[[Any], None] = lambda answer: None
 
+    @abstractmethod
     def run(self, runtime: CoordinatorRuntime[TransactionShard]) -> None:
-        runtime.run(self.transactional_id, self, self.decide)
-
-    def decide(self, shard: TransactionShard, now: Now) -> Outcome:
-        raise NotImplementedError
+        """The coordinator has received it."""
 
     def reply(self, response: Any) -> None:
         error = ErrorCode(response.error_code) if response is not None else ErrorCode.NONE
@@ -53,7 +52,7 @@ class CoordinatorCall:
         self._answered(error.code)
 
     def lost(self) -> None:
-        """Nobody is there any more to answer."""
+        """There is no coordinator to answer."""
         if not self.is_answered:
             self._answered(LOST)
 
@@ -63,7 +62,18 @@ class CoordinatorCall:
         self.world.answered(self, answer)
 
 
-class Init(CoordinatorCall):
+class DecidedCall(CoordinatorCall):
+    """A request that may write records."""
+
+    def run(self, runtime: CoordinatorRuntime[TransactionShard]) -> None:
+        runtime.run(self.transactional_id, self, self.decide)
+
+    @abstractmethod
+    def decide(self, shard: TransactionShard, now: Now) -> Outcome:
+        """The records and the answer."""
+
+
+class Init(DecidedCall):
     """InitProducerId."""
 
     def __init__(self, world: World, transactional_id: str, expected: Producer, *, may_come_late: bool) -> None:
@@ -87,7 +97,7 @@ class Init(CoordinatorCall):
         return f"InitProducerId {self.transactional_id} {self.request.producer_id}/{self.request.producer_epoch}"
 
 
-class Add(CoordinatorCall):
+class Add(DecidedCall):
     """AddPartitionsToTxn of a client, or of a partition's leader for it."""
 
     def __init__(
@@ -128,7 +138,7 @@ class Verify(CoordinatorCall):
         return f"verify {self.transactional_id} {self.producer} {self.partition}"
 
 
-class End(CoordinatorCall):
+class End(DecidedCall):
     """EndTxn."""
 
     def __init__(

@@ -15,8 +15,9 @@ from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.records import iter_batches
 from moldau.transaction_coordinator.as_records import record_of
 from moldau.transaction_coordinator.config import TransactionConfig
+from moldau.transaction_coordinator.markers import Markers
 from moldau.transaction_coordinator.shard import TransactionShard
-from moldau.transaction_coordinator.states import Markers, TransactionStates
+from moldau.transaction_coordinator.states import TransactionStates
 from moldau.transaction_coordinator.transaction import Transaction
 
 from ...group_coordinator.simulation.coordinator import Clock, MemoryLog
@@ -156,7 +157,8 @@ class Coordinator:
     # -- markers -------------------------------------------------------------------------------------------------------
 
     def _send_markers(self) -> None:
-        for markers in self.shard.take_markers():
+        for markers in self.runtime.take_effects():
+            assert isinstance(markers, Markers)
             self._missing[markers] = set(markers.partitions)
             for partition in sorted(markers.partitions):
                 self.world.send_marker(markers, partition, self.epoch)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from moldau.transaction_coordinator.states import Markers
+from moldau.transaction_coordinator.markers import Markers
 
 from ..harness import Producer
 

@@ -31,7 +31,7 @@ def test_simulation() -> None:
         simulate(seed)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_simulation_many_times() -> None:
     for seed in seeds(A_FEW, MANY):
         simulate(seed)

@@ -26,8 +26,8 @@ from typing import Any
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.records import iter_batches, iter_records
 from moldau.transaction_coordinator.as_records import transaction_of
+from moldau.transaction_coordinator.markers import Markers
 from moldau.transaction_coordinator.records import TransactionLogKey, TransactionLogValue, decode_record
-from moldau.transaction_coordinator.states import Markers
 from moldau.transaction_coordinator.transaction import COMPLETE, LAST_EPOCH, Transaction, TransactionStatus
 
 from ..harness import Producer
