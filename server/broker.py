@@ -1,8 +1,7 @@
-"""A broker: the parts that handlers work with, and how a change of the metadata reaches them.
+"""A broker: creates the parts that handlers use, and connects them.
 
-Everything here belongs to one event loop. The metadata log is the truth of which topics there are; the broker makes,
-changes and removes partitions as its records are committed (`apply`), and at a start it does the same with the whole
-image. Topics made by a request are there when its answer leaves, because commit and apply are one step.
+All of it belongs to one event loop. The metadata log defines which topics exist. `MetadataPublisher` creates, changes
+and removes partitions when the records of the metadata log are committed.
 """
 
 from __future__ import annotations
@@ -10,68 +9,66 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ..log.manager import NotYetError
-from ..metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from ..metadata.auto_create import missing_topics
 from ..metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    DirectoryData,
-    PartitionData,
-    TopicData,
-)
-from ..replication.partition import Partition
 from ..replication.replicas import Replicas
-from .appends import AppendQueues
-from .chores import Chores
-from .clock import Clock, wall_clock
-from .decoding import Decoder
-from .fetch_session import FetchSessionCache
-from .group_commit import GroupCommit
-from .housekeeping import Housekeeping
-from .late_replicas import LateReplicas
-from .log_cleaner import CleanerSettings, LogCleaner
-from .log_configs import topic_log_config, topic_min_insync_replicas
-from .metadata_snapshots import MetadataSnapshots
-from .replica_mover import ReplicaMover
-from .retention import Retention
-from .slices import Slices
-from .trash import Trash
-from .verification import Verifications
+from .concurrency.chores import Chores
+from .concurrency.clock import Clock, wall_clock
+from .concurrency.event_loop import turns_of
+from .concurrency.slices import Slices
+from .controller_client import ControllerClient, LocalController
+from .coordination.markers import MarkerWriter
+from .coordination.producer_ids import ProducerIds
+from .coordination.services import Services
+from .coordination.verification import Verifications
+from .metadata_publisher import MetadataPublisher
+from .records.appends import AppendQueues
+from .records.decoder import Decoder
+from .records.fetch_session import FetchSessionCache
+from .records.group_commit import GroupCommit
+from .records.search_queue import SearchQueue
+from .upkeep.directory_assignments import DirectoryAssignments
+from .upkeep.housekeeping import Housekeeping
+from .upkeep.log_cleaner import CleanerSettings, LogCleaner
+from .upkeep.metadata_snapshots import MetadataSnapshots
+from .upkeep.replica_mover import ReplicaMover
+from .upkeep.retention import Retention
+from .upkeep.trash import Trash
 
 if TYPE_CHECKING:
     from ..config.sources import BrokerConfig
     from ..log.checkpoints import TopicPartition
-    from ..log.config import LogConfig
-    from ..log.directory import LogDirectory
-    from ..log.partition_log import Log
-    from ..metadata.image import MetadataDelta, MetadataImage
-    from ..metadata.registrations import TopicImage
-    from .background import Background
-    from .coordinators import Coordinators
-    from .groups import GroupCoordinators
-    from .read_ahead import ReadAhead
-    from .request import RequestContext
-    from .storage import Storage
-    from .timers import TimerWheel
-    from .transactions import TransactionCoordinators
+    from .concurrency.background import Background
+    from .concurrency.slices import Sliced
+    from .concurrency.timers import TimerWheel
+    from .context import RequestContext
+    from .coordination.coordinators import Coordinators
+    from .coordination.groups import GroupCoordinators
+    from .coordination.transactions import TransactionCoordinators
+    from .network.read_ahead import ReadAhead
+    from .storage.opening import Storage
 
 logger = logging.getLogger(__name__)
 
 _STORAGE_FAILURE_LOG_SECONDS = 10.0
 
-# How many jobs of a kind are in threads at once: codecs, which compute, and the file work of everything periodic.
+# Maximum number of concurrent jobs in threads: for codecs, which compute, and for the file I/O of periodic work.
 CODECS = 2
 CHORES = 8
+
+_CREATE_TOPICS = 7
+"""The version of CreateTopics with which a broker requests missing topics from the controller."""
 
 NodeEndpoint = tuple[int, str, int, str | None]  # node id, host, port, rack
 
 
 class Broker:
-    """What handlers are given besides the request."""
+    """The parts of a broker that handlers use."""
 
     def __init__(
         self,
@@ -84,6 +81,7 @@ class Broker:
         *,
         advertised: dict[str, tuple[str, int]],
         clock: Clock = wall_clock,
+        dice: Random,
     ) -> None:
         self.config = config
         self.now_ms = clock
@@ -91,13 +89,14 @@ class Broker:
         self.loop = loop
         self.timers = timers
         self.read_ahead = read_ahead
-        self.slices = Slices(loop.call_soon)
+        self.turns = turns_of(loop)
+        self.slices = Slices(loop.call_soon, clock=self.turns.clock)
         self.log_manager = storage.log_manager
         self.metadata = storage.metadata
         self.node_id = self.metadata.node_id
         self.cluster_id = self.metadata.cluster_id
         self.replicas = Replicas()
-        self.fetch_sessions = FetchSessionCache(config.int("max.incremental.fetch.session.cache.slots"))
+        self.fetch_sessions = FetchSessionCache(config.int("max.incremental.fetch.session.cache.slots"), dice)
         self.fetch_max_bytes = config.int("fetch.max.bytes")
         self.auto_create_topics = config.bool("auto.create.topics.enable")
         self._advertised = advertised
@@ -106,16 +105,34 @@ class Broker:
         self.chores = Chores(background.lane(CHORES))
         self._codecs = background.lane(CODECS)
         self.decoder = Decoder(loop, self._codecs)
-        self.appends = AppendQueues(self.decoder, self.now_ms)
+        self.appends = AppendQueues(self.decoder, self.slices, self.now_ms)
+        self.searches = SearchQueue(self.decoder)
         self._soon: deque[Callable[[], None]] = deque()
         self.group_commit = GroupCommit(loop, background, self.now_ms, self.run_soon)
-        self._producer_ids = iter(range(0))
+        self.controller: ControllerClient = LocalController(self.metadata, self.slices, self.group_commit, clock)
+        self.producer_ids = ProducerIds(
+            self.slices,
+            lambda request: self.controller.request(request, 0),
+            self.node_id,
+            lambda: self.metadata.broker_epoch,
+        )
         self._storage_failure_logged = float("-inf")
-        self.late_replicas = LateReplicas(timers, self._make_late)
-        self._misplaced: list[tuple[bytes, Partition]] = []  # (the directory it is in, replica)
         self._groups: GroupCoordinators | None = None
         self._transactions: TransactionCoordinators | None = None
-        self.verifications = Verifications(self)
+        self._coordinator_services = Services(
+            loop=loop,
+            timers=timers,
+            now_ms=clock,
+            dice=dice,
+            chores=self.chores,
+            node_id=self.node_id,
+            replicas=self.replicas,
+            image=lambda: self.metadata.image,
+            run_soon=self.run_soon,
+            create_topic=self._create_topic,
+        )
+        self.markers = MarkerWriter(self.replicas, clock, lambda: self.groups)
+        self.verifications = Verifications(loop, timers, self.slices, clock, lambda: self.transactions)
         self.housekeeping = Housekeeping(
             loop,
             self.chores,
@@ -160,11 +177,35 @@ class Broker:
             write_checkpoints=self.housekeeping.write_checkpoints,
             swapped=self.trash.deleted,
         )
+        assignments = DirectoryAssignments(self.metadata, self.controller, self.log_manager, clock, self.slices)
         threads = config.get("num.replica.alter.log.dirs.threads")
         self.replica_mover = ReplicaMover(
-            self, threads if isinstance(threads, int) and threads > 0 else len(self.log_manager.directories)
+            loop,
+            background,
+            self.log_manager,
+            self.replicas,
+            group_commit=self.group_commit,
+            housekeeping=self.housekeeping,
+            log_cleaner=self.log_cleaner,
+            trash=self.trash,
+            assignments=assignments,
+            threads=threads if isinstance(threads, int) and threads > 0 else len(self.log_manager.directories),
+            bytes_per_second=lambda: self.config.int("replica.alter.log.dirs.io.max.bytes.per.second"),
         )
-        self.metadata.subscribe(self.apply)
+        self.publisher = MetadataPublisher(
+            self.metadata,
+            self.replicas,
+            self.log_manager,
+            timers,
+            clock,
+            appends=self.appends,
+            group_commit=self.group_commit,
+            log_cleaner=self.log_cleaner,
+            trash=self.trash,
+            assignments=assignments,
+            coordinators=self._coordinators,
+            update_config=self._update_config,
+        )
         self.metadata_snapshots = MetadataSnapshots(
             loop,
             self.chores,
@@ -173,25 +214,26 @@ class Broker:
             self.log_manager,
             self.now_ms,
             self.trash,
+            self.group_commit.flush,
+            self.slices,
         )
-        self.log_manager.on_directory_failure = self._directory_failed
 
     @property
     def groups(self) -> GroupCoordinators:
-        """The group coordinator; made when the first group is asked for, as many servers never have one.
+        """The group coordinator. It is created when the first group is used: many servers never have one.
 
         Raises:
-            KafkaError: the system has no file descriptor, say, to load it with.
+            KafkaError: it could not be created, for example because no file descriptor is free.
         """
         if self._groups is None:
             try:
-                from .group_settings import group_config
-                from .groups import GroupCoordinators
+                from .coordination.group_settings import group_config
+                from .coordination.groups import GroupCoordinators
             except OSError as error:
                 raise _coordinator_not_loaded(error) from error
 
             self._groups = GroupCoordinators(
-                self,
+                self._coordinator_services,
                 group_config(self.config),
                 codec=self.config.int("offsets.topic.compression.codec"),
                 load_bytes=self.config.int("offsets.load.buffer.size"),
@@ -201,35 +243,37 @@ class Broker:
 
     @property
     def transactions(self) -> TransactionCoordinators:
-        """The transaction coordinator; made when the first transactional id is asked for.
+        """The transaction coordinator. It is created when the first transactional id is used.
 
         Raises:
             KafkaError: as for `groups`.
         """
         if self._transactions is None:
             try:
-                from .transaction_settings import transaction_config
-                from .transactions import TransactionCoordinators
+                from .coordination.transaction_settings import transaction_config
+                from .coordination.transactions import TransactionCoordinators
             except OSError as error:
                 raise _coordinator_not_loaded(error) from error
 
             self._transactions = TransactionCoordinators(
-                self,
+                self._coordinator_services,
                 transaction_config(self.config),
+                self.markers,
+                self.producer_ids.next,
                 load_bytes=self.config.int("transaction.state.log.load.buffer.size"),
             )
             self._transactions.load()
         return self._transactions
 
     def _coordinators(self) -> Iterator[Coordinators[Any]]:
-        """Those that were made. Groups come first: markers of transactions go to their partitions."""
+        """The coordinators that exist. Groups come first: transaction markers are written to their partitions."""
         if self._groups is not None:
             yield self._groups
         if self._transactions is not None:
             yield self._transactions
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """Of every partition that is served, for the checkpoint."""
+        """The high watermark of each partition that is served, for the checkpoint."""
         return {(partition.topic, partition.index): partition.high_watermark for partition in self.replicas}
 
     def _last_stable_offset(self, topic: str, index: int) -> int | None:
@@ -237,7 +281,7 @@ class Broker:
         return None if partition is None else partition.last_stable_offset
 
     def run_soon(self, callback: Callable[[], None]) -> None:
-        """Call at the end of this turn of the loop; many callbacks cost the loop one."""
+        """Run the callback at the end of this iteration of the event loop. Many callbacks cost one call of the loop."""
         if not self._soon:
             self.loop.call_soon(self._run_soon)
         self._soon.append(callback)
@@ -249,226 +293,94 @@ class Broker:
             try:
                 callback()
             except Exception:
-                logger.exception("Answering a parked request failed")
+                logger.exception("Completing a waiting request failed with an unexpected error")
 
     def node_endpoints(self, context: RequestContext) -> list[NodeEndpoint]:
-        """The brokers as a client of this listener reaches them.
+        """The active brokers that have this listener, with the addresses that clients of the listener connect to.
 
-        Without ``advertised.listeners`` that is the address which the client connected to: whatever it calls us, it
-        works for the client.
+        Without ``advertised.listeners``, the address of this broker is the address that the client connected to. This
+        works for the client, whatever name it uses.
         """
         host, port = self._advertised.get(context.listener_name) or context.local_address
-        return [(self.node_id, host, port, self._rack)]
+        endpoints: list[NodeEndpoint] = [(self.node_id, host, port, self._rack)]
+        brokers = self.metadata.image.brokers
+        if len(brokers) > 1:
+            for broker in brokers.values():
+                listener = broker.listeners.get(context.listener_name)
+                if broker.id != self.node_id and broker.is_active and listener is not None:
+                    endpoints.append((broker.id, listener.host, listener.port, broker.rack))
+            endpoints.sort()
+        return endpoints
 
-    def next_producer_id(self) -> int:
-        """A producer id that was never given out before; ids come from the controller in blocks."""
-        producer_id = next(self._producer_ids, None)
-        if producer_id is None:
-            self._producer_ids = iter(self.metadata.allocate_producer_ids(now_ms=self.now_ms()))
-            producer_id = next(self._producer_ids)
-        return producer_id
+    @property
+    def controller_id(self) -> int:
+        """The broker to which clients send requests for the controller, or -1 if there is none. As in Apache Kafka's
+        KRaft mode, this is any active broker, which forwards them. This broker is preferred if it is active."""
+        brokers = self.metadata.image.brokers
+        own = brokers.get(self.node_id)
+        if own is not None and own.is_active:
+            return self.node_id
+        return min((broker.id for broker in brokers.values() if broker.is_active), default=-1)
 
-    def missing_topics(self, names: Iterable[str], *, create: bool) -> dict[str, ErrorCode]:
-        """Make topics that a client asked for by name and that are not there; returns why where they are still not."""
-        return self.metadata.auto_create_topics(list(names), create=create, now_ms=self.now_ms())
+    def missing_topics(self, names: list[str], *, create: bool) -> Sliced[dict[str, ErrorCode]]:
+        """Create the topics of these names that do not exist. With ``create`` false, return only the errors.
 
-    # -- partitions follow the metadata --------------------------------------------------------------------------------
+        Returns the error of each name for which no topic exists afterwards. Coordinators' topics get their configs.
+        """
+        missing, errors = missing_topics(self.metadata.image, names)
+        if missing and not create:
+            errors |= dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif missing:
+            from ..metadata.create_topics import auto_create_request
+
+            response = yield from self.controller.request(auto_create_request(missing, self.config), _CREATE_TOPICS)
+            failed = {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code}
+            # If several requests need the same missing topic, one of them creates it.
+            errors |= {name: code for name, code in failed.items() if code is not ErrorCode.TOPIC_ALREADY_EXISTS}
+        return errors
+
+    def _create_topic(self, name: str) -> Sliced[ErrorCode | None]:
+        errors = yield from self.missing_topics([name], create=True)
+        return errors.get(name)
 
     def load(self) -> None:
-        """Serve every partition of the image: at the start."""
-        image = self.metadata.image
-        self._take_dynamic_config(image)
-        for topic in image.topics_by_id.values():
-            self._update_topic(image, topic, topic.partitions)
-        self.run_soon(self.replica_mover.go_on)  # when the controller knows where they are now
-        if CONSUMER_OFFSETS in image.topics_by_name:
+        """Serve every partition of the metadata. Called at startup."""
+        self.publisher.load()
+        # Runs after the controller has been informed where the replicas are now.
+        self.run_soon(lambda: self.slices.begin_surely(self.replica_mover.go_on(), at_once=True))
+        topics = self.metadata.image.topics_by_name
+        if CONSUMER_OFFSETS in topics:
             self.groups  # noqa: B018 - loads them
-        if TRANSACTION_STATE in image.topics_by_name:
+        if TRANSACTION_STATE in topics:
             self.transactions  # noqa: B018 - loads them
 
-    def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow a committed change."""
-        for topic in delta.deleted_topics:
-            for index in topic.partitions:
-                self._remove(topic, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        # One topic that cannot be followed must not keep the others from it: the change is committed.
-        changed: dict[bytes, list[int]] = {}
-        for change in delta.partitions:
-            if change.after is not None:
-                changed.setdefault(change.topic_id, []).append(change.partition)
-        for topic_id, indexes in changed.items():
-            try:
-                self._update_topic(image, image.topics_by_id[topic_id], indexes)
-            except Exception:
-                logger.exception(
-                    "The partitions of %s could not be brought up to date", image.topics_by_id[topic_id].name
-                )
-        if any(resource.type == BROKER_RESOURCE for resource in delta.configs):
-            self._update_broker_config(image)
-        for resource in delta.configs:
-            if resource.type == TOPIC_RESOURCE:
-                self._update_topic_config(image, resource.name)
-        for coordinators in self._coordinators():
-            coordinators.apply(delta, image)
-
-    def _update_topic(self, image: MetadataImage, topic: TopicImage, indexes: Iterable[int]) -> None:
-        overrides = image.config(TOPIC_RESOURCE, topic.name)
-        log_config: LogConfig | None = None
-        min_insync_replicas = 1
-        for index in indexes:
-            registration = topic.partitions[index]
-            partition = self.replicas.partition_by_key(topic.topic_id, index)
-            if self.node_id not in registration.replicas:
-                if partition is not None:
-                    self._remove(topic, index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                continue
-            if partition is None:
-                if log_config is None:
-                    log_config = topic_log_config(overrides, self.config)
-                    min_insync_replicas = topic_min_insync_replicas(overrides, self.config)
-                try:
-                    log = self.log_manager.create(
-                        topic.name,
-                        topic.topic_id,
-                        index,
-                        log_config,
-                        now_ms=self.now_ms(),
-                        directory_id=registration.directory(self.node_id),
-                    )
-                except KafkaError as error:
-                    self.replicas.add_offline(topic.name, topic.topic_id, index)
-                    if isinstance(error, NotYetError):
-                        self.late_replicas.add(topic.name, topic.topic_id, index, error)
-                    else:
-                        self.late_replicas.discard(topic.topic_id, index)
-                        logger.error("%s-%d is offline: %s", topic.name, index, error)
-                    continue
-                self.late_replicas.discard(topic.topic_id, index)
-                partition = Partition(
-                    topic.name, topic.topic_id, index, self.node_id, log, self.group_commit.flush_soon
-                )
-                partition.update_config(log_config, min_insync_replicas=min_insync_replicas)
-                self.replicas.add(partition)
-                self._note_directory(partition, registration.directory(self.node_id))
-            partition.update(
-                leader_id=registration.leader,
-                leader_epoch=registration.leader_epoch,
-                partition_epoch=registration.partition_epoch,
-                replicas=registration.replicas,
-                isr=registration.isr,
-            )
-
-    def _make_late(self, topic_id: bytes, index: int) -> None:
-        """Try again to serve a partition whose log could not be made."""
-        image = self.metadata.image
-        topic = image.topics_by_id.get(topic_id)
-        if topic is None or index not in topic.partitions:
-            self.late_replicas.discard(topic_id, index)
-            return
-        self._update_topic(image, topic, [index])
-        for coordinators in self._coordinators():
-            if topic.name == coordinators.topic:
-                coordinators.follow(index)
-
-    def _note_directory(self, partition: Partition, registered: bytes) -> None:
-        """Tell the controller later which log directory a replica is in, if it knows otherwise (KIP-858)."""
-        directory = self.log_manager.directory_of(partition.topic, partition.index)
-        if directory is None or directory.directory_id == registered:
-            return
-        if not self._misplaced:
-            self.run_soon(self._report_directories)
-        self._misplaced.append((directory.directory_id, partition))
-
-    def _report_directories(self) -> None:
-        by_directory: dict[bytes, dict[bytes, list[int]]] = {}
-        for directory_id, partition in self._misplaced:
-            by_directory.setdefault(directory_id, {}).setdefault(partition.topic_id, []).append(partition.index)
-        self._misplaced.clear()
-        request = AssignReplicasToDirsRequest(
-            broker_id=self.node_id,
-            broker_epoch=self.metadata.broker_epoch,
-            directories=[
-                DirectoryData(
-                    id=directory_id,
-                    topics=[
-                        TopicData(topic_id=topic_id, partitions=[PartitionData(partition_index=i) for i in indexes])
-                        for topic_id, indexes in topics.items()
-                    ],
-                )
-                for directory_id, topics in by_directory.items()
-            ],
-        )
-        self.metadata.assign_replicas_to_directories(request, now_ms=self.now_ms())
-
-    def _update_broker_config(self, image: MetadataImage) -> None:
-        """Dynamic settings of the broker changed: what is kept of them, and the defaults of every topic."""
-        self._take_dynamic_config(image)
-        for name in image.topics_by_name:
-            self._update_topic_config(image, name)
-
-    def _take_dynamic_config(self, image: MetadataImage) -> None:
-        self.config = self.metadata.broker_config
-        self.fetch_max_bytes = self.config.int("fetch.max.bytes")
-        self.verifications.update_config(self.config)
-        self.log_cleaner.update_settings(CleanerSettings.of(self.config))
+    def _update_config(self, config: BrokerConfig) -> None:
+        """Apply the broker's dynamic settings."""
+        self.config = config
+        self.fetch_max_bytes = config.int("fetch.max.bytes")
+        self.verifications.update_config(config)
+        self.log_cleaner.update_settings(CleanerSettings.of(config))
         if self._groups is not None:
-            from .group_settings import group_config
+            from .coordination.group_settings import group_config
 
-            self._groups.update_config(group_config(self.config))
-
-    def _update_topic_config(self, image: MetadataImage, name: str) -> None:
-        topic = image.topics_by_name.get(name)
-        if topic is None:
-            return
-        overrides = image.config(TOPIC_RESOURCE, name)
-        log_config = topic_log_config(overrides, self.config)
-        min_insync_replicas = topic_min_insync_replicas(overrides, self.config)
-        for index in topic.partitions:
-            partition = self.replicas.partition_by_key(topic.topic_id, index)
-            if partition is not None:
-                partition.update_config(log_config, min_insync_replicas=min_insync_replicas)
-
-    def _remove(self, topic: TopicImage, index: int, code: ErrorCode) -> None:
-        """Serve the partition no more; who waits for it is told ``code``."""
-        partition = self.replicas.remove(topic.name, topic.topic_id, index)
-        was_late = self.late_replicas.discard(topic.topic_id, index)
-        if partition is not None:
-            partition.close(code)
-            self.appends.forget(partition)
-        if partition is not None or was_late:
-            self.log_cleaner.forget(topic.name, index)
-            try:
-                self.log_manager.delete(topic.name, index)
-            except KafkaError as error:  # its directory has failed; the next start sets it aside
-                logger.error("The files of %s-%d could not be deleted: %s", topic.name, index, error.message)
-            self.trash.deleted()
-
-    def _directory_failed(self, directory: LogDirectory, error: OSError, logs: list[Log]) -> None:
-        """A log directory cannot be used any more: its partitions go offline, the others are served."""
-        logger.error("The log directory %s has failed and is offline until the next start: %s", directory.path, error)
-        for log in logs:
-            partition = self.replicas.partition_by_key(log.topic, log.partition)
-            if partition is not None:
-                partition.go_offline()
-                for coordinators in self._coordinators():
-                    if log.topic == coordinators.topic:
-                        coordinators.follow(log.partition)
+            self._groups.update_config(group_config(config))
 
     def storage_failed(self, error: KafkaError) -> None:
-        """An append was refused because of the disk: say so in the log, but not for each of thousands of requests."""
+        """An append failed because of the disk: log this, but not for each of thousands of requests."""
         now = self.loop.time()
         if now - self._storage_failure_logged >= _STORAGE_FAILURE_LOG_SECONDS:
             self._storage_failure_logged = now
-            logger.error("An append failed and was refused: %s", error)
+            logger.error("An append failed; the request was rejected: %s", error)
 
     async def close_coordinators(self) -> None:
-        """Coordinate no more: those who wait for a rebalance or a transaction are answered."""
+        """Close the coordinators: requests that wait for a rebalance or a transaction are completed."""
         for coordinators in reversed(list(self._coordinators())):
             await coordinators.close()
 
     async def close(self) -> None:
-        """Stop what runs beside the requests; the logs and the metadata are closed by their owner."""
-        self.late_replicas.close()
+        """Stop the background work. The owner of the logs and of the metadata closes those."""
+        self.publisher.late_replicas.close()
+        await self.group_commit.wait_idle()  # effects of its last flush run in slices
         self.slices.close()
         await self.metadata_snapshots.close()
         await self.replica_mover.close()
@@ -482,5 +394,5 @@ class Broker:
 
 
 def _coordinator_not_loaded(error: OSError) -> KafkaError:
-    logger.warning("A coordinator cannot be loaded; clients retry: %s", error)
+    logger.warning("Cannot load a coordinator; clients retry: %s", error)
     return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))

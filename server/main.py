@@ -1,4 +1,4 @@
-"""A server as a process: signals, the line that says it is ready, logging, and the directory of a throw-away server."""
+"""A server process: signals, the message that the server is ready, logging, and temporary data directories."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .clock import MovableClock, wall_clock
-from .event_loop import new_event_loop
+from .concurrency.clock import MovableClock, wall_clock
+from .concurrency.event_loop import new_event_loop
+from .concurrency.garbage import Collector
+from .concurrency.signals import EndSignals, end_by
 from .server import Server, StartError
-from .signals import EndSignals, end_by
 from .steering import Pipe
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
-    from .ephemeral import EphemeralDirectory
+    from .storage.ephemeral import EphemeralDirectory
 
 __all__ = ["StartError", "run"]
 
@@ -34,13 +35,13 @@ def run(
     exit_with_stdin: bool = False,
     allow_non_empty: bool = False,
 ) -> int:
-    """Serve until a signal (or, with ``exit_with_stdin``, the end of standard input) says to stop.
+    """Serve until a signal (or, with ``exit_with_stdin``, the end of standard input) stops the server.
 
     Returns the exit code (`signals`).
 
-    ``ephemeral`` keeps the data in a temporary directory, which is removed at the end, and syncs nothing. Those of
-    servers that have died are removed, too.
-    ``allow_non_empty``: a directory that holds other files, and no data yet, becomes a data directory.
+    ``ephemeral`` keeps the data in a temporary directory, which is removed on exit, and syncs nothing. Leftover
+    directories of ephemeral servers that have crashed are removed, too.
+    ``allow_non_empty``: use a directory that holds other files, and no data yet, as a data directory.
 
     Raises:
         StartError: see `Server.start`.
@@ -52,19 +53,19 @@ def run(
         directory: EphemeralDirectory | None = None
 
         def end_at_once(number: int) -> None:
-            """A stop that takes too long, or hangs, is given up."""
+            """Cancel a shutdown that hangs or takes too long."""
             if not ephemeral:
                 end_by(number)
             elif directory is not None and directory.remove():
                 os._exit(128 + number)
 
         signals = EndSignals(end_at_once)
-        signals.install(with_core_dumps=ephemeral)  # before there is anything that a signal could leave behind
+        signals.install(with_core_dumps=ephemeral)  # before there are files that a signal could leave behind
         if ephemeral:
-            from .ephemeral import EphemeralDirectory, remove_leftovers  # what it imports takes milliseconds
+            from .storage.ephemeral import EphemeralDirectory, remove_leftovers  # importing it takes milliseconds
 
             for path in remove_leftovers():
-                logger.info("Removed %s, which a server had left that died", path)
+                logger.info("Removed %s, which a killed server left behind", path)
             config = config.without_static("metadata.log.dir")
             directory = EphemeralDirectory()
             stack.callback(directory.remove)
@@ -97,22 +98,23 @@ async def _serve(
     loop = asyncio.get_running_loop()
     stdin_ended = asyncio.Event()
     pipe = Pipe(loop, stdin_ended.set) if exit_with_stdin else None
-    # Whoever started us with a pipe may move the clock.
+    # A parent process that controls standard input may move the clock.
     clock = MovableClock() if exit_with_stdin else wall_clock
     server = Server(config, log_dirs, durable=durable, clock=clock, allow_non_empty=allow_non_empty)
-    # A start makes very much that stays, and hardly any cycles: with 10,000 partitions, a third of its time would go
-    # into collections that find nothing.
+    collector = Collector()
+    # Startup creates many long-lived objects and hardly any cycles. With 10,000 partitions, a third of its time would
+    # be spent in collections that find no garbage.
     gc.disable()
     try:
         await server.start()
+        collector.begin()
     finally:
         gc.enable()
+    collector.check_regularly(loop)
     if pipe is not None and server.broker is not None:
         pipe.serve(server.broker)
     if len(server.addresses) > 1:
         logger.info("Listening on %s", ", ".join(f"{host}:{port}" for host, port in server.addresses))
-    # What is there now stays: the collector need not look at it again and again.
-    gc.freeze()
     if signals.received is None:
         print(f"moldau is ready: {server.bootstrap_servers}", flush=True)
     ends = [loop.create_task(signals.wait()), loop.create_task(stdin_ended.wait())]

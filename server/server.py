@@ -1,10 +1,11 @@
-"""The server as a whole: opens what it serves, listens, and closes it again in the right order.
+"""The server: opens the data, listens, and closes everything in the right order.
 
-`Server` belongs to one event loop and may be embedded (`moldau.testing` does); `main.run` wraps it in a process.
+`Server` belongs to one event loop and can be embedded, as in `moldau.testing`. `main.run` runs it as a process.
 
-A start: bind the listeners (a taken port shows at once, and clients that come early wait in the kernel's queue), lock
-and load the log directories, replay the metadata, make partitions of it, accept. A stop is the same backwards: what was
-acknowledged is flushed and the directory is marked clean, so that the next start has nothing to recover.
+Startup: bind the listeners, lock and load the log directories, replay the metadata, create the partitions, accept
+connections. Because the listeners come first, a port that is in use is reported immediately, and early clients wait in
+the kernel's queue. Shutdown is the reverse: acknowledged data is flushed and the directory is marked clean, so that the
+next startup needs no recovery.
 """
 
 from __future__ import annotations
@@ -13,37 +14,40 @@ import asyncio
 import errno
 import logging
 import os
+from random import Random, SystemRandom
 
 from ..config.broker_config import BrokerConfig, Listener
 from ..log.files import FileSystem, RealFileSystem
-from .background import Background
 from .broker import Broker
-from .clock import Clock, wall_clock
-from .dispatch import Dispatcher
-from .load_ahead import LoadAhead, modules_of_requests
-from .network import Network
-from .storage import Storage, StorageError, open_storage
-from .timers import TimerWheel
+from .concurrency.background import Background
+from .concurrency.clock import Clock, wall_clock
+from .concurrency.event_loop import turns_of
+from .concurrency.timers import TimerWheel
+from .network.listeners import Network, UnsupportedProtocol
+from .network.transport import TRANSPORTS
+from .requests.dispatch import Dispatcher
+from .requests.load_ahead import LoadAhead, modules_of_requests
+from .storage.opening import Storage, StorageError, open_storage
 
 logger = logging.getLogger(__name__)
 
-# How long a stop waits for answers that peers do not read, and for fetches that wait for records.
+# How long a shutdown waits for peers that do not read their responses, and for waiting fetches.
 CLOSE_GRACE_SECONDS = 0.5
 
-# That flush the logs at a stop, as many as for group commit: the journal commits together what is waiting. With one a
-# stop with 1,000 new partitions took 9 s, with two 3, with 16 1 s.
+# Threads that flush the logs at shutdown, as many as for group commit: the journal commits pending syncs together. A
+# shutdown with 1,000 new partitions took 9 s with one thread, 3 s with two, and 1 s with 16.
 CLOSING_THREADS = 16
 
 
 class StartError(Exception):
-    """The server cannot start; the text says why and what to do."""
+    """The server cannot start; the message states the reason and what to do."""
 
 
 class Server:
-    """A broker and its controller, with the sockets they are reached by.
+    """A broker and its controller, with their listening sockets.
 
-    ``log_dirs`` are where the data is; the config's ``log.dirs`` are not looked at, so that a throw-away server can
-    put it elsewhere.
+    ``log_dirs`` are the data directories. The config's ``log.dirs`` is ignored, so that an ephemeral server can use
+    other directories.
     """
 
     def __init__(
@@ -54,12 +58,15 @@ class Server:
         durable: bool = True,
         file_system: FileSystem | None = None,
         clock: Clock = wall_clock,
+        dice: Random | None = None,
         allow_non_empty: bool = False,
     ) -> None:
-        """``allow_non_empty``: see `open_storage`."""
+        """``clock`` and ``dice`` are the only inputs besides the event loop, the files and the requests; the defaults
+        are the machine's. ``allow_non_empty``: see `open_storage`."""
         self.config = config
         self._allow_non_empty = allow_non_empty
         self._clock = clock
+        self._dice = dice or SystemRandom()
         self._log_dirs = log_dirs
         self._file_system = file_system or RealFileSystem(durable=durable)
         self._timers: TimerWheel | None = None
@@ -70,7 +77,7 @@ class Server:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of every listener, once it is bound; a port of 0 has become the real one."""
+        """Host and port of every listener, after `start` has bound it. A port of 0 is replaced by the actual port."""
         return [(listener.host, listener.port) for listener in self._network.listeners] if self._network else []
 
     @property
@@ -80,13 +87,13 @@ class Server:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def start(self) -> None:
-        """Return when the server answers.
+        """Return when the server accepts requests.
 
         Raises:
-            StartError: an address is taken or not ours, a directory is in use or damaged beyond repair.
+            StartError: an address is in use or not local, or a directory is in use or damaged beyond repair.
         """
         loop = asyncio.get_running_loop()
-        self._timers = TimerWheel(loop)
+        self._timers = TimerWheel(loop, clock=turns_of(loop).clock)
         dispatcher = Dispatcher()
         config = self.config
         self._background = Background(loop)
@@ -117,7 +124,9 @@ class Server:
                 self._background,
                 advertised=self._advertised(),
                 clock=self._clock,
+                dice=self._dice,
             )
+            self.broker.decoder.process.budget = self._network.budget
             self.broker.load()
         except BaseException:
             await self._abort()
@@ -128,13 +137,13 @@ class Server:
         LoadAhead(self._timers, modules_of_requests()).start()
 
     async def stop(self) -> None:
-        """Answer what was asked, flush, and close; the next start finds a clean directory."""
+        """Complete the pending requests, flush, and close; the next startup finds a clean directory."""
         if self._background is not None:
             self._background.prepare_stop()
         if self.broker is not None:
             await self.broker.close_coordinators()
         if self._network is not None:
-            # What is being flushed will be acknowledged, however slow the disk is.
+            # Records that are being flushed will be acknowledged, however slow the disk is.
             flushed = None if self.broker is None else self.broker.group_commit.wait_idle
             await self._network.close(CLOSE_GRACE_SECONDS, flushed)
         if self.broker is not None:
@@ -148,7 +157,7 @@ class Server:
             self._timers.close()
 
     def disconnect(self) -> None:
-        """Hear and say nothing more, from one moment to the next, as in a crash. `stop` comes after it."""
+        """Stop receiving and sending immediately, as in a crash. `stop` must be called afterwards."""
         if self._network is not None:
             self._network.disconnect()
 
@@ -174,6 +183,7 @@ class Server:
                 self._listening_on(),
                 now_ms=now_ms,
                 file_system=self._file_system,
+                dice=self._dice,
                 allow_non_empty=self._allow_non_empty,
             )
         except StorageError as error:
@@ -182,34 +192,39 @@ class Server:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             advice = "Make room there; nothing was lost" if full else "Look at the disk and the permissions"
             raise StartError(
-                f"The data in {', '.join(self._log_dirs)} cannot be used: {error.strerror or error}. "
+                f"Cannot use the data in {', '.join(self._log_dirs)}: {error.strerror or error}. "
                 f"{advice}, and start again."
             ) from error
 
     def _bind(self, network: Network, listener: Listener) -> None:
         try:
-            network.listen(listener.name, listener.host, listener.port)
+            network.listen(listener.name, listener.host, listener.port, listener.security_protocol)
         except OSError as error:
             where = f"{listener.host or '*'}:{listener.port}"
             if error.errno == errno.EADDRINUSE:
                 raise StartError(
-                    f"{where} is taken: another server (another moldau?) listens there. "
-                    "Stop it, or choose another address with --listen HOST:PORT (port 0 takes a free one)."
+                    f"{where} is in use by another server. "
+                    "Stop it, or use another address with --listen HOST:PORT (port 0 selects a free port)."
                 ) from None
             if error.errno == errno.EACCES:
-                raise StartError(f"{where} may not be listened on by this user; choose a port above 1023.") from None
+                raise StartError(f"No permission to listen on {where}; use a port above 1023.") from None
             raise StartError(f"Cannot listen on {where}: {error.strerror or error}.") from None
+        except UnsupportedProtocol:
+            raise StartError(
+                f"The listener {listener.name} uses {listener.security_protocol}, "
+                f"and only {', '.join(TRANSPORTS)} is supported yet."
+            ) from None
 
     def _chosen(self, name: str) -> int:
-        """A socket setting that was made, otherwise -1 for the kernel's own.
+        """A socket setting if it is set explicitly, otherwise -1 for the kernel's default.
 
-        Linux tunes buffers better than Kafka's fixed defaults do, and a backlog of 50 drops connections of a busy
-        moment, each of which then waits a second to try again.
+        Linux tunes buffers better than Kafka's fixed defaults. A backlog of 50 drops connections at busy moments, and
+        each of those clients waits a second before it retries.
         """
         return self.config.int(name) if self.config.origin(name) != "default" else -1
 
     def _listening_on(self) -> list[Listener]:
-        """The listeners with their real ports, as they are written into the metadata."""
+        """The listeners with their actual ports, as they are registered in the metadata."""
         assert self._network is not None
         advertised = self.config.advertised_listeners
         listening = []

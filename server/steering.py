@@ -1,22 +1,23 @@
-"""What a test asks of a running server that no client can ask: to wait for a group, to end a session, to let time pass.
+"""Commands for tests that no client API offers: wait for a group, end a session, move the clock.
 
-`moldau.testing` steers its server like this: over the pipe that is the standard input of a server process, or from
-another thread of its own. A request is a JSON object; over the pipe it is a line, and so is its answer on standard
-output, after `ANSWER_PREFIX`. Requests are answered when they are done, in any order, and name each other by ``id``.
+`moldau.testing` controls its server with these commands, either over the pipe that is the standard input of a server
+process or from another thread of the same process. A command is a JSON object. Over the pipe, a command is a line, and
+its response is a line of standard output after `ANSWER_PREFIX`. Each command is completed when it is done, in any
+order; the ``id`` links a response to its command.
 
-    do                  arguments                       answered
-    wait_group_stable   group, members (or null)        when the group is stable, with so many members
-    wait_lag_zero       group, topic                    when the group has committed all that the topic has
-    expire_member       group, member                   when the member is out of the group
+    do                  arguments                       completed
+    wait_group_stable   group, members (or null)        when the group is stable, with this number of members
+    wait_lag_zero       group, topic                    when the group has committed all records of the topic
+    expire_member       group, member                   when the member is removed from the group
     expire_transaction  transactional_id                when the transaction is aborted in all of its partitions
     roll                topic, partition                when the partition has a new active segment
-    delete_old_segments                                 when retention has looked at all partitions, and what has waited
-                                                        long enough is unlinked
-    set_clock           ahead_ms                        when the server's clock is so much ahead of the machine's
-    compact             topic                           when all of its partitions were compacted
+    delete_old_segments                                 when retention has checked all partitions, and files whose
+                                                        deletion was due are unlinked
+    set_clock           ahead_ms                        when the server's clock is this far ahead of the machine's
+    compact             topic                           when all of its partitions are compacted
 
-Every request to wait has a ``timeout_ms``; the error after it says what was seen last. Nothing here polls: the
-coordinators tell of every change (`Coordinators.watchers`), and what is waited for is looked at then.
+Each command that waits has a ``timeout_ms``; the error after a timeout states what was seen last. There is no polling:
+the coordinators notify of every change (`Coordinators.watchers`), and the condition is checked then.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from typing import TYPE_CHECKING, Any
 from ..coordinator.runtime import State
 from ..log.compaction.job import CorruptSegmentError
 from ..protocol.errors import ErrorCode, KafkaError
-from .clock import MovableClock
-from .compaction_process import WorkerError
-from .log_cleaner import LogChangedError
+from .concurrency.clock import MovableClock
+from .upkeep.compaction_process import WorkerError
+from .upkeep.log_cleaner import LogChangedError
 
 if TYPE_CHECKING:
     from ..group_coordinator.shard import GroupShard
     from .broker import Broker
-    from .coordinators import Coordinators
+    from .coordination.coordinators import Coordinators
 
 logger = logging.getLogger(__name__)
 
@@ -46,20 +47,20 @@ ANSWER_PREFIX = "moldau answers: "
 
 
 class SteeringError(Exception):
-    """What was asked for did not come to pass; the text says what is instead."""
+    """The command failed or timed out; the message states the last state."""
 
 
 class Steering:
-    """Does what a test asks of one broker. Belongs to the broker's event loop."""
+    """Runs the commands of a test on one broker. Belongs to the broker's event loop."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     async def perform(self, request: Mapping[str, Any]) -> None:
-        """Return when it is done.
+        """Return when the command is done.
 
         Raises:
-            SteeringError: it cannot be done, or not in time.
+            SteeringError: the command cannot be done, or not in time.
         """
         try:
             match request["do"]:
@@ -91,7 +92,7 @@ class Steering:
                 case "compact":
                     await self._compact(request["topic"], request["timeout_ms"])
                 case unknown:
-                    raise SteeringError(f"{unknown!r} is nothing that a server can be asked for")
+                    raise SteeringError(f"unknown command {unknown!r}")
         except KafkaError as error:
             raise SteeringError(str(error)) from error
 
@@ -114,22 +115,22 @@ class Steering:
     def _set_clock(self, ahead_ms: int) -> None:
         clock = self._broker.now_ms
         if not isinstance(clock, MovableClock):
-            raise SteeringError("this server goes by the machine's clock")
+            raise SteeringError("this server uses the machine's clock")
         clock.ahead_ms = ahead_ms
 
     async def _compact(self, topic: str, timeout_ms: int) -> None:
         broker = self._broker
         found = broker.metadata.image.topics_by_name.get(topic)
         if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic}.")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} does not exist.")
         logs = [log for log in (broker.log_manager.get(topic, index) for index in found.partitions) if log is not None]
         if not all(log.config.compacted for log in logs):
-            raise SteeringError(f"{topic} is not compacted: its cleanup.policy does not say so")
+            raise SteeringError(f"{topic} is not compacted: its cleanup.policy does not include compact")
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await broker.log_cleaner.compact_now(logs)
         except TimeoutError:
-            raise SteeringError(f"after {timeout_ms / 1000:g} s {topic} is not compacted yet") from None
+            raise SteeringError(f"{topic} was not compacted within {timeout_ms / 1000:g} s") from None
         except (CorruptSegmentError, LogChangedError, WorkerError, OSError) as error:
             raise SteeringError(f"{topic} was not compacted: {error}") from error
 
@@ -163,7 +164,7 @@ class Steering:
             watchers.remove(look)
 
     def _shard(self, group_id: str) -> GroupShard | None:
-        """The group's shard; None while there is none that serves. What waits to be written is not in it yet."""
+        """The group's shard; None while no shard serves it. Pending writes are not in the shard yet."""
         try:
             runtime = self._broker.groups.runtime_of(group_id)
         except KafkaError:
@@ -183,10 +184,10 @@ class Steering:
         return f"{group.state_name} and has {len(group.members)} members{': ' if members else ''}{members}"
 
     def _lag(self, group_id: str, topic: str) -> dict[int, int]:
-        """By partition, how many records of the topic the group has not committed; without those that have none."""
+        """The group's lag per partition of the topic, in records; partitions without lag are omitted."""
         found = self._broker.metadata.image.topics_by_name.get(topic)
         if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic}.")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} does not exist.")
         shard = self._shard(group_id)
         lag = {}
         for index in found.partitions:
@@ -205,7 +206,7 @@ def _readable(topic: str, lag: Mapping[int, int]) -> str:
 
 
 class Pipe:
-    """Requests that come in as lines of standard input. Its end is told too: whoever holds the other end has gone."""
+    """Reads commands as lines of standard input. Its end is reported too: the parent process has closed the pipe."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
         self._loop = loop
@@ -216,7 +217,7 @@ class Pipe:
         loop.add_reader(0, self._readable)
 
     def serve(self, broker: Broker) -> None:
-        """Take requests from now on; what came before is not looked at."""
+        """Process commands from now on; earlier ones are ignored."""
         self._steering = Steering(broker)
 
     def _readable(self) -> None:
@@ -237,7 +238,7 @@ async def _answer(steering: Steering, line: bytes) -> None:
     try:
         request = json.loads(line)
     except ValueError:
-        logger.warning("A line on standard input is no request: %r", line[:100])
+        logger.warning("A line on standard input is not a command: %r", line[:100])
         return
     answer = {"id": request["id"]}
     try:
@@ -245,6 +246,6 @@ async def _answer(steering: Steering, line: bytes) -> None:
     except SteeringError as error:
         answer["error"] = str(error)
     except Exception as error:
-        logger.exception("What a test asked for failed by our own fault")
+        logger.exception("A command of a test failed with an unexpected error")
         answer["error"] = repr(error)
     print(ANSWER_PREFIX + json.dumps(answer), flush=True)

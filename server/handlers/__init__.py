@@ -1,6 +1,7 @@
-"""What each API does. One module per family of APIs; `server.dispatch` names them in its table.
+"""The handlers of the APIs, one module per API or family of APIs; the table `server.apis` names them.
 
-A handler is a function ``handle(broker, context, request)`` that returns the answer, None (no answer is wanted), or
-`PARKED` after it has arranged for ``context.reply(answer)`` later. It raises `KafkaError` for the client's mistakes;
-``failed(request, error)`` of the same module says how that API carries an error that concerns the whole request.
+A handler is a function ``handle(broker, context, request)``. It returns the response, None (no response is wanted), or
+`PARKED` after it has arranged for ``context.reply(response)`` to be called later. It raises `KafkaError` for client
+errors. ``failed(request, error)`` of the same module builds the API's response to an error that concerns the whole
+request.
 """

@@ -1,12 +1,13 @@
 """AlterReplicaLogDirs (API key 34): move replicas between this broker's log directories (KIP-113).
 
-- Versions 1 and 2. A directory is named by its absolute path, as DescribeLogDirs tells it.
-- The answer says that a move has begun, not that it is done: DescribeLogDirs shows its progress.
-- A second request for a partition takes the place of the first. One for the directory that the replica is in ends the
+- Versions 1 and 2. A directory has its absolute path as its name, as in DescribeLogDirs.
+- The response means that a move has begun, not that it is complete: DescribeLogDirs shows its progress.
+- A second request for a partition replaces the first. A request for the current directory of the replica cancels the
   move.
-- LOG_DIR_NOT_FOUND for a path that is none of ours, KAFKA_STORAGE_ERROR for one that is offline, or a replica that is.
-- A partition that is named under several directories goes to the last.
-- Not done: the directory for a replica that this broker does not have yet is not remembered.
+- LOG_DIR_NOT_FOUND for a path that is not a log directory of this broker. KAFKA_STORAGE_ERROR for a directory or a
+  replica that is offline.
+- A partition that is named under several directories is moved to the last.
+- Not supported: the directory for a replica that this broker does not have yet is not remembered.
 """
 
 from __future__ import annotations
@@ -25,24 +26,28 @@ from ...protocol.messages.alter_replica_log_dirs import (
 if TYPE_CHECKING:
     from ...log.directory import LogDirectory
     from ..broker import Broker
-    from ..request import RequestContext
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
 
 _UNIQUE = "0" * 32
 
 
-def handle(broker: Broker, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+def handle(
+    broker: Broker, context: RequestContext, request: AlterReplicaLogDirsRequest
+) -> Sliced[AlterReplicaLogDirsResponse]:
     """Begin the moves."""
     wanted = _wanted(request)
     codes: dict[tuple[str, int], int] = {}
     for (topic, index), path in wanted.items():
         try:
-            _move(broker, topic, index, path)
+            yield from _move(broker, topic, index, path)
         except KafkaError as error:
             codes[topic, index] = error.code
-    return _response(wanted, codes)
+        yield 0
+    return (yield from _response(wanted, codes))
 
 
-def _move(broker: Broker, topic: str, index: int, path: str) -> None:
+def _move(broker: Broker, topic: str, index: int, path: str) -> Sliced[None]:
     if not retired_directory_name(topic, index, _UNIQUE, FUTURE_DIRECTORY).startswith(f"{topic}-"):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
     directory = _directory(broker, path)
@@ -53,7 +58,7 @@ def _move(broker: Broker, topic: str, index: int, path: str) -> None:
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and known is not None and index in known.partitions:
             code = ErrorCode.REPLICA_NOT_AVAILABLE
         raise KafkaError(code)
-    broker.replica_mover.move(partition, directory)
+    yield from broker.replica_mover.move(partition, directory)
 
 
 def _directory(broker: Broker, path: str) -> LogDirectory:
@@ -76,15 +81,16 @@ def _wanted(request: AlterReplicaLogDirsRequest) -> dict[tuple[str, int], str]:
 
 def _response(
     wanted: dict[tuple[str, int], str], codes: dict[tuple[str, int], int], default: int = ErrorCode.NONE
-) -> AlterReplicaLogDirsResponse:
+) -> Sliced[AlterReplicaLogDirsResponse]:
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}
     for topic, index in wanted:
         result = topics.setdefault(topic, AlterReplicaLogDirTopicResult(topic_name=topic))
         code = codes.get((topic, index), default)
         result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+        yield 1
     return AlterReplicaLogDirsResponse(results=list(topics.values()))
 
 
-def failed(request: AlterReplicaLogDirsRequest, error: KafkaError) -> AlterReplicaLogDirsResponse:
+def failed(request: AlterReplicaLogDirsRequest, error: KafkaError) -> Sliced[AlterReplicaLogDirsResponse]:
     """The same error for every partition."""
     return _response(_wanted(request), {}, error.code)

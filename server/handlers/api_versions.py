@@ -1,9 +1,9 @@
-"""ApiVersions (API key 18): what this server serves, and its features.
+"""ApiVersions (API key 18): the APIs that this server supports, and its features.
 
-- Versions 0 to 4, the first request of most clients. An unknown version is answered in version 0 with
+- Versions 0 to 4, the first request of most clients. The response to an unknown version has version 0, the error
   UNSUPPORTED_VERSION and all keys, so that a newer client can fall back (KIP-511).
-- Since version 3 the client's name and version are checked for their form, and kept with the connection.
-- Features whose lowest version is 0 are left out below version 4: older parsers fail on them (KAFKA-17011).
+- Since version 3, the format of the client's name and version is checked, and they are kept with the connection.
+- Features whose lowest version is 0 are omitted below version 4, because older parsers fail on them (KAFKA-17011).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ...protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from ..dispatch import APIS
+from ..apis import APIS
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..request import RequestContext
+    from ..context import RequestContext
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -35,7 +35,7 @@ def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest)
         for text in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(text):
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-        context.connection.client_software = (request.client_software_name, request.client_software_version)
+        context.set_client_software(request.client_software_name, request.client_software_version)
     image = broker.metadata.image
     return ApiVersionsResponse(
         api_keys=_api_keys(),
@@ -53,12 +53,12 @@ def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest)
 
 
 def failed(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:
-    """An error comes without the list."""
+    """The error, without the lists."""
     return ApiVersionsResponse(error_code=error.code)
 
 
 def unsupported_version_answer() -> ApiVersionsResponse:
-    """For a version of this API that we do not know; to be sent in version 0."""
+    """The response to an unknown version of this API, to be sent in version 0."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys())
 
 

@@ -13,7 +13,8 @@ from . import authorized_operations
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..request import RequestContext
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
 
 _BROKERS = 1
 _CONTROLLERS = 2
@@ -26,10 +27,10 @@ def handle_describe_cluster(
     if request.endpoint_type != _BROKERS:
         if request.endpoint_type == _CONTROLLERS:
             raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of type BROKER.")
-        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Endpoint type {request.endpoint_type} is not known.")
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unknown endpoint type {request.endpoint_type}.")
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
             for node_id, host, port, rack in broker.node_endpoints(context)
@@ -47,9 +48,9 @@ def failed_describe_cluster(request: DescribeClusterRequest, error: KafkaError) 
 
 def handle_describe_quorum(
     broker: Broker, context: RequestContext, request: DescribeQuorumRequest
-) -> DescribeQuorumResponse:
+) -> Sliced[DescribeQuorumResponse]:
     """Versions 0 to 2: the voters of the metadata log (KIP-595)."""
-    return broker.metadata.describe_quorum(request, version=context.api_version, now_ms=broker.now_ms())
+    return broker.controller.request(request, context.api_version)
 
 
 def failed_describe_quorum(request: DescribeQuorumRequest, error: KafkaError) -> DescribeQuorumResponse:
@@ -59,9 +60,9 @@ def failed_describe_quorum(request: DescribeQuorumRequest, error: KafkaError) ->
 
 def handle_update_features(
     broker: Broker, context: RequestContext, request: UpdateFeaturesRequest
-) -> UpdateFeaturesResponse:
+) -> Sliced[UpdateFeaturesResponse]:
     """Versions 0 to 2: change finalized feature levels (KIP-584)."""
-    return broker.metadata.update_features(request, version=context.api_version, now_ms=broker.now_ms())
+    return broker.controller.request(request, context.api_version)
 
 
 def failed_update_features(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:
@@ -71,9 +72,9 @@ def failed_update_features(request: UpdateFeaturesRequest, error: KafkaError) ->
 
 def handle_unregister_broker(
     broker: Broker, context: RequestContext, request: UnregisterBrokerRequest
-) -> UnregisterBrokerResponse:
-    """Version 0: forget a broker that has gone for good."""
-    return broker.metadata.unregister_broker(request, now_ms=broker.now_ms())
+) -> Sliced[UnregisterBrokerResponse]:
+    """Version 0: unregister a broker that was removed permanently."""
+    return broker.controller.request(request, context.api_version)
 
 
 def failed_unregister_broker(request: UnregisterBrokerRequest, error: KafkaError) -> UnregisterBrokerResponse:

@@ -1,17 +1,18 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources (API keys 32, 33, 44, 74).
 
 - DescribeConfigs 1 to 4 of topics, groups, this broker and the default of all brokers, with synonyms and documentation.
-  No keys mean all; an unknown key is left out, and one that is named twice comes once, as Apache Kafka does. So does a
-  resource.
-- The two ways of changing are the controller's; a change of topic or broker settings is in force when the answer
-  leaves.
-- ListConfigResources 0 to 1: version 0 lists client metrics subscriptions only (KIP-714), version 1 every type
+  No keys mean all keys. An unknown key is omitted, and a key that is named twice is returned once, as in Apache Kafka.
+  The same applies to a resource that is named twice.
+- The controller makes the changes of AlterConfigs and IncrementalAlterConfigs. A change of topic or broker settings is
+  in effect when the response is sent.
+- ListConfigResources 0 to 1: version 0 lists only client metrics subscriptions (KIP-714), version 1 lists every type
   (KIP-1142).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...metadata.alter_configs import unsupported_resource
 from ...metadata.image import (
@@ -43,12 +44,18 @@ from ...protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from .. import config_entries
+from ...protocol.steps import each
+from . import config_entries
 
 if TYPE_CHECKING:
+    from ...config.broker_config import BrokerConfig
     from ..broker import Broker
-    from ..request import RequestContext
-    from ..slices import Sliced
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
+
+R = TypeVar("R", DescribeConfigsResult, AlterResult, IncrementalAlterResult)
+
+_KEYS_AT_ONCE = 512
 
 _RESOURCE_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, GROUP_RESOURCE, CLIENT_METRICS_RESOURCE)
 
@@ -56,12 +63,13 @@ _RESOURCE_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, GROU
 def handle_describe_configs(
     broker: Broker, context: RequestContext, request: DescribeConfigsRequest
 ) -> Sliced[DescribeConfigsResponse]:
-    """Describe every resource that is named."""
+    """Describe every named resource."""
     results = []
-    for resource in _each_resource_once(request.resources):
+    for resource in (yield from _each_resource_once(request.resources)):
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
-            entries = _entries(broker, resource)
+            names = yield from _names(broker.config, resource.configuration_keys)
+            entries = _entries(broker, resource, names)
         except KafkaError as error:
             result.error_code = error.code
             result.error_message = error.message
@@ -73,10 +81,11 @@ def handle_describe_configs(
     return DescribeConfigsResponse(results=results)
 
 
-def _each_resource_once(resources: list[DescribeConfigsResource]) -> list[DescribeConfigsResource]:
-    """One that is named twice is described once, with the keys of both."""
+def _each_resource_once(resources: list[DescribeConfigsResource]) -> Sliced[list[DescribeConfigsResource]]:
+    """Merge resources that are named twice: each is described once, with the keys of both."""
     once: dict[tuple[int, str], DescribeConfigsResource] = {}
     for resource in resources:
+        yield 0
         first = once.setdefault((resource.resource_type, resource.resource_name), resource)
         if first is resource:
             continue
@@ -87,26 +96,42 @@ def _each_resource_once(resources: list[DescribeConfigsResource]) -> list[Descri
     return list(once.values())
 
 
-def failed_describe_configs(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
+def _names(config: BrokerConfig, keys: list[str] | None) -> Sliced[list[str] | None]:
+    """The keys without repetitions and, if there are many, without keys that cannot exist.
+
+    No keys, whether null or an empty list, mean all keys (None).
+    """
+    if not keys:
+        return None
+    if len(keys) <= _KEYS_AT_ONCE:
+        return list(dict.fromkeys(keys))
+    describable = config_entries.describable(config)
+    names: dict[str, None] = {}
+    for first in range(0, len(keys), _KEYS_AT_ONCE):
+        names |= dict.fromkeys(key for key in keys[first : first + _KEYS_AT_ONCE] if key in describable)
+        yield 0
+    return list(names)
+
+
+def failed_describe_configs(request: DescribeConfigsRequest, error: KafkaError) -> Sliced[DescribeConfigsResponse]:
     """The same error for every resource."""
     return DescribeConfigsResponse(
-        results=[
-            DescribeConfigsResult(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
+        results=(yield from each(partial(_failed_resource, DescribeConfigsResult, error), request.resources))
     )
 
 
-def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[config_entries.Entry]:
+def _failed_resource(result: type[R], error: KafkaError, resource: Any) -> R:
+    return result(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _entries(broker: Broker, resource: DescribeConfigsResource, names: list[str] | None) -> list[config_entries.Entry]:
     image = broker.metadata.image
     name = resource.resource_name
-    # No keys are all of them, whether null or empty.
-    names = list(dict.fromkeys(resource.configuration_keys or ())) or None
     if resource.resource_type == TOPIC_RESOURCE:
         validate_topic_name(name)
         if name not in image.topics_by_name:
@@ -122,7 +147,7 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[config_e
         return config_entries.broker_entries(broker.config, names)
     if resource.resource_type == GROUP_RESOURCE:
         if name == "":
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Groups have no common configs: a group has to be named.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "There are no default configs for groups; specify a group id.")
         return config_entries.group_entries(image.config(GROUP_RESOURCE, name), broker.config, names)
     raise unsupported_resource(resource.resource_type)
 
@@ -145,54 +170,40 @@ def _describe(entry: config_entries.Entry, request: DescribeConfigsRequest) -> D
     return described
 
 
-def handle_alter_configs(broker: Broker, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+def handle_alter_configs(
+    broker: Broker, context: RequestContext, request: AlterConfigsRequest
+) -> Sliced[AlterConfigsResponse]:
     """Versions 0 to 2: replace all overrides of a resource."""
-    return broker.metadata.alter_configs(request, now_ms=broker.now_ms())
+    return broker.controller.request(request, context.api_version)
 
 
-def failed_alter_configs(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
+def failed_alter_configs(request: AlterConfigsRequest, error: KafkaError) -> Sliced[AlterConfigsResponse]:
     """The same error for every resource."""
     return AlterConfigsResponse(
-        responses=[
-            AlterResult(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
+        responses=(yield from each(partial(_failed_resource, AlterResult, error), request.resources))
     )
 
 
 def handle_incremental_alter_configs(
     broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse:
+) -> Sliced[IncrementalAlterConfigsResponse]:
     """Versions 0 to 1: set, delete, append to or subtract from single overrides (KIP-339)."""
-    return broker.metadata.incremental_alter_configs(request, now_ms=broker.now_ms())
+    return broker.controller.request(request, context.api_version)
 
 
 def failed_incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, error: KafkaError
-) -> IncrementalAlterConfigsResponse:
+) -> Sliced[IncrementalAlterConfigsResponse]:
     """The same error for every resource."""
     return IncrementalAlterConfigsResponse(
-        responses=[
-            IncrementalAlterResult(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
+        responses=(yield from each(partial(_failed_resource, IncrementalAlterResult, error), request.resources))
     )
 
 
 def handle_list_config_resources(
     broker: Broker, context: RequestContext, request: ListConfigResourcesRequest
 ) -> Sliced[ListConfigResourcesResponse]:
-    """Name every resource of the types that were asked for; no types means all."""
+    """List every resource of the requested types. No types mean all types."""
     if context.api_version == 0:
         types = {CLIENT_METRICS_RESOURCE}
     else:

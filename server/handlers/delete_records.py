@@ -1,6 +1,7 @@
-"""DeleteRecords (API key 21): move the start of a partition up (KIP-107).
+"""DeleteRecords (API key 21): advance the start of a partition (KIP-107).
 
-- Versions 0 to 2. -1 means up to the high watermark. The answer is the low watermark, the new first offset.
+- Versions 0 to 2. The offset -1 means the high watermark. The response has the low watermark, which is the new first
+  offset.
 """
 
 from __future__ import annotations
@@ -10,22 +11,24 @@ from typing import TYPE_CHECKING
 from ...metadata.topic_names import INTERNAL_TOPICS
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.delete_records import (
+    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ...protocol.steps import each
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..request import RequestContext
-    from ..slices import Sliced
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
 
 _NO_LOW_WATERMARK = -1
 
 
 def handle(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> Sliced[DeleteRecordsResponse]:
-    """Delete from every partition that is named."""
+    """Delete records from every named partition."""
     response = DeleteRecordsResponse()
     for topic in request.topics:
         yield 0
@@ -49,19 +52,17 @@ def handle(broker: Broker, context: RequestContext, request: DeleteRecordsReques
     return response
 
 
-def failed(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
+def failed(request: DeleteRecordsRequest, error: KafkaError) -> Sliced[DeleteRecordsResponse]:
     """The same error for every partition."""
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    DeleteRecordsPartitionResult(
-                        partition_index=wanted.partition_index, low_watermark=_NO_LOW_WATERMARK, error_code=error.code
-                    )
-                    for wanted in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+
+    def refused(wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+        return DeleteRecordsPartitionResult(
+            partition_index=wanted.partition_index, low_watermark=_NO_LOW_WATERMARK, error_code=error.code
+        )
+
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        partitions = yield from each(refused, topic.partitions)
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
+        yield 1
+    return response

@@ -1,8 +1,8 @@
-"""DescribeProducers (API key 61): the idempotent producers that a partition knows, and their transactions (KIP-664).
+"""DescribeProducers (API key 61): the idempotent producers of a partition, and their transactions (KIP-664).
 
 - Version 0.
-- A transaction that began long ago and that its coordinator knows nothing of is found by this. It would hold back all
-  readers of what was committed.
+- It finds a transaction that began long ago and that is unknown to its coordinator. Such a transaction would stall all
+  ``read_committed`` consumers.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from ...protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from ...protocol.steps import each
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..request import RequestContext
-    from ..slices import Sliced
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
 
 
 def handle(
     broker: Broker, context: RequestContext, request: DescribeProducersRequest
 ) -> Sliced[DescribeProducersResponse]:
-    """List the producers of every partition that is named."""
+    """List the producers of every named partition."""
     response = DescribeProducersResponse()
     for topic in request.topics:
         yield 0
@@ -62,17 +63,15 @@ def handle(
     return response
 
 
-def failed(request: DescribeProducersRequest, error: KafkaError) -> DescribeProducersResponse:
+def failed(request: DescribeProducersRequest, error: KafkaError) -> Sliced[DescribeProducersResponse]:
     """The same error for every partition."""
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[
-                    PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+
+    def refused(index: int) -> PartitionResponse:
+        return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
+
+    response = DescribeProducersResponse()
+    for topic in request.topics:
+        partitions = yield from each(refused, topic.partition_indexes)
+        response.topics.append(TopicResponse(name=topic.name, partitions=partitions))
+        yield 1
+    return response

@@ -1,12 +1,13 @@
-"""DescribeTopicPartitions (API key 75): topics with their eligible leader replicas, a page at a time (KIP-966).
+"""DescribeTopicPartitions (API key 75): topics with their eligible leader replicas, in pages (KIP-966).
 
-- Version 0. Topics come in the order of their names; a page holds at most ``response_partition_limit`` partitions,
-  bounded by ``max.request.partition.size.limit``, and the cursor says where the next one begins.
-- With no topics named, all topics are described.
+- Version 0. Topics are sorted by name. A page holds at most ``response_partition_limit`` partitions, bounded by
+  ``max.request.partition.size.limit``. The cursor has the beginning of the next page.
+- If no topics are named, all topics are described.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from ...metadata.topic_names import INTERNAL_TOPICS, invalid_reason
@@ -17,14 +18,16 @@ from ...protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
+    TopicRequest,
 )
+from ...protocol.steps import each, each_once, in_order
 from . import authorized_operations
 from .topic_state import leader_error, offline_replicas
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..request import RequestContext
-    from ..slices import Sliced
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
 
 
 def handle(
@@ -35,12 +38,12 @@ def handle(
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The cursor's partition index is negative.")
-    named = {topic.name for topic in request.topics}
+    named = yield from each_once(topic.name for topic in request.topics)
     if cursor is not None and named and cursor.topic_name not in named:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "The topics that are named do not include that of the cursor.")
-    names = sorted(named or image.topics_by_name)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The requested topics do not include the topic of the cursor.")
+    names = yield from in_order(named or list(image.topics_by_name))
     if cursor is not None:
-        names = [name for name in names if name >= cursor.topic_name]
+        del names[: bisect_left(names, cursor.topic_name)]
     room = max(1, min(request.response_partition_limit, broker.config.int("max.request.partition.size.limit")))
     response = DescribeTopicPartitionsResponse()
     for name in names:
@@ -93,10 +96,10 @@ def handle(
     return response
 
 
-def failed(request: DescribeTopicPartitionsRequest, error: KafkaError) -> DescribeTopicPartitionsResponse:
-    """The error for every topic that was named."""
-    return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=error.code) for topic in request.topics
-        ]
-    )
+def failed(request: DescribeTopicPartitionsRequest, error: KafkaError) -> Sliced[DescribeTopicPartitionsResponse]:
+    """The error for every named topic."""
+
+    def refused(topic: TopicRequest) -> DescribeTopicPartitionsResponseTopic:
+        return DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=error.code)
+
+    return DescribeTopicPartitionsResponse(topics=(yield from each(refused, request.topics)))

@@ -1,20 +1,21 @@
-"""Fetch (API key 1): file ranges of partitions, now or when enough has come.
+"""Fetch (API key 1): file ranges of partitions, immediately or when enough records have arrived.
 
-- Versions 4 to 18; by topic name up to 12, by topic id from 13 on; sessions of KIP-227 from 7 on.
-- At least one batch is returned even when it is larger than ``max_bytes`` or ``partition_max_bytes``: for the first
-  partition that has anything. All others keep to the limits.
-- Answered at once when ``min_bytes`` are there, a partition that exists has an error, or there is nothing to wait for;
-  otherwise the request is parked with its partitions, which tell it of appends, and with its deadline.
-- Records go out as they lie in the file. No record is looked at.
+- Versions 4 to 18; by topic name up to 12, by topic id since 13; sessions (KIP-227) since 7.
+- At least one batch is returned even if it is larger than ``max_bytes`` or ``partition_max_bytes``: for the first
+  partition that has records. All other partitions stay within the limits.
+- The response is sent immediately if ``min_bytes`` are available, an existing partition has an error, or there is
+  nothing to wait for. Otherwise the request is pending until its partitions, which notify it of appends, have enough,
+  or until its deadline.
+- Records are sent unchanged from the file. No record is parsed.
 - ``read_committed`` (KIP-98): records up to the last stable offset, and the aborted transactions among them, which the
-  consumer leaves out. One that waits is not woken by what belongs to an open transaction, but by its end.
-- Where finding them (index, headers of batches) would wait for the disk, the request is parked until a thread has read
-  that ahead.
+  consumer skips. A waiting fetch is not woken by records of an open transaction, but by its end.
+- If finding the records (index, headers of batches) would wait for the disk, the request is pending until a thread has
+  read that data ahead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -31,68 +32,117 @@ from ...protocol.messages.fetch import (
     PartitionData,
 )
 from ...replication.partition import ISOLATION_LEVELS, ISOLATION_READ_COMMITTED, Partition
-from ..fetch_session import FetchContext, PartitionKey, SessionPartition
-from ..request import PARKED, Parked
+from ..concurrency.slices import release
+from ..context import PARKED, Parked
+from ..records.fetch_session import FetchContext, PartitionKey, SessionPartition, TopicKey, requested_in_steps
 from .topic_state import LEADER_ERRORS
 
 if TYPE_CHECKING:
     from ...log.transaction_index import AbortedTransaction as KnownAborted
     from ..broker import Broker
-    from ..request import RequestContext
-    from ..timers import Timer
+    from ..concurrency.slices import Sliced
+    from ..concurrency.timers import Timer
+    from ..context import RequestContext
 
-# How often a fetch is tried again before it may wait for the disk on the loop. The first brings the indexes, the second
-# the headers; more only if a segment has nothing of what the index promised, or memory is very short.
+# How often a fetch is retried before it may wait for the disk on the event loop. The first round loads the indexes, the
+# second the headers. More are necessary only if a segment lacks the records that the index promised, or if memory is
+# very short.
 _COLD_ROUNDS = 4
+
+MANY_PARTITIONS = 100
+"""A fetch of more partitions takes more than 2 ms, and is served in slices."""
+READ_AT_ONCE = 10
 
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
-def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | Parked:
-    """Answer a fetch, or park it."""
+def handle(
+    broker: Broker, context: RequestContext, request: FetchRequest
+) -> FetchResponse | Parked | Sliced[FetchResponse | Parked]:
+    """Respond to a fetch, or leave it pending."""
     if request.isolation_level not in ISOLATION_LEVELS:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    named = 0
+    for topic in request.topics:
+        named += 1 + len(topic.partitions)
+    if named > MANY_PARTITIONS:
+        return _open_long(broker, context, request)
     fetch = broker.fetch_sessions.open(request, context.api_version, broker.now_ms())
-    read = _Read(broker, context, request, fetch)
+    if len(fetch.partitions) > MANY_PARTITIONS:
+        return _handle_long(broker, context, fetch)
+    read = _Read(broker, context, fetch)
     read.run(wait=False)
     if read.cold:
-        ColdFetch(broker, context, request, fetch).read_ahead(read)
+        ColdFetch(broker, context, fetch).read_ahead(read)
         return PARKED
     if read.may_be_answered():
         return read.answer()
     read.release()
-    _park(broker, context, request, fetch, read)
+    _park(broker, context, fetch, read)
     return PARKED
 
 
-def failed(request: FetchRequest, error: KafkaError) -> FetchResponse:
-    """An error of the session; or of the server, which below version 13 (no topic ids yet) every partition has."""
-    response = FetchResponse(error_code=error.code, session_id=0)
+def _open_long(broker: Broker, context: RequestContext, request: FetchRequest) -> Sliced[FetchResponse | Parked]:
+    requested = yield from requested_in_steps(request, context.api_version)
+    fetch = broker.fetch_sessions.open(request, context.api_version, broker.now_ms(), requested)
+    yield 0
+    context.request = fetch
+    yield from release(request)
+    return (yield from _handle_long(broker, context, fetch))
+
+
+def _handle_long(broker: Broker, context: RequestContext, fetch: FetchContext) -> Sliced[FetchResponse | Parked]:
+    """Like `handle`, for many partitions in slices."""
+    read = _Read(broker, context, fetch)
+    yield from read.run_in_steps(wait=False)
+    if read.cold:
+        ColdFetch(broker, context, fetch).read_ahead(read)
+        return PARKED
+    if read.may_be_answered():
+        return (yield from read.answer_in_steps())
+    yield from read.release_in_steps()
+    _park(broker, context, fetch, read)
+    return PARKED
+
+
+def failed(request: FetchRequest | FetchContext, error: KafkaError) -> FetchResponse | Sliced[FetchResponse]:
+    """An error of the session, or an internal error, which every partition has below version 13 (without topic ids)."""
     if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
-        response.responses = [
-            FetchableTopicResponse(
-                topic=topic.topic,
-                partitions=[
-                    PartitionData(
-                        partition_index=wanted.partition, error_code=error.code, high_watermark=-1, records=b""
-                    )
-                    for wanted in topic.partitions
-                ],
-            )
-            for topic in request.topics
-            if topic.topic
-        ]
+        return _failed_partitions(request, error)
+    return FetchResponse(error_code=error.code, session_id=0)
+
+
+def _failed_partitions(request: FetchRequest | FetchContext, error: KafkaError) -> Sliced[FetchResponse]:
+    response = FetchResponse(error_code=error.code, session_id=0)
+    responses = response.responses
+    for topic, index in _named(request):
+        yield 1
+        if not topic or not isinstance(topic, str):
+            continue
+        if not responses or responses[-1].topic != topic:
+            responses.append(FetchableTopicResponse(topic=topic))
+        responses[-1].partitions.append(
+            PartitionData(partition_index=index, error_code=error.code, high_watermark=-1, records=b"")
+        )
     return response
 
 
+def _named(request: FetchRequest | FetchContext) -> Iterator[tuple[TopicKey, int]]:
+    """The topics and partitions of a request, or of the context that is kept of it."""
+    if isinstance(request, FetchContext):
+        # A session may change while this continues in slices.
+        return iter([(wanted.topic, wanted.index) for wanted in request.partitions])
+    return ((topic.topic, wanted.partition) for topic in request.topics for wanted in topic.partitions)
+
+
 class _Read:
-    """One look at all partitions of a fetch."""
+    """One read of all partitions of a fetch."""
 
     __slots__ = (
         "_broker",
         "_context",
         "_fetch",
-        "_request",
+        "_leaders",
         "cold",
         "complete",
         "max_bytes",
@@ -102,41 +152,57 @@ class _Read:
         "waits_for",
     )
 
-    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, fetch: FetchContext) -> None:
+    def __init__(self, broker: Broker, context: RequestContext, fetch: FetchContext) -> None:
         self._broker = broker
         self._context = context
-        self._request = request
         self._fetch = fetch
-        self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
-        # More than fits into one answer is not waited for.
-        self.min_bytes = min(request.min_bytes, self.max_bytes)
+        self.max_bytes = min(fetch.limits.max_bytes, broker.fetch_max_bytes)
+        # The fetch does not wait for more than fits into one response.
+        self.min_bytes = min(fetch.limits.min_bytes, self.max_bytes)
         self.results: list[tuple[SessionPartition, PartitionData]] = []
         self.size = 0
         self.complete = False
         self.cold: list[FileRange] = []
-        """What has to be read ahead before this can be answered; whoever takes it releases it."""
+        """The ranges to read ahead before the response. The code that uses them must release them."""
         self.waits_for: list[Partition] = []
+        self._leaders: set[int] = set()
 
     def run(self, *, wait: bool) -> None:
-        """Read every partition within the limits of the request. Without ``wait``, see `cold` afterwards."""
+        """Read every partition within the limits of the request. Without ``wait``, check `cold` afterwards."""
         try:
-            self._run(wait)
+            self._read(self._fetch.partitions, wait)
         except BaseException:
             self.release()
             raise
+        self._see_whether_complete()
+
+    def run_in_steps(self, *, wait: bool) -> Sliced[None]:
+        """Like `run`, in steps."""
+        partitions = list(self._fetch.partitions)  # a session may change in between
+        try:
+            for first in range(0, len(partitions), READ_AT_ONCE):
+                self._read(partitions[first : first + READ_AT_ONCE], wait)
+                yield READ_AT_ONCE
+        except BaseException:
+            self.release()
+            raise
+        self._see_whether_complete()
+
+    def _see_whether_complete(self) -> None:
+        if self.size >= self.min_bytes or not self.waits_for:
+            self.complete = True
 
     def may_be_answered(self) -> bool:
-        """There is enough, or nothing to wait for."""
-        return self.complete or self._request.max_wait_ms <= 0 or not self._fetch.partitions
+        """Whether there is enough data, or nothing to wait for."""
+        return self.complete or self._fetch.limits.max_wait_ms <= 0 or not self._fetch.partitions
 
-    def _run(self, wait: bool) -> None:
-        isolation_level = self._request.isolation_level
+    def _read(self, partitions: Iterable[SessionPartition], wait: bool) -> None:
+        _, _, _, isolation_level, is_follower = self._fetch.limits
         committed = isolation_level == ISOLATION_READ_COMMITTED
-        is_follower = max(self._request.replica_id, self._request.replica_state.replica_id) >= 0
-        remaining = self.max_bytes
-        size = 0
+        size = self.size
+        remaining = self.max_bytes - size
         partition_of = self._broker.replicas.partition_by_key
-        for wanted in self._fetch.partitions.values():
+        for wanted in partitions:
             diverging: EpochEndOffset | None = None
             aborted: Sequence[KnownAborted] = ()
             partition = partition_of(wanted.topic, wanted.index)
@@ -147,7 +213,7 @@ class _Read:
                     partition.check_leader(wanted.current_leader_epoch)
                 else:
                     partition.check_leader()
-                if is_follower:  # there is no replica but this broker's
+                if is_follower:  # this broker has the only replica
                     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 if wanted.last_fetched_epoch >= 0:
                     diverging = partition.diverging_epoch(wanted.fetch_offset, wanted.last_fetched_epoch)
@@ -167,7 +233,7 @@ class _Read:
                 self.cold.append(found.range)
                 continue
             except KafkaError as error:
-                # A reader that goes on asking for what is not there any more should not do so without a pause.
+                # A client that repeatedly requests a missing partition should not do so without a pause.
                 if partition is not None or error.code not in _UNKNOWN:
                     self.complete = True
                 self.results.append((wanted, self._error(wanted, partition, error.code)))
@@ -193,8 +259,6 @@ class _Read:
             self.results.append((wanted, data))
             self.waits_for.append(partition)
         self.size = size
-        if size >= self.min_bytes or not self.waits_for:
-            self.complete = True
 
     def _error(self, wanted: SessionPartition, partition: Partition | None, code: ErrorCode) -> PartitionData:
         data = PartitionData(
@@ -209,29 +273,60 @@ class _Read:
         return data
 
     def release(self) -> None:
-        """Let go of the file ranges: they will not be sent."""
+        """Release the file ranges: they will not be sent."""
         for _, data in self.results:
             if isinstance(data.records, FileRange):
                 data.records.release()
         self.results.clear()
 
+    def release_in_steps(self) -> Sliced[None]:
+        """Like `release`, in steps: closing files takes time."""
+        while self.results:
+            for _, data in self.results[-READ_AT_ONCE:]:
+                if isinstance(data.records, FileRange):
+                    data.records.release()
+            del self.results[-READ_AT_ONCE:]
+            yield 0
+
     def answer(self) -> FetchResponse:
-        """Build the response; in an incremental session only with what has changed."""
+        """Build the response. In an incremental session, it has only the changed partitions."""
+        response = FetchResponse(session_id=self._fetch.session_id)
+        with_records: list[PartitionKey] = []
+        self._add(response, self.results, with_records)
+        self._complete_answer(response, with_records)
+        return response
+
+    def answer_in_steps(self) -> Sliced[FetchResponse]:
+        """Like `answer`, in steps."""
+        response = FetchResponse(session_id=self._fetch.session_id)
+        with_records: list[PartitionKey] = []
+        for first in range(0, len(self.results), READ_AT_ONCE):
+            self._add(response, self.results[first : first + READ_AT_ONCE], with_records)
+            yield 0
+        self._complete_answer(response, with_records)
+        return response
+
+    def _add(
+        self,
+        response: FetchResponse,
+        results: list[tuple[SessionPartition, PartitionData]],
+        with_records: list[PartitionKey],
+    ) -> None:
         fetch = self._fetch
-        response = FetchResponse(session_id=fetch.session_id)
         responses = response.responses
+        uses_topic_ids = self._context.api_version >= 13
         topic: FetchableTopicResponse | None = None
         last_key: object = None
-        uses_topic_ids = self._context.api_version >= 13
-        with_records: list[PartitionKey] = []
-        leaders: set[int] = set()
-        for wanted, data in self.results:
+        if responses:
+            topic = responses[-1]
+            last_key = topic.topic_id if uses_topic_ids else topic.topic
+        for wanted, data in results:
             if fetch.session is not None and not self._changed(wanted, data, incremental=fetch.incremental):
                 continue
             if len(data.records or b""):
                 with_records.append((wanted.topic, wanted.index))
             if data.current_leader.leader_id >= 0:
-                leaders.add(data.current_leader.leader_id)
+                self._leaders.add(data.current_leader.leader_id)
             if topic is None or wanted.topic != last_key:
                 last_key = wanted.topic
                 if uses_topic_ids:
@@ -242,13 +337,15 @@ class _Read:
                     topic = FetchableTopicResponse(topic=wanted.topic)
                 responses.append(topic)
             topic.partitions.append(data)
+
+    def _complete_answer(self, response: FetchResponse, with_records: list[PartitionKey]) -> None:
+        fetch = self._fetch
         if fetch.session is not None and with_records and len(fetch.partitions) > 1:
             fetch.session.move_to_end(with_records)
-        for leader_id in leaders:
+        for leader_id in self._leaders:
             for node_id, host, port, rack in self._broker.node_endpoints(self._context):
                 if node_id == leader_id:
                     response.node_endpoints.append(NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack))
-        return response
 
     @staticmethod
     def _changed(wanted: SessionPartition, data: PartitionData, *, incremental: bool) -> bool:
@@ -260,45 +357,76 @@ class _Read:
             or data.log_start_offset != wanted.known_log_start_offset
             or data.diverging_epoch.end_offset >= 0
         )
-        # After an error the client has to be told again, whatever comes next.
+        # After an error, the next result is always sent to the client.
         wanted.known_high_watermark = data.high_watermark if data.error_code == 0 else -1
         wanted.known_log_start_offset = data.log_start_offset
         return changed
 
 
-def _park(broker: Broker, context: RequestContext, request: FetchRequest, fetch: FetchContext, read: _Read) -> None:
-    committed = request.isolation_level == ISOLATION_READ_COMMITTED
-    (ParkedCommittedFetch if committed else ParkedFetch)(broker, context, request, fetch, read)
+def _park(
+    broker: Broker,
+    context: RequestContext,
+    fetch: FetchContext,
+    read: _Read,
+    deadline: float | None = None,
+) -> None:
+    """Leave the request pending. ``deadline``, of the loop's clock, is the earlier one if it has waited before."""
+    if deadline is None:
+        deadline = broker.loop.time() + fetch.limits.max_wait_ms / 1000
+    context.request = fetch
+    committed = fetch.limits.isolation_level == ISOLATION_READ_COMMITTED
+    (ParkedCommittedFetch if committed else ParkedFetch)(broker, context, fetch, read, deadline)
 
 
 class ParkedFetch:
-    """A fetch that waits for records; its partitions tell it of appends."""
+    """A fetch that waits for records. Its partitions notify it of appends.
 
-    __slots__ = ("_broker", "_context", "_fetch", "_finished", "_partitions", "_request", "_timer", "_until", "_woken")
+    There may be very many: each takes about a kilobyte.
+    """
+
+    __slots__ = (
+        "_broker",
+        "_context",
+        "_fetch",
+        "_finished",
+        "_partitions",
+        "_timer",
+        "_until",
+        "_woken",
+    )
 
     def __init__(
-        self, broker: Broker, context: RequestContext, request: FetchRequest, fetch: FetchContext, read: _Read
+        self,
+        broker: Broker,
+        context: RequestContext,
+        fetch: FetchContext,
+        read: _Read,
+        deadline: float,
     ) -> None:
         self._broker = broker
         self._context = context
-        self._request = request
         self._fetch = fetch
-        self._partitions = [partition.waiters for partition in read.waits_for]
+        self._partitions = tuple([partition.waiters for partition in read.waits_for])
         self._until = self._appended_bytes() + read.min_bytes - read.size
         self._finished = False
         self._woken = False
+        self._note_stable(read, deadline)
         self._wait()
-        self._timer: Timer = broker.timers.call_after(request.max_wait_ms, self.finish)
+        finish = self.finish  # one bound method for both
+        self._timer: Timer = broker.timers.call_after(max(0, (deadline - broker.loop.time()) * 1000), finish)
         context.on_abandon = self._forget
-        context.on_hurry = self.finish
+        context.on_hurry = finish
+
+    def _note_stable(self, read: _Read, deadline: float) -> None:
+        """For ``read_committed``: note the last stable offsets, and the deadline."""
 
     def _appended_bytes(self) -> int:
         return sum([waiters.appended_bytes for waiters in self._partitions])
 
     def _wait(self) -> None:
-        """When all partitions together have enough, at least one of them has its share of it: that is waited for.
+        """Wait until one partition has its share of the missing bytes: if all together have enough, at least one has.
 
-        If the others have less than theirs by then, what is still missing is shared out anew.
+        If the other partitions have less than their shares by then, the missing bytes are shared again.
         """
         missing = self._until - self._appended_bytes()
         if missing <= 0:
@@ -309,28 +437,32 @@ class ParkedFetch:
             waiters.tell(self, share)
 
     def enough(self) -> None:
-        """A partition has its share: if it is enough, answer at the end of this turn of the loop."""
+        """A partition has its share.
+
+        If that is enough, respond at the end of this iteration of the event loop, or in a later one if many have
+        enough.
+        """
         if not self._woken:
             self._wait()
 
     def partition_changed(self) -> None:
-        """A partition has something to tell."""
+        """A partition has changed: read again."""
         self._wake()
 
     def _wake(self) -> None:
         if not self._woken:
             self._woken = True
-            self._broker.run_soon(self._woken_up)
+            self._broker.turns.later(self._context.connection_id, self._woken_up)
 
     def _woken_up(self) -> None:
         self.finish()
 
     def finish(self) -> None:
-        """Read again and answer with what is there: the deadline has come, or enough records have."""
+        """Read again and respond with the available records: the deadline has passed, or there are enough records."""
         if self._finished:
             return
         self._forget()
-        ColdFetch(self._broker, self._context, self._request, self._fetch, last=True).look()
+        ColdFetch(self._broker, self._context, self._fetch, last=True).look()
 
     def _forget(self) -> None:
         self._finished = self._woken = True
@@ -340,18 +472,16 @@ class ParkedFetch:
 
 
 class ParkedCommittedFetch(ParkedFetch):
-    """A fetch that waits for committed records. While a transaction is open in a partition, no bytes of it count: its
-    last stable offset has to move. When one has, the whole fetch is looked at again, which may find too little."""
+    """A fetch that waits for committed records.
 
-    __slots__ = ("_stable",)
+    While a transaction is open in a partition, its bytes do not count: the last stable offset of the partition must
+    advance. When one has advanced, the whole fetch is read again, which may find too little.
+    """
 
-    def __init__(
-        self, broker: Broker, context: RequestContext, request: FetchRequest, fetch: FetchContext, read: _Read
-    ) -> None:
-        self._note_stable(read)
-        super().__init__(broker, context, request, fetch, read)
+    __slots__ = ("_deadline", "_stable")
 
-    def _note_stable(self, read: _Read) -> None:
+    def _note_stable(self, read: _Read, deadline: float) -> None:
+        self._deadline = deadline
         self._stable = [(partition, partition.last_stable_offset) for partition in read.waits_for]
 
     def _wait(self) -> None:
@@ -368,66 +498,74 @@ class ParkedCommittedFetch(ParkedFetch):
     def _woken_up(self) -> None:
         if self._finished:
             return
+        if len(self._fetch.partitions) > MANY_PARTITIONS:
+            self._forget()
+            ColdFetch(self._broker, self._context, self._fetch, deadline=self._deadline).look()
+            return
         for waiters in self._partitions:
             waiters.remove(self)
-        read = _Read(self._broker, self._context, self._request, self._fetch)
+        read = _Read(self._broker, self._context, self._fetch)
         try:
             read.run(wait=False)
-        except Exception as error:  # noqa: BLE001 - our own mistakes fail one request alone
+        except Exception as error:  # noqa: BLE001 - an internal error fails only its request
             self._forget()
             self._context.reply_with(partial(_fail, error))
             return
         if read.cold:
             self._forget()
-            ColdFetch(self._broker, self._context, self._request, self._fetch, last=True).read_ahead(read)
+            ColdFetch(self._broker, self._context, self._fetch, last=True).read_ahead(read)
             return
         if read.may_be_answered():
             self._forget()
             self._context.reply_with(read.answer)
             return
         read.release()
-        self._partitions = [partition.waiters for partition in read.waits_for]
+        self._partitions = tuple([partition.waiters for partition in read.waits_for])
         self._until = self._appended_bytes() + read.min_bytes - read.size
-        self._note_stable(read)
+        self._note_stable(read, self._deadline)
         self._woken = False
         self._wait()
 
 
 class ColdFetch:
-    """A fetch that has to be looked at again, and may have to wait for a thread which reads what finds its records."""
+    """A fetch that must be read again. It may wait for a thread that reads the data needed to find its records."""
 
-    __slots__ = ("_broker", "_context", "_fetch", "_last", "_request", "_rounds")
+    __slots__ = ("_broker", "_context", "_deadline", "_fetch", "_last", "_rounds")
 
     def __init__(
         self,
         broker: Broker,
         context: RequestContext,
-        request: FetchRequest,
         fetch: FetchContext,
         *,
         last: bool = False,
+        deadline: float | None = None,
     ) -> None:
-        """``last``: it has waited for records, and is answered with what there is."""
+        """``last``: the fetch has waited for records, and responds with what there is. ``deadline``: see `_park`."""
         self._broker = broker
         self._context = context
-        self._request = request
         self._fetch = fetch
         self._last = last
+        self._deadline = deadline
         self._rounds = 0
 
     def read_ahead(self, read: _Read) -> None:
-        """Look again when the disk has been read."""
+        """Read again when the thread has read the ranges."""
         read.release()
         self._rounds += 1
         self._context.on_hurry = self._hurry
         self._broker.read_ahead.read_all(read.cold, self._was_read_ahead)
 
     def look(self, *, wait: bool = False) -> None:
-        """Answer, or wait for the disk, or for records."""
-        read = _Read(self._broker, self._context, self._request, self._fetch)
+        """Respond, or wait for the disk, or for records."""
+        if len(self._fetch.partitions) > MANY_PARTITIONS:
+            self._context.on_hurry = self._hurry
+            self._context.go_on(self._look_in_steps(wait))
+            return
+        read = _Read(self._broker, self._context, self._fetch)
         try:
             read.run(wait=wait)
-        except Exception as error:  # noqa: BLE001 - our own mistakes fail one request alone
+        except Exception as error:  # noqa: BLE001 - an internal error fails only its request
             self._context.reply_with(partial(_fail, error))
             return
         if read.cold:
@@ -436,11 +574,23 @@ class ColdFetch:
             self._context.reply_with(read.answer)
         else:
             read.release()
-            _park(self._broker, self._context, self._request, self._fetch, read)
+            _park(self._broker, self._context, self._fetch, read, self._deadline)
+
+    def _look_in_steps(self, wait: bool) -> Sliced[FetchResponse | Parked]:
+        read = _Read(self._broker, self._context, self._fetch)
+        yield from read.run_in_steps(wait=wait)
+        if read.cold:
+            self.read_ahead(read)
+            return PARKED
+        if self._last or read.may_be_answered():
+            return (yield from read.answer_in_steps())
+        yield from read.release_in_steps()
+        _park(self._broker, self._context, self._fetch, read, self._deadline)
+        return PARKED
 
     def _was_read_ahead(self, error: OSError | None) -> None:
         if not self._context.abandoned:
-            # What could not be read ahead fails where errors of the disk are dealt with.
+            # If read-ahead failed, the read below fails where disk errors are handled.
             self.look(wait=error is not None or self._rounds >= _COLD_ROUNDS)
 
     def _hurry(self) -> None:

@@ -1,13 +1,14 @@
-"""What people and tools ask of groups: DescribeGroups, ConsumerGroupDescribe, ListGroups, DeleteGroups (API keys 15,
-69, 16, 42).
+"""Administration of groups: DescribeGroups, ConsumerGroupDescribe, ListGroups, DeleteGroups (API keys 15, 69, 16, 42).
 
 - DescribeGroups 0 to 6, ConsumerGroupDescribe 0 to 1, ListGroups 0 to 5, DeleteGroups 0 to 2.
-- Each group of a request succeeds or fails by itself, and is answered once, however often it is named. ListGroups
-  answers for all groups of this broker, and fails while one of its partitions of `__consumer_offsets` loads.
+- Each group of a request succeeds or fails independently, and is returned once, however often it is named.
+- ListGroups lists all groups of this broker. It fails while one of the broker's partitions of `__consumer_offsets` is
+  loading.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -19,15 +20,18 @@ from ...protocol.messages.consumer_group_describe import DescribedGroup as Descr
 from ...protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ...protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from ...protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from ..callers import Gathering
-from ..group_settings import serves_consumer_protocol
-from ..request import PARKED, Parked
+from ...protocol.steps import each, each_once
+from ..concurrency.pending import Pending
+from ..context import PARKED, Parked
+from ..coordination.callers import Part
+from ..coordination.group_settings import serves_consumer_protocol
 from . import authorized_operations
 
 if TYPE_CHECKING:
+    from ...coordinator.outcome import Caller
     from ..broker import Broker
-    from ..request import RequestContext
-    from ..slices import Sliced
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
 
 _ERROR_MESSAGE_SINCE = 6
 
@@ -35,13 +39,15 @@ _ERROR_MESSAGE_SINCE = 6
 def handle_describe_groups(
     broker: Broker, context: RequestContext, request: DescribeGroupsRequest
 ) -> Sliced[DescribeGroupsResponse | Parked]:
-    """Classic groups with their members."""
+    """Describe classic groups with their members."""
+    from ...group_coordinator.classic.kind import CLASSIC  # imported here: handlers are loaded without the coordinator
+
     groups = []
-    for group_id in dict.fromkeys(request.groups):
+    for group_id in (yield from each_once(request.groups)):
         try:
-            group = broker.groups.read(group_id).describe_group(group_id, api_version=context.api_version)
+            group = broker.groups.read(group_id).describe(CLASSIC, group_id, api_version=context.api_version)
         except KafkaError as error:
-            group = _failed_group(group_id, error)
+            group = _failed_group(error, group_id)
         yield len(group.members)
         if context.api_version < _ERROR_MESSAGE_SINCE:
             group.error_message = None
@@ -51,29 +57,31 @@ def handle_describe_groups(
     return broker.groups.when_safe(context, DescribeGroupsResponse(groups=groups), request.groups)
 
 
-def failed_describe_groups(request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsResponse:
+def failed_describe_groups(request: DescribeGroupsRequest, error: KafkaError) -> Sliced[DescribeGroupsResponse]:
     """The same error for every group."""
-    return DescribeGroupsResponse(groups=[_failed_group(group_id, error) for group_id in request.groups])
+    return DescribeGroupsResponse(groups=(yield from each(partial(_failed_group, error), request.groups)))
 
 
-def _failed_group(group_id: str, error: KafkaError) -> DescribedGroup:
+def _failed_group(error: KafkaError, group_id: str) -> DescribedGroup:
     return DescribedGroup(group_id=group_id, error_code=error.code)
 
 
 def handle_consumer_group_describe(
     broker: Broker, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> Sliced[ConsumerGroupDescribeResponse | Parked]:
-    """Consumer groups with their members and assignments."""
+    """Describe consumer groups with their members and assignments."""
+    from ...group_coordinator.consumer.kind import CONSUMER  # as above
+
     groups = []
-    for group_id in dict.fromkeys(request.group_ids):
+    for group_id in (yield from each_once(request.group_ids)):
         try:
             if not serves_consumer_protocol(broker.config, broker.metadata.image.features):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             if not group_id:
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-            group = broker.groups.read(group_id).describe_consumer_group(group_id)
+            group = broker.groups.read(group_id).describe(CONSUMER, group_id, api_version=context.api_version)
         except KafkaError as error:
-            group = _failed_consumer_group(group_id, error)
+            group = _failed_consumer_group(error, group_id)
         yield len(group.members)
         if request.include_authorized_operations and not group.error_code:
             group.authorized_operations = authorized_operations.GROUP
@@ -83,21 +91,20 @@ def handle_consumer_group_describe(
 
 def failed_consumer_group_describe(
     request: ConsumerGroupDescribeRequest, error: KafkaError
-) -> ConsumerGroupDescribeResponse:
+) -> Sliced[ConsumerGroupDescribeResponse]:
     """The same error for every group."""
-    return ConsumerGroupDescribeResponse(
-        groups=[_failed_consumer_group(group_id, error) for group_id in request.group_ids]
-    )
+    groups = yield from each(partial(_failed_consumer_group, error), request.group_ids)
+    return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _failed_consumer_group(group_id: str, error: KafkaError) -> DescribedConsumerGroup:
+def _failed_consumer_group(error: KafkaError, group_id: str) -> DescribedConsumerGroup:
     return DescribedConsumerGroup(group_id=group_id, error_code=error.code, error_message=error.message)
 
 
 def handle_list_groups(
     broker: Broker, context: RequestContext, request: ListGroupsRequest
 ) -> Sliced[ListGroupsResponse | Parked]:
-    """The groups of this broker."""
+    """List the groups of this broker."""
     states_filter, types_filter = set(request.states_filter), set(request.types_filter)
     groups = []
     for shard in broker.groups.read_all():
@@ -109,32 +116,37 @@ def handle_list_groups(
 
 
 def failed_list_groups(request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
-    """The error, and no groups."""
+    """The error, without groups."""
     return ListGroupsResponse(error_code=error.code)
 
 
 def handle_delete_groups(
     broker: Broker, context: RequestContext, request: DeleteGroupsRequest
 ) -> Sliced[Parked | DeleteGroupsResponse]:
-    """Delete each of the groups, if it has no members."""
+    """Delete each named group that has no members."""
     # A group that is named twice is deleted once.
     group_ids = list(dict.fromkeys(request.groups_names))
     if not group_ids:
         return DeleteGroupsResponse()
-    gathering = Gathering(context, len(group_ids), lambda parts: DeleteGroupsResponse(results=parts))
-    for index, group_id in enumerate(group_ids):
-        _delete(broker, gathering, index, group_id)
+    pending: Pending[DeletableGroupResult, KafkaError] = Pending(
+        lambda results: context.reply(DeleteGroupsResponse(results=results))
+    )
+    for group_id in group_ids:
+        _delete(broker, Part(context, pending, partial(_not_deleted, group_id=group_id)), group_id)
         yield 0
+    pending.start()
     return PARKED
 
 
-def _delete(broker: Broker, gathering: Gathering, index: int, group_id: str) -> None:
-    caller = gathering.caller(index, lambda error: DeletableGroupResult(group_id=group_id, error_code=error.code))
+def _delete(broker: Broker, caller: Caller, group_id: str) -> None:
     broker.groups.run(group_id, caller, lambda shard, now: shard.delete_group(caller, group_id, now))
 
 
-def failed_delete_groups(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
+def failed_delete_groups(request: DeleteGroupsRequest, error: KafkaError) -> Sliced[DeleteGroupsResponse]:
     """The same error for every group."""
-    return DeleteGroupsResponse(
-        results=[DeletableGroupResult(group_id=group_id, error_code=error.code) for group_id in request.groups_names]
-    )
+    results = yield from each(partial(_not_deleted, error), request.groups_names)
+    return DeleteGroupsResponse(results=results)
+
+
+def _not_deleted(error: KafkaError, group_id: str) -> DeletableGroupResult:
+    return DeletableGroupResult(group_id=group_id, error_code=error.code)

@@ -1,17 +1,20 @@
 """Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete (API keys 8, 9, 47).
 
-- OffsetCommit 2 to 10, OffsetFetch 1 to 10 (several groups at once since 8), OffsetDelete 0.
-- Topics go by name in the coordinator and by id on the wire since version 10 of the first two. What cannot be resolved
-  is answered here, each partition by itself: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION.
-- OffsetFetch is a read: it is answered at once, or when what it read is below the high watermark. Before version 8 it
-  asks for one group, in another form. Groups, topics and partitions that are named twice are answered once.
-- OffsetCommit of more than `PARTITIONS_AT_ONCE` partitions is several changes of the group, each of which is written,
-  or refused, by itself; Apache Kafka refuses what does not fit into one batch.
+- OffsetCommit 2 to 10, OffsetFetch 1 to 10 (several groups per request since version 8), OffsetDelete 0.
+- Topics have names in the coordinator, and ids in the protocol since version 10 of OffsetCommit and OffsetFetch.
+  Partitions that cannot be resolved get their errors here, each independently: UNKNOWN_TOPIC_ID,
+  UNKNOWN_TOPIC_OR_PARTITION.
+- OffsetFetch is a read. The response is sent immediately, or when the data that was read is below the high watermark.
+  Before version 8, the request is for one group, in another form. Groups, topics and partitions that are named twice
+  are returned once.
+- OffsetCommit of more than `PARTITIONS_AT_ONCE` partitions is several changes of the group, each of which is written or
+  rejected independently. Apache Kafka rejects a request that does not fit into one batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -42,11 +45,13 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from ..callers import Gathering, Rewritten
-from ..request import PARKED, Parked
-from ..slices import completed
+from ...protocol.steps import completed, each, each_once, freed
+from ..concurrency.pending import Pending
+from ..concurrency.slices import release
+from ..context import PARKED, Parked
+from ..coordination.callers import Part, Rewritten
 from .offset_partitions import (
-    each_topic_once_in_slices,
+    each_topic_once,
     in_pieces,
     some_of,
     take_missing,
@@ -56,12 +61,14 @@ if TYPE_CHECKING:
     from ...coordinator.outcome import Caller
     from ...metadata.image import MetadataImage
     from ..broker import Broker
-    from ..request import RequestContext
-    from ..slices import Sliced
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
 
 _TOPIC_IDS_SINCE = 10
 _GROUPS_SINCE = 8
 _GROUP_ERROR_SINCE = 2
+
+_FEW_PARTITIONS = 16
 
 
 # -- OffsetCommit ------------------------------------------------------------------------------------------------------
@@ -69,8 +76,36 @@ _GROUP_ERROR_SINCE = 2
 
 def handle_offset_commit(
     broker: Broker, context: RequestContext, request: OffsetCommitRequest
+) -> Parked | Sliced[Parked | OffsetCommitResponse]:
+    """The response follows when the offsets are in the log."""
+    if not _is_simple(broker.metadata.image, context, request):
+        return _commit_in_slices(broker, context, request)
+    broker.groups.run(request.group_id, context, lambda shard, now: shard.commit_offsets(context, request, now))
+    return PARKED
+
+
+def _is_simple(image: MetadataImage, context: RequestContext, request: OffsetCommitRequest) -> bool:
+    """Whether the request has a few partitions of one topic that all exist. If so, the topic gets its name and its id.
+
+    Most commits are like this. They need no slices, which would cost more than this check.
+    """
+    if len(request.topics) != 1 or not 0 < len(request.topics[0].partitions) <= _FEW_PARTITIONS:
+        return False
+    (topic,) = request.topics
+    by_id = context.api_version >= _TOPIC_IDS_SINCE
+    found = image.topics_by_id.get(topic.topic_id) if by_id else image.topics_by_name.get(topic.name)
+    if found is None:
+        return False
+    for partition in topic.partitions:
+        if partition.partition_index not in found.partitions:
+            return False
+    topic.name, topic.topic_id = found.name, found.topic_id
+    return True
+
+
+def _commit_in_slices(
+    broker: Broker, context: RequestContext, request: OffsetCommitRequest
 ) -> Sliced[Parked | OffsetCommitResponse]:
-    """Answered when the offsets are in the log."""
     refused = yield from _resolve_committed(broker.metadata.image, context, request)
     pieces = yield from in_pieces(request.topics)
     if refused and not pieces:
@@ -88,10 +123,14 @@ def _commit_pieces(
     pieces: list[list[OffsetCommitRequestTopic]],
     refused: list[OffsetCommitResponseTopic],
 ) -> Sliced[Parked]:
-    """Commit what was not refused, as several changes of the group if it is much. Each piece succeeds or fails by
-    itself."""
-    gathering = Gathering(context, len(pieces), lambda responses: context.go_on(_merged(refused, responses)))
-    for number, topics in enumerate(pieces):
+    """Commit the partitions that were not rejected, by several changes of the group if there are many.
+
+    Each piece succeeds or fails independently.
+    """
+    pending: Pending[OffsetCommitResponse, KafkaError] = Pending(
+        lambda responses: context.go_on(_merged(refused, responses))
+    )
+    for topics in pieces:
         piece = OffsetCommitRequest(
             group_id=request.group_id,
             generation_id_or_member_epoch=request.generation_id_or_member_epoch,
@@ -100,21 +139,29 @@ def _commit_pieces(
             retention_time_ms=request.retention_time_ms,
             topics=topics,
         )
-        _commit_piece(broker, gathering, number, piece)
+        _commit_piece(broker, context, pending, piece)
         yield 0
+    pending.start()
     return PARKED
 
 
-def _commit_piece(broker: Broker, gathering: Gathering, number: int, piece: OffsetCommitRequest) -> None:
-    caller = gathering.caller(number, lambda error: failed_offset_commit(piece, error))
+def _commit_piece(
+    broker: Broker,
+    context: RequestContext,
+    pending: Pending[OffsetCommitResponse, KafkaError],
+    piece: OffsetCommitRequest,
+) -> None:
+    caller = Part(context, pending, lambda error: completed(failed_offset_commit(piece, error)))
     broker.groups.run(piece.group_id, caller, lambda shard, now: shard.commit_offsets(caller, piece, now))
 
 
 def _resolve_committed(
     image: MetadataImage, context: RequestContext, request: OffsetCommitRequest
 ) -> Sliced[list[OffsetCommitResponseTopic]]:
-    """Leave the partitions in the request that there are, with their topic's name and id; returns the answers to the
-    others."""
+    """Keep only existing partitions in the request, with the name and id of their topic.
+
+    Returns the results of the others.
+    """
     known: list[OffsetCommitRequestTopic] = []
     refused = []
     for topic in request.topics:
@@ -135,7 +182,8 @@ def _resolve_committed(
             yield 0
         if topic.partitions:
             known.append(topic)
-    request.topics = known
+    topics, request.topics = request.topics, known
+    yield from freed(topics)
     return refused
 
 
@@ -145,25 +193,33 @@ def _refused(
     return OffsetCommitResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-            for partition in partitions
-        ],
+        partitions=[_refused_partition(error, partition) for partition in partitions],
     )
+
+
+def _refused_partition(error: ErrorCode, partition: OffsetCommitRequestPartition) -> OffsetCommitResponsePartition:
+    return OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
 
 
 def _merged(
     refused: Sequence[OffsetCommitResponseTopic], responses: Sequence[OffsetCommitResponse]
 ) -> Sliced[OffsetCommitResponse]:
-    """The coordinator's answers behind what was refused here; each topic stands there once."""
+    """The coordinator's results behind the partitions that were rejected here. Each topic appears once."""
     answered = (topic for response in responses for topic in response.topics)
-    topics = yield from each_topic_once_in_slices(chain(refused, answered), attrgetter("name", "topic_id"))
+    topics = yield from each_topic_once(chain(refused, answered), attrgetter("name", "topic_id"))
     return OffsetCommitResponse(topics=topics)
 
 
-def failed_offset_commit(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
+def failed_offset_commit(request: OffsetCommitRequest, error: KafkaError) -> Sliced[OffsetCommitResponse]:
     """The same error for every partition."""
-    return OffsetCommitResponse(topics=[_refused(topic, topic.partitions, error.code) for topic in request.topics])
+    response = OffsetCommitResponse()
+    for topic in request.topics:
+        partitions = yield from each(partial(_refused_partition, error.code), topic.partitions)
+        response.topics.append(
+            OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        )
+        yield 1
+    return response
 
 
 # -- OffsetFetch -------------------------------------------------------------------------------------------------------
@@ -172,14 +228,15 @@ def failed_offset_commit(request: OffsetCommitRequest, error: KafkaError) -> Off
 def handle_offset_fetch(
     broker: Broker, context: RequestContext, request: OffsetFetchRequest
 ) -> Sliced[OffsetFetchResponse | Parked]:
-    """Read what groups have committed."""
+    """Read the committed offsets of groups."""
     if context.api_version >= _GROUPS_SINCE:
         groups = yield from _each_group_once(request.groups)
         response = OffsetFetchResponse()
         for group in groups:
             response.groups.append((yield from _fetch(broker, context, request, group)))
             yield 0
-        return broker.groups.when_safe(context, response, [group.group_id for group in groups])
+        group_ids = yield from each(attrgetter("group_id"), groups)
+        return broker.groups.when_safe(context, response, group_ids)
     topics = None
     if request.topics is not None:
         topics = []
@@ -189,11 +246,13 @@ def handle_offset_fetch(
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
     fetched = yield from _fetch(broker, context, request, group)
     response = yield from _in_old_form(fetched, context.api_version, request)
+    yield from release(fetched)
+    yield from release(group)
     return broker.groups.when_safe(context, response, [request.group_id])
 
 
 def _each_group_once(groups: list[OffsetFetchRequestGroup]) -> Sliced[list[OffsetFetchRequestGroup]]:
-    """A group that is named twice is answered once, with the topics of both."""
+    """Merge groups that are named twice: each is returned once, with the topics of both."""
     once: dict[str, OffsetFetchRequestGroup] = {}
     for group in groups:
         yield 0
@@ -235,14 +294,14 @@ def _fetch(
     try:
         shard = broker.groups.read(group.group_id)
         response = yield from shard.fetch_offsets(group, require_stable=request.require_stable)
-        broker.groups.read(group.group_id)  # it may have been given up in the meantime
+        broker.groups.read(group.group_id)  # the coordinator may have been closed meanwhile
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     if by_id:
         for answered in response.topics:
             yield 0
             named = image.topics_by_name.get(answered.name)
-            # A topic that was deleted has no id; nobody could ask for it.
+            # A deleted topic has no id, so no client could request it.
             answered.topic_id = bytes(16) if named is None else named.topic_id
         if group.topics is None:
             response.topics = [answered for answered in response.topics if answered.topic_id != bytes(16)]
@@ -252,7 +311,7 @@ def _fetch(
 
 def _not_fetched(topic: OffsetFetchRequestTopics, error: ErrorCode) -> Sliced[OffsetFetchResponseTopics]:
     answer = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
-    for index in dict.fromkeys(topic.partition_indexes):
+    for index in (yield from each_once(topic.partition_indexes)):
         yield 0
         answer.partitions.append(
             OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=error)
@@ -264,7 +323,7 @@ def _in_old_form(
     group: OffsetFetchResponseGroup, api_version: int, request: OffsetFetchRequest
 ) -> Sliced[OffsetFetchResponse]:
     if group.error_code:
-        # Version 1 has no error of the whole request.
+        # Version 1 has no error of the request.
         if api_version >= _GROUP_ERROR_SINCE:
             return OffsetFetchResponse(error_code=group.error_code)
         return (yield from _failed_in_version_1(request, ErrorCode(group.error_code)))
@@ -272,6 +331,7 @@ def _in_old_form(
     for topic in group.topics:
         answer = OffsetFetchResponseTopic(name=topic.name)
         response.topics.append(answer)
+        yield 0
         for partition in topic.partitions:
             yield 0
             answer.partitions.append(
@@ -291,6 +351,7 @@ def _failed_in_version_1(request: OffsetFetchRequest, error: ErrorCode) -> Slice
     for topic in request.topics or ():
         answer = OffsetFetchResponseTopic(name=topic.name)
         response.topics.append(answer)
+        yield 0
         for index in topic.partition_indexes:
             yield 0
             answer.partitions.append(
@@ -299,13 +360,15 @@ def _failed_in_version_1(request: OffsetFetchRequest, error: ErrorCode) -> Slice
     return response
 
 
-def failed_offset_fetch(request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchResponse:
-    """The error, for every group in the newer form, and for every partition where there is nothing else."""
-    response = completed(_failed_in_version_1(request, error.code))
+def failed_offset_fetch(request: OffsetFetchRequest, error: KafkaError) -> Sliced[OffsetFetchResponse]:
+    """The error of the request, of every group since version 8, and of every partition in version 1."""
+
+    def refused(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+
+    response = yield from _failed_in_version_1(request, error.code)
     response.error_code = error.code
-    response.groups = [
-        OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code) for group in request.groups
-    ]
+    response.groups = yield from each(refused, request.groups)
     return response
 
 
@@ -315,7 +378,7 @@ def failed_offset_fetch(request: OffsetFetchRequest, error: KafkaError) -> Offse
 def handle_offset_delete(
     broker: Broker, context: RequestContext, request: OffsetDeleteRequest
 ) -> Sliced[Parked | OffsetDeleteResponse]:
-    """Forget offsets of topics that nobody in the group reads."""
+    """Delete the offsets of topics that no member of the group consumes."""
     image = broker.metadata.image
     refused: list[OffsetDeleteResponseTopic] = []
     known = []
@@ -350,5 +413,5 @@ def handle_offset_delete(
 
 
 def failed_offset_delete(request: OffsetDeleteRequest, error: KafkaError) -> OffsetDeleteResponse:
-    """The error of the whole request."""
+    """The error for the whole request."""
     return OffsetDeleteResponse(error_code=error.code)

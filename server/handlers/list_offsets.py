@@ -1,12 +1,12 @@
-"""ListOffsets (API key 2): the offset of a point in time, or of one of the special timestamps.
+"""ListOffsets (API key 2): the offset of a timestamp, or of one of the special timestamps.
 
-- Versions 1 to 11. Special: -1 latest, -2 earliest, -3 the record with the largest timestamp (7 and newer), -4 the
-  earliest that is on local disk (8), -5 the latest that is tiered (9), -6 the earliest that waits to be tiered (11).
-  There is no tiered storage, so -4 is the earliest, and for -5 and -6 nothing is found.
-- The latest offset is the high watermark, or the last stable offset for ``read_committed``; a record beyond it is not
+- Versions 1 to 11. Special timestamps: -1 latest, -2 earliest, -3 the record with the largest timestamp (since version
+  7), -4 the earliest on local disk (8), -5 the latest that is tiered (9), -6 the earliest that waits to be tiered (11).
+  There is no tiered storage, so -4 is the earliest, and -5 and -6 find nothing.
+- The latest offset is the high watermark, or the last stable offset for ``read_committed``. A record beyond it is not
   found.
-- By time: the first record whose timestamp is at least the one asked for, exact within its batch. A large batch is
-  looked into elsewhere (`server.decoding`), and the answer waits for that.
+- By timestamp: the first record whose timestamp is at least the requested one, exact within its batch. A large batch is
+  searched elsewhere (`server.records.decoder`), and the response waits for that.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ...replication.partition import ISOLATION_LEVELS
-from ..decode_jobs import Search, copy_of
-from ..request import PARKED, Parked
+from ..context import PARKED, Parked
+from ..records.decode_jobs import Search, copy_of
+from ..records.search_queue import Turn
 
 if TYPE_CHECKING:
     from ...replication.partition import Partition
     from ..broker import Broker
-    from ..decode_jobs import Outcome
-    from ..request import RequestContext
-    from ..slices import Sliced
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
+    from ..records.decode_jobs import Outcome
 
 LATEST = -1
 EARLIEST = -2
@@ -40,7 +41,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
-# The first version in which a client can mean it; other negative timestamps mean nothing in any.
+# The first version with each special timestamp. Other negative timestamps are invalid in all versions.
 _SINCE_VERSION = {
     LATEST: 1,
     EARLIEST: 1,
@@ -56,10 +57,18 @@ _UNKNOWN = -1
 
 def handle(
     broker: Broker, context: RequestContext, request: ListOffsetsRequest
-) -> Sliced[ListOffsetsResponse | Parked]:
+) -> ListOffsetsResponse | Parked | Sliced[ListOffsetsResponse | Parked]:
     """Look up every partition."""
     if request.isolation_level not in ISOLATION_LEVELS:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
+        return _LookUp(broker, context, request, {}).begin()
+    return _look_up_in_slices(broker, context, request)
+
+
+def _look_up_in_slices(
+    broker: Broker, context: RequestContext, request: ListOffsetsRequest
+) -> Sliced[ListOffsetsResponse | Parked]:
     asked: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
         yield 0
@@ -69,28 +78,26 @@ def handle(
     return (yield from _LookUp(broker, context, request, asked).run())
 
 
-def failed(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
+def failed(request: ListOffsetsRequest, error: KafkaError) -> Sliced[ListOffsetsResponse]:
     """The same error for every partition."""
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error.code)
-                    for partition in topic.partitions
-                ],
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        answer = ListOffsetsTopicResponse(name=topic.name)
+        response.topics.append(answer)
+        yield 1
+        for partition in topic.partitions:
+            answer.partitions.append(
+                ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error.code)
             )
-            for topic in request.topics
-        ]
-    )
+            yield 1
+    return response
 
 
 _NOTHING = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
 
 
 class _LookUp:
-    """One request, which looks up its partitions one after the other, and waits where a large batch must be looked
-    into."""
+    """One request, which looks up its partitions one after the other, and waits if a large batch must be searched."""
 
     def __init__(
         self,
@@ -99,6 +106,7 @@ class _LookUp:
         request: ListOffsetsRequest,
         asked: Mapping[tuple[str, int], int],
     ) -> None:
+        """``asked``: how often each partition is named, if that can be more than once."""
         self._broker = broker
         self._context = context
         self._isolation_level = request.isolation_level
@@ -107,37 +115,64 @@ class _LookUp:
         self._cancel: Callable[[], None] | None = None
         self._search: Search | None = None
         self._outcome: Outcome | None = None
+        self._is_long = False  # one step was not enough
+        self._turn: Turn | None = None
         self.response = ListOffsetsResponse()
 
-    def run(self) -> Sliced[ListOffsetsResponse | Parked]:
-        """Go on to the end, or until a batch must be looked into elsewhere; it is continued by itself then."""
+    def begin(self) -> ListOffsetsResponse | Parked | Sliced[ListOffsetsResponse | Parked]:
+        """Look up one partition. One step is usually enough: slices would cost more than that."""
         for _ in self._steps:
             if self._search is not None:
                 self._wait()
                 return PARKED
-            yield 0
+            if self._is_long:
+                return self.run()
+        return self.response
+
+    def run(self) -> Sliced[ListOffsetsResponse | Parked]:
+        """Continue to the end, or until a batch must be searched elsewhere. It is resumed after that."""
+        try:
+            for _ in self._steps:
+                if self._search is not None:
+                    self._wait()
+                    return PARKED
+                yield 0
+        finally:
+            self._give_turn_back()
         return self.response
 
     def _wait(self) -> None:
-        # Nothing here holds the batch: if the same search is being done already, it is not needed.
+        # No reference to the batch is kept here: if the same search is already running, the batch is not needed.
         search, self._search = self._search, None
         assert search is not None
-        self._cancel = self._broker.decoder.submit(search, self._decoded)
+        self._cancel = self._broker.searches.submit(search, self._decoded, self._turn)
+        self._turn = None
         self._context.on_abandon = self._abandoned
 
-    def _decoded(self, outcome: Outcome) -> None:
+    def _decoded(self, outcome: Outcome | Turn) -> None:
         self._cancel = None
-        self._outcome = outcome
-        if not self._context.abandoned:
-            self._context.go_on(self.run())
+        if isinstance(outcome, Turn):
+            self._turn = outcome
+        else:
+            self._outcome = outcome
+        self._context.go_on(self.run())
 
     def _abandoned(self) -> None:
         if self._cancel is not None:
             self._cancel()
             self._cancel = None
+        self._give_turn_back()
+
+    def _give_turn_back(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.give_back()
 
     def _look_up_all(self, request: ListOffsetsRequest) -> Iterator[None]:
-        """Yields now and then, and when `_search` must be done elsewhere; its outcome is in `_outcome` afterwards."""
+        """Look up all partitions. Yields now and then, and when `_search` must be done elsewhere.
+
+        After a search, its outcome is in `_outcome`.
+        """
         for topic in request.topics:
             topic_response = ListOffsetsTopicResponse(name=topic.name)
             self.response.topics.append(topic_response)
@@ -146,7 +181,7 @@ class _LookUp:
                 result = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
                 topic_response.partitions.append(result)
                 try:
-                    if self._asked[(topic.name, wanted.partition_index)] > 1:
+                    if self._asked and self._asked[(topic.name, wanted.partition_index)] > 1:
                         raise KafkaError(ErrorCode.INVALID_REQUEST)
                     result.timestamp, result.offset, leader_epoch = yield from self._look_up(topic.name, wanted)
                     if self._context.api_version >= 4:
@@ -163,7 +198,7 @@ class _LookUp:
         return partition
 
     def _look_up(self, topic: str, wanted: ListOffsetsPartition) -> Generator[None, None, tuple[int, int, int]]:
-        """(timestamp, offset, leader epoch); -1 for what is not known."""
+        """Returns timestamp, offset and leader epoch; -1 for unknown values."""
         partition = self._partition(topic, wanted)
         timestamp = wanted.timestamp
         if timestamp < 0 and self._context.api_version < _SINCE_VERSION.get(timestamp, _NEVER):
@@ -183,6 +218,7 @@ class _LookUp:
                 return _NOTHING
             if isinstance(next_search, int):
                 offset = next_search
+                self._is_long = True
                 yield None
                 continue
             header = next_search.header
@@ -191,13 +227,14 @@ class _LookUp:
             outcome = self._broker.decoder.attempt_now(search)
             if outcome is None:
                 self._search = search
-                del search
+                del search  # no reference to the batch is kept meanwhile
                 yield
                 outcome, self._outcome = self._outcome, None
-                assert outcome is not None
-                # Much may have happened meanwhile.
+                # The partition may have changed meanwhile.
                 if self._partition(topic, wanted) is not partition:
                     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                if outcome is None:
+                    continue  # it has its turn: its batch is read again
             else:
                 yield None
             if outcome.error is not None:
@@ -209,3 +246,5 @@ class _LookUp:
                     return _NOTHING
                 return found_timestamp, found_offset, header.partition_leader_epoch
             offset = header.next_offset
+            self._is_long = True
+            yield None

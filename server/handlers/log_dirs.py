@@ -1,9 +1,9 @@
 """DescribeLogDirs (API key 35): sizes of partitions and disks, by log directory.
 
-- Versions 1 to 5. Null topics mean all. Sizes of the file system since version 4 (KIP-827).
-- A replica that is being moved is in both directories: in the one that it goes to with ``is_future_key``, and with the
-  number of offsets that its copy is behind as ``offset_lag``.
-- A directory that is offline, or whose file system does not answer, has the error KAFKA_STORAGE_ERROR and no topics.
+- Versions 1 to 5. Null topics mean all topics. The sizes of the file system are returned since version 4 (KIP-827).
+- A replica that is being moved is in both directories. In its target directory it has ``is_future_key``, and
+  ``offset_lag`` is the number of offsets that its copy is behind.
+- A directory that is offline, or whose file system does not respond, has the error KAFKA_STORAGE_ERROR and no topics.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ...protocol.messages.describe_log_dirs import (
 if TYPE_CHECKING:
     from ...log.directory import LogDirectory
     from ..broker import Broker
-    from ..request import RequestContext
-    from ..slices import Sliced
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
 
 
 def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequest) -> Sliced[DescribeLogDirsResponse]:

@@ -1,10 +1,10 @@
 """Metadata (API key 3): brokers, topics, leaders; the second request of every client.
 
-- Versions 0 to 13. No topics named means all of them in version 0; from 1 on that is null, and an empty list means
-  none.
-- A topic that does not exist is made where the client allows it (always below version 4) and
-  ``auto.create.topics.enable`` is on, and is there in the same answer.
-- From version 10 on topics can be asked for by id, from 12 on without a name.
+- Versions 0 to 13. In version 0, an empty list of topics means all topics. Since version 1, null means all topics, and
+  an empty list means none.
+- A missing topic is created if the client allows it (always below version 4) and ``auto.create.topics.enable`` is on.
+  The same response describes it.
+- Since version 10, topics can be requested by id; since version 12, without a name.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ...protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ...protocol.steps import each
 from ...protocol.uuid import ZERO_UUID
 from . import authorized_operations
 from .topic_state import leader_error, offline_replicas
@@ -29,16 +30,16 @@ if TYPE_CHECKING:
     from ...metadata.image import MetadataImage
     from ...metadata.registrations import TopicImage
     from ..broker import Broker
-    from ..request import RequestContext
-    from ..slices import Sliced
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
 
 
 _MISSING_AT_ONCE = 100
-"""So many topics are made by one change of the metadata."""
+"""The maximum number of topics that are created by one change of the metadata."""
 
 
 def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> Sliced[MetadataResponse]:
-    """Describe the cluster and the topics that were asked for."""
+    """Describe the cluster and the requested topics."""
     version = context.api_version
     include_operations = request.include_topic_authorized_operations
     wanted = request.topics
@@ -59,7 +60,7 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
             for node_id, host, port, rack in broker.node_endpoints(context)
         ],
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.controller_id,
         topics=topics,
         cluster_authorized_operations=authorized_operations.CLUSTER
         if request.include_cluster_authorized_operations
@@ -67,15 +68,14 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
     )
 
 
-def failed(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
-    """The error for every topic that was named; since version 13 also for the whole."""
-    return MetadataResponse(
-        error_code=error.code,
-        topics=[
-            MetadataResponseTopic(name=topic.name or "", topic_id=topic.topic_id, error_code=error.code)
-            for topic in request.topics or []
-        ],
-    )
+def failed(request: MetadataRequest, error: KafkaError) -> Sliced[MetadataResponse]:
+    """The error for every named topic and, since version 13, for the request."""
+
+    def refused(topic: MetadataRequestTopic) -> MetadataResponseTopic:
+        return MetadataResponseTopic(name=topic.name or "", topic_id=topic.topic_id, error_code=error.code)
+
+    topics = yield from each(refused, request.topics or ())
+    return MetadataResponse(error_code=error.code, topics=topics)
 
 
 def _describe_named(
@@ -93,7 +93,7 @@ def _describe_named(
         yield 0
         if topic.topic_id != ZERO_UUID:
             if not with_id:
-                with_id = True  # as Apache Kafka has it: one id, and names do not count
+                with_id = True  # as in Apache Kafka: with one id, names are ignored
                 keys.clear()
             keys[topic.topic_id] = None
         elif topic.name is None:
@@ -105,14 +105,15 @@ def _describe_named(
     if with_id:
         missing.clear()
         if context.api_version < 12:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Topics are asked for by id from version 12 on.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Topic ids require version 12 or above.")
     elif nameless:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic has neither a name nor an id.")
     errors: dict[str, ErrorCode] = {}
     names = list(missing)
     for first in range(0, len(names), _MISSING_AT_ONCE):
         some = names[first : first + _MISSING_AT_ONCE]
-        errors |= broker.missing_topics(some, create=auto_create and broker.auto_create_topics)
+        create = auto_create and broker.auto_create_topics
+        errors |= yield from broker.missing_topics(some, create=create)
         yield 0
     image = broker.metadata.image
     answer: list[MetadataResponseTopic] = []

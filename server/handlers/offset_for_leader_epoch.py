@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch (API key 23): where an epoch of a partition ended (KIP-101, KIP-279, KIP-320).
+"""OffsetForLeaderEpoch (API key 23): the end offset of a leader epoch of a partition (KIP-101, KIP-279, KIP-320).
 
-- Versions 2 to 4. A client that finds its position beyond that offset has read records that were lost.
+- Versions 2 to 4. A client whose position is beyond that offset has read records that were lost.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from ...protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from ...protocol.steps import each
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..request import RequestContext
-    from ..slices import Sliced
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
 
 
 def handle(
@@ -45,16 +47,15 @@ def handle(
     return response
 
 
-def failed(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetForLeaderEpochResponse:
+def failed(request: OffsetForLeaderEpochRequest, error: KafkaError) -> Sliced[OffsetForLeaderEpochResponse]:
     """The same error for every partition."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    EpochEndOffset(partition=wanted.partition, error_code=error.code) for wanted in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+
+    def refused(wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+        return EpochEndOffset(partition=wanted.partition, error_code=error.code)
+
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        partitions = yield from each(refused, topic.partitions)
+        response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+        yield 1
+    return response

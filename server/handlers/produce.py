@@ -1,19 +1,18 @@
-"""Produce (API key 0): record batches go to the log of their partition as they are.
+"""Produce (API key 0): record batches are appended unchanged to the log of their partition.
 
-- Versions 3 to 13; 0 to 2 are advertised and refused by closing the connection, as Apache Kafka does (librdkafka
-  before 2.11 turns compression off when the minimum is higher, KAFKA-18659). By topic id from version 13 on
-  (KIP-516).
-- ``acks`` 1 and -1 are answered when the records are appended and, with -1, on every in-sync replica; 0 is not
-  answered, and an error closes the connection, which is all that such a client can be told.
-- With ``flush.messages`` it is answered when the records have been flushed, too (``acks=0`` as ever not at all).
-- Each partition succeeds or fails by itself. Records are looked at only where `Log.append` says so; batches that have
-  to be recompressed (``compression.type``) go to a thread, and later appends of that partition wait behind them.
-- Coordinators' topics are refused (INVALID_TOPIC_EXCEPTION) to all but a client that calls itself ``__admin_client``,
-  as Apache Kafka has it for its own tools.
+- Versions 3 to 13; 0 to 2 are advertised, but such requests close the connection, as in Apache Kafka (librdkafka before
+  2.11 disables compression if the minimum is higher, KAFKA-18659). By topic id since version 13 (KIP-516).
+- With ``acks`` 1, the response follows when the records are appended; with -1, when they are on every in-sync replica.
+  With 0, there is no response, and an error closes the connection, because such a client cannot be notified otherwise.
+- With ``flush.messages``, the response also waits until the records are flushed (``acks=0`` still has no response).
+- Each partition succeeds or fails independently. Records are parsed only where `Log.append` requires it. Batches that
+  must be recompressed (``compression.type``) go to a thread, and later appends of that partition wait behind them.
+- The coordinators' topics reject records (INVALID_TOPIC_EXCEPTION) from all clients except those with the client id
+  ``__admin_client``, as in Apache Kafka, whose own tools use it.
 - The first transactional batch of a transaction and partition waits for the transaction coordinator, and the request
-  with it (KIP-890; see `server.verification`). Version 12 adds the partition to the transaction, older ones have added
-  it before; TRANSACTION_ABORTABLE since version 11, INVALID_TXN_STATE before. What the coordinator cannot say now is
-  NOT_ENOUGH_REPLICAS, which every client retries.
+  waits with it (KIP-890; see `verification`). Version 12 adds the partition to the transaction; older clients have
+  added it before. TRANSACTION_ABORTABLE since version 11, INVALID_TXN_STATE before. If the coordinator has no result
+  now, the error is NOT_ENOUGH_REPLICAS, which every client retries.
 """
 
 from __future__ import annotations
@@ -34,29 +33,39 @@ from ...protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
-from ...protocol.records import ATTRIBUTES_POSITION, BATCH_OVERHEAD, CODEC_MASK, HEADER, TRANSACTIONAL_MASK
+from ...protocol.records import ATTRIBUTES_POSITION, BATCH_OVERHEAD, CODEC_MASK, HEADER, TRANSACTIONAL_MASK, Buffer
+from ...protocol.steps import completed
 from ...protocol.uuid import uuid_to_str
-from ..request import PARKED, Parked
-from ..verification import Knows, of_produce
+from ..concurrency.pending import Pending
+from ..context import PARKED, Parked
+from ..coordination.verification import Knows, of_produce
 from .topic_state import LEADER_ERRORS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...log.partition_log import WrittenAhead
     from ...log.verification import Verification
     from ...replication.partition import Partition
     from ..broker import Broker
-    from ..request import RequestContext
-    from ..verification import Verified
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
+    from ..coordination.verification import Verified
 
 logger = logging.getLogger(__name__)
 
-Buffer = bytes | bytearray | memoryview
+
+MANY_PARTITIONS = 50
+"""A request for more partitions takes more than 2 ms, and is served in slices."""
+APPENDED_AT_ONCE = 5
 
 ACKS = frozenset({-1, 0, 1})
 _ADMIN_CLIENT_ID = "__admin_client"
 
-# What a producer may not know, or not retry. This error does not even make it ask for metadata.
+# Errors that a producer may not know, or not retry. NOT_ENOUGH_REPLICAS does not even trigger a metadata request.
 _RETRIED_AS_NOT_ENOUGH_REPLICAS = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -67,22 +76,83 @@ _RETRIED_AS_NOT_ENOUGH_REPLICAS = frozenset(
 )
 
 
-def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Parked | None:
-    """Append to every partition that is named; answer when all have their result."""
+def handle(
+    broker: Broker, context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Parked | Sliced[ProduceResponse | Parked | None] | None:
+    """Append to every named partition. The response follows when all partitions have their result."""
+    if len(request.topic_data) > 1 or (request.topic_data and len(request.topic_data[0].partition_data) > 1):
+        named = 0
+        for topic in request.topic_data:
+            named += 1 + len(topic.partition_data)
+        if named > MANY_PARTITIONS:
+            return _handle_long(broker, context, request)
+    batches = _transactional_batches(request.topic_data)
+    if batches:
+        return context.run(broker.slices, _handle_transactional(broker, context, request, batches))
     produce = _Produce(broker, context, request)
-    batches = _transactional_batches(request)
-    if not batches:
-        produce.run()
-    else:
-        produce.run_transactional(batches)
-    if produce.is_waiting:
-        context.keeps_request = True  # its records lie in the queues
-        return PARKED
-    return produce.answer()
+    completed(produce.append())
+    return produce.end()
+
+
+def _handle_long(
+    broker: Broker, context: RequestContext, request: ProduceRequest
+) -> Sliced[ProduceResponse | Parked | None]:
+    """Like `handle`, for many partitions in slices.
+
+    All of it is done even if the client disconnects, as it may with ``acks=0``.
+    """
+    batches: list[_TransactionalBatch] = []
+    for topic in request.topic_data:
+        for first in range(0, len(topic.partition_data), MANY_PARTITIONS):
+            some = TopicProduceData(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_data=topic.partition_data[first : first + MANY_PARTITIONS],
+            )
+            batches += _transactional_batches([some])
+            yield 0
+    if batches:
+        return context.run(broker.slices, _handle_transactional(broker, context, request, batches))
+    produce = _Produce(broker, context, request)
+    yield from broker.slices.surely(produce.append())
+    return produce.end()
+
+
+def _handle_transactional(
+    broker: Broker, context: RequestContext, request: ProduceRequest, batches: list[_TransactionalBatch]
+) -> Sliced[ProduceResponse | Parked | None]:
+    """Like `handle`, after the transaction of these batches was verified, behind earlier requests of its id."""
+    produce = _Produce(broker, context, request)
+    producers = {batch.producer for batch in batches if batch.producer.id >= 0}
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        produce.refusal = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif len(producers) > 1:
+        produce.refusal = KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
+        )
+    if transactional_id is None or len(producers) != 1:
+        yield from produce.append()
+        return produce.end()
+    (producer,) = producers
+    knows = of_produce(context.api_version)
+    verifications = broker.verifications
+    turn = verifications.enter(transactional_id)
+    if turn is not None:
+        yield from turn.result()
+    try:
+        partitions = produce.partitions_of(batches)
+        produce.verified = yield from verifications.verify(
+            context, transactional_id, producer, partitions, knows, retries=True
+        )
+        yield from produce.append()
+    finally:
+        verifications.leave(transactional_id)
+    return produce.end()
 
 
 class _TransactionalBatch(NamedTuple):
-    """Where a transactional batch is to go, and what its header says."""
+    """The partition of a transactional batch, and the fields of its header."""
 
     key: str | bytes
     partition_index: int
@@ -90,9 +160,9 @@ class _TransactionalBatch(NamedTuple):
     first_sequence: int
 
 
-def _transactional_batches(request: ProduceRequest) -> list[_TransactionalBatch]:
+def _transactional_batches(topics: Iterable[TopicProduceData]) -> list[_TransactionalBatch]:
     found = []
-    for topic in request.topic_data:
+    for topic in topics:
         for data in topic.partition_data:
             records = data.records
             if (
@@ -109,23 +179,20 @@ def _transactional_batches(request: ProduceRequest) -> list[_TransactionalBatch]
     return found
 
 
-def failed(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
+def failed(request: ProduceRequest, error: KafkaError) -> Sliced[ProduceResponse]:
     """The same error for every partition."""
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    PartitionProduceResponse(
-                        index=partition.index, error_code=error.code, base_offset=-1, error_message=error.message
-                    )
-                    for partition in topic.partition_data
-                ],
+    response = ProduceResponse()
+    for topic in request.topic_data:
+        answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+        response.responses.append(answer)
+        for partition in topic.partition_data:
+            answer.partition_responses.append(
+                PartitionProduceResponse(
+                    index=partition.index, error_code=error.code, base_offset=-1, error_message=error.message
+                )
             )
-            for topic in request.topic_data
-        ]
-    )
+            yield 1
+    return response
 
 
 class _Produce:
@@ -136,92 +203,30 @@ class _Produce:
         "_context",
         "_failed_leaders",
         "_first_error",
-        "_knows",
-        "_parked",
-        "_refusal",
+        "_pending",
         "_request",
-        "_started",
-        "_verified",
-        "_waiting_for",
-        "response",
+        "_response",
+        "refusal",
+        "verified",
     )
 
     def __init__(self, broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
         self._broker = broker
         self._context = context
         self._request = request
-        self._started = False  # every partition was looked at
-        self._parked = False  # the answer is given by `_finish`
         self._first_error: PartitionProduceResponse | None = None
         self._failed_leaders: set[int] = set()
-        self._waiting_for = 0  # partitions
-        self._refusal: KafkaError | None = None  # of all partitions
-        self._knows = Knows.NOTHING
-        self._verified: Verified | None = None
-        self.response = ProduceResponse()
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the answer comes later."""
-        self._parked = not self._started or self._waiting_for > 0
-        return self._parked
+        self._pending: Pending[None, KafkaError] | None = None  # the partitions that have no result yet
+        self._response = ProduceResponse()
+        self.refusal: KafkaError | None = None
+        """The error of all partitions, if any."""
+        self.verified: Verified | None = None
+        """The result of the transaction verification, if there was one."""
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
-    def run_transactional(self, batches: list[_TransactionalBatch]) -> None:
-        """The same as `run` once the batches' transactions are known to be open."""
-        producers = {batch.producer for batch in batches if batch.producer.id >= 0}
-        transactional_id = self._request.transactional_id
-        if transactional_id is None:
-            self._refusal = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        elif len(producers) > 1:
-            self._refusal = KafkaError(
-                ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
-            )
-        if self._refusal is not None or not producers:
-            self.run()
-            return
-        assert transactional_id is not None
-        (producer,) = producers
-        self._knows = of_produce(self._context.api_version)
-        self._broker.verifications.enter(transactional_id, lambda: self._verify(transactional_id, producer, batches))
-
-    def _verify(self, transactional_id: str, producer: Producer, batches: list[_TransactionalBatch]) -> bool:
-        """Ask for the transaction, and append; whether that is done when this returns."""
-        verifications = self._broker.verifications
-        through = returned = False
-
-        def verified(answer: Verified) -> None:
-            nonlocal through
-            through = True
-            self._verified = answer
-            if not self._parked:
-                self.run()
-                return
-            self._run_late()
-            if returned:
-                verifications.leave(transactional_id)
-
-        try:
-            verifications.verify(
-                self._context,
-                transactional_id,
-                producer,
-                self._partitions_of(batches),
-                self._knows,
-                verified,
-                retries=True,
-            )
-        except Exception:
-            if not self._parked:
-                raise
-            self._context.fault()
-            return True
-        returned = True
-        return through
-
-    def _partitions_of(self, batches: list[_TransactionalBatch]) -> list[tuple[Partition, int]]:
-        """Of those that may be written to; why the others may not is found out by `run`."""
+    def partitions_of(self, batches: list[_TransactionalBatch]) -> list[tuple[Partition, int]]:
+        """The partitions that may be written to, with the first sequences. `append` finds the errors of the others."""
         partitions = []
         for batch in batches:
             partition = self._broker.replicas.partition_by_key(batch.key, batch.partition_index)
@@ -231,30 +236,21 @@ class _Produce:
                 partitions.append((partition, batch.first_sequence))
         return partitions
 
-    def _run_late(self) -> None:
-        try:
-            self.run()
-        except Exception:  # noqa: BLE001 - our own mistakes fail one request alone
-            self._context.fault()
-            return
-        if not self._waiting_for:
-            self._finish()
-
     def _verification_of(self, partition: Partition) -> Verification | None:
-        """What the log wants to see.
+        """The transaction verification that the log requires.
 
         Raises:
-            KafkaError: the transaction coordinator said no.
+            KafkaError: the transaction coordinator rejected the partition.
         """
-        if self._verified is None:
+        if self.verified is None:
             return None
-        error = self._verified.errors.get(partition)
+        error = self.verified.errors.get(partition)
         if error is None:
-            return self._verified.verifications.get(partition)
+            return self.verified.verifications.get(partition)
         if error.code is ErrorCode.INVALID_TXN_STATE:
             raise KafkaError(error.code, "Partition was not added to the transaction")
         if error.code in _RETRIED_AS_NOT_ENOUGH_REPLICAS or (
-            error.code is ErrorCode.CONCURRENT_TRANSACTIONS and self._knows < Knows.ADDING
+            error.code is ErrorCode.CONCURRENT_TRANSACTIONS and of_produce(self._context.api_version) < Knows.ADDING
         ):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -265,25 +261,33 @@ class _Produce:
 
     # -- appending -----------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Append what can be appended now; queue the rest."""
+    def append(self) -> Sliced[None]:
+        """Append what can be appended now, and queue the rest. Yields after some partitions."""
+        pause = APPENDED_AT_ONCE
         by_id = self._context.api_version >= 13
         for topic in self._request.topic_data:
             key = topic.topic_id if by_id else topic.name
             topic_response = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
-            self.response.responses.append(topic_response)
+            self._response.responses.append(topic_response)
+            if not topic.partition_data:
+                yield 1
             for data in topic.partition_data:
+                pause -= 1
+                if pause < 0:
+                    yield APPENDED_AT_ONCE
+                    pause = APPENDED_AT_ONCE - 1
                 result = PartitionProduceResponse(index=data.index, base_offset=-1)
                 topic_response.partition_responses.append(result)
                 partition = self._broker.replicas.partition_by_key(key, data.index)
                 try:
-                    if self._refusal is not None:
-                        raise self._refusal
+                    if self.refusal is not None:
+                        raise self.refusal
                     if partition is None:
                         raise _absent(self._broker.replicas.why_absent(key, data.index), key, data.index)
                     if partition.topic in INTERNAL_TOPICS and self._context.client_id != _ADMIN_CLIENT_ID:
                         raise KafkaError(
-                            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by its coordinator alone."
+                            ErrorCode.INVALID_TOPIC_EXCEPTION,
+                            f"Only its coordinator may write to the internal topic {partition.topic}.",
                         )
                     records = self._check(data.records)
                     verification = self._verification_of(partition)
@@ -293,10 +297,9 @@ class _Produce:
                         self._append(partition, records, result, verification)
                 except KafkaError as error:
                     self._fail(result, error, partition)
-        self._started = True
 
     def _check(self, records: Buffer | None) -> Buffer:
-        """What the log does not check, because it depends on the request."""
+        """Check what the log does not check, because it depends on the request."""
         if self._request.acks not in ACKS:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be 0, 1 or -1, not {self._request.acks}.")
         if records is None:
@@ -306,7 +309,7 @@ class _Produce:
             if attributes & CODEC_MASK == Codec.ZSTD and self._context.api_version < 7:
                 raise KafkaError(
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                    "Produce requests with version 7 or newer may hold zstd; older ones may not.",
+                    "zstd requires produce request version 7 or above.",
                 )
         return records
 
@@ -318,6 +321,7 @@ class _Produce:
         verification: Verification | None,
         *,
         validated: bool = False,
+        ahead: WrittenAhead | None = None,
     ) -> None:
         info = partition.append(
             records,
@@ -325,25 +329,37 @@ class _Produce:
             now_ms=self._broker.now_ms(),
             validated=validated,
             verification=verification,
+            ahead=ahead,
         )
         result.base_offset = info.first_offset
         result.log_append_time_ms = info.log_append_time_ms
         result.log_start_offset = info.log_start_offset
         if partition.held_back is not None and self._request.acks != 0:
-            self._waiting_for += 1
-            partition.when_committed(info.last_offset + 1, partial(self._committed, partition, result))
+            pending = self._await_partitions()
+            partition.when_acknowledged(
+                info.last_offset + 1,
+                self._request.acks,
+                partial(self._acknowledged, partition, result, pending, pending.add()),
+            )
 
-    def _committed(self, partition: Partition, result: PartitionProduceResponse, error: KafkaError | None) -> None:
-        """The records of a partition are safe, or nobody knows whether they ever will be."""
+    def _await_partitions(self) -> Pending[None, KafkaError]:
+        if self._pending is None:
+            self._pending = Pending(self._reply)
+        return self._pending
+
+    def _acknowledged(
+        self,
+        partition: Partition,
+        result: PartitionProduceResponse,
+        pending: Pending[None, KafkaError],
+        part: int,
+        error: KafkaError | None,
+    ) -> None:
+        """The records of a partition are acknowledged. With an error, it is unknown whether they ever will be."""
         if error is not None:
             result.log_append_time_ms = result.log_start_offset = -1
             self._fail(result, error, partition)
-        self._partition_done()
-
-    def _partition_done(self) -> None:
-        self._waiting_for -= 1
-        if self._started and self._parked and not self._waiting_for:
-            self._finish()
+        pending.complete(part, None)
 
     def _queue(
         self,
@@ -352,17 +368,18 @@ class _Produce:
         result: PartitionProduceResponse,
         verification: Verification | None,
     ) -> None:
-        self._waiting_for += 1
+        pending = self._await_partitions()
+        part = pending.add()
 
-        def append(prepared: Buffer, *, validated: bool) -> None:
-            self._append(partition, prepared, result, verification, validated=validated)
+        def append(prepared: Buffer, *, validated: bool, ahead: WrittenAhead | None = None) -> None:
+            self._append(partition, prepared, result, verification, validated=validated, ahead=ahead)
 
         def done(error: KafkaError | None) -> None:
             if error is not None:
                 self._fail(result, error, partition)
-            self._partition_done()
+            pending.complete(part, None)
 
-        self._broker.appends.submit(partition, records, append, done)
+        self._broker.appends.submit(partition, records, append, done, verification)
 
     def _fail(self, result: PartitionProduceResponse, error: KafkaError, partition: Partition | None) -> None:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -383,34 +400,45 @@ class _Produce:
         if self._first_error is None:
             self._first_error = result
 
-    def answer(self) -> ProduceResponse | None:
-        """The response; nothing for ``acks=0``, where an error closes the connection."""
-        if self._request.acks == 0:
-            if self._first_error is not None:
-                code = ErrorCode(self._first_error.error_code)
-                self._context.connection.close(
-                    f"a produce request with acks=0 failed with {code.name}", level=logging.INFO
-                )
-            return None
-        if self._failed_leaders:
-            self.response.node_endpoints = [
-                NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-                for node_id, host, port, rack in self._broker.node_endpoints(self._context)
-                if node_id in self._failed_leaders
-            ]
-        return self.response
+    # -- responding ----------------------------------------------------------------------------------------------------
 
-    def _finish(self) -> None:
-        answer = self.answer()
+    def end(self) -> ProduceResponse | Parked | None:
+        """The response, if every partition has its result. Otherwise it is sent when all have theirs."""
+        if self._pending is None or not self._pending.is_outstanding:
+            self._pending = None  # it refers to this object: a reference cycle
+            return self._answer()
+        self._context.keeps_request = True  # its records are in the queues
+        self._pending.start()
+        return PARKED
+
+    def _reply(self, results: list[None]) -> None:
+        answer = self._answer()
         if answer is None:
             self._context.reply_nothing()
         else:
             self._context.reply(answer)
 
+    def _answer(self) -> ProduceResponse | None:
+        """The response; None for ``acks=0``, where an error closes the connection."""
+        if self._request.acks == 0:
+            if self._first_error is not None:
+                code = ErrorCode(self._first_error.error_code)
+                self._context.close_connection(
+                    f"a produce request with acks=0 failed with {code.name}", level=logging.INFO
+                )
+            return None
+        if self._failed_leaders:
+            self._response.node_endpoints = [
+                NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+                for node_id, host, port, rack in self._broker.node_endpoints(self._context)
+                if node_id in self._failed_leaders
+            ]
+        return self._response
+
 
 def _absent(code: ErrorCode, topic: str | bytes, index: int) -> KafkaError:
-    """Why a partition cannot be appended to that this broker does not serve."""
+    """The error of an append to a partition that this broker does not serve."""
     if code is not ErrorCode.KAFKA_STORAGE_ERROR:
         return KafkaError(code)
     name = topic if isinstance(topic, str) else uuid_to_str(topic)
-    return KafkaError(code, f"The log of {name}-{index} could not be opened or made; the server's log says why.")
+    return KafkaError(code, f"Cannot open or create the log of {name}-{index}; see the server log.")

@@ -1,4 +1,7 @@
-"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments (API keys 43, 45, 46): controller's work."""
+"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments (API keys 43, 45, 46).
+
+The controller decides.
+"""
 
 from __future__ import annotations
 
@@ -22,43 +25,44 @@ from ...protocol.messages.list_partition_reassignments import (
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..request import RequestContext
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
 
 
-def handle_elect_leaders(broker: Broker, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Elect the preferred leaders, or with a loss of data any that is alive."""
+def handle_elect_leaders(
+    broker: Broker, context: RequestContext, request: ElectLeadersRequest
+) -> Sliced[ElectLeadersResponse]:
+    """Elect the preferred leaders or, with a loss of data, any live replica."""
     try:
-        return broker.metadata.elect_leaders(request, now_ms=broker.now_ms())
+        response: ElectLeadersResponse = yield from broker.controller.request(request, context.api_version)
     except KafkaError as error:
         if context.api_version > 0:
             raise
-        response = failed_elect_leaders(request, error)
-        response.error_code = 0  # version 0 tells of partitions alone
-        return response
+        response = yield from failed_elect_leaders(request, error)
+        response.error_code = 0  # version 0 has only errors of partitions
+    return response
 
 
-def failed_elect_leaders(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
-    """The error for the whole request, and for every partition that was named."""
-    return ElectLeadersResponse(
-        error_code=error.code,
-        replica_election_results=[
-            ReplicaElectionResult(
-                topic=topic.topic,
-                partition_result=[
-                    PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
-                    for index in topic.partitions
-                ],
+def failed_elect_leaders(request: ElectLeadersRequest, error: KafkaError) -> Sliced[ElectLeadersResponse]:
+    """The error for the whole request, and for every named partition."""
+    response = ElectLeadersResponse(error_code=error.code)
+    for topic in request.topic_partitions or ():
+        result = ReplicaElectionResult(topic=topic.topic)
+        response.replica_election_results.append(result)
+        yield 1
+        for index in topic.partitions:
+            result.partition_result.append(
+                PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
             )
-            for topic in request.topic_partitions or []
-        ],
-    )
+            yield 1
+    return response
 
 
 def handle_alter_partition_reassignments(
     broker: Broker, context: RequestContext, request: AlterPartitionReassignmentsRequest
-) -> AlterPartitionReassignmentsResponse:
+) -> Sliced[AlterPartitionReassignmentsResponse]:
     """Move replicas."""
-    return broker.metadata.alter_partition_reassignments(request, now_ms=broker.now_ms())
+    return broker.controller.request(request, context.api_version)
 
 
 def failed_alter_partition_reassignments(
@@ -70,9 +74,9 @@ def failed_alter_partition_reassignments(
 
 def handle_list_partition_reassignments(
     broker: Broker, context: RequestContext, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
-    """List what is moving."""
-    return broker.metadata.list_partition_reassignments(request)
+) -> Sliced[ListPartitionReassignmentsResponse]:
+    """List the replicas that are being moved."""
+    return broker.controller.request(request, context.api_version)
 
 
 def failed_list_partition_reassignments(

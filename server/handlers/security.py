@@ -1,9 +1,9 @@
-"""The APIs of security, as a server without security answers them; tools and user interfaces ask at once.
+"""The responses of a server without security to the security APIs, which tools and user interfaces call immediately.
 
 - SaslHandshake (17): ILLEGAL_SASL_STATE on a listener without SASL.
-- DescribeAcls, CreateAcls, DeleteAcls (29 to 31): SECURITY_DISABLED, there is no authorizer.
-- DescribeClientQuotas (48): no quota is set. DescribeUserScramCredentials (50): nobody has any; who is named does not
-  exist.
+- DescribeAcls, CreateAcls, DeleteAcls (29 to 31): SECURITY_DISABLED, because there is no authorizer.
+- DescribeClientQuotas (48): no quota is set.
+- DescribeUserScramCredentials (50): no user has credentials, so named users do not exist.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandsh
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..request import RequestContext
+    from ..context import RequestContext
 
-# How a component of a quota filter matches: this name, the default, or any that is named.
+# How a component of a quota filter matches: an exact name, the default, or any name.
 _MATCH_EXACT, _MATCH_DEFAULT, _MATCH_SPECIFIED = 0, 1, 2
 
 _NO_AUTHORIZER = "No Authorizer is configured."
@@ -36,12 +36,12 @@ _NO_AUTHORIZER = "No Authorizer is configured."
 def handle_sasl_handshake(
     broker: Broker, context: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
-    """There is no SASL on this listener."""
+    """The listener has no SASL."""
     return failed_sasl_handshake(request, KafkaError(ErrorCode.ILLEGAL_SASL_STATE))
 
 
 def failed_sasl_handshake(request: SaslHandshakeRequest, error: KafkaError) -> SaslHandshakeResponse:
-    """An error comes without mechanisms."""
+    """The error, without mechanisms."""
     return SaslHandshakeResponse(error_code=error.code)
 
 
@@ -84,38 +84,40 @@ def failed_delete_acls(request: DeleteAclsRequest, error: KafkaError) -> DeleteA
 def handle_describe_client_quotas(
     broker: Broker, context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """No quota can be set yet, so none is; but what is asked for must make sense."""
+    """Return no quotas, because none can be set yet. The request must still be valid."""
     entity_types: set[str] = set()
     for component in request.components:
         entity_type = component.entity_type
         if not entity_type:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity type is empty.")
         if entity_type in entity_types:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The entity type {entity_type} is there twice.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate entity type {entity_type}.")
         entity_types.add(entity_type)
         if component.match_type not in (_MATCH_EXACT, _MATCH_DEFAULT, _MATCH_SPECIFIED):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Match type {component.match_type} is not known.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}.")
         if (component.match is not None) != (component.match_type == _MATCH_EXACT):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A name belongs to an exact match, and to no other.")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "A match must be set for the exact match type, and only for it."
+            )
     custom = entity_types - {"user", "client-id", "ip"}
     if custom:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Entity types of one's own are not supported: {min(custom)}.")
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type {min(custom)} is not supported.")
     if "ip" in entity_types and len(entity_types) > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Quotas of addresses have no users and no client ids.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "An ip entity cannot be combined with user or client-id.")
     return DescribeClientQuotasResponse(entries=[])
 
 
 def failed_describe_client_quotas(
     request: DescribeClientQuotasRequest, error: KafkaError
 ) -> DescribeClientQuotasResponse:
-    """An error comes without entries."""
+    """The error, without entries."""
     return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
 
 
 def handle_describe_user_scram_credentials(
     broker: Broker, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """No user has credentials yet, so whoever is named is not found."""
+    """No user has credentials yet, so named users are not found."""
     counts = Counter(user.name for user in request.users or [])
     results = []
     for name, count in counts.items():

@@ -1,4 +1,6 @@
-"""What several APIs say of a partition in the same way: Metadata and DescribeTopicPartitions, Produce and Fetch."""
+"""The state of partitions, which several APIs return in the same way: Metadata and DescribeTopicPartitions, Produce and
+Fetch.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,19 @@ if TYPE_CHECKING:
     from ...metadata.registrations import PartitionRegistration, TopicImage
     from ..broker import Broker
 
-# Errors of partitions after which a client looks for the leader; Produce and Fetch say where it is (KIP-951).
+# Errors of partitions after which a client looks for the leader. The responses of Produce and Fetch name it (KIP-951).
 LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
 def leader_error(partition: PartitionRegistration) -> ErrorCode:
-    """LEADER_NOT_AVAILABLE for a partition that nobody leads."""
+    """LEADER_NOT_AVAILABLE for a partition without a leader, otherwise NONE."""
     return ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def offline_replicas(
     broker: Broker, image: MetadataImage, topic: TopicImage, index: int, partition: PartitionRegistration
 ) -> list[int]:
-    """The replicas on brokers that are gone, or in a log directory of ours that failed."""
+    """The replicas on unavailable brokers, or in a failed log directory of this broker."""
     offline = []
     for replica in partition.replicas:
         if replica == broker.node_id:

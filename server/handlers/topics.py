@@ -1,12 +1,13 @@
 """CreateTopics, DeleteTopics and CreatePartitions (API keys 19, 20, 37): the controller decides.
 
-- CreateTopics 2 to 7, DeleteTopics 1 to 6 (by name, or by id from 6 on), CreatePartitions 0 to 3.
-- Here the controller is in the same process: when the answer leaves, the partitions are there, and can be written to.
+- CreateTopics 2 to 7, DeleteTopics 1 to 6 (by name, or by id since version 6), CreatePartitions 0 to 3.
+- With a controller in the same process, new partitions exist and can be written to when the response is sent.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import KafkaError
@@ -22,22 +23,28 @@ from ...protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from ...protocol.steps import each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...metadata.image import MetadataImage
     from ..broker import Broker
-    from ..request import RequestContext
-    from ..slices import Sliced
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
+
+_BY_NAME_OR_ID = 6
+"""The version of DeleteTopics since which a topic has a name or an id."""
 
 _DELETED_AT_ONCE = 10
-"""So many topics are deleted by one change of the metadata, which takes some milliseconds."""
+"""The maximum number of topics that are deleted by one change of the metadata, which takes some milliseconds."""
 
 
-def handle_create_topics(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Make topics, or only check whether they could be made."""
-    return broker.metadata.create_topics(request, now_ms=broker.now_ms())
+def handle_create_topics(
+    broker: Broker, context: RequestContext, request: CreateTopicsRequest
+) -> Sliced[CreateTopicsResponse]:
+    """Create topics, or only check whether they could be created."""
+    return broker.controller.request(request, context.api_version)
 
 
 def failed_create_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
@@ -53,24 +60,24 @@ def failed_create_topics(request: CreateTopicsRequest, error: KafkaError) -> Cre
 def handle_delete_topics(
     broker: Broker, context: RequestContext, request: DeleteTopicsRequest
 ) -> Sliced[DeleteTopicsResponse]:
-    """Delete topics, some at a time; below version 6 they come as bare names."""
+    """Delete topics, some at a time. Below version 6, the request has only names."""
     topics = request.topics
-    if context.api_version < 6:
+    if context.api_version < _BY_NAME_OR_ID:
         topics = [DeleteTopicState(name=name) for name in request.topic_names]
     response = DeleteTopicsResponse()
     for some in _some_topics(broker.metadata.image, topics):
         part = DeleteTopicsRequest(topics=some, timeout_ms=request.timeout_ms)
         try:
-            answer = broker.metadata.delete_topics(part, now_ms=broker.now_ms())
+            answer = yield from broker.controller.request(part, _BY_NAME_OR_ID)
         except KafkaError as error:
-            answer = failed_delete_topics(part, error)
+            answer = yield from failed_delete_topics(part, error)
         response.responses += answer.responses
         yield 0
     return response
 
 
 def _some_topics(image: MetadataImage, topics: list[DeleteTopicState]) -> Iterator[list[DeleteTopicState]]:
-    """The topics in several lists. Those that are named twice are refused, so they stay together."""
+    """The topics in several lists. Topics that are named twice are rejected, so they stay together."""
 
     def key(topic: DeleteTopicState) -> bytes | str | None:
         found = None if topic.name is None else image.topics_by_name.get(topic.name)
@@ -85,24 +92,23 @@ def _some_topics(image: MetadataImage, topics: list[DeleteTopicState]) -> Iterat
         yield single[first : first + _DELETED_AT_ONCE]
 
 
-def failed_delete_topics(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
+def failed_delete_topics(request: DeleteTopicsRequest, error: KafkaError) -> Sliced[DeleteTopicsResponse]:
     """The same error for every topic."""
-    topics = [(topic.name, topic.topic_id) for topic in request.topics] + [
-        (name, bytes(16)) for name in request.topic_names
-    ]
-    return DeleteTopicsResponse(
-        responses=[
-            DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
-            for name, topic_id in topics
-        ]
-    )
+
+    def refused(topic: DeleteTopicState) -> DeletableTopicResult:
+        return DeletableTopicResult(
+            name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=error.message
+        )
+
+    by_name = (DeleteTopicState(name=name) for name in request.topic_names)
+    return DeleteTopicsResponse(responses=(yield from each(refused, chain(request.topics, by_name))))
 
 
 def handle_create_partitions(
     broker: Broker, context: RequestContext, request: CreatePartitionsRequest
-) -> CreatePartitionsResponse:
+) -> Sliced[CreatePartitionsResponse]:
     """Add partitions to topics."""
-    return broker.metadata.create_partitions(request, now_ms=broker.now_ms())
+    return broker.controller.request(request, context.api_version)
 
 
 def failed_create_partitions(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:

@@ -1,13 +1,14 @@
-"""What people and tools ask of transactions: DescribeTransactions, ListTransactions (API keys 65, 66; KIP-664).
+"""Transactions, as described to administrators: DescribeTransactions, ListTransactions (API keys 65, 66; KIP-664).
 
-- DescribeTransactions 0: each transactional id succeeds or fails by itself.
-- ListTransactions 0 to 2: for all transactional ids of this broker, and fails while one of its partitions of
-  `__transaction_state` loads. Filtered by how long they last since version 1, by a regular expression since 2: it is
-  RE2's kind here.
+- DescribeTransactions 0: each transactional id succeeds or fails independently.
+- ListTransactions 0 to 2: all transactional ids of this broker. The request fails while one of the broker's partitions
+  of `__transaction_state` is loading. The filters are by duration since version 1, and by a regular expression (with
+  the syntax of RE2) since version 2.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import KafkaError
@@ -17,25 +18,26 @@ from ...protocol.messages.describe_transactions import (
     TransactionState,
 )
 from ...protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from ...protocol.steps import each, each_once
 from ...transaction_coordinator.describe import unknown_states
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..request import Parked, RequestContext
-    from ..slices import Sliced
+    from ..concurrency.slices import Sliced
+    from ..context import Parked, RequestContext
 
 
 def handle_describe_transactions(
     broker: Broker, context: RequestContext, request: DescribeTransactionsRequest
 ) -> Sliced[DescribeTransactionsResponse | Parked]:
-    """The state of these transactional ids."""
+    """Describe the state of the transactional ids."""
     response = DescribeTransactionsResponse()
-    request.transactional_ids = list(dict.fromkeys(request.transactional_ids))
+    request.transactional_ids = yield from each_once(request.transactional_ids)
     for transactional_id in request.transactional_ids:
         try:
             state = broker.transactions.read(transactional_id).describe(transactional_id)
         except KafkaError as error:
-            state = TransactionState(transactional_id=transactional_id, error_code=error.code)
+            state = _failed_transaction(error, transactional_id)
         response.transaction_states.append(state)
         yield len(state.topics)
     return broker.transactions.when_safe(context, response, request.transactional_ids)
@@ -43,26 +45,27 @@ def handle_describe_transactions(
 
 def failed_describe_transactions(
     request: DescribeTransactionsRequest, error: KafkaError
-) -> DescribeTransactionsResponse:
+) -> Sliced[DescribeTransactionsResponse]:
     """The same error for every transactional id."""
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            TransactionState(transactional_id=each, error_code=error.code) for each in request.transactional_ids
-        ]
-    )
+    states = yield from each(partial(_failed_transaction, error), request.transactional_ids)
+    return DescribeTransactionsResponse(transaction_states=states)
+
+
+def _failed_transaction(error: KafkaError, transactional_id: str) -> TransactionState:
+    return TransactionState(transactional_id=transactional_id, error_code=error.code)
 
 
 def handle_list_transactions(
     broker: Broker, context: RequestContext, request: ListTransactionsRequest
-) -> ListTransactionsResponse | Parked:
-    """Those that every filter lets through."""
+) -> Sliced[ListTransactionsResponse | Parked]:
+    """List the transactional ids that match every filter."""
     moment = broker.transactions.now()
-    response = ListTransactionsResponse(
-        unknown_state_filters=unknown_states(request.state_filters),
-        transaction_states=[
-            listed for shard in broker.transactions.read_all() for listed in shard.list_transactions(request, moment)
-        ],
-    )
+    response = ListTransactionsResponse(unknown_state_filters=unknown_states(request.state_filters))
+    for shard in broker.transactions.read_all():
+        yield 0
+        for some in shard.list_transactions(request, moment):
+            response.transaction_states += some
+            yield len(some)
     return broker.transactions.when_safe(context, response)
 
 

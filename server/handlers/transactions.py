@@ -1,18 +1,18 @@
-"""What is done with a transaction: AddPartitionsToTxn, AddOffsetsToTxn, EndTxn (API keys 24, 25, 26; KIP-98).
+"""Changes of transactions: AddPartitionsToTxn, AddOffsetsToTxn, EndTxn (API keys 24, 25, 26; KIP-98).
 
-- AddPartitionsToTxn 0 to 5: up to version 3 from clients, one transaction; since 4 from brokers, many of them, each of
-  which succeeds or fails by itself, and which may only ask whether the partitions were added (KIP-890). All partitions
-  of a transaction are added, or none: where one does not exist, or is a coordinator's, the others are
-  OPERATION_NOT_ATTEMPTED.
+- AddPartitionsToTxn 0 to 5. Up to version 3, clients send it for one transaction. Since version 4, brokers send it for
+  several transactions, each of which succeeds or fails independently, and may only check whether the partitions were
+  added (KIP-890). Either all partitions of a transaction are added, or none: if one is missing, or belongs to a
+  coordinator, the error of the others is OPERATION_NOT_ATTEMPTED.
 - AddOffsetsToTxn 0 to 4: adds the partition of `__consumer_offsets` that the group belongs to.
-- EndTxn 0 to 5: answered when the decision is in the log; the markers follow. Since version 5 the answer has the
-  producer id and epoch for the next transaction (KIP-890), and a retry gets them again.
-- PRODUCER_FENCED since version 2 of each, INVALID_PRODUCER_EPOCH before (KIP-588).
+- EndTxn 0 to 5: the response follows when the decision is in the log; the markers are written later. Since version 5,
+  the response has the producer id and epoch for the next transaction (KIP-890), and a retry gets the same ones.
+- PRODUCER_FENCED since version 2 of each API, INVALID_PRODUCER_EPOCH before (KIP-588).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...metadata.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from ...protocol.errors import ErrorCode, KafkaError
@@ -27,18 +27,22 @@ from ...protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from ..callers import Gathering, Rewritten
-from ..request import PARKED, Parked
+from ...protocol.steps import completed
+from ..concurrency.pending import Pending
+from ..context import PARKED, Parked
+from ..coordination.callers import Part, Rewritten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...coordinator.outcome import Caller
     from ..broker import Broker
-    from ..request import RequestContext
+    from ..concurrency.slices import Sliced
+    from ..context import RequestContext
+
+Codes = dict[tuple[str, int], ErrorCode]
+"""The error code of each partition of a transaction."""
 
 _SEVERAL_SINCE = 4
-"""AddPartitionsToTxn by brokers."""
+"""AddPartitionsToTxn from brokers, for several transactions."""
 
 
 # -- AddPartitionsToTxn ------------------------------------------------------------------------------------------------
@@ -46,24 +50,20 @@ _SEVERAL_SINCE = 4
 
 def handle_add_partitions_to_txn(
     broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | Parked:
-    """Add partitions to transactions, or ask whether they were added."""
+) -> Sliced[AddPartitionsToTxnResponse | Parked]:
+    """Add partitions to transactions, or check whether they were added."""
     if context.api_version < _SEVERAL_SINCE:
         transactions = [_only_transaction(request)]
     else:
         transactions = request.transactions
         if not transactions:
             return AddPartitionsToTxnResponse()
-    gathering = Gathering(context, len(transactions), lambda results: _answer(context, results))
-    for index, transaction in enumerate(transactions):
-
-        def failed(error: KafkaError, transaction: AddPartitionsToTxnTransaction = transaction) -> Any:
-            return _result(transaction, lambda topic, partition: error.code)
-
-        caller = gathering.caller(index, failed)
-        refused = _refused_partitions(broker, context, transaction)
+    pending: Pending[ErrorCode | Codes, KafkaError] = Pending(lambda results: _answer(context, transactions, results))
+    for transaction in transactions:
+        caller = Part(context, pending, lambda error: error.code)
+        refused = yield from _refused_partitions(broker, context, transaction)
         if refused:
-            caller.reply(_result(transaction, _not_attempted_but(refused)))
+            caller.reply(refused)
         elif transaction.verify_only:
             try:
                 caller.reply(_verified(broker, transaction))
@@ -71,11 +71,13 @@ def handle_add_partitions_to_txn(
                 caller.fail(error)
         else:
             _add(broker, context, transaction, caller)
+        yield 0
+    pending.start()
     return PARKED
 
 
 def _add(broker: Broker, context: RequestContext, transaction: AddPartitionsToTxnTransaction, caller: Caller) -> None:
-    added = Rewritten(caller, lambda answer: _result(transaction, lambda topic, partition: ErrorCode.NONE))
+    added = Rewritten(caller, lambda answer: ErrorCode.NONE)
     partitions = _partitions(transaction)
     broker.transactions.run(
         transaction.transactional_id,
@@ -92,13 +94,12 @@ def _add(broker: Broker, context: RequestContext, transaction: AddPartitionsToTx
     )
 
 
-def _verified(broker: Broker, transaction: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+def _verified(broker: Broker, transaction: AddPartitionsToTxnTransaction) -> Codes:
     if not transaction.transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    codes = broker.transactions.read(transaction.transactional_id).verify_partitions(
+    return broker.transactions.read(transaction.transactional_id).verify_partitions(
         transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, _partitions(transaction)
     )
-    return _result(transaction, lambda topic, partition: codes[topic, partition])
 
 
 def _only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
@@ -116,66 +117,87 @@ def _partitions(transaction: AddPartitionsToTxnTransaction) -> list[tuple[str, i
 
 def _refused_partitions(
     broker: Broker, context: RequestContext, transaction: AddPartitionsToTxnTransaction
-) -> dict[tuple[str, int], ErrorCode]:
+) -> Sliced[Codes]:
+    """The codes of all partitions if one is rejected, because the others are not attempted then; otherwise empty."""
     topics = broker.metadata.image.topics_by_name
-    refused = {}
-    for name, index in _partitions(transaction):
-        if name in INTERNAL_TOPICS and context.api_version < _SEVERAL_SINCE:
-            refused[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # AddOffsetsToTxn is the way
-        elif name not in topics or index not in topics[name].partitions:
-            refused[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    refused: Codes = {}
+    for topic in transaction.topics:
+        name = topic.name
+        yield 0
+        for index in topic.partitions:
+            yield 0
+            if name in INTERNAL_TOPICS and context.api_version < _SEVERAL_SINCE:
+                refused[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # only AddOffsetsToTxn adds them
+            elif name not in topics or index not in topics[name].partitions:
+                refused[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if refused:
+        for topic in transaction.topics:
+            yield 0
+            for index in topic.partitions:
+                refused.setdefault((topic.name, index), ErrorCode.OPERATION_NOT_ATTEMPTED)
+                yield 0
     return refused
 
 
-def _not_attempted_but(refused: dict[tuple[str, int], ErrorCode]) -> Callable[[str, int], ErrorCode]:
-    return lambda topic, index: refused.get((topic, index), ErrorCode.OPERATION_NOT_ATTEMPTED)
+def _answer(
+    context: RequestContext, transactions: list[AddPartitionsToTxnTransaction], results: list[ErrorCode | Codes]
+) -> None:
+    steps = _answer_in_steps(context.api_version, transactions, results)
+    if context.is_long:
+        context.go_on(steps)
+    else:
+        context.reply(completed(steps))
 
 
-def _result(
-    transaction: AddPartitionsToTxnTransaction, error_of: Callable[[str, int], ErrorCode]
-) -> AddPartitionsToTxnResult:
-    return AddPartitionsToTxnResult(
-        transactional_id=transaction.transactional_id, topic_results=_topic_results(transaction.topics, error_of)
-    )
+def _answer_in_steps(
+    api_version: int, transactions: list[AddPartitionsToTxnTransaction], results: list[ErrorCode | Codes]
+) -> Sliced[AddPartitionsToTxnResponse]:
+    response = AddPartitionsToTxnResponse()
+    for transaction, codes in zip(transactions, results, strict=True):
+        topic_results = yield from _topic_results(transaction.topics, codes)
+        if api_version < _SEVERAL_SINCE:
+            response.results_by_topic_v3_and_below = topic_results
+        else:
+            response.results_by_transaction.append(
+                AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=topic_results)
+            )
+    return response
 
 
 def _topic_results(
-    topics: list[AddPartitionsToTxnTopic], error_of: Callable[[str, int], ErrorCode]
-) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=error_of(topic.name, index)
-                )
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    topics: list[AddPartitionsToTxnTopic], codes: ErrorCode | Codes
+) -> Sliced[list[AddPartitionsToTxnTopicResult]]:
+    """``codes`` is one code for all partitions, or has a code for each."""
+    results = []
+    for topic in topics:
+        result = AddPartitionsToTxnTopicResult(name=topic.name)
+        results.append(result)
+        yield 1
+        for index in topic.partitions:
+            code = codes[topic.name, index] if isinstance(codes, dict) else codes
+            result.results_by_partition.append(
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+            )
+            yield 1
+    return results
 
 
-def _answer(context: RequestContext, results: list[AddPartitionsToTxnResult]) -> AddPartitionsToTxnResponse:
-    if context.api_version < _SEVERAL_SINCE:
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
-    return AddPartitionsToTxnResponse(results_by_transaction=results)
-
-
-def failed_add_partitions_to_txn(request: AddPartitionsToTxnRequest, error: KafkaError) -> AddPartitionsToTxnResponse:
-    """The error, for every partition where the version has nothing else."""
-    return AddPartitionsToTxnResponse(
-        error_code=error.code,
-        results_by_topic_v3_and_below=_topic_results(request.v3_and_below_topics, lambda topic, partition: error.code),
-    )
+def failed_add_partitions_to_txn(
+    request: AddPartitionsToTxnRequest, error: KafkaError
+) -> Sliced[AddPartitionsToTxnResponse]:
+    """The error of the request, and of every partition for versions without the former."""
+    results = yield from _topic_results(request.v3_and_below_topics, error.code)
+    return AddPartitionsToTxnResponse(error_code=error.code, results_by_topic_v3_and_below=results)
 
 
 # -- AddOffsetsToTxn ---------------------------------------------------------------------------------------------------
 
 
-def handle_add_offsets_to_txn(broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequest) -> Parked:
-    """Make the offsets of a group part of the transaction."""
-    partition = (CONSUMER_OFFSETS, broker.groups.partition_of(request.group_id))
+def handle_add_offsets_to_txn(
+    broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequest
+) -> Sliced[Parked]:
+    """Add the offsets of a group to the transaction."""
+    partition = (CONSUMER_OFFSETS, (yield from broker.groups.partition_of(request.group_id)))
     caller = Rewritten(context, lambda answer: AddOffsetsToTxnResponse())
     broker.transactions.run(
         request.transactional_id,
@@ -202,7 +224,7 @@ def failed_add_offsets_to_txn(request: AddOffsetsToTxnRequest, error: KafkaError
 
 
 def handle_end_txn(broker: Broker, context: RequestContext, request: EndTxnRequest) -> Parked:
-    """Commit or abort."""
+    """Commit or abort a transaction."""
     broker.transactions.run(
         request.transactional_id, context, lambda shard, now: shard.end_transaction(context, request, now)
     )
@@ -210,5 +232,5 @@ def handle_end_txn(broker: Broker, context: RequestContext, request: EndTxnReque
 
 
 def failed_end_txn(request: EndTxnRequest, error: KafkaError) -> EndTxnResponse:
-    """The error, and no producer."""
+    """The error, without a producer id."""
     return EndTxnResponse(error_code=error.code)

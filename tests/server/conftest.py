@@ -1,4 +1,4 @@
-"""A whole server in a thread of the test's process, with its insides in reach."""
+"""A whole server in a thread of the test's process. Tests can access its internals."""
 
 import asyncio
 import contextlib
@@ -8,18 +8,18 @@ import pytest
 
 from moldau.config.broker_config import BrokerConfig, StaticValue
 from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from moldau.server.clock import MovableClock
-from moldau.server.event_loop import new_event_loop
+from moldau.server.concurrency.clock import MovableClock
+from moldau.server.concurrency.event_loop import new_event_loop
 from moldau.server.server import Server
 from moldau.testing.wire import WireClient
 
 
 class RunningServer:
-    """A server on a free port. `restart` starts another one on the same directories."""
+    """A server on a free port. `restart` starts a new server on the same directories."""
 
     def __init__(self, log_dirs, config=None, file_system=None):
         self.log_dirs = [str(directory) for directory in log_dirs]
-        # Records of any time are deleted when the test says so, and not in the midst of it.
+        # Retention deletes records only when a test asks for it, whatever their timestamps are.
         defaults = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.initial.task.delay.ms": "604800000"}
         self.config = defaults | (config or {})
         self.clock = MovableClock()
@@ -82,7 +82,7 @@ class RunningServer:
         return self.server.broker
 
     def call(self, function):
-        """Run on the server's loop, and wait for the result."""
+        """Run ``function`` on the server's event loop, and wait for the result."""
 
         async def run():
             return function()
@@ -90,11 +90,11 @@ class RunningServer:
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
 
     def await_(self, function):
-        """As `call`, for a coroutine function."""
+        """Like `call`, for a coroutine function."""
         return asyncio.run_coroutine_threadsafe(function(), self.loop).result(30)
 
     def wait_until(self, condition):
-        """Give the loop turns until the condition holds there; fails after a bounded number of them."""
+        """Run iterations of the event loop until the condition holds there; fail after a limited number of them."""
 
         async def run():
             for _ in range(2000):
@@ -107,6 +107,16 @@ class RunningServer:
 
     def wire(self):
         return WireClient(self.bootstrap_servers)
+
+    def append_metadata(self, make_record):
+        """Append a record to the metadata log; it is committed soon. ``make_record`` gets the offset of the record."""
+        metadata = self.broker.metadata
+
+        def append():
+            metadata.controller.append([make_record(metadata.controller.end_offset)], self.clock())
+            self.broker.group_commit.flush_soon(metadata.log)
+
+        self.call(append)
 
     def create_topic(self, name, partitions=1, **configs):
         request = CreateTopicsRequest(

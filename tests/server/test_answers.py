@@ -1,4 +1,4 @@
-"""Answers to odd requests, as Apache Kafka 4.3.1 gives them; each was compared with it."""
+"""Responses to unusual requests. Each was compared with the response of Apache Kafka 4.3.1."""
 
 import pytest
 
@@ -31,14 +31,14 @@ def described(wire, keys):
     return [entry.name for entry in result.configs]
 
 
-def test_configs_without_keys_are_all_configs(server, wire):
+def test_describe_configs_without_keys_returns_all_configs(server, wire):
     server.create_topic("t")
     assert len(described(wire, None)) > 30
     assert described(wire, []) == described(wire, None)
     assert described(wire, ["retention.ms", "no.such", "retention.ms"]) == ["retention.ms"]
 
 
-def test_producers_of_a_topic_that_cannot_be(wire):
+def test_describe_producers_rejects_invalid_and_unknown_topics(wire):
     topics = [TopicRequest(name=name, partition_indexes=[0]) for name in ("in valid", "", "nope")]
     codes = [t.partitions[0].error_code for t in wire.call(DescribeProducersRequest(topics=topics), 0).topics]
     assert codes == [
@@ -52,13 +52,13 @@ def test_producers_of_a_topic_that_cannot_be(wire):
     ("endpoint_type", "code"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
-def test_a_cluster_by_other_endpoints(wire, endpoint_type, code):
+def test_describe_cluster_rejects_other_endpoint_types(wire, endpoint_type, code):
     answer = wire.call(DescribeClusterRequest(endpoint_type=endpoint_type), 2)
     assert (answer.error_code, answer.endpoint_type) == (code, 1)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_election_of_no_known_type(server, wire, version):
+def test_an_election_of_an_unknown_type_is_rejected(server, wire, version):
     server.create_topic("t")
     request = ElectLeadersRequest(election_type=2, topic_partitions=[TopicPartitions(topic="t", partitions=[0, 9])])
     answer = wire.call(request, version)
@@ -81,14 +81,14 @@ def test_an_election_of_no_known_type(server, wire, version):
         ([("ip", 2, None), ("user", 2, None)], ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_filters_of_quotas(wire, components, code):
-    asked = [ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
-    answer = wire.call(DescribeClientQuotasRequest(components=asked), 1)
+def test_quota_filters_are_validated(wire, components, code):
+    requested = [ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
+    answer = wire.call(DescribeClientQuotasRequest(components=requested), 1)
     assert answer.error_code == code
     assert answer.entries == ([] if code == 0 else None)
 
 
-def test_coordinators_of_nothing_and_of_share_groups(wire):
+def test_find_coordinator_accepts_no_keys_and_validates_share_group_keys(wire):
     assert wire.call(FindCoordinatorRequest(key_type=9, coordinator_keys=[]), 5).coordinators == []
     keys = ["", "group", "group:AAAAAAAAAAAAAAAAAAAAAQ:0", "group:AAAAAAAAAAAAAAAAAAAAAQ:x", "group:nope:0"]
     codes = [
@@ -105,7 +105,7 @@ def test_coordinators_of_nothing_and_of_share_groups(wire):
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "ü"])
-def test_software_without_a_proper_name_is_told_nothing(wire, name):
+def test_an_invalid_client_software_name_gets_no_api_versions(wire, name):
     answer = wire.call(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
     assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, [])
     good = wire.call(ApiVersionsRequest(client_software_name="a.b-c", client_software_version="1"), 3)
@@ -127,46 +127,46 @@ def page(wire, names, limit=2000, cursor=None):
     )
 
 
-def test_pages_of_topic_partitions(server, wire):
+def test_describe_topic_partitions_returns_pages_and_cursors(server, wire):
     server.create_topic("a")
     server.create_topic("b", partitions=3)
     assert page(wire, ["a", "b"], 0) == ([("a", "NONE", [0])], ("b", 0))
     assert page(wire, ["a", "b"], -1) == ([("a", "NONE", [0])], ("b", 0))
-    # What the page has no room for begins the next one, whether it exists or not.
+    # A topic that does not fit into a page starts the next one, whether it exists or not.
     assert page(wire, ["a", "ab", "b"], 1) == ([("a", "NONE", [0])], ("ab", 0))
     assert page(wire, ["a", "ab", "b"], 1, ("ab", 0)) == (
         [("ab", "UNKNOWN_TOPIC_OR_PARTITION", []), ("b", "NONE", [0])],
         ("b", 1),
     )
     assert page(wire, ["a", "b"], 2, ("b", 1)) == ([("b", "NONE", [1, 2])], None)
-    # A cursor has to be one of the topics, if some are named.
+    # If the request names topics, the cursor must be one of them.
     assert page(wire, ["a", "b"], 2, ("aa", 0)) == ([("a", "INVALID_REQUEST", []), ("b", "INVALID_REQUEST", [])], None)
     assert page(wire, [], 9, ("aa", 0)) == ([("b", "NONE", [0, 1, 2])], None)
     assert page(wire, ["in valid"]) == ([("in valid", "INVALID_TOPIC_EXCEPTION", [])], None)
 
 
-def test_metadata_by_id_and_by_name_at_once(server, wire):
+def test_metadata_by_id_ignores_names(server, wire):
     topic_id = server.create_topic("a")
     server.create_topic("b")
     both = MetadataRequestTopic(name="a", topic_id=topic_id)
     assert [t.name for t in wire.call(MetadataRequest(topics=[both]), 12).topics] == ["a"]
     mixed = [MetadataRequestTopic(name=None, topic_id=topic_id), MetadataRequestTopic(name="b")]
-    assert [t.name for t in wire.call(MetadataRequest(topics=mixed), 12).topics] == ["a"]  # names do not count then
+    assert [t.name for t in wire.call(MetadataRequest(topics=mixed), 12).topics] == ["a"]  # the name is ignored
 
 
-def test_isolation_levels_that_are_none(server, wire):
+def test_unknown_isolation_levels_are_rejected(server, wire):
     server.create_topic("t")
     request = fetch_request("t")
     request.isolation_level = 2
     answer = wire.call(request, 12)
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    asked = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])]
-    listed = wire.call(ListOffsetsRequest(replica_id=-1, isolation_level=2, topics=asked), 7)
+    requested = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])]
+    listed = wire.call(ListOffsetsRequest(replica_id=-1, isolation_level=2, topics=requested), 7)
     assert listed.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_a_fetch_of_a_follower_that_is_none(server, wire):
+def test_a_fetch_of_a_broker_without_a_replica_is_rejected(server, wire):
     server.create_topic("t")
     produce(wire, "t", batch(b"x"))
     request = fetch_request("t")
@@ -176,7 +176,7 @@ def test_a_fetch_of_a_follower_that_is_none(server, wire):
     assert len(partition.records) == 0
 
 
-def test_any_negative_leader_epoch_is_none(server, wire):
+def test_any_negative_leader_epoch_means_no_epoch(server, wire):
     server.create_topic("t")
     produce(wire, "t", batch(b"x"))
     partition = FetchPartition(partition=0, current_leader_epoch=-2, partition_max_bytes=1000)
@@ -184,15 +184,15 @@ def test_any_negative_leader_epoch_is_none(server, wire):
     assert values(wire.call(request, 12).responses[0].partitions[0]) == [b"x"]
 
 
-def test_more_min_bytes_than_max_bytes_are_not_waited_for(server, wire):
-    """Apache Kafka waits for as much as it may send."""
+def test_a_fetch_does_not_wait_for_more_than_max_bytes(server, wire):
+    """Apache Kafka waits for at most as many bytes as it may send."""
     server.create_topic("t")
     produce(wire, "t", batch(b"x" * 2000))
     request = fetch_request("t", max_wait_ms=60_000, min_bytes=1_000_000, max_bytes=1_000)
     assert values(wire.call(request, 12).responses[0].partitions[0]) == [b"x" * 2000]
 
 
-def test_a_session_may_begin_empty(server, wire):
+def test_a_fetch_session_may_start_without_partitions(server, wire):
     server.create_topic("t")
     produce(wire, "t", batch(b"x"))
     begun = wire.call(FetchRequest(session_epoch=0), 12)
@@ -205,9 +205,9 @@ def test_a_session_may_begin_empty(server, wire):
 
 
 @pytest.mark.parametrize("timestamp", [-7, -8, -100, -(2**63)])
-def test_negative_timestamps_that_mean_nothing(server, wire, timestamp):
+def test_negative_timestamps_without_a_meaning_are_rejected(server, wire, timestamp):
     server.create_topic("t")
     produce(wire, "t", batch(b"x"))
-    asked = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)])]
-    (found,) = wire.call(ListOffsetsRequest(replica_id=-1, topics=asked), 11).topics[0].partitions
+    requested = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)])]
+    (found,) = wire.call(ListOffsetsRequest(replica_id=-1, topics=requested), 11).topics[0].partitions
     assert (found.error_code, found.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)

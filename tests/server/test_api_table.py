@@ -1,16 +1,17 @@
 from pathlib import Path
 
 from moldau.protocol.api import request_class, response_class
-from moldau.server.api_page import page
-from moldau.server.dispatch import APIS, Route
+from moldau.server.apis import APIS
+from moldau.server.requests.api_page import page
+from moldau.server.requests.dispatch import Dispatcher, Route
 
 
-def test_the_page_of_apis_is_up_to_date():
+def test_the_documentation_of_apis_is_up_to_date():
     written = (Path(__file__).parents[2] / "docs" / "apis.md").read_text()
-    assert written == page(), "make it anew: python -m moldau.server.api_page > docs/apis.md"
+    assert written == page(), "regenerate it: python -m moldau.server.requests.api_page > docs/apis.md"
 
 
-def test_every_version_that_is_served_has_its_handler_decoder_and_encoder():
+def test_every_served_version_has_a_handler_a_decoder_and_an_encoder():
     for api in APIS:
         for version in range(max(api.min_version, api.lowest_served), api.max_version + 1):
             route = Route(api, version)
@@ -18,13 +19,19 @@ def test_every_version_that_is_served_has_its_handler_decoder_and_encoder():
             assert callable(route.failed)
 
 
-def test_versions_are_stable_ones_of_the_declarations():
+def test_served_versions_are_declared_and_stable():
     for api in APIS:
         for cls in (request_class(api.key), response_class(api.key)):
             assert api.max_version <= cls.STABLE_VERSIONS.highest
             assert max(api.min_version, api.lowest_served) >= cls.VERSIONS.lowest
 
 
-def test_keys_are_there_once_and_in_order():
+def test_api_keys_are_unique_and_in_order():
     keys = [int(api.key) for api in APIS]
     assert keys == sorted(set(keys))
+
+
+def test_the_table_determines_whose_response_waits_behind_earlier_requests():
+    frames = {api.key: int(api.key).to_bytes(2, "big") + bytes(6) for api in APIS}
+    waiting = [key.name for key, frame in frames.items() if not Dispatcher().hurries_others(frame)]
+    assert waiting == ["METADATA"]

@@ -1,4 +1,4 @@
-"""Work beside the event loop goes on after the system has refused to start threads."""
+"""Work outside the event loop continues after the system has refused to start threads."""
 
 import asyncio
 import gc
@@ -8,12 +8,12 @@ import weakref
 
 import pytest
 
-from moldau.server import background as background_module
-from moldau.server.background import Background, map_with_threads
+from moldau.server.concurrency import background as background_module
+from moldau.server.concurrency.background import Background, map_with_threads
 
 
 class Limit:
-    """The system's limit of threads: at most ``allowed`` more are started."""
+    """The system's limit on threads: at most ``allowed`` more threads can be started."""
 
     def __init__(self, monkeypatch):
         self.allowed = 1_000
@@ -50,7 +50,7 @@ def run(test):
     asyncio.run(main())
 
 
-def test_a_job_runs_in_a_thread_and_its_future_has_what_it_returns():
+def test_a_job_runs_in_a_thread_and_its_future_has_the_result():
     async def test(background):
         assert await background.lane(1).run(threading.current_thread) is not threading.current_thread()
 
@@ -69,13 +69,13 @@ def test_a_job_that_raises_fails_its_future():
     run(test)
 
 
-def test_a_job_waits_while_no_thread_can_be_started_and_runs_once_afterwards(limit, caplog):
+def test_a_job_waits_until_a_thread_can_be_started_and_runs_once(limit, caplog):
     runs = []
 
     async def test(background):
         limit.allowed = 0
         future = background.lane(1).run(lambda: runs.append(threading.current_thread().name))
-        while limit.refused < 5:  # noqa: ASYNC110 - the retries are what is waited for
+        while limit.refused < 5:  # noqa: ASYNC110 - the test waits for retries
             await asyncio.sleep(0.001)
         assert not future.done()
         limit.allowed = 1
@@ -84,11 +84,24 @@ def test_a_job_waits_while_no_thread_can_be_started_and_runs_once_afterwards(lim
     with caplog.at_level(logging.INFO):
         run(test)
     assert runs == ["moldau-background-1"]
-    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]  # once, not with each attempt
-    assert "1 jobs wait for 0 threads" in caplog.text
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]  # once, not for each attempt
+    assert "No thread is running yet. Blocked until then: loading of groups and transactions" in caplog.text
+    assert caplog.records[1].getMessage() == "Starting threads works again"
 
 
-def test_one_thread_serves_all_lanes_where_no_other_can_be_started(limit):
+def test_the_log_has_the_number_of_threads_when_another_one_cannot_be_started(limit, caplog):
+    async def test(background):
+        await background.lane(1).run(lambda: None)
+        limit.allowed = 0
+        lane = background.lane(3)
+        await asyncio.gather(*(lane.run(lambda: None) for _ in range(3)))
+
+    run(test)
+    (record,) = caplog.records
+    assert "Unfinished jobs: 2, threads: 1." in record.getMessage()
+
+
+def test_one_thread_serves_all_executors_when_no_other_can_be_started(limit):
     async def test(background):
         background.start()
         limit.allowed = 0
@@ -98,7 +111,7 @@ def test_one_thread_serves_all_lanes_where_no_other_can_be_started(limit):
     run(test)
 
 
-def test_a_stop_needs_no_thread(limit):
+def test_a_shutdown_needs_no_thread(limit):
     runs = []
 
     async def test(background):
@@ -107,13 +120,13 @@ def test_a_stop_needs_no_thread(limit):
         waiting = [lane.run(lambda number=number: runs.append(number)) for number in range(5)]
         background.prepare_stop()
         await asyncio.gather(*waiting)
-        await lane.run(lambda: runs.append(threading.current_thread()))  # what the stop itself hands over
+        await lane.run(lambda: runs.append(threading.current_thread()))  # work that the shutdown itself submits
 
     run(test)
     assert runs == [0, 1, 2, 3, 4, threading.current_thread()]
 
 
-def test_no_more_jobs_of_a_lane_are_under_way_than_its_limit():
+def test_an_executor_runs_at_most_its_limit_of_jobs():
     under_way, most, lock = 0, 0, threading.Lock()
 
     def work():
@@ -135,51 +148,51 @@ def test_no_more_jobs_of_a_lane_are_under_way_than_its_limit():
     assert most == 3
 
 
-def test_a_full_lane_does_not_hold_up_another():
+def test_a_full_executor_does_not_block_another():
     async def test(background):
         release = threading.Event()
-        held = background.lane(1).run(lambda: release.wait(10))
+        running = background.lane(1).run(lambda: release.wait(10))
         assert await background.lane(1).run(lambda: "done") == "done"
-        assert not held.done()
+        assert not running.done()
         release.set()
-        await held
+        await running
 
     run(test)
 
 
-def test_a_cancelled_job_that_has_not_begun_is_not_done():
+def test_a_pending_job_that_is_cancelled_is_not_run():
     runs = []
 
     async def test(background):
         release = threading.Event()
         lane = background.lane(1)
-        held = lane.run(lambda: release.wait(10))
+        running = lane.run(lambda: release.wait(10))
         second = lane.run(lambda: runs.append("second"))
         third = lane.run(lambda: runs.append("third"))
         second.cancel()
         release.set()
-        await asyncio.gather(held, third)
+        await asyncio.gather(running, third)
 
     run(test)
     assert runs == ["third"]
 
 
-def test_a_closed_lane_cancels_what_waits_and_what_comes_later():
+def test_a_closed_executor_cancels_pending_and_later_jobs():
     async def test(background):
         release = threading.Event()
         lane = background.lane(1)
-        held = lane.run(lambda: release.wait(10))
+        running = lane.run(lambda: release.wait(10))
         waiting = lane.run(lambda: None)
         lane.close()
         assert waiting.cancelled()
         assert lane.run(lambda: None).cancelled()
         release.set()
-        assert await held
+        assert await running
 
     run(test)
 
 
-def test_nothing_holds_a_job_that_has_failed():
+def test_a_failed_job_is_freed():
     class Data:
         pass
 
@@ -187,8 +200,8 @@ def test_nothing_holds_a_job_that_has_failed():
         data = Data()
         reference = weakref.ref(data)
 
-        def fail(held=data):
-            raise ValueError(str(held))
+        def fail(kept=data):
+            raise ValueError(str(kept))
 
         future = background.lane(1).run(fail)
         del data, fail
@@ -205,7 +218,7 @@ def test_nothing_holds_a_job_that_has_failed():
         gc.enable()
 
 
-def test_closing_waits_for_jobs_that_are_under_way():
+def test_closing_waits_for_running_jobs():
     ended = []
 
     async def test(background):
@@ -219,13 +232,13 @@ def test_closing_waits_for_jobs_that_are_under_way():
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 1_000])
-def test_mapping_with_threads_keeps_the_order_however_many_can_be_started(limit, allowed):
+def test_mapping_with_threads_keeps_the_order_with_any_number_of_threads(limit, allowed):
     limit.allowed = allowed
     assert list(map_with_threads(lambda number: number * 2, range(100), threads=4)) == list(range(0, 200, 2))
     assert list(map_with_threads(str, [], threads=4)) == []
 
 
-def test_mapping_with_threads_raises_what_an_item_raises():
+def test_mapping_with_threads_raises_the_error_of_an_item():
     def fail(number):
         raise ValueError(str(number))
 

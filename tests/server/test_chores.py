@@ -1,4 +1,4 @@
-"""File work goes through aiofiles to a lane, with everything that an executor of asyncio's owes its callers."""
+"""aiofiles runs file operations in an executor of the server, which has the guarantees of an asyncio executor."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from moldau.server.background import Background
-from moldau.server.chores import Chores
+from moldau.server.concurrency.background import Background
+from moldau.server.concurrency.chores import Chores
 
 
 def run(test: Callable[[Chores], Awaitable[None]]) -> None:
@@ -47,7 +47,7 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
-def test_a_job_that_is_cancelled_before_it_begins_is_never_run(gate: threading.Event) -> None:
+def test_a_job_that_is_cancelled_before_it_starts_is_never_run(gate: threading.Event) -> None:
     ran: list[str] = []
 
     async def test(chores: Chores) -> None:
@@ -65,7 +65,7 @@ def test_a_job_that_is_cancelled_before_it_begins_is_never_run(gate: threading.E
     assert ran == ["third"]
 
 
-def test_a_job_that_is_cancelled_while_it_runs_ends_without_a_complaint(
+def test_a_job_that_is_cancelled_while_it_runs_completes_without_an_error(
     gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     began = threading.Event()

@@ -1,7 +1,7 @@
-"""What is not in the page cache is read by threads: its reader waits, nobody else does.
+"""Threads read data that is not in the page cache: only the client that requests it waits.
 
-Most of it on the file system in memory, which counts who would have waited for the disk (`waits`) and holds a thread
-for as long as a test likes.
+Most tests use the in-memory file system. It counts the reads that would have waited for the disk (`waits`) and can
+block a thread for as long as a test needs.
 """
 
 import errno
@@ -17,8 +17,7 @@ from moldau.benchmarks.page_cache import evict
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.fetch import FetchPartition, FetchTopic
-from moldau.server import connection as connection_module
-from moldau.server.connection import AHEAD_BYTES, READ_BYTES, TURN_BYTES, WINDOW_BYTES
+from moldau.server.network.sending import AHEAD_BYTES, READ_BYTES, TURN_BYTES, WINDOW_BYTES
 from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
 
 VALUE = 100_000
@@ -26,7 +25,7 @@ EVERYTHING = 50_000_000
 
 
 class Disk(MemoryFileSystem):
-    """A file system whose reading ahead can be held and made to fail."""
+    """A file system whose read-ahead can be blocked and made to fail."""
 
     def __init__(self):
         super().__init__(recording=False)
@@ -82,12 +81,12 @@ def received(wire):
 
 
 def wait_for_thread(server):
-    """Until a thread is reading ahead; while `Disk.go` is not set, it stays so."""
+    """Wait until a thread is reading ahead. It continues to do so until `Disk.go` is set."""
     server.wait_until(lambda: server.broker.read_ahead._unfinished)
 
 
 def references(server, topic):
-    """How many hold the active segment's file open; the cache is one."""
+    """The number of references to the active segment's open file, including that of the cache."""
     log = server.broker.replicas.partition_by_key(topic, 0).log
     return server.call(lambda: log.segments.active.open_file.references)
 
@@ -95,7 +94,7 @@ def references(server, topic):
 # -- sending -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_cold_range_is_sent_by_way_of_the_thread(server, disk):
+def test_a_cold_range_is_read_by_a_thread_and_sent(server, disk):
     payload = fill(server, "t")
     disk.evict_topic("t")
     with server.wire() as wire:
@@ -112,7 +111,7 @@ def test_a_warm_range_needs_no_thread(server, disk):
 
 
 @pytest.mark.parametrize("size", [10, READ_BYTES // 2, READ_BYTES + 100, 3 * WINDOW_BYTES])
-def test_cold_ranges_of_any_size(make_server, disk, size):
+def test_cold_ranges_of_any_size_are_sent(make_server, disk, size):
     server = make_server(log_dirs=["/data"], file_system=disk, config={"message.max.bytes": str(EVERYTHING)})
     payload = fill(server, "t", 3, size)
     disk.evict_topic("t")
@@ -122,7 +121,7 @@ def test_cold_ranges_of_any_size(make_server, disk, size):
     assert disk.waits == {}
 
 
-def test_a_cold_hole_in_a_warm_range(server, disk):
+def test_a_cold_hole_in_a_warm_range_is_read_by_a_thread(server, disk):
     payload = fill(server, "t")
     disk.evict("/data/t-0/00000000000000000000.log", 1_500_000, 300_000)
     with server.wire() as wire:
@@ -131,7 +130,7 @@ def test_a_cold_hole_in_a_warm_range(server, disk):
     assert disk.read_aheads[0][1] <= 1_500_000 < disk.read_aheads[0][1] + WINDOW_BYTES
 
 
-def test_others_are_served_while_a_reader_waits_for_the_disk(server, disk):
+def test_other_clients_are_served_while_a_reader_waits_for_the_disk(server, disk):
     cold, warm = fill(server, "cold"), fill(server, "warm", 3)
     disk.evict_topic("cold")
     disk.go.clear()
@@ -142,7 +141,7 @@ def test_others_are_served_while_a_reader_waits_for_the_disk(server, disk):
         for number in range(3):
             assert produce(other, "warm", batch(b"%d" % number)).error_code == 0
         assert read_all(other, "warm")[:3] == warm
-        # The same partition, too, and its end, which is in memory.
+        # This includes the end of the same partition, which is in memory.
         assert produce(other, "cold", batch(b"new")).error_code == 0
         assert read_all(other, "cold", len(cold))[-1] == b"new"
         disk.go.set()
@@ -151,7 +150,7 @@ def test_others_are_served_while_a_reader_waits_for_the_disk(server, disk):
     assert disk.waits == {}
 
 
-def test_several_cold_readers_at_once(server, disk):
+def test_several_cold_readers_are_served_concurrently(server, disk):
     payloads = {f"t{number}": fill(server, f"t{number}", 20) for number in range(8)}
     for topic in payloads:
         disk.evict_topic(topic)
@@ -168,8 +167,8 @@ def test_several_cold_readers_at_once(server, disk):
     assert disk.waits == {}
 
 
-def test_what_follows_is_read_ahead_before_it_is_asked_for(server, disk):
-    """One job for every two or four MB, and one wait at the start: not one for each fetch."""
+def test_the_following_data_is_read_ahead_of_requests(server, disk):
+    """There is one job for every two or four MB, and one wait at the start, but not one for each fetch."""
     payload = fill(server, "t", 150)
     disk.evict_topic("t")
     with server.wire() as wire:
@@ -181,11 +180,11 @@ def test_what_follows_is_read_ahead_before_it_is_asked_for(server, disk):
     reads = [(position, length) for _, position, length in disk.read_aheads]
     assert reads[1][1] == AHEAD_BYTES
     assert len(reads) <= 2 + 15_000_000 // (AHEAD_BYTES // 2)
-    assert all(begin + length == following for (begin, length), (following, _) in pairwise(reads))  # each byte once
+    assert all(begin + length == following for (begin, length), (following, _) in pairwise(reads))  # read once
 
 
-def test_memory_that_is_too_short_for_reading_ahead(server, disk):
-    """What the thread has read is gone again: everybody waits for the disk, but the reader gets on."""
+def test_a_reader_makes_progress_when_memory_is_too_small_for_read_ahead(server, disk):
+    """The data that the thread has read is evicted again. The event loop waits for the disk; the reader progresses."""
     payload = fill(server, "t")
     disk.evict_topic("t")
     disk.forgets_at_once = True
@@ -195,7 +194,7 @@ def test_memory_that_is_too_short_for_reading_ahead(server, disk):
     assert len(disk.read_aheads) <= 2 * (3_000_000 // WINDOW_BYTES + 2)
 
 
-def test_a_file_system_that_cannot_say_what_is_cached(server, disk):
+def test_ranges_are_sent_from_a_file_system_that_cannot_report_its_cache(server, disk):
     payload = fill(server, "t")
     disk.can_say_what_is_cached = False
     with server.wire() as wire:
@@ -204,15 +203,16 @@ def test_a_file_system_that_cannot_say_what_is_cached(server, disk):
     assert disk.read_aheads
 
 
-def test_a_reader_that_goes_away_while_a_thread_reads_for_it(server, disk):
-    """The file stays open until the thread is done."""
+def test_a_file_stays_open_for_the_thread_after_its_reader_disconnects(server, disk):
+    """The file is closed when the thread is done."""
     fill(server, "t")
     disk.evict_topic("t")
     disk.go.clear()
     with server.wire() as wire:
         send_fetch(wire, "t")
         wait_for_thread(server)
-        # It is not read from while it waits: only sending tells that it went away. So the server closes it.
+        # The server does not read from a waiting connection, so it would notice a disconnect only when it sends.
+        # The test therefore closes the connection in the server.
         server.call(lambda: [c.close("the test says so") for c in list(server.server._network.connections)])
     assert references(server, "t") == 2
     disk.go.set()
@@ -220,7 +220,7 @@ def test_a_reader_that_goes_away_while_a_thread_reads_for_it(server, disk):
     assert references(server, "t") == 1
 
 
-def test_a_topic_that_is_deleted_while_a_thread_reads_it(server, disk):
+def test_a_topic_that_is_deleted_during_a_read_is_sent_and_closed(server, disk):
     from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     payload = fill(server, "t")
@@ -237,7 +237,7 @@ def test_a_topic_that_is_deleted_while_a_thread_reads_it(server, disk):
     assert disk.open_files < open_files
 
 
-def test_an_error_of_the_disk_closes_the_one_connection(server, disk, caplog):
+def test_a_disk_error_closes_only_the_connection_of_the_reader(server, disk, caplog):
     fill(server, "t")
     disk.evict_topic("t")
     disk.errno = errno.EIO
@@ -250,16 +250,16 @@ def test_an_error_of_the_disk_closes_the_one_connection(server, disk, caplog):
     assert references(server, "t") == 1
 
 
-def test_our_own_mistake_in_a_thread_only_costs_a_wait(server, disk, caplog):
+def test_an_internal_error_in_a_thread_does_not_fail_the_fetch(server, disk, caplog):
     payload = fill(server, "t", 3)
     disk.evict_topic("t")
     disk.errno = "no errno"  # a TypeError in the thread
     with server.wire() as wire:
         assert read_all(wire, "t") == payload
-    assert "by our own fault" in caplog.text
+    assert "failed with an unexpected error" in caplog.text
 
 
-def test_a_stop_waits_for_the_thread(server, disk):
+def test_a_shutdown_waits_for_running_reads(server, disk):
     fill(server, "t")
     disk.evict_topic("t")
     disk.go.clear()
@@ -271,7 +271,7 @@ def test_a_stop_waits_for_the_thread(server, disk):
     stopping = threading.Thread(target=server.stop)
     stopping.start()
     server.wait_until(lambda: read_ahead._closing)
-    assert server.call(lambda: read_ahead._unfinished) == 4  # two had not begun
+    assert server.call(lambda: read_ahead._unfinished) == 4  # two had not started
     assert disk.open_files > 0
     disk.go.set()
     stopping.join(30)
@@ -281,7 +281,7 @@ def test_a_stop_waits_for_the_thread(server, disk):
         wire.close()
 
 
-def test_nothing_is_read_ahead_once_the_server_stops(server, disk):
+def test_nothing_is_read_ahead_during_shutdown(server, disk):
     fill(server, "t", 1)
     log = server.broker.replicas.partition_by_key("t", 0).log
     read_ahead = server.broker.read_ahead
@@ -300,7 +300,7 @@ def test_nothing_is_read_ahead_once_the_server_stops(server, disk):
 
 @pytest.fixture
 def reopened(server, disk):
-    """A server that was restarted, so that it has to look into index files, of which nothing is in memory."""
+    """A restarted server. It has to search index files, and none of their data is in memory."""
     payload = [b"%d" % number for number in range(300)]
     server.create_topic("t", partitions=3, index_interval_bytes=0)
     with server.wire() as wire:
@@ -311,7 +311,7 @@ def reopened(server, disk):
     server.restart()
     disk.evict_topic("t", ".log", ".index")
     disk.read_aheads.clear()
-    disk.waits.clear()  # the start may wait
+    disk.waits.clear()  # the startup may wait
     return server
 
 
@@ -323,7 +323,7 @@ def test_a_fetch_whose_index_is_cold_waits_for_a_thread(reopened, disk):
     assert [path.rpartition(".")[2] for path, _, _ in disk.read_aheads[:2]] == ["index", "log"]
 
 
-def test_others_are_served_while_a_fetch_waits_for_its_index(reopened, disk):
+def test_other_clients_are_served_while_a_fetch_waits_for_its_index(reopened, disk):
     disk.go.clear()
     with reopened.wire() as reader, reopened.wire() as other:
         send_fetch(reader, "t", 100)
@@ -336,7 +336,7 @@ def test_others_are_served_while_a_fetch_waits_for_its_index(reopened, disk):
     assert disk.waits == {}
 
 
-def test_many_cold_partitions_are_brought_in_together(reopened, disk):
+def test_many_cold_partitions_are_read_together(reopened, disk):
     request = fetch_request("t", 250, max_bytes=EVERYTHING)
     wanted = [FetchPartition(partition=i, fetch_offset=250, partition_max_bytes=EVERYTHING) for i in range(3)]
     request.topics = [FetchTopic(topic="t", partitions=wanted)]
@@ -348,7 +348,7 @@ def test_many_cold_partitions_are_brought_in_together(reopened, disk):
     assert suffixes[:6] == ["index"] * 3 + ["log"] * 3
 
 
-def test_a_cold_fetch_waits_for_records_afterwards(reopened, disk):
+def test_a_cold_fetch_can_wait_for_records_afterwards(reopened, disk):
     with reopened.wire() as consumer, reopened.wire() as producer:
         consumer.send(fetch_request("t", 299, max_wait_ms=60_000, min_bytes=150), 12)
         partition = reopened.broker.replicas.partition_by_key("t", 0)
@@ -358,7 +358,7 @@ def test_a_cold_fetch_waits_for_records_afterwards(reopened, disk):
         assert received(consumer) == [b"299", b"y" * 100]
 
 
-def test_a_stop_does_not_wait_for_the_records_of_a_cold_fetch(reopened, disk):
+def test_a_shutdown_does_not_wait_for_the_records_of_a_cold_fetch(reopened, disk):
     disk.go.clear()
     with reopened.wire() as consumer:
         consumer.send(fetch_request("t", 299, max_wait_ms=600_000, min_bytes=10_000), 12)
@@ -371,7 +371,7 @@ def test_a_stop_does_not_wait_for_the_records_of_a_cold_fetch(reopened, disk):
         assert received(consumer) == [b"299"]
 
 
-def test_a_cold_fetch_whose_consumer_goes_away(reopened, disk):
+def test_a_cold_fetch_of_a_disconnected_consumer_is_not_resumed(reopened, disk):
     disk.go.clear()
     with reopened.wire() as wire:
         send_fetch(wire, "t", 100)
@@ -379,10 +379,10 @@ def test_a_cold_fetch_whose_consumer_goes_away(reopened, disk):
     reopened.wait_until(lambda: not reopened.server._network.connections)
     disk.go.set()
     reopened.wait_until(lambda: not reopened.broker.read_ahead._unfinished)
-    assert len(disk.read_aheads) == 1  # nobody looks again
+    assert len(disk.read_aheads) == 1  # the fetch is not resumed
 
 
-def test_an_index_that_cannot_be_kept_in_memory_is_waited_for(reopened, disk):
+def test_a_fetch_waits_for_an_index_that_does_not_stay_in_memory(reopened, disk):
     disk.forgets_at_once = True
     with reopened.wire() as wire:
         assert values(fetch(wire, "t", 200))[0] == b"200"
@@ -390,25 +390,25 @@ def test_an_index_that_cannot_be_kept_in_memory_is_waited_for(reopened, disk):
     assert len(disk.read_aheads) < 10
 
 
-def test_an_index_that_cannot_be_read_ahead_is_read(reopened, disk):
+def test_an_index_that_cannot_be_read_ahead_is_read_directly(reopened, disk):
     disk.errno = errno.EAGAIN
     with reopened.wire() as wire:
         assert values(fetch(wire, "t", 200, max_bytes=100, partition_max_bytes=100))[0] == b"200"
     assert disk.waits
 
 
-def test_a_mistake_in_a_second_look_fails_the_one_request(reopened, disk, caplog):
+def test_an_internal_error_in_a_resumed_fetch_fails_only_its_request(reopened, disk, caplog):
     disk.go.clear()
     with reopened.wire() as reader, reopened.wire() as other:
         send_fetch(reader, "t", 100)
         wait_for_thread(reopened)
         partition = reopened.broker.replicas.partition_by_key("t", 0)
-        reopened.call(lambda: setattr(partition, "leader_epoch", None))  # what reads it raises a TypeError
+        reopened.call(lambda: setattr(partition, "leader_epoch", None))  # reading it raises a TypeError
         reopened.call(lambda: setattr(partition, "log", None))
         disk.go.set()
         assert reader.receive().error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert produce(other, "t", batch(b"x"), partition=1).error_code == 0
-    assert "failed by our own fault" in caplog.text
+    assert "failed with an unexpected error" in caplog.text
 
 
 # -- the real file system ----------------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ def test_a_mistake_in_a_second_look_fails_the_one_request(reopened, disk, caplog
 
 @pytest.fixture
 def cold_directory(tmp_path):
-    """A function that makes the logs below the directory cold; the test is skipped where that cannot be done."""
+    """A function that evicts the logs below a directory from the page cache. The test is skipped if that fails."""
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
         pytest.skip("this system neither drops cached pages nor tells which are")
 
@@ -434,7 +434,7 @@ def cold_directory(tmp_path):
     return lambda: evict(tmp_path.rglob("*.log"))
 
 
-def test_a_cold_segment_of_a_real_disk(make_server, cold_directory):
+def test_a_cold_segment_on_a_real_disk_is_read_by_a_thread(make_server, cold_directory):
     server = make_server()
     payload = fill(server, "t", 60)
     cold_directory()
@@ -448,29 +448,29 @@ def test_a_cold_segment_of_a_real_disk(make_server, cold_directory):
         jobs = server.broker.read_ahead.jobs
         for _ in range(20):
             assert read_all(wire, "t") == payload
-        assert server.broker.read_ahead.jobs < jobs + 20  # what has been read needs no thread
+        assert server.broker.read_ahead.jobs < jobs + 20  # data that has been read needs no thread
 
 
-# -- turns -------------------------------------------------------------------------------------------------------------
+# -- iterations of the event loop --------------------------------------------------------------------------------------
 
 
-def test_nobody_gets_more_than_a_turn(make_server, monkeypatch):
-    """A reader that takes everything at once gets `TURN_BYTES`, then the loop does what else is to be done."""
+def test_a_fast_reader_gets_a_limited_number_of_bytes_per_iteration(make_server, monkeypatch):
+    """A client that accepts all data immediately gets `TURN_BYTES`; then the event loop does its other work."""
     server = make_server()
     payload = fill(server, "t", 60)
     turn = 0
     sent = {}
 
-    def next_turn():
+    def next_iteration():
         nonlocal turn
         turn += 1
-        server.loop.call_soon(next_turn)
+        server.loop.call_soon(next_iteration)
 
     sendfile = os.sendfile
 
     def fake(out, source, position, length):
         sent[turn] = sent.get(turn, 0) + length
-        os.set_blocking(out, True)  # as if the peer's window had no end
+        os.set_blocking(out, True)  # as if the window of the peer were unlimited
         try:
             done = 0
             while done < length:
@@ -479,8 +479,8 @@ def test_nobody_gets_more_than_a_turn(make_server, monkeypatch):
             os.set_blocking(out, False)
         return length
 
-    monkeypatch.setattr(connection_module.os, "sendfile", fake)
-    server.call(next_turn)
+    monkeypatch.setattr(os, "sendfile", fake)
+    server.call(next_iteration)
     with server.wire() as wire:
         assert read_all(wire, "t") == payload
     assert sum(sent.values()) > 5_000_000

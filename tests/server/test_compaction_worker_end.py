@@ -1,4 +1,4 @@
-"""The process that compacts ends with its server, and without a word."""
+"""The compaction worker process exits with its server and logs nothing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 from moldau.log.compaction.job import CompactionJob, SegmentFiles
-from moldau.server.worker_pipe import LENGTH_BYTES
+from moldau.server.concurrency.worker_pipe import LENGTH_BYTES
 
 
-def test_a_worker_whose_server_was_killed_before_its_answer_says_nothing() -> None:
+def test_a_worker_logs_nothing_if_its_server_was_killed_before_the_response() -> None:
     job = CompactionJob(
         directory="/nowhere",
         topic="t",
@@ -29,7 +29,7 @@ def test_a_worker_whose_server_was_killed_before_its_answer_says_nothing() -> No
     )
     data = pickle.dumps((job, False))
     worker = subprocess.Popen(
-        [sys.executable, "-m", "moldau.server.compaction_worker"],
+        [sys.executable, "-m", "moldau.server.upkeep.compaction_worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,5 +1,5 @@
-"""What a start answers to directories in which something is wrong: the partition concerned is offline, with clear words
-in the log, its files are as they were, and all others are served."""
+"""Startup with damaged directories: the affected partition is offline and its files are unchanged, the log names the
+reason, and all other partitions are served."""
 
 import errno
 from pathlib import Path
@@ -13,7 +13,7 @@ from moldau.testing.builders import batch, fetch, produce, values
 
 @pytest.fixture
 def stopped(server):
-    """With a topic of three partitions, each with a record."""
+    """A stopped server with a topic of three partitions, each with one record."""
     server.create_topic("t", partitions=3)
     with server.wire() as wire:
         for partition in range(3):
@@ -27,7 +27,7 @@ def partition(server, index=1):
 
 
 def check_offline(server, offline=1):
-    """One partition is, the others are served."""
+    """Check that one partition is offline and that the others are served."""
     with server.wire() as wire:
         for index in range(3):
             answer = fetch(wire, "t", partition=index)
@@ -39,17 +39,17 @@ def check_offline(server, offline=1):
                 assert refused == 0
 
 
-def test_a_topic_id_that_cannot_be_read(stopped, caplog):
+def test_a_partition_with_an_unreadable_topic_id_is_offline(stopped, caplog):
     path = partition(stopped) / "partition.metadata"
     path.write_bytes(b"version: 0\ntopic_id: no id")
     stopped.start()
     check_offline(stopped)
-    assert "partition.metadata names no topic id" in caplog.text
-    assert "`moldau log verify` tells more" in caplog.text
+    assert "partition.metadata has no topic id" in caplog.text
+    assert "check them with `moldau log verify`" in caplog.text
     assert path.read_bytes() == b"version: 0\ntopic_id: no id"
 
 
-def test_a_link_to_a_disk_that_is_not_mounted(stopped, caplog, tmp_path):
+def test_a_partition_on_a_disk_that_is_not_mounted_is_offline(stopped, caplog, tmp_path):
     folder = partition(stopped)
     folder.rename(tmp_path / "disk")
     folder.symlink_to(tmp_path / "disk")
@@ -67,7 +67,7 @@ def test_a_link_to_a_disk_that_is_not_mounted(stopped, caplog, tmp_path):
         assert values(fetch(wire, "t", partition=1)) == [b"1"]
 
 
-def test_a_file_in_place_of_a_partition(stopped, caplog, tmp_path):
+def test_a_file_in_place_of_a_partition_directory_makes_it_offline(stopped, caplog, tmp_path):
     partition(stopped).rename(tmp_path / "away")
     partition(stopped).write_bytes(b"")
     stopped.start()
@@ -75,7 +75,7 @@ def test_a_file_in_place_of_a_partition(stopped, caplog, tmp_path):
     assert "it is a file, where a partition's directory should be" in caplog.text
 
 
-def test_partitions_of_a_disk_that_is_broken_are_not_made_anew_on_another(make_server):
+def test_partitions_of_a_broken_disk_are_not_recreated_on_another(make_server):
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/a", "/b"], file_system=disk)
     server.create_topic("t", partitions=2)
@@ -90,7 +90,7 @@ def test_partitions_of_a_disk_that_is_broken_are_not_made_anew_on_another(make_s
     with server.wire() as wire:
         assert fetch(wire, "t", partition=there).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert values(fetch(wire, "t", partition=1 - there)) == [b"x"]
-    # A new topic has room on the other one.
+    # A new topic is created on the other disk.
     server.create_topic("new", partitions=2)
     with server.wire() as wire:
         assert [produce(wire, "new", batch(b"y"), partition=index).error_code for index in range(2)] == [0, 0]

@@ -1,38 +1,49 @@
-"""Batches whose records take long to look at: elsewhere than on the loop, in order, and one by one."""
+"""Batches whose records take long to read: they are read outside the event loop, in order, and one at a time."""
 
 import asyncio
+import contextlib
 import errno
 import gc
 import os
 import signal
 import struct
+import sys
 import weakref
 
 import pytest
 
 from moldau.log.config import LogConfig
+from moldau.log.validation import LARGE_BYTES
 from moldau.protocol.checksum import crc32c
 from moldau.protocol.compression import Codec, compress
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from moldau.protocol.records import BATCH_OVERHEAD, Record, build_batch, iter_batches
-from moldau.server import decode_process, worker_pipe
-from moldau.server.decode_jobs import Prepare, attempt
+from moldau.protocol.records import (
+    BATCH_OVERHEAD,
+    LOG_APPEND_TIME,
+    Record,
+    build_batch,
+    iter_batches,
+    iter_records,
+)
+from moldau.server.concurrency import worker_pipe
+from moldau.server.records import decode_process
+from moldau.server.records.decode_jobs import Prepare, attempt
 from moldau.testing.builders import fetch, produce, produce_request, values
 
 NOW = 1_700_000_000_000
 MANY = 30_000
-"""Records of a batch that is too large for a thread, and takes the process a moment."""
+"""The number of records in a batch that is too large for a thread and keeps the process busy for a short time."""
 
 
 def tiny_records(count=MANY, *, now_ms=NOW):
-    """A small batch of many records of a few bytes, whose offsets are in order."""
+    """A small batch of many records of a few bytes. Their offsets are in order."""
     return build_batch([Record(0, now_ms, b"k", None)] * count, codec=Codec.GZIP)
 
 
 def batch_of_bytes(records, count, codec):
-    """A batch of these bytes, be they records or not."""
+    """A batch with these bytes as its records, valid or not."""
     batch = bytearray(build_batch([Record(0, NOW, b"k", b"v")])[:BATCH_OVERHEAD])
     batch += compress(codec, records)
     struct.pack_into(">i", batch, 8, len(batch) - 12)
@@ -43,12 +54,12 @@ def batch_of_bytes(records, count, codec):
 
 
 def same_record(count):
-    """Many records in a batch that is quickly made: the same bytes again and again."""
+    """A batch of many records that is fast to create: the same bytes repeated."""
     return batch_of_bytes(build_batch([Record(0, NOW, b"k", None)])[BATCH_OVERHEAD:] * count, count, Codec.GZIP)
 
 
 def bomb(codec):
-    """A batch of one record that does not fit into memory."""
+    """A compressed batch of one record that is too large when it is decompressed."""
     return batch_of_bytes(bytes(150_000_000), 1, codec)
 
 
@@ -66,7 +77,7 @@ def process_of(server):
     [{"cleanup_policy": "compact"}, {"compression_type": "zstd"}],
     ids=["compacted", "recompressed"],
 )
-def test_a_batch_of_many_records_is_looked_at_by_the_process_and_appended(server, configs):
+def test_a_batch_of_many_records_is_read_by_the_process_and_appended(server, configs):
     server.create_topic("t", **configs)
     with server.wire() as wire:
         answer = produce(wire, "t", tiny_records(now_ms=server.broker.now_ms()))
@@ -77,7 +88,7 @@ def test_a_batch_of_many_records_is_looked_at_by_the_process_and_appended(server
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 @pytest.mark.parametrize("configs", [{"cleanup_policy": "compact"}, {"compression_type": "uncompressed"}])
-def test_bombs_are_refused_and_others_go_on(server, codec, configs):
+def test_compression_bombs_are_rejected_and_other_clients_are_served(server, codec, configs):
     server.create_topic("t", max_message_bytes=20_000_000, **configs)
     with server.wire() as wire:
         answer = produce(wire, "t", bomb(codec))
@@ -85,7 +96,7 @@ def test_bombs_are_refused_and_others_go_on(server, codec, configs):
         assert produce(wire, "t", build_batch([Record(0, server.broker.now_ms(), b"k", b"v")])).error_code == 0
 
 
-def test_appends_of_a_partition_stay_in_order_behind_one_that_takes_long(server):
+def test_appends_of_a_partition_keep_their_order_behind_a_slow_one(server):
     server.create_topic("t", compression_type="lz4")
     now_ms = server.broker.now_ms()
     with server.wire() as wire:
@@ -108,7 +119,7 @@ def test_a_stored_batch_of_many_records_is_searched_by_the_process(server, codec
         assert process_of(server).pid is not None
 
 
-def test_a_search_is_ended_when_its_client_goes_away(server):
+def test_a_search_is_cancelled_when_its_client_disconnects(server):
     server.create_topic("t")
     with server.wire() as wire:
         produce(wire, "t", same_record(2_000_000))
@@ -119,7 +130,7 @@ def test_a_search_is_ended_when_its_client_goes_away(server):
         assert wire.call(list_offsets("t", NOW), 7).topics[0].partitions[0].offset == 0
 
 
-def test_a_deleted_topic_ends_the_look_at_its_batches(server):
+def test_deleting_a_topic_cancels_reading_its_batches(server):
     server.create_topic("t", cleanup_policy="compact")
     with server.wire() as producer, server.wire() as admin:
         producer.send(produce_request("t", same_record(2_000_000)), 9)
@@ -130,7 +141,7 @@ def test_a_deleted_topic_ends_the_look_at_its_batches(server):
         server.wait_until(lambda: not process_of(server)._running)
 
 
-def test_when_the_process_is_killed_its_batches_are_looked_at_again(server, caplog):
+def test_batches_are_read_again_when_the_process_is_killed(server, caplog):
     for name in ("a", "b"):
         server.create_topic(name, cleanup_policy="compact")
     with server.wire() as first, server.wire() as second:
@@ -140,10 +151,10 @@ def test_when_the_process_is_killed_its_batches_are_looked_at_again(server, capl
         os.kill(process_of(server).pid, signal.SIGKILL)
         for wire in (first, second):
             assert wire.receive().responses[0].partition_responses[0].error_code == 0
-    assert "started again" in caplog.text
+    assert "restarting it" in caplog.text
 
 
-def test_a_batch_that_the_process_dies_of_twice_is_refused_alone(server):
+def test_only_the_batch_that_kills_the_process_twice_is_rejected(server):
     for name in ("a", "b"):
         server.create_topic(name, cleanup_policy="compact")
     with server.wire() as first, server.wire() as second:
@@ -158,7 +169,7 @@ def test_a_batch_that_the_process_dies_of_twice_is_refused_alone(server):
         assert second.receive().responses[0].partition_responses[0].error_code == 0
 
 
-def test_the_process_ends_when_it_is_idle(server, monkeypatch):
+def test_the_process_exits_when_it_is_idle(server, monkeypatch):
     monkeypatch.setattr(decode_process, "IDLE_SECONDS", 0.01)
     server.create_topic("t", cleanup_policy="compact")
     with server.wire() as wire:
@@ -167,7 +178,7 @@ def test_the_process_ends_when_it_is_idle(server, monkeypatch):
             server.wait_until(lambda: process_of(server).pid is None)
 
 
-def test_a_process_that_cannot_be_started_refuses_what_clients_try_again(server, monkeypatch, caplog):
+def test_batches_get_a_retriable_error_if_the_process_cannot_be_started(server, monkeypatch, caplog):
     async def refused(*_command, **_options):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
@@ -178,16 +189,24 @@ def test_a_process_that_cannot_be_started_refuses_what_clients_try_again(server,
             for _ in range(3):
                 assert produce(wire, "t", same_record(30_000)).error_code == ErrorCode.REQUEST_TIMED_OUT
         assert produce(wire, "t", same_record(30_000)).error_code == 0
-    assert caplog.text.count("There is no process to look at large batches") == 1
+    assert caplog.text.count("Cannot start the process that checks large batches") == 1
 
 
-def test_a_process_ends_although_its_answer_is_not_read():
-    """As when a server stops while a large recompressed batch is on its way back."""
+def test_the_process_is_started_without_opening_a_module(server, monkeypatch):
+    """There may be no file descriptor available for it when the first large batch arrives."""
+    monkeypatch.setitem(sys.modules, "moldau.server.concurrency.worker_pipe", None)  # importing it fails
+    server.create_topic("t", cleanup_policy="compact")
+    with server.wire() as wire:
+        assert produce(wire, "t", same_record(30_000)).error_code == 0
+
+
+def test_a_process_exits_even_if_its_response_is_not_read():
+    """For example, a server stops while the process returns a large recompressed batch."""
     records = build_batch([Record(0, NOW, b"k", bytes(900_000))], codec=Codec.GZIP)
     job = Prepare(records, LogConfig(compression_type="uncompressed"), NOW)
 
     async def run():
-        process = await worker_pipe.start_worker("moldau.server.decode_worker")
+        process = await worker_pipe.start_worker("moldau.server.records.decode_worker")
         process.stdin.write(worker_pipe.message(("job", 1, job)))
         while not process.stdout._paused:  # noqa: ASYNC110 - the stream announces nothing
             await asyncio.sleep(0.01)
@@ -196,18 +215,18 @@ def test_a_process_ends_although_its_answer_is_not_read():
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
-def test_a_process_that_has_ended_unnoticed_can_be_ended():
+def test_a_process_that_has_already_exited_can_be_stopped():
     async def run():
-        process = await worker_pipe.start_worker("moldau.server.decode_worker")
+        process = await worker_pipe.start_worker("moldau.server.records.decode_worker")
         os.kill(process.pid, signal.SIGKILL)
-        # It has ended, and the loop does not know.
+        # The process has exited, and the event loop has not noticed.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222
         assert await worker_pipe.end(process) == -signal.SIGKILL
 
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
-def test_a_server_that_stops_while_the_process_ends_waits_for_that(monkeypatch):
+def test_a_server_shutdown_waits_for_the_exit_of_the_process(monkeypatch):
     monkeypatch.setattr(decode_process, "IDLE_SECONDS", 0.0)
 
     async def run():
@@ -226,14 +245,14 @@ def test_a_server_that_stops_while_the_process_ends_waits_for_that(monkeypatch):
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
-def test_the_same_search_is_done_once_for_all_that_ask(server, monkeypatch):
+def test_identical_searches_are_done_once(server, monkeypatch):
     submitted = []
     submit = process_of(server).submit
     monkeypatch.setattr(process_of(server), "submit", lambda job, done: submitted.append(job) or submit(job, done))
     server.create_topic("t")
     with server.wire() as first, server.wire() as second, server.wire() as third, server.wire() as leaving:
         batch = bytearray(same_record(5_000_000))
-        struct.pack_into(">q", batch, 35, NOW + 10)  # the header promises what no record has
+        struct.pack_into(">q", batch, 35, NOW + 10)  # no record has the timestamp of the header
         struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
         assert produce(first, "t", bytes(batch)).error_code == 0
         leaving.send(list_offsets("t", NOW + 1), 7)
@@ -247,7 +266,35 @@ def test_the_same_search_is_done_once_for_all_that_ask(server, monkeypatch):
         assert not server.broker.decoder._shared
 
 
-def test_a_server_stops_while_a_batch_is_looked_at(server):
+def test_waiting_searches_hold_no_batch_and_all_complete(server, monkeypatch):
+    held = []
+    submit = server.broker.decoder.submit
+
+    def noting(job, done):
+        held.append(server.broker.searches.held_bytes)
+        return submit(job, done)
+
+    monkeypatch.setattr(server.broker.decoder, "submit", noting)
+    server.create_topic("t", partitions=6)
+    batch = build_batch([Record(0, NOW + number, None, None) for number in range(MANY)])
+    server.broker.searches._max_bytes = 2 * len(batch)
+    with contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(server.wire()) for _ in range(12)]
+        for partition in range(6):
+            assert produce(wires[0], "t", batch, partition=partition).error_code == 0
+        for number, wire in enumerate(wires):
+            request = list_offsets("t", NOW + 1000)
+            request.topics[0].partitions[0].partition_index = number % 6
+            wire.send(request, 7)
+        for wire in wires:
+            answer = wire.receive().topics[0].partitions[0]
+            assert (answer.error_code, answer.offset) == (0, 1000)
+    assert len(held) >= 6
+    assert max(held) <= 2 * len(batch)
+    assert server.call(lambda: (server.broker.searches.held_bytes, len(server.broker.searches))) == (0, 0)
+
+
+def test_a_server_stops_while_a_batch_is_read(server):
     server.create_topic("t", cleanup_policy="compact")
     with server.wire() as wire:
         wire.send(produce_request("t", same_record(2_000_000)), 9)
@@ -258,15 +305,15 @@ def test_a_server_stops_while_a_batch_is_looked_at(server):
         os.kill(pid, 0)
 
 
-# -- what is refused leaves nothing behind -----------------------------------------------------------------------------
+# -- rejected batches leave nothing behind -----------------------------------------------------------------------------
 
 
 class Tracked(bytearray):
-    """A batch that can be waited for to be freed."""
+    """A batch that supports weak references, so that tests can wait until it is freed."""
 
 
 @pytest.mark.parametrize("size", [3_000, 50_000])
-def test_a_refused_batch_is_freed_without_the_garbage_collector(server, size):
+def test_a_rejected_batch_is_freed_without_the_garbage_collector(server, size):
     server.create_topic("t", compression_type="zstd", cleanup_policy="compact")
     partition = server.broker.replicas.partition_by_key("t", 0)
     done = []
@@ -290,7 +337,7 @@ def test_a_refused_batch_is_freed_without_the_garbage_collector(server, size):
         gc.enable()
 
 
-def test_an_outcome_holds_no_frames():
+def test_a_result_holds_no_stack_frames():
     job = Prepare(build_batch([Record(0, NOW, None, b"v")]), LogConfig(cleanup_policy=("compact",)), NOW)
     outcome = attempt(job, 10, 1 << 20)
     assert isinstance(outcome.error, KafkaError)
@@ -314,3 +361,199 @@ def test_small_batches_need_neither_thread_nor_process(server, monkeypatch):
             assert produce(wire, "u", build_batch(records[:20], codec=codec)).error_code == 0
         assert len(values(fetch(wire, "t"))) == 500
         assert {b.codec for b in iter_batches(fetch(wire, "u").records)} == {Codec.ZSTD}
+
+
+# -- large batches, which are sent to the process in pieces ------------------------------------------------------------
+
+LIMIT = 40_000_000
+
+
+def large_batch(size, codec=Codec.NONE, *, now_ms=NOW, sequential=True, count=200):
+    """A batch of records of random bytes, so that no codec makes it smaller."""
+    value = size // count
+    records = [Record(0, now_ms, b"%d" % number, os.urandom(value)) for number in range(count)]
+    batch = build_batch(records, codec=codec)
+    if sequential:
+        return batch, records
+    # All offset deltas are 0, so the records must be encoded again.
+    parts = [build_batch([record])[BATCH_OVERHEAD:] for record in records]
+    return batch_of_bytes(b"".join(parts), count, codec), records
+
+
+def stored(server, topic):
+    log = server.broker.replicas.partition_by_key(topic, 0).log
+    batches = server.call(lambda: [(batch, list(iter_records(batch))) for batch in log.batches(0)])
+    assert all(batch.has_valid_crc() for batch, _ in batches)
+    return batches
+
+
+@pytest.mark.parametrize("sequential", [True, False], ids=["in order", "not in order"])
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}, {"compression_type": "lz4"}])
+def test_large_batches_are_appended_like_small_ones(server, codec, configs, sequential):
+    server.create_topic("t", max_message_bytes=LIMIT, **configs)
+    batch, records = large_batch(7_000_000, codec, now_ms=server.broker.now_ms(), sequential=sequential)
+    assert len(batch) > LARGE_BYTES
+    with server.wire() as wire:
+        small = build_batch([Record(0, server.broker.now_ms(), b"k", b"small")])
+        for data in (batch, small, batch):
+            wire.send(produce_request("t", data), 9)
+        offsets = [wire.receive().responses[0].partition_responses[0].base_offset for _ in range(3)]
+    assert offsets == [0, len(records), len(records) + 1]
+    found = stored(server, "t")
+    assert [record.value for _, each in found for record in each] == [
+        *(record.value for record in records),
+        b"small",
+        *(record.value for record in records),
+    ]
+    expected = Codec.LZ4 if "compression_type" in configs else codec
+    assert [found[0][0].codec, found[2][0].codec] == [expected, expected]
+    if "compression_type" in configs and codec is not Codec.LZ4:
+        assert [record.offset for record in found[2][1]] == [
+            len(records) + 1 + number for number in range(len(records))
+        ]
+    assert server.server._network.budget.used_bytes == 0
+
+
+@pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}])
+def test_large_batches_get_correct_headers(server, configs):
+    """The maximum timestamp of the header is not that of the records, or the server sets it."""
+    now_ms = server.broker.now_ms()
+    batch, records = large_batch(5_000_000, now_ms=now_ms)
+    untrue = bytearray(batch)
+    struct.pack_into(">q", untrue, 35, now_ms - 10)  # before the base timestamp: the records are read
+    struct.pack_into(">I", untrue, 17, crc32c(bytes(untrue[21:])))
+    server.create_topic("t", max_message_bytes=LIMIT, **configs)
+    server.create_topic("time", max_message_bytes=LIMIT, message_timestamp_type="LogAppendTime", **configs)
+    with server.wire() as wire:
+        assert produce(wire, "t", bytes(untrue)).error_code == 0
+        assert produce(wire, "time", batch).error_code == 0
+    ((in_t, found),) = stored(server, "t")
+    assert (in_t.max_timestamp, [record.value for record in found]) == (now_ms, [record.value for record in records])
+    ((in_time, found),) = stored(server, "time")
+    assert in_time.timestamp_type == LOG_APPEND_TIME
+    assert [record.value for record in found] == [record.value for record in records]
+
+
+@pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}, {"compression_type": "lz4"}])
+def test_large_batches_are_rejected_like_small_ones(server, configs):
+    server.create_topic("t", max_message_bytes=LIMIT, **configs)
+    batch, records = large_batch(5_000_000, now_ms=server.broker.now_ms())
+    corrupt = bytearray(batch)
+    corrupt[-1] ^= 1
+    no_records = batch_of_bytes(os.urandom(5_000_000), 3, Codec.NONE)
+    too_large, _ = large_batch(LIMIT + 1000)
+    with server.wire() as wire:
+        assert produce(wire, "t", bytes(corrupt)).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert produce(wire, "t", batch[:-1]).error_code == ErrorCode.INVALID_RECORD
+        assert produce(wire, "t", too_large).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        if configs:
+            assert produce(wire, "t", no_records).error_code == ErrorCode.INVALID_RECORD
+        assert produce(wire, "t", batch).base_offset == 0
+    assert [len(each) for _, each in stored(server, "t")] == [len(records)]
+
+
+def reading(server):
+    """Whether the process is reading a large batch."""
+    return any(decoding.size > LARGE_BYTES for decoding in process_of(server)._running.values())
+
+
+def on_its_way(server):
+    """Whether a large batch is being appended or has been appended."""
+    log = server.broker.replicas.partition_by_key("t", 0).log
+    return bool(server.broker.appends._queues) or log.size > LARGE_BYTES
+
+
+def slow_batch(*, now_ms=NOW):
+    """A large batch of more than a million records, which the process reads for seconds."""
+    records = build_batch([Record(0, now_ms, b"k", os.urandom(20))])[BATCH_OVERHEAD:]
+    return batch_of_bytes(records * 700_000, 700_000, Codec.NONE)
+
+
+def test_a_large_batch_is_read_again_when_the_process_is_killed(server, caplog):
+    server.create_topic("t", max_message_bytes=LIMIT, compression_type="zstd")
+    with server.wire() as wire:
+        wire.send(produce_request("t", slow_batch()), 9)
+        server.wait_until(lambda: reading(server))
+        pid = process_of(server).pid
+        os.kill(pid, signal.SIGKILL)
+        assert wire.receive().responses[0].partition_responses[0].error_code == 0
+    assert "restarting it" in caplog.text
+    assert len(stored(server, "t")[0][1]) == 700_000
+
+
+def test_a_large_batch_is_rejected_if_the_process_is_killed_while_it_returns_the_result(server, monkeypatch):
+    """The batch itself has been freed by then. Clients retry."""
+    server.create_topic("t", max_message_bytes=LIMIT, compression_type="lz4")
+    batch, records = large_batch(20_000_000, now_ms=server.broker.now_ms())
+    add = decode_process.Decoding.add
+    killed = []
+
+    def add_and_kill(decoding, part):
+        if not killed:
+            killed.append(process_of(server).pid)
+            os.kill(killed[0], signal.SIGKILL)
+        return add(decoding, part)
+
+    monkeypatch.setattr(decode_process.Decoding, "add", add_and_kill)
+    with server.wire() as wire:
+        assert produce(wire, "t", batch).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert server.server._network.budget.used_bytes == 0
+        assert produce(wire, "t", batch).error_code == 0
+    assert killed
+    assert len(stored(server, "t")[0][1]) == len(records)
+
+
+def test_a_large_batch_is_appended_even_if_its_client_disconnects(server):
+    server.create_topic("t", max_message_bytes=LIMIT, cleanup_policy="compact")
+    with server.wire() as wire:
+        wire.send(produce_request("t", slow_batch()), 9)
+        server.wait_until(lambda: reading(server))
+    server.wait_until(lambda: not server.server._network.connections)
+    assert server.server._network.budget.used_bytes > 15_000_000  # the batch is still in memory
+    server.wait_until(lambda: not server.broker.appends._queues)
+    assert server.server._network.budget.used_bytes == 0
+    assert len(stored(server, "t")[0][1]) == 700_000
+
+
+@pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}, {"compression_type": "lz4"}])
+def test_a_server_can_stop_at_each_step_of_a_large_append(server, configs):
+    """At every step, from the arrival on: afterwards the log contains either the whole batch or none of it."""
+    server.create_topic("t", max_message_bytes=LIMIT, **configs)
+    batch, records = large_batch(20_000_000, now_ms=server.broker.now_ms())
+    with server.wire() as wire:
+        assert produce(wire, "t", build_batch([Record(0, server.broker.now_ms(), b"k", b"first")])).error_code == 0
+        wire.send(produce_request("t", batch), 9)
+        server.wait_until(lambda: on_its_way(server))
+        server.stop()
+    server.start()
+    found = stored(server, "t")
+    assert [len(each) for _, each in found] in ([1], [1, len(records)])
+    with server.wire() as wire:
+        assert produce(wire, "t", build_batch([Record(0, server.broker.now_ms(), b"k", b"v")])).error_code == 0
+    assert [len(each) for _, each in stored(server, "t")] == [*(len(each) for _, each in found), 1]
+
+
+@pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}])
+def test_deleting_a_topic_cancels_the_append_of_a_large_batch(server, configs):
+    server.create_topic("t", max_message_bytes=LIMIT, **configs)
+    batch, _ = large_batch(30_000_000)
+    with server.wire() as producer, server.wire() as admin:
+        producer.send(produce_request("t", batch), 9)
+        server.wait_until(lambda: on_its_way(server))
+        assert admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
+        answer = producer.receive().responses[0].partition_responses[0]
+        assert answer.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE)
+    server.wait_until(lambda: not server.server._network.budget.used_bytes)
+    assert not server.broker.appends._queues
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
+def test_a_large_stored_batch_is_searched_in_pieces(server, codec):
+    server.create_topic("t", max_message_bytes=LIMIT)
+    value = os.urandom(40_000)
+    records = [Record(0, NOW + number, None, value[number:]) for number in range(200)]
+    with server.wire() as wire:
+        assert produce(wire, "t", build_batch(records, codec=codec)).error_code == 0
+        answer = wire.call(list_offsets("t", NOW + 150), 7).topics[0].partitions[0]
+        assert (answer.error_code, answer.offset) == (0, 150)

@@ -1,7 +1,8 @@
-"""Requests whose arrays are as long as a frame allows: every API, every array. No step is long, and little is held.
+"""Requests whose arrays are as long as a frame allows, for every array of every API. No step is long, and memory use is
+small.
 
-The unit of work is a call of a function, counted in the thread of the server's loop, so that nothing depends on how
-fast the machine is.
+The unit of work is a function call, counted in the thread of the server's event loop, so that no result depends on the
+speed of the machine.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from moldau.protocol.api import request_class, request_header_version
+from moldau.protocol.api import ApiKey, request_class, request_header_version
 from moldau.protocol.codec import encode
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -33,20 +34,28 @@ from moldau.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from moldau.protocol.schema import Field, Struct
-from moldau.server.dispatch import APIS, SLICED_BYTES
-from moldau.server.slices import MAX_ELEMENTS
+from moldau.server.apis import APIS
+from moldau.server.requests.dispatch import SLICED_BYTES
 
 FRAME_BYTES = SLICED_BYTES + 4096
 
-# The handlers of these are in one piece: what they may be given is bounded instead (`Api.max_elements`).
-IN_ONE_PIECE = [api.key for api in APIS if api.max_elements < MAX_ELEMENTS]
+# For these APIs, a transaction or a resource is one change and one step.
+IN_ONE_PIECE = [
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.DESCRIBE_QUORUM,
+]
 
 _CALLS_OF_A_STEP = 8_000
-"""About as many as there are in a slice."""
+"""About as many calls as a slice has."""
+
+_CALLS_OF_A_PIECE = 80_000
+"""About twenty milliseconds."""
 
 
 def array_paths(cls: type[Struct], version: int) -> Iterator[tuple[Field, ...]]:
-    """The way to each array of a message, also to those within others."""
+    """The path to each array of a message, including nested arrays."""
     for field in cls.FIELDS:
         if version not in field.versions:
             continue
@@ -58,7 +67,7 @@ def array_paths(cls: type[Struct], version: int) -> Iterator[tuple[Field, ...]]:
 
 
 def dense(cls: type[Any], path: tuple[Field, ...], length: int) -> Any:
-    """A message with so many elements in the array at the end of this path."""
+    """A message with ``length`` elements in the array at the end of this path."""
     message = cls()
     for field in cls.FIELDS:
         if field.type == "records" and getattr(message, field.name) is not None:
@@ -90,27 +99,36 @@ def frame(request: Any, version: int) -> bytes:
 
 
 class StepMeter:
-    """The largest number of calls between two yields of any work of a server."""
+    """The largest number of function calls between two yields of any work of a server."""
 
     def __init__(self, server: Any) -> None:
         self.largest = 0
         self.steps = 0
+        self.owners: list[Any] = []
+        """The purpose of each step."""
         self._calls = 0
         begin = server.broker.slices.begin
-        server.broker.slices.begin = lambda steps, owner, **facts: begin(self._measured(steps), owner, **facts)
+        server.broker.slices.begin = lambda steps, owner, **facts: begin(self._measured(steps, owner), owner, **facts)
 
-    def _measured(self, steps: Iterator[int]) -> Iterator[int]:
+    def reset(self) -> None:
+        """Reset on the server's event loop, so between two steps."""
+        self.largest = 0
+
+    def _measured(self, steps: Iterator[int], owner: Any) -> Iterator[int]:
         while True:
-            self._calls = 0
+            outer, self._calls = self._calls, 0  # work may start other work, which also has steps
+            profiled = sys.getprofile()
             sys.setprofile(self._count)
             try:
                 more = next(steps)
             except StopIteration:
                 return
             finally:
-                sys.setprofile(None)
+                sys.setprofile(profiled)
                 self.largest = max(self.largest, self._calls)
+                self._calls = outer
                 self.steps += 1
+                self.owners.append(owner)
             yield more
 
     def _count(self, frame: Any, event: str, argument: Any) -> None:
@@ -122,25 +140,26 @@ class StepMeter:
 def test_dense_requests_are_served_in_small_steps(server: Any, api: Any) -> None:
     meter = StepMeter(server)
     cls = request_class(api.key)
-    allowed = _CALLS_OF_A_STEP if api.key not in IN_ONE_PIECE else 40 * api.max_elements
+    allowed = _CALLS_OF_A_STEP if api.key not in IN_ONE_PIECE else _CALLS_OF_A_PIECE
     for version in sorted({max(api.min_version, api.lowest_served), api.max_version}):
         for path in array_paths(cls, version):
             one, two = (len(frame(dense(cls, path, length), version)) for length in (1, 2))
             length = (FRAME_BYTES - one) // max(two - one, 1)
             for request in (dense(cls, path, 1), dense(cls, path, length)):
-                # The first makes the route: compiling is a step of its own.
-                meter.largest = 0
+                # The first request creates the route: compiling is a separate step.
+                server.call(meter.reset)
                 if getattr(request, "acks", 1) == 0:
                     request.acks = 1
                 with server.wire() as wire:
                     wire.send_frame(frame(request, version))
                     try_receive(wire)
+            server.call(lambda: None)  # the step that sent the response has ended
             where = ".".join(field.name for field in path)
             assert meter.largest <= allowed, (version, where, length)
 
 
 def try_receive(wire: Any) -> None:
-    """The answer, or the end of the connection: both are right here."""
+    """The response or the end of the connection: both are correct here."""
     try:
         wire.receive_frame()
     except ConnectionError:
@@ -158,7 +177,26 @@ def test_more_elements_than_the_limit_close_the_connection(server: Any, caplog: 
     assert server.call(lambda: server.server._network.budget.used_bytes) == 0
 
 
-def test_requests_behind_a_long_one_are_answered_in_order(server: Any) -> None:
+@pytest.mark.parametrize("size", [(32 << 20), (32 << 20) + 1])
+def test_more_bytes_than_the_limit_close_the_connection(server: Any, caplog: Any, size: int) -> None:
+    """A few large elements."""
+    keys = ["x" * 30_500] * 1100
+    keys[-1] += "x" * (size - len(frame(FindCoordinatorRequest(coordinator_keys=keys), 4)))
+    request = frame(FindCoordinatorRequest(coordinator_keys=keys), 4)
+    assert len(request) == size
+    with server.wire() as wire:
+        wire.send_frame(request)
+        if size <= 32 << 20:
+            wire.receive_frame()
+            assert caplog.text == ""
+        else:
+            with pytest.raises(ConnectionError):
+                wire.receive_frame()
+            assert f"FIND_COORDINATOR v4 has {size} bytes, and the limit" in caplog.text
+    server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
+
+
+def test_requests_behind_a_long_one_complete_in_order(server: Any) -> None:
     server.create_topic("t")
     with server.wire() as wire:
         keys = [str(number) for number in range(20_000)]
@@ -168,7 +206,7 @@ def test_requests_behind_a_long_one_are_answered_in_order(server: Any) -> None:
         assert [found.key for found in wire.receive().coordinators] == ["a", "b"]
 
 
-def test_a_client_that_goes_away_leaves_nothing_of_its_long_request(server: Any) -> None:
+def test_a_long_request_is_freed_when_its_client_disconnects(server: Any) -> None:
     for _ in range(5):
         with server.wire() as wire:
             keys = [str(number) for number in range(100_000)]
@@ -178,8 +216,8 @@ def test_a_client_that_goes_away_leaves_nothing_of_its_long_request(server: Any)
     assert server.call(lambda: server.server._network.budget.used_bytes) == 0
 
 
-def test_many_offsets_are_committed_and_fetched_at_once(server: Any) -> None:
-    """More than fit into one batch of the log."""
+def test_many_offsets_are_committed_and_fetched_in_one_request(server: Any) -> None:
+    """More offsets than fit into one batch of the log."""
     server.create_topic("t", partitions=1)
     server.create_topic("many", partitions=2_000)
     indexes = list(range(2_000))
@@ -205,8 +243,8 @@ def test_many_offsets_are_committed_and_fetched_at_once(server: Any) -> None:
         }
         assert {name: len(found) for name, found in codes.items()} == {"many": 0, "t": 1_999, "none": 2_000}
         assert [len(topic.partitions) for topic in answer.topics] == [2_000] * 3
-        asked = OffsetFetchRequestTopics(name="many", partition_indexes=indexes + indexes)
-        group = OffsetFetchRequestGroup(group_id="g", topics=[asked])
+        requested = OffsetFetchRequestTopics(name="many", partition_indexes=indexes + indexes)
+        group = OffsetFetchRequestGroup(group_id="g", topics=[requested])
         (fetched,) = wire.call(OffsetFetchRequest(groups=[group, group]), 8).groups
         ((topic,), error_code) = fetched.topics, fetched.error_code
         assert error_code == 0
@@ -217,9 +255,9 @@ def test_many_offsets_are_committed_and_fetched_at_once(server: Any) -> None:
         assert sum(len(topic.partitions) for topic in everything.topics) == 2_001
 
 
-def test_every_version_may_be_asked_for_at_once(server: Any) -> None:
-    """The first request of each makes the server compile: one after the other, and the answers come in order."""
-    asked = [
+def test_all_versions_may_be_requested_at_the_same_time(server: Any) -> None:
+    """The first request of each version compiles its code, one version at a time. Responses arrive in order."""
+    requested = [
         (request, version)
         for request in (FindCoordinatorRequest(), MetadataRequest(), DescribeConfigsRequest(), ListOffsetsRequest())
         for api in APIS
@@ -228,14 +266,14 @@ def test_every_version_may_be_asked_for_at_once(server: Any) -> None:
     ]
     meter = StepMeter(server)
     with server.wire() as wire:
-        correlation_ids = [wire.send(request, version) for request, version in asked]
+        correlation_ids = [wire.send(request, version) for request, version in requested]
         for _ in correlation_ids:
             wire.receive()
-    assert meter.steps >= 2 * len(asked)
+    assert meter.steps >= 2 * len(requested)
 
 
-def test_what_is_named_twice_is_described_once(server: Any) -> None:
-    """Otherwise a small request could have an answer without any bound."""
+def test_duplicate_names_are_described_once(server: Any) -> None:
+    """Otherwise a small request could cause a response of unlimited size."""
     server.create_topic("t")
     with server.wire() as wire:
         wire.call(FindCoordinatorRequest(key="g"), 3)
@@ -247,7 +285,7 @@ def test_what_is_named_twice_is_described_once(server: Any) -> None:
         assert len(wire.call(MetadataRequest(topics=topics), 9).topics) == 1
 
 
-def test_more_topics_than_are_deleted_at_once_are_deleted(server: Any) -> None:
+def test_more_topics_than_one_change_can_delete_are_deleted(server: Any) -> None:
     for number in range(25):
         server.create_topic(f"t{number}")
     topics = [DeleteTopicState(name=f"t{number}") for number in range(25)]

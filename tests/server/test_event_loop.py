@@ -1,34 +1,36 @@
-"""The loop with a short way: the same as asyncio's `add_reader` and `add_writer`, and asyncio goes on working in it."""
+"""The event loop with a fast path. It behaves like `add_reader` and `add_writer` of asyncio, and asyncio works with
+it."""
 
 import asyncio
 import select
 import socket
+from functools import partial
 
 import pytest
 
-from moldau.server.event_loop import DirectSelector, new_event_loop, readiness_of
+from moldau.server.concurrency.event_loop import DirectSelector, new_event_loop, readiness_of
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="epoll is Linux's")
 
 
 def run(scenario):
-    """Run it with the short way, our ends of twenty connections, and the other ends."""
+    """Run ``scenario`` with the fast path, our ends of twenty connections, and the ends of the peers."""
 
     async def main():
-        short_way = readiness_of(asyncio.get_running_loop())
-        assert isinstance(short_way, DirectSelector)
+        fast_path = readiness_of(asyncio.get_running_loop())
+        assert isinstance(fast_path, DirectSelector)
         pairs = [socket.socketpair() for _ in range(20)]
         for pair in pairs:
             for each in pair:
                 each.setblocking(False)
         try:
             await asyncio.wait_for(
-                scenario(short_way, [ours for ours, _ in pairs], [theirs for _, theirs in pairs]), 20
+                scenario(fast_path, [ours for ours, _ in pairs], [theirs for _, theirs in pairs]), 20
             )
         finally:
             for ours, theirs in pairs:
-                short_way.remove_reader(ours.fileno())
-                short_way.remove_writer(ours.fileno())
+                fast_path.remove_reader(ours.fileno())
+                fast_path.remove_writer(ours.fileno())
                 ours.close()
                 theirs.close()
 
@@ -37,7 +39,7 @@ def run(scenario):
 
 
 async def until(condition):
-    """Give the loop turns until the condition holds; fails after a bounded number of them."""
+    """Run iterations of the event loop until the condition holds; fail after a limited number of them."""
     for _ in range(10_000):
         if condition():
             return
@@ -45,13 +47,13 @@ async def until(condition):
     raise AssertionError("it never came")
 
 
-def test_sockets_that_are_ready_together_are_served_without_the_loop():
-    async def scenario(short_way, ours, theirs):
+def test_sockets_that_are_ready_together_are_served_in_one_iteration():
+    async def scenario(fast_path, ours, theirs):
         got = []
         done = asyncio.Event()
         turns = []
-        asked = short_way.select
-        short_way.select = lambda timeout=None: (turns.append(1), asked(timeout))[1]
+        select_before = fast_path.select
+        fast_path.select = lambda timeout=None: (turns.append(1), select_before(timeout))[1]
 
         def reader(sock):
             def read():
@@ -62,7 +64,7 @@ def test_sockets_that_are_ready_together_are_served_without_the_loop():
             return read
 
         for sock in ours:
-            short_way.add_reader(sock.fileno(), reader(sock))
+            fast_path.add_reader(sock.fileno(), reader(sock))
         for number, sock in enumerate(theirs):
             sock.send(b"%d" % number)
         await done.wait()
@@ -72,39 +74,39 @@ def test_sockets_that_are_ready_together_are_served_without_the_loop():
     run(scenario)
 
 
-def test_readers_and_writers_of_one_socket_come_and_go():
-    async def scenario(short_way, ours, theirs):
+def test_readers_and_writers_of_one_socket_can_be_added_and_removed():
+    async def scenario(fast_path, ours, theirs):
         sock, fd = ours[0], ours[0].fileno()
         seen = []
 
         def write():
             seen.append("write")
-            short_way.remove_writer(fd)
+            fast_path.remove_writer(fd)
 
-        short_way.add_reader(fd, lambda: seen.append(("read", sock.recv(10))))
-        short_way.add_writer(fd, write)
+        fast_path.add_reader(fd, lambda: seen.append(("read", sock.recv(10))))
+        fast_path.add_writer(fd, write)
         theirs[0].send(b"a")
         await until(lambda: len(seen) == 2)
         assert seen == [("read", b"a"), "write"]
-        short_way.remove_reader(fd)
+        fast_path.remove_reader(fd)
         theirs[0].send(b"b")
-        short_way.add_writer(fd, write)
+        fast_path.add_writer(fd, write)
         await until(lambda: len(seen) == 3)
         assert seen[2:] == ["write"]
-        short_way.add_reader(fd, lambda: seen.append(("read", sock.recv(10))))
+        fast_path.add_reader(fd, lambda: seen.append(("read", sock.recv(10))))
         await until(lambda: len(seen) == 4)
         assert seen[3:] == [("read", b"b")]
-        short_way.remove_writer(fd)  # nothing is written: no error
+        fast_path.remove_writer(fd)  # no writer: no error
 
     run(scenario)
 
 
-def test_a_hang_up_is_reported_to_the_reader_and_not_while_nobody_reads():
-    async def scenario(short_way, ours, theirs):
+def test_a_hang_up_is_reported_only_while_there_is_a_reader():
+    async def scenario(fast_path, ours, theirs):
         sock, fd = ours[0], ours[0].fileno()
         seen = []
-        short_way.add_reader(fd, lambda: seen.append("early"))
-        short_way.remove_reader(fd)
+        fast_path.add_reader(fd, lambda: seen.append("early"))
+        fast_path.remove_reader(fd)
         theirs[0].close()
         for _ in range(20):
             await asyncio.sleep(0)
@@ -112,26 +114,77 @@ def test_a_hang_up_is_reported_to_the_reader_and_not_while_nobody_reads():
 
         def read():
             seen.append(sock.recv(10))
-            short_way.remove_reader(fd)
+            fast_path.remove_reader(fd)
 
-        short_way.add_reader(fd, read)
+        fast_path.add_reader(fd, read)
         await until(lambda: seen)
         assert seen == [b""]
 
     run(scenario)
 
 
+def test_a_deferred_socket_is_served_later_for_the_events_registered_then():
+    async def scenario(fast_path, ours, theirs):
+        slow, reused, gone, *others = ours
+        called = []
+        for sock in (slow, reused, gone):
+            fast_path.turns.strikes[sock.fileno()] = 1
+
+        def read(sock):
+            called.append(sock)
+            sock.recv(10)
+            if sock is others[-1]:
+                for changed in (reused, gone):
+                    fast_path.remove_reader(changed.fileno())
+                fast_path.add_hang_up(reused.fileno(), lambda: called.append("hang-up"))
+
+        for sock in ours:
+            fast_path.add_reader(sock.fileno(), partial(read, sock))
+        for sock in theirs:
+            sock.send(b"x")
+        await until(lambda: slow in called)
+        assert called == [*others, slow]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert called == [*others, slow]
+        theirs[1].close()
+        await until(lambda: "hang-up" in called)
+        fast_path.remove_hang_up(reused.fileno())
+
+    run(scenario)
+
+
+def test_disconnected_peers_are_served_after_connected_ones():
+    async def scenario(fast_path, ours, theirs):
+        called = []
+
+        def read(sock):
+            called.append((sock, sock.recv(10)))
+            fast_path.remove_reader(sock.fileno())
+
+        for sock in ours:
+            fast_path.add_reader(sock.fileno(), partial(read, sock))
+        for sock in theirs[:5]:
+            sock.close()
+        for sock in theirs[5:]:
+            sock.send(b"x")
+        await until(lambda: len(called) == len(ours))
+        assert called == [*((sock, b"x") for sock in ours[5:]), *((sock, b"") for sock in ours[:5])]
+
+    run(scenario)
+
+
 def test_a_callback_may_remove_another_socket():
-    async def scenario(short_way, ours, theirs):
+    async def scenario(fast_path, ours, theirs):
         called = []
 
         def take_all():
             called.append(1)
             for sock in ours:
-                short_way.remove_reader(sock.fileno())
+                fast_path.remove_reader(sock.fileno())
 
         for sock in ours:
-            short_way.add_reader(sock.fileno(), take_all)
+            fast_path.add_reader(sock.fileno(), take_all)
         for sock in theirs:
             sock.send(b"x")
         await until(lambda: called)
@@ -142,16 +195,16 @@ def test_a_callback_may_remove_another_socket():
     run(scenario)
 
 
-def test_a_callback_that_fails_is_logged_and_does_not_stop_the_others(caplog):
-    async def scenario(short_way, ours, theirs):
+def test_a_callback_that_raises_is_logged_and_does_not_stop_other_callbacks(caplog):
+    async def scenario(fast_path, ours, theirs):
         good = []
 
         def bad():
             ours[0].recv(10)
             raise RuntimeError("made up by the test")
 
-        short_way.add_reader(ours[0].fileno(), bad)
-        short_way.add_reader(ours[1].fileno(), lambda: good.append(ours[1].recv(10)))
+        fast_path.add_reader(ours[0].fileno(), bad)
+        fast_path.add_reader(ours[1].fileno(), lambda: good.append(ours[1].recv(10)))
         theirs[0].send(b"x")
         theirs[1].send(b"y")
         await until(lambda: good and caplog.records)
@@ -160,17 +213,17 @@ def test_a_callback_that_fails_is_logged_and_does_not_stop_the_others(caplog):
     assert [str(record.exc_info[1]) for record in caplog.records] == ["made up by the test"]
 
 
-def test_asyncio_works_beside_it():
-    async def scenario(short_way, ours, theirs):
+def test_asyncio_works_in_the_same_loop():
+    async def scenario(fast_path, ours, theirs):
         loop = asyncio.get_running_loop()
-        # What a callback gives the loop is done, timers come, threads are heard, streams and add_reader work.
+        # The loop runs the work that a callback schedules, timers, calls from threads, streams, and add_reader.
         from_callback = loop.create_future()
 
         def read():
             ours[0].recv(10)
             loop.call_soon(from_callback.set_result, "soon")
 
-        short_way.add_reader(ours[0].fileno(), read)
+        fast_path.add_reader(ours[0].fileno(), read)
         theirs[0].send(b"x")
         assert await from_callback == "soon"
         await asyncio.sleep(0.01)
@@ -178,10 +231,10 @@ def test_asyncio_works_beside_it():
         reader, writer = await asyncio.open_connection(sock=ours[1])
         theirs[1].send(b"line\n")
         assert await reader.readline() == b"line\n"
-        heard = asyncio.Event()
-        loop.add_reader(ours[2].fileno(), heard.set)
+        readable = asyncio.Event()
+        loop.add_reader(ours[2].fileno(), readable.set)
         theirs[2].send(b"x")
-        await heard.wait()
+        await readable.wait()
         loop.remove_reader(ours[2].fileno())
         writer.close()
         await writer.wait_closed()
@@ -189,7 +242,7 @@ def test_asyncio_works_beside_it():
     run(scenario)
 
 
-def test_in_somebody_elses_loop_the_loop_does_it():
+def test_in_another_event_loop_the_loop_itself_is_used():
     async def main():
         loop = asyncio.get_running_loop()
         assert readiness_of(loop) is loop
@@ -197,7 +250,7 @@ def test_in_somebody_elses_loop_the_loop_does_it():
     asyncio.run(main())
 
 
-def test_without_epoll_the_loop_is_the_usual_one(monkeypatch):
+def test_without_epoll_the_event_loop_of_asyncio_is_used(monkeypatch):
     monkeypatch.delattr(select, "epoll")
     loop = new_event_loop()
     try:

@@ -1,5 +1,5 @@
-"""Every setting that is a duration may be as large as its type and validator let it be: no sum of it and a time breaks
-anything."""
+"""Every setting that is a duration may be as large as its type and validator allow. Its sum with a time causes no
+error."""
 
 import pytest
 
@@ -21,13 +21,13 @@ from .conftest import RunningServer
 
 LARGEST = {LONG: 2**63 - 1, ConfigType.INT: 2**31 - 1}
 NOT_AT_ONCE = {
-    "group.initial.rebalance.delay.ms",  # would hold up the test
+    "group.initial.rebalance.delay.ms",  # would delay the test
     "log.initial.task.delay.ms",
 }
 
 
 def largest(setting):
-    """The largest value that the setting takes; None where it is not a duration."""
+    """The largest value that the setting accepts; None if it is not a duration."""
     if not setting.name.endswith(".ms") or setting.type not in LARGEST or setting.name in NOT_AT_ONCE:
         return None
     value = LARGEST[setting.type]
@@ -54,7 +54,7 @@ TOPIC_VALUES = {
 
 
 def work(server, name, **configs):
-    """What the settings have a part in: appends, look-ups, retention, compaction, producers' and offsets' expiry."""
+    """The work that the settings affect: appends, lookups, retention, compaction, expiry of producers and offsets."""
     server.create_topic(name, **configs)
     now_ms = server.broker.now_ms()
     partition = server.broker.replicas.partition_by_key(name, 0)
@@ -89,7 +89,7 @@ def test_a_topic_with_the_largest_duration_works(server, setting):
     work(server, "t", **{"cleanup_policy": "compact", setting: TOPIC_VALUES[setting]})
 
 
-def test_a_server_with_all_its_durations_at_their_largest_works(tmp_path):
+def test_a_server_with_the_largest_durations_works(tmp_path):
     server = RunningServer([tmp_path], BROKER_VALUES).start()
     try:
         work(server, "t", cleanup_policy="compact")

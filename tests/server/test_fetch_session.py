@@ -1,8 +1,10 @@
+from random import Random
+
 import pytest
 
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from moldau.server.fetch_session import FetchSessionCache
+from moldau.server.records.fetch_session import FetchSessionCache
 
 VERSION = 12  # by name
 
@@ -23,7 +25,11 @@ def request(session_id=0, epoch=-1, topics=None, forgotten=None):
 
 @pytest.fixture
 def cache():
-    return FetchSessionCache(slots=3)
+    return FetchSessionCache(slots=3, dice=Random(0))
+
+
+def keys(context):
+    return [(partition.topic, partition.index) for partition in context.partitions]
 
 
 def refused(cache, *args):
@@ -32,41 +38,41 @@ def refused(cache, *args):
     return info.value.code
 
 
-def test_the_final_epoch_makes_no_session(cache):
+def test_the_final_epoch_creates_no_session(cache):
     context = cache.open(request(topics={"t": {0: 5}}), VERSION, 0)
     assert context.session_id == 0
-    assert [p.fetch_offset for p in context.partitions.values()] == [5]
+    assert [p.fetch_offset for p in context.partitions] == [5]
     assert len(cache) == 0
 
 
-def test_epoch_zero_makes_a_session_and_the_next_request_names_only_changes(cache):
+def test_epoch_zero_creates_a_session_and_later_requests_name_only_changes(cache):
     first = cache.open(request(epoch=0, topics={"t": {0: 5, 1: 7}}), VERSION, 0)
     assert first.session_id > 0
     assert not first.incremental
     second = cache.open(request(first.session_id, 1, topics={"t": {1: 8}, "u": {0: 1}}), VERSION, 1)
     assert second.incremental
-    assert {key: p.fetch_offset for key, p in second.partitions.items()} == {("t", 0): 5, ("t", 1): 8, ("u", 0): 1}
+    assert {(p.topic, p.index): p.fetch_offset for p in second.partitions} == {("t", 0): 5, ("t", 1): 8, ("u", 0): 1}
     third = cache.open(request(first.session_id, 2, forgotten={"t": [0]}), VERSION, 2)
-    assert list(third.partitions) == [("t", 1), ("u", 0)]
+    assert keys(third) == [("t", 1), ("u", 0)]
 
 
-def test_a_wrong_epoch_is_refused_and_the_right_one_still_works(cache):
+def test_a_wrong_epoch_is_rejected_and_the_right_one_still_works(cache):
     session_id = cache.open(request(epoch=0, topics={"t": {0: 5}}), VERSION, 0).session_id
     assert refused(cache, request(session_id, 2), VERSION, 0) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
     cache.open(request(session_id, 1), VERSION, 0)
     assert refused(cache, request(session_id, 1), VERSION, 0) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-def test_an_unknown_session_is_refused(cache):
+def test_an_unknown_session_is_rejected(cache):
     assert refused(cache, request(4711, 1), VERSION, 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_names_and_ids_do_not_mix_in_a_session(cache):
+def test_topic_names_and_ids_cannot_be_mixed_in_a_session(cache):
     session_id = cache.open(request(epoch=0, topics={"t": {0: 5}}), VERSION, 0).session_id
     assert refused(cache, request(session_id, 1), 13, 0) is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_the_final_epoch_ends_the_named_session(cache):
+def test_the_final_epoch_closes_the_named_session(cache):
     session_id = cache.open(request(epoch=0, topics={"t": {0: 5}}), VERSION, 0).session_id
     context = cache.open(request(session_id, -1), VERSION, 0)
     assert context.session_id == 0
@@ -74,27 +80,27 @@ def test_the_final_epoch_ends_the_named_session(cache):
     assert refused(cache, request(session_id, 1), VERSION, 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_session_without_partitions_ends(cache):
+def test_a_session_without_partitions_is_closed(cache):
     session_id = cache.open(request(epoch=0, topics={"t": {0: 5}}), VERSION, 0).session_id
     context = cache.open(request(session_id, 1, forgotten={"t": [0]}), VERSION, 0)
     assert context.session_id == 0
     assert len(cache) == 0
 
 
-def test_partitions_with_records_go_to_the_end(cache):
+def test_partitions_with_records_move_to_the_end(cache):
     context = cache.open(request(epoch=0, topics={"t": {0: 0, 1: 0, 2: 0}}), VERSION, 0)
     context.session.move_to_end([("t", 0), ("t", 1)])
     again = cache.open(request(context.session_id, 1), VERSION, 0)
-    assert list(again.partitions) == [("t", 2), ("t", 0), ("t", 1)]
+    assert keys(again) == [("t", 2), ("t", 0), ("t", 1)]
 
 
-def test_a_full_cache_gives_no_session_to_newcomers(cache):
+def test_a_full_cache_creates_no_new_session(cache):
     for _ in range(3):
         cache.open(request(epoch=0, topics={"t": {0: 0}}), VERSION, 0)
     assert cache.open(request(epoch=0, topics={"t": {0: 0}}), VERSION, 1000).session_id == 0
 
 
-def test_the_least_recently_used_session_makes_room_when_it_is_stale(cache):
+def test_a_stale_least_recently_used_session_is_evicted(cache):
     ids = [cache.open(request(epoch=0, topics={"t": {0: 0}}), VERSION, 0).session_id for _ in range(3)]
     cache.open(request(ids[0], 1), VERSION, 100_000)
     later = FetchSessionCache.EVICTION_MS + 1
@@ -103,7 +109,7 @@ def test_the_least_recently_used_session_makes_room_when_it_is_stale(cache):
     assert refused(cache, request(ids[1], 1), VERSION, later) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_larger_session_pushes_an_old_small_one_out(cache):
+def test_a_larger_session_evicts_an_old_small_one(cache):
     ids = [cache.open(request(epoch=0, topics={"t": {0: 0}}), VERSION, 0).session_id for _ in range(3)]
     later = FetchSessionCache.EVICTION_MS + 1
     for session_id in ids:
@@ -112,7 +118,7 @@ def test_a_larger_session_pushes_an_old_small_one_out(cache):
     assert cache.open(request(epoch=0, topics={"t": {0: 0, 1: 0}}), VERSION, later).session_id > 0
 
 
-def test_the_epoch_wraps_to_one(cache):
+def test_the_epoch_wraps_around_to_one(cache):
     context = cache.open(request(epoch=0, topics={"t": {0: 5}}), VERSION, 0)
     context.session.epoch = 0x7FFFFFFF
     cache.open(request(context.session_id, 0x7FFFFFFF), VERSION, 0)

@@ -1,4 +1,4 @@
-"""A data directory may hold files of its user, under any name: no start, stop or upkeep takes one of them away."""
+"""A data directory may contain user files with any name: no startup, shutdown or maintenance deletes them."""
 
 import errno
 import os
@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from moldau.inspection.finding import Severity
+from moldau.inspection.log_directories import inspect
+from moldau.inspection.repair import Repair
 from moldau.log.files import RealFileSystem
-from moldau.log.inspection.finding import Severity
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.names import is_leftover, is_partition_file, parse_partition_directory_name
 from moldau.log.partition_directory import look_into, remove_partition_directory
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
-from moldau.server import data_directories
-from moldau.server.inspection import inspect
-from moldau.server.repair import Repair
 from moldau.server.server import StartError
+from moldau.server.storage import data_directories
 from moldau.testing import Broker, BrokerError
 from moldau.testing.builders import batch, fetch, produce, values
 from moldau.testing.wire import WireClient
@@ -26,7 +26,7 @@ UNIQUE = "0123456789abcdef0123456789abcdef"
 SEGMENT = "00000000000000000000"
 METADATA = "__cluster_metadata-0"
 
-# What a user might keep beside the data, and inside of it.
+# Files that a user might keep next to partitions, and inside them.
 BESIDE = (
     "backup-2024/photo.jpg",
     "backup-2024/summer/trip-1/photo.jpg",
@@ -76,7 +76,7 @@ def plant(path: Path) -> None:
 
 
 def plant_beside(directory: Path, outside: Path, *, with_segments: bool = True) -> None:
-    """``with_segments``: also what looks like records, for which a new data directory would be refused."""
+    """``with_segments``: include files that look like records; a new data directory with such files is refused."""
     for name in BESIDE:
         if with_segments or name != f"mixed-0/{SEGMENT}.log":
             plant(directory / name)
@@ -99,7 +99,7 @@ def plant_inside(partition: Path, names: tuple[str, ...], outside: Path) -> None
 
 
 def tree(directory: Path, *, without: frozenset[Path] = frozenset()) -> dict[Path, str | None]:
-    """Everything below it, links by where they lead, but what was there before."""
+    """All files below the directory with their content, and links with their targets, except those in ``without``."""
     found: dict[Path, str | None] = {}
     for parent, folders, files in os.walk(directory):
         for name in (*folders, *files):
@@ -118,8 +118,8 @@ def still_there(planted: dict[Path, str | None], directory: Path) -> bool:
     return True
 
 
-def lives_through(broker: Broker, planted: dict[Path, str | None], directory: Path) -> None:
-    """Starts after clean stops and after kills, with work in between, and the upkeep that is due at once."""
+def check_files_survive(broker: Broker, planted: dict[Path, str | None], directory: Path) -> None:
+    """Check that the files survive requests, due maintenance, clean and unclean shutdowns, and startups."""
     for number in range(4):
         with WireClient(broker.bootstrap_servers) as wire:
             assert produce(wire, "kept", batch(b"%d" % number)).error_code == 0
@@ -138,7 +138,7 @@ def lives_through(broker: Broker, planted: dict[Path, str | None], directory: Pa
         broker.start()
     broker.stop()
     assert still_there(planted, directory)
-    assert not list(directory.glob("brief-*"))  # what is Kafka's goes
+    assert not list(directory.glob("brief-*"))  # Kafka's own files are deleted
 
 
 CONFIG = {"log.segment.delete.delay.ms": 0, "log.initial.task.delay.ms": 0}
@@ -148,27 +148,27 @@ def new_topic(name: str) -> CreatableTopic:
     return CreatableTopic(name=name, num_partitions=1, replication_factor=1)
 
 
-def make_topic(broker: Broker, name: str) -> None:
+def create_topic(broker: Broker, name: str) -> None:
     with WireClient(broker.bootstrap_servers) as wire:
         (topic,) = wire.call(CreateTopicsRequest(topics=[new_topic(name)]), 7).topics
         assert topic.error_code == 0
 
 
-def test_files_in_a_new_directory_stay(tmp_path: Path) -> None:
+def test_user_files_in_a_new_directory_are_kept(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     directory.mkdir()
     plant_beside(directory, tmp_path / "outside", with_segments=False)
     planted = tree(tmp_path)
     with Broker(data_dir=directory, config=CONFIG, allow_non_empty=True) as broker:
-        make_topic(broker, "kept")
+        create_topic(broker, "kept")
         assert still_there(planted, tmp_path)
-        lives_through(broker, planted, tmp_path)
+        check_files_survive(broker, planted, tmp_path)
 
 
-def test_files_in_a_used_directory_and_in_partitions_stay(tmp_path: Path) -> None:
+def test_user_files_in_a_used_directory_and_in_partitions_are_kept(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     with Broker(data_dir=directory, config=CONFIG) as broker:
-        make_topic(broker, "kept")
+        create_topic(broker, "kept")
         broker.stop()
         ours = frozenset(tree(tmp_path))
         plant_beside(directory, tmp_path / "outside")
@@ -177,16 +177,16 @@ def test_files_in_a_used_directory_and_in_partitions_stay(tmp_path: Path) -> Non
         planted = tree(tmp_path, without=ours)
         broker.start()
         assert still_there(planted, tmp_path)
-        lives_through(broker, planted, tmp_path)
+        check_files_survive(broker, planted, tmp_path)
 
 
-def test_files_in_a_second_log_directory_stay(make_server, tmp_path: Path) -> None:
+def test_user_files_in_a_second_log_directory_are_kept(make_server, tmp_path: Path) -> None:
     server = make_server(log_dirs=[tmp_path / "a", tmp_path / "b"])
     server.create_topic("kept", partitions=2)
     server.stop()
     ours = frozenset(tree(tmp_path))
     plant_beside(tmp_path / "b", tmp_path / "outside")
-    # A name that is a partition's, in the directory where that partition is not.
+    # The name of a partition, in the log directory that does not have the partition.
     empty, other = sorted(tmp_path.glob("?/kept-?"))
     plant((tmp_path / "b" / empty.name if empty.parent.name == "a" else tmp_path / "a" / empty.name) / "notes.txt")
     assert other.exists()
@@ -199,7 +199,7 @@ def test_files_in_a_second_log_directory_stay(make_server, tmp_path: Path) -> No
         assert still_there(planted, tmp_path)
 
 
-def test_a_deleted_partition_that_holds_a_users_file_is_left_whole(make_server, tmp_path: Path, caplog) -> None:
+def test_a_deleted_partition_with_a_user_file_is_kept(make_server, tmp_path: Path, caplog) -> None:
     server = make_server(config={"log.segment.delete.delay.ms": "0"})
     server.create_topic("t")
     with server.wire() as wire:
@@ -235,7 +235,7 @@ def test_a_stray_without_records_is_set_aside_and_not_removed(make_server, tmp_p
         assert (stray / "partition.metadata").exists()
 
 
-def test_a_directory_in_the_way_of_a_new_partition_is_not_used(make_server, tmp_path: Path) -> None:
+def test_an_existing_directory_is_not_used_for_a_new_partition(make_server, tmp_path: Path) -> None:
     server = make_server()
     plant(tmp_path / "data" / "t-0" / "notes.txt")
     plant(tmp_path / "data" / "u-0")
@@ -247,7 +247,7 @@ def test_a_directory_in_the_way_of_a_new_partition_is_not_used(make_server, tmp_
         answers = [produce(wire, topic, batch(b"x")) for topic in "tuv"]
         assert [answer.error_code for answer in answers] == [56, 56, 0]
     assert tree(tmp_path / "data" / "t-0") == planted
-    server.restart()  # nor by a start, which finds it under a known name
+    server.restart()  # nor after a restart, which finds it under a known name
     with server.wire() as wire:
         answers = [produce(wire, topic, batch(b"x")) for topic in "tuv"]
         assert [answer.error_code for answer in answers] == [56, 56, 0]
@@ -260,18 +260,18 @@ def test_a_directory_in_the_way_of_a_new_partition_is_not_used(make_server, tmp_
         assert [produce(wire, topic, batch(b"x")).error_code for topic in "tuv"] == [0, 0, 0]
 
 
-def test_a_partition_is_served_once_the_directory_in_its_way_is_gone(make_server, tmp_path: Path) -> None:
+def test_a_partition_is_served_when_the_directory_that_blocks_it_is_removed(make_server, tmp_path: Path) -> None:
     server = make_server()
     plant(tmp_path / "data" / "t-0" / "notes.txt")
     server.create_topic("t")
-    assert server.call(lambda: len(server.broker.late_replicas)) == 1
+    assert server.call(lambda: len(server.broker.publisher.late_replicas)) == 1
     (tmp_path / "data" / "t-0").rename(tmp_path / "notes")
-    server.wait_until(lambda: not len(server.broker.late_replicas))
+    server.wait_until(lambda: not len(server.broker.publisher.late_replicas))
     with server.wire() as wire:
         assert produce(wire, "t", batch(b"x")).error_code == 0
 
 
-def test_a_directory_that_may_not_be_read_does_not_keep_a_server_from_starting(make_server):
+def test_an_unreadable_directory_does_not_prevent_startup(make_server):
     file_system = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=file_system)
     server.create_topic("t")
@@ -288,7 +288,7 @@ def test_a_directory_that_may_not_be_read_does_not_keep_a_server_from_starting(m
 
 
 @pytest.mark.parametrize("name", ["t-0", "name-3"])
-def test_a_start_and_log_verify_agree(make_server, tmp_path: Path, name: str, caplog) -> None:
+def test_startup_and_log_verify_agree(make_server, tmp_path: Path, name: str, caplog) -> None:
     server = make_server()
     server.create_topic("t")
     server.stop()
@@ -296,7 +296,7 @@ def test_a_start_and_log_verify_agree(make_server, tmp_path: Path, name: str, ca
     plant_beside(data, tmp_path / "outside")
     report = inspect(RealFileSystem(), [str(data)])
     partitions = {Path(path).name for path in report.partitions}
-    left = {Path(finding.path).name for finding in report.findings if "A start leaves it as it is" in finding.text}
+    left = {Path(finding.path).name for finding in report.findings if "A start does not change it" in finding.text}
     server.start()
     served = {f"{log.topic}-{log.partition}" for log in server.broker.log_manager.logs()}
     assert partitions == {METADATA, *served}
@@ -305,10 +305,12 @@ def test_a_start_and_log_verify_agree(make_server, tmp_path: Path, name: str, ca
     assert (name in left) == (name not in served)
 
 
-# What a new data directory may be
+# New data directories
 
 
-def test_a_repair_leaves_directories_alone_that_only_have_a_partitions_name(make_server, tmp_path: Path) -> None:
+def test_a_repair_does_not_change_directories_that_only_have_the_name_of_a_partition(
+    make_server, tmp_path: Path
+) -> None:
     data, other = tmp_path / "data", tmp_path / "other"
     server = make_server(log_dirs=[data, other])
     plant(data / "docs-0" / "mine.txt")
@@ -327,8 +329,8 @@ def test_a_repair_leaves_directories_alone_that_only_have_a_partitions_name(make
             work.run(work.look(), now_ms=0)
         assert [tree(directory) for directory in foreign] == before
     report = inspect(RealFileSystem(), [str(data), str(other)])
-    in_the_way = [each for each in report.findings if "is in the way of the partition" in each.text]
-    # The partition was never made, so that both directories could be its place.
+    in_the_way = [each for each in report.findings if "blocks the partition" in each.text]
+    # The partition was never created, so it could belong to either directory.
     assert [each.severity for each in in_the_way] == [Severity.ERROR] * 2
 
 
@@ -336,7 +338,7 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, make_server) -
     for name in ("photo.jpg", "letters/one.txt"):
         plant(tmp_path / "data" / name)
     before = tree(tmp_path)
-    with pytest.raises(StartError, match=r"is not empty, .* but letters, photo\.jpg\. .* --allow-non-empty"):
+    with pytest.raises(StartError, match=r"is not empty .* but contains letters, photo\.jpg\. .* --allow-non-empty"):
         make_server(log_dirs=[tmp_path / "data"])
     with pytest.raises(StartError, match="is not empty"):
         make_server(log_dirs=[tmp_path / "new", tmp_path / "data"])
@@ -345,24 +347,24 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, make_server) -
     assert tree(tmp_path) == before
 
 
-def test_a_data_directory_without_its_properties_is_refused_whatever_is_asked_for(tmp_path: Path) -> None:
+def test_a_data_directory_without_meta_properties_is_always_refused(tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path / "data", thread=True) as broker:
-        make_topic(broker, "t")
+        create_topic(broker, "t")
     (tmp_path / "data" / "meta.properties").unlink()
     for allow in (False, True):
         broker = Broker(data_dir=tmp_path / "data", thread=True, allow_non_empty=allow)
-        with pytest.raises(BrokerError, match=r"has been used, and has lost its meta\.properties"):
+        with pytest.raises(BrokerError, match=r"contains data but no meta\.properties"):
             broker.start()
         broker.close()
 
 
-def test_what_a_file_system_makes_by_itself_does_not_count(tmp_path: Path, make_server) -> None:
+def test_files_that_file_systems_create_are_ignored(tmp_path: Path, make_server) -> None:
     plant(tmp_path / "data" / ".DS_Store")
     (tmp_path / "data" / "lost+found").mkdir()
     make_server(log_dirs=[tmp_path / "data"])
 
 
-def test_a_first_start_that_was_cut_off_is_begun_again(tmp_path: Path, make_server) -> None:
+def test_an_interrupted_first_startup_is_repeated(tmp_path: Path, make_server) -> None:
     make_server(log_dirs=[tmp_path / "data"]).stop()
     for path in sorted(tree(tmp_path / "data"), reverse=True):
         if path.name != "recovery-point-offset-checkpoint":
@@ -371,10 +373,10 @@ def test_a_first_start_that_was_cut_off_is_begun_again(tmp_path: Path, make_serv
     make_server(log_dirs=[tmp_path / "data"])
 
 
-def test_once_accepted_a_directory_is_a_data_directory(tmp_path: Path) -> None:
+def test_an_accepted_directory_is_a_data_directory_from_then_on(tmp_path: Path) -> None:
     plant(tmp_path / "data" / "photo.jpg")
     with Broker(data_dir=tmp_path / "data", thread=True, allow_non_empty=True) as broker:
-        make_topic(broker, "t")
+        create_topic(broker, "t")
     with Broker(data_dir=tmp_path / "data", thread=True):
         assert (tmp_path / "data" / "photo.jpg").exists()
 
@@ -382,17 +384,17 @@ def test_once_accepted_a_directory_is_a_data_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["/", "/etc", "/usr", "/usr/", "/home", "/tmp", "/var/lib", "/proc/self", "/usr/../etc"]
 )
-def test_directories_of_the_system_are_refused(path: str) -> None:
-    with pytest.raises(data_directories.DataDirectoryError, match="of the operating system, not a place for data"):
+def test_system_directories_are_refused(path: str) -> None:
+    with pytest.raises(data_directories.DataDirectoryError, match="of the operating system, not a data directory"):
         data_directories.check_data_directories(RealFileSystem(), [path], allow_non_empty=True)
 
 
-def test_the_root_is_named_in_the_refusal(make_server) -> None:
+def test_the_error_names_the_root_directory(make_server) -> None:
     with pytest.raises(StartError, match=r"^/ is a directory of the operating system, .* for example /var/lib/moldau"):
         make_server(log_dirs=["/"])
 
 
-def test_the_home_directory_is_refused_and_a_link_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_directory_and_links_to_it_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "ada"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
@@ -401,11 +403,11 @@ def test_the_home_directory_is_refused_and_a_link_to_it(tmp_path: Path, monkeypa
         with pytest.raises(data_directories.DataDirectoryError, match="your home directory"):
             data_directories.check_data_directories(RealFileSystem(), [str(path)], allow_non_empty=True)
     data_directories.check_data_directories(RealFileSystem(), [str(home / "moldau")], allow_non_empty=False)
-    (home / "meta.properties").touch()  # it is one already
+    (home / "meta.properties").touch()  # it is a data directory now
     data_directories.check_data_directories(RealFileSystem(), [str(home)], allow_non_empty=False)
 
 
-# Names
+# File and directory names
 
 
 @pytest.mark.parametrize(
@@ -421,12 +423,12 @@ def test_the_home_directory_is_refused_and_a_link_to_it(tmp_path: Path, monkeypa
         f"{SEGMENT}.log.cut-4096",
     ],
 )
-def test_files_of_a_partition_have_kafkas_names(name: str) -> None:
+def test_file_names_of_kafka_are_partition_files(name: str) -> None:
     assert is_partition_file(name)
 
 
 @pytest.mark.parametrize("name", [*INSIDE[:9], "partition.metadata.bak", f"{SEGMENT}.log.cut-", f"{SEGMENT[1:]}.log"])
-def test_other_names_are_not_a_partitions(name: str) -> None:
+def test_other_names_are_not_partition_files(name: str) -> None:
     assert not is_partition_file(name)
     assert not is_leftover(name)
 
@@ -447,11 +449,11 @@ def test_other_names_are_not_a_partitions(name: str) -> None:
         f"{'x' * 250}-1",
     ],
 )
-def test_a_directory_with_a_name_that_kafka_would_not_write_is_not_a_partitions(name: str) -> None:
+def test_a_name_that_kafka_does_not_write_is_not_a_partition_directory(name: str) -> None:
     assert parse_partition_directory_name(name) is None
 
 
-def test_only_a_partitions_directory_is_removed(tmp_path: Path) -> None:
+def test_only_partition_directories_are_removed(tmp_path: Path) -> None:
     files = RealFileSystem()
     path = tmp_path / "t-0"
     path.mkdir()
@@ -469,7 +471,7 @@ def test_only_a_partitions_directory_is_removed(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_of_a_link_to_a_partition_the_link_alone_is_removed(tmp_path: Path) -> None:
+def test_removing_a_link_to_a_partition_keeps_the_partition(tmp_path: Path) -> None:
     plant(tmp_path / "elsewhere" / f"{SEGMENT}.log")
     (tmp_path / "link").symlink_to("elsewhere")
     remove_partition_directory(RealFileSystem(), str(tmp_path / "link"))

@@ -1,6 +1,6 @@
-"""Group commit: what has to be flushed is acknowledged and seen when it was, and a sync serves everybody who waits.
+"""Group commit: records are acknowledged and visible after their flush, and one sync serves all pending requests.
 
-The disk is in memory, and its syncs wait until the test lets them go.
+The disk is in memory. Its syncs wait until the test releases them.
 """
 
 from __future__ import annotations
@@ -61,32 +61,32 @@ DURABLE = FEW | {"log.flush.interval.messages": "1"}
 
 
 class SlowDisk(MemoryFileSystem):
-    """A disk whose syncs can be held, by the beginning of their path, and made to fail."""
+    """A disk whose syncs can be blocked, by path prefix, and made to fail."""
 
     def __init__(self) -> None:
         super().__init__(recording=False)
         self._changed = threading.Condition()
-        self._held: set[str] = set()
+        self._blocked: set[str] = set()
         self.errors: dict[str, int] = {}
-        """The errno that a sync fails with, by the beginning of its path."""
+        """The errno with which a sync fails, by path prefix."""
         self.syncs: list[str] = []
-        """Paths whose sync has ended, by threads; the loop's own are left out."""
+        """Paths whose sync has ended, in threads; syncs on the event loop are omitted."""
         self.waiting: list[str] = []
-        """Paths whose sync is held now."""
+        """Paths whose sync is currently blocked."""
         self.fail_with = self._operation
 
-    def hold(self, prefix: str) -> None:
+    def block(self, prefix: str) -> None:
         with self._changed:
-            self._held.add(prefix)
+            self._blocked.add(prefix)
 
-    def let_go(self, prefix: str | None = None) -> None:
-        """Those of this prefix, or all."""
+    def release(self, prefix: str | None = None) -> None:
+        """Release the syncs with this path prefix, or all of them."""
         with self._changed:
-            self._held = self._held - {prefix} if prefix is not None else set()
+            self._blocked = self._blocked - {prefix} if prefix is not None else set()
             self._changed.notify_all()
 
-    def _is_held(self, path: str) -> bool:
-        return any(path.startswith(prefix) for prefix in self._held)
+    def _is_blocked(self, path: str) -> bool:
+        return any(path.startswith(prefix) for prefix in self._blocked)
 
     def syncs_of(self, prefix: str) -> int:
         return sum(path.startswith(prefix) for path in self.syncs)
@@ -95,9 +95,9 @@ class SlowDisk(MemoryFileSystem):
         if operation != "sync" or not threading.current_thread().name.startswith("moldau-background"):
             return None
         with self._changed:
-            if self._is_held(path):
+            if self._is_blocked(path):
                 self.waiting.append(path)
-                assert self._changed.wait_for(lambda: not self._is_held(path), 60)
+                assert self._changed.wait_for(lambda: not self._is_blocked(path), 60)
                 self.waiting.remove(path)
             self.syncs.append(path)
             for prefix, code in self.errors.items():
@@ -110,7 +110,7 @@ class SlowDisk(MemoryFileSystem):
 def disk():
     disk = SlowDisk()
     yield disk
-    disk.let_go()
+    disk.release()
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def durable_server(make_server, disk):
 
 @pytest.fixture
 def topic(server, disk):
-    """A topic that flushes each append, and whose names are on the device."""
+    """A topic that flushes each append. The names of its files are durable."""
     server.create_topic("t", flush_messages=1)
     with server.wire() as wire:
         assert produce(wire, "t", batch(b"first")).base_offset == 0
@@ -136,7 +136,7 @@ def partition_of(server, topic="t", index=0):
     return server.broker.replicas.partition_by_key(topic, index)
 
 
-def wait_held(server, disk, prefix="/a/t-0"):
+def wait_blocked(server, disk, prefix="/a/t-0"):
     server.wait_until(lambda: any(path.startswith(prefix) for path in disk.waiting))
 
 
@@ -155,30 +155,30 @@ def end_offset(wire, topic="t", *, isolation_level=0, timestamp=-1):
 
 
 def silent(server, *wires):
-    """Nothing has come, though the loop has had a turn since."""
+    """Whether no response has arrived, although the event loop has completed an iteration since."""
     server.call(lambda: None)
     readable, _, _ = select.select([wire._socket for wire in wires], [], [], 0)
     return not readable
 
 
-# -- acknowledged and seen when it was flushed -------------------------------------------------------------------------
+# -- acknowledged and visible after the flush --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_nothing_of_an_append_is_seen_before_it_is_on_the_device(server, disk, topic, acks):
-    disk.hold("/a/t-0")
+def test_an_append_is_not_visible_before_it_is_durable(server, disk, topic, acks):
+    disk.block("/a/t-0")
     with server.wire() as producer, server.wire() as wire:
         producer.send(produce_request(topic, batch(b"second"), acks=acks), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         assert server.call(lambda: partition_of(server).log.log_end_offset) == 2
         answer = fetch(wire, topic)
         assert (values(answer), answer.high_watermark, answer.last_stable_offset) == ([b"first"], 1, 1)
         assert values(fetch(wire, topic, 1)) == []
         assert [end_offset(wire, isolation_level=level) for level in (0, 1)] == [1, 1]
-        assert end_offset(wire, timestamp=-3) == -1  # a record that is not to be seen yet
+        assert end_offset(wire, timestamp=-3) == -1  # the record is not visible yet
         assert server.call(lambda: server.broker.high_watermarks()["t", 0]) == 1
         assert silent(server, producer)
-        disk.let_go()
+        disk.release()
         answer = producer.receive().responses[0].partition_responses[0]
         assert (answer.error_code, answer.base_offset) == (0, 1)
         answer = fetch(wire, topic)
@@ -186,44 +186,44 @@ def test_nothing_of_an_append_is_seen_before_it_is_on_the_device(server, disk, t
         assert end_offset(wire) == 2
 
 
-def test_a_fetch_that_waits_is_answered_when_the_records_are_on_the_device(server, disk, topic):
-    disk.hold("/a/t-0")
+def test_a_waiting_fetch_completes_when_the_records_are_durable(server, disk, topic):
+    disk.block("/a/t-0")
     with server.wire() as producer, server.wire() as consumer:
         consumer.send(fetch_request(topic, 1, max_wait_ms=60_000), 12)
         server.wait_until(lambda: partition_of(server).waiters)
         producer.send(produce_request(topic, batch(b"second")), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         assert silent(server, consumer)
-        disk.let_go()
+        disk.release()
         (answer,) = consumer.receive().responses[0].partitions
         assert values(answer) == [b"second"]
 
 
-def test_acks_0_waits_for_nothing(server, disk, topic):
-    disk.hold("/a/t-0")
+def test_acks_0_does_not_wait_for_a_flush(server, disk, topic):
+    disk.block("/a/t-0")
     with server.wire() as producer, server.wire() as wire:
         producer.send(produce_request(topic, batch(b"second"), acks=0), 9, answered=False)
-        wait_held(server, disk)
-        # The connection goes on at once.
+        wait_blocked(server, disk)
+        # The connection continues immediately.
         assert end_offset(producer) == 1
-        disk.let_go()
+        disk.release()
         server.wait_until(lambda: partition_of(server).held_back is None)
         assert end_offset(wire) == 2
 
 
-def test_one_sync_serves_everybody_who_came_while_the_one_before_was_under_way(server, disk, topic):
+def test_one_sync_serves_all_appends_that_arrived_during_the_previous_sync(server, disk, topic):
     wires = [server.wire() for _ in range(64)]
     try:
         before = disk.syncs_of("/a/t-0")
-        disk.hold("/a/t-0")
+        disk.block("/a/t-0")
         for number, wire in enumerate(wires):
             wire.send(produce_request(topic, batch(b"%d" % number)), 9)
             if not number:
-                wait_held(server, disk)
+                wait_blocked(server, disk)
         wait_end(server, 65)
-        disk.let_go()
+        disk.release()
         assert {wire.receive().responses[0].partition_responses[0].base_offset for wire in wires} == set(range(1, 65))
-        assert disk.syncs_of("/a/t-0") - before == 2  # the first one's, and one for 63
+        assert disk.syncs_of("/a/t-0") - before == 2  # one for the first append, and one for 63
     finally:
         for wire in wires:
             wire.close()
@@ -234,26 +234,26 @@ def test_different_partitions_are_flushed_at_the_same_time(server, disk):
     with server.wire() as wire:
         for index in range(4):
             produce(wire, "p", batch(b"x"), partition=index)
-        disk.hold("/a/p-")
+        disk.block("/a/p-")
         for index in range(4):
             wire.send(produce_request("p", batch(b"y"), partition=index), 9)
         server.wait_until(lambda: len(disk.waiting) == 4)
-        disk.let_go()
+        disk.release()
         for _ in range(4):
             assert error_of(wire.receive()) == 0
 
 
-def test_the_answers_of_a_connection_stay_in_order(server, disk, topic):
+def test_the_responses_of_a_connection_stay_in_order(server, disk, topic):
     server.create_topic("plain")
-    disk.hold("/a/t-0")
+    disk.block("/a/t-0")
     with server.wire() as wire:
         wire.send(produce_request(topic, batch(b"second")), 9)
         wire.send(produce_request("plain", batch(b"x")), 9)
         wire.send(produce_request(topic, batch(b"third")), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         wait_end(server, 1, "plain")
         assert silent(server, wire)
-        disk.let_go()
+        disk.release()
         answers = [wire.receive().responses[0] for _ in range(3)]
     assert [(answer.name, answer.partition_responses[0].base_offset) for answer in answers] == [
         ("t", 1), ("plain", 0), ("t", 2)
@@ -264,53 +264,53 @@ def test_a_request_for_several_partitions_waits_for_the_last(server, disk, topic
     server.create_topic("plain")
     request = produce_request(topic, batch(b"second"))
     request.topic_data += produce_request("plain", batch(b"x")).topic_data
-    disk.hold("/a/t-0")
+    disk.block("/a/t-0")
     with server.wire() as wire:
         wire.send(request, 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         assert silent(server, wire)
-        disk.let_go()
+        disk.release()
         assert [r.partition_responses[0].error_code for r in wire.receive().responses] == [0, 0]
 
 
-def test_with_a_larger_number_of_messages_only_the_append_that_reaches_it_waits(server, disk):
+def test_with_a_larger_flush_messages_only_the_append_that_reaches_it_waits(server, disk):
     server.create_topic("t", flush_messages=3)
     with server.wire() as producer, server.wire() as wire:
         assert produce(producer, "t", batch(b"1", b"2")).base_offset == 0
         assert end_offset(wire) == 2
-        disk.hold("/a/t-0")
+        disk.block("/a/t-0")
         producer.send(produce_request("t", batch(b"3")), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         producer.send(produce_request("t", batch(b"4")), 9)
         wait_end(server, 4)
         assert end_offset(wire) == 2
         assert silent(server, producer)
-        disk.let_go()
+        disk.release()
         assert [error_of(producer.receive()) for _ in range(2)] == [0, 0]
         assert end_offset(wire) == 4
         assert server.call(lambda: partition_of(server).log.flushed_offset) == 3
 
 
-def test_a_duplicate_of_what_is_being_flushed_is_answered_when_that_is_flushed(server, disk, topic):
+def test_a_duplicate_of_an_unflushed_batch_completes_after_the_flush(server, disk, topic):
     first = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)
-    disk.hold("/a/t-0")
+    disk.block("/a/t-0")
     with server.wire() as producer, server.wire() as again:
         producer.send(produce_request(topic, first), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         again.send(produce_request(topic, first), 9)
-        # It has been served: what came behind it on the same connection is in the log.
+        # It has been served: the log contains the next batch of the same connection.
         again.send(produce_request(topic, batch(b"y")), 9)
         wait_end(server, 3)
         assert silent(server, again)
-        disk.let_go()
+        disk.release()
         for wire in (producer, again):
             answer = wire.receive().responses[0].partition_responses[0]
             assert (answer.error_code, answer.base_offset) == (0, 1)
-        assert produce(producer, topic, first).base_offset == 1  # nothing is being flushed any more
+        assert produce(producer, topic, first).base_offset == 1  # no flush is running any more
 
 
-def test_delete_records_goes_by_the_high_watermark(server, disk, topic):
-    disk.hold("/a/t-0")
+def test_delete_records_is_limited_by_the_high_watermark(server, disk, topic):
+    disk.block("/a/t-0")
 
     def delete(offset):
         partitions = [DeleteRecordsPartition(partition_index=0, offset=offset)]
@@ -320,10 +320,10 @@ def test_delete_records_goes_by_the_high_watermark(server, disk, topic):
 
     with server.wire() as producer, server.wire() as wire:
         producer.send(produce_request(topic, batch(b"second")), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         assert delete(2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
         assert delete(-1) == (0, 1)
-        disk.let_go()
+        disk.release()
         assert error_of(producer.receive()) == 0
         assert delete(-1) == (0, 2)
 
@@ -336,44 +336,44 @@ def test_the_setting_may_change_while_records_are_being_flushed(server, disk, to
         assert answer.error_code == 0
 
     with server.wire() as producer, server.wire() as wire:
-        disk.hold("/a/t-0")
+        disk.block("/a/t-0")
         producer.send(produce_request(topic, batch(b"second")), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         set_flush_messages(str(2**63 - 1))
         producer.send(produce_request(topic, batch(b"third")), 9)
         wait_end(server, 3)
         assert end_offset(wire) == 1
-        disk.let_go()
-        # The second was promised to be on the device, the third was not.
+        disk.release()
+        # The second batch must be durable when it is acknowledged; the third need not be.
         assert [error_of(producer.receive()) for _ in range(2)] == [0, 0]
-        disk.hold("/a/t-0")
+        disk.block("/a/t-0")
         assert [produce(producer, topic, batch(b"x")).base_offset for _ in range(3)] == [3, 4, 5]
         assert end_offset(wire) == 6
         set_flush_messages("1")
         producer.send(produce_request(topic, batch(b"waits")), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         assert end_offset(wire) == 6
-        disk.let_go()
+        disk.release()
         assert error_of(producer.receive()) == 0
 
 
-def test_appends_that_are_recompressed_wait_as_well(server, disk):
+def test_recompressed_appends_wait_for_the_flush_as_well(server, disk):
     server.create_topic("t", flush_messages=1, compression_type="gzip")
     with server.wire() as producer, server.wire() as wire:
         produce(producer, "t", batch(b"first"))
-        disk.hold("/a/t-0")
+        disk.block("/a/t-0")
         producer.send(produce_request("t", batch(b"x" * 10_000)), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         assert silent(server, producer)
         assert end_offset(wire) == 1
-        disk.let_go()
+        disk.release()
         assert error_of(producer.receive()) == 0
 
 
-# -- what goes wrong ---------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
-def test_after_a_sync_that_failed_the_directory_is_offline_and_nothing_is_tried_again(make_server, disk):
+def test_after_a_failed_sync_the_directory_is_offline_and_no_sync_is_retried(make_server, disk):
     server = make_server(log_dirs=["/a", "/b"], file_system=disk, config=FEW)
     server.create_topic("t", partitions=4, flush_messages=1)
     directory = server.call(lambda: server.broker.log_manager.directory_of("t", 0).path)
@@ -387,18 +387,18 @@ def test_after_a_sync_that_failed_the_directory_is_offline_and_nothing_is_tried_
         for index in range(4):
             assert produce(producer, "t", batch(b"x"), partition=index).error_code == 0
         for index in there:
-            disk.hold(f"{directory}/t-{index}/")
+            disk.block(f"{directory}/t-{index}/")
             producer.send(produce_request("t", batch(b"y"), partition=index), 9)
         server.wait_until(lambda: len(disk.waiting) == len(there))
         disk.errors[f"{directory}/t-0/"] = errno.EIO
-        disk.let_go(f"{directory}/t-0/")
-        # Everybody in the directory is told, also those whose sync is still under way.
+        disk.release(f"{directory}/t-0/")
+        # All pending requests of the directory fail, including those whose sync is still running.
         for _ in there:
             answer = producer.receive().responses[0].partition_responses[0]
             assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert (answer.base_offset, answer.log_append_time_ms, answer.log_start_offset) == (-1, -1, -1)
         disk.errors.clear()
-        disk.let_go()
+        disk.release()
         server.wait_until(lambda: not server.broker.group_commit._running)
         syncs = disk.syncs_of(directory)
         for index in there:
@@ -409,7 +409,7 @@ def test_after_a_sync_that_failed_the_directory_is_offline_and_nothing_is_tried_
         assert produce(wire, "t", batch(b"z"), partition=elsewhere).base_offset == 1
 
 
-def test_a_flush_that_fails_by_our_own_fault_leaves_nobody_waiting(server, disk, topic, monkeypatch, caplog):
+def test_a_flush_with_an_internal_error_completes_all_pending_requests(server, disk, topic, monkeypatch, caplog):
     from moldau.log.flushing import Flush
 
     class UnexpectedError(RuntimeError):
@@ -425,7 +425,7 @@ def test_a_flush_that_fails_by_our_own_fault_leaves_nobody_waiting(server, disk,
     assert "made up by the test" in caplog.text
 
 
-def test_a_flush_that_cannot_begin_is_made_later(server, disk, topic, monkeypatch, caplog):
+def test_a_flush_that_cannot_start_is_retried(server, disk, topic, monkeypatch, caplog):
     log = partition_of(server).log
     begin = type(log).begin_flush
     refused = []
@@ -440,11 +440,11 @@ def test_a_flush_that_cannot_begin_is_made_later(server, disk, topic, monkeypatc
     with caplog.at_level(logging.ERROR), server.wire() as wire:
         assert produce(wire, topic, batch(b"x")).base_offset == 1
     assert len(refused) == 3
-    assert "could not be flushed" in caplog.text
+    assert "Cannot flush" in caplog.text
 
 
-def test_a_full_disk_holds_back_what_cannot_be_flushed_and_says_so_once(server, disk, caplog):
-    """There is room for the append, and none for the checkpoint that its flush writes."""
+def test_records_that_a_full_disk_cannot_flush_stay_invisible_and_are_logged_once(server, disk, caplog):
+    """There is space for the append, but not for the checkpoint that its flush writes."""
     server.create_topic("t", flush_messages=1)
     refused = []
 
@@ -463,63 +463,65 @@ def test_a_full_disk_holds_back_what_cannot_be_flushed_and_says_so_once(server, 
         disk.fail_with = None
         assert producer.receive().responses[0].partition_responses[0].base_offset == 0
         assert end_offset(wire) == 1
-    assert caplog.text.count("t-0 could not be flushed and will be later: No space left on device") == 1
+    assert caplog.text.count("Cannot flush t-0; the flush is retried: No space left on device") == 1
     assert not server.call(lambda: server.broker.group_commit._postponed)
 
 
-def test_a_topic_that_is_deleted_while_its_records_are_being_flushed(server, disk, topic):
-    disk.hold("/a/t-0")
+def test_pending_produce_requests_fail_immediately_when_their_topic_is_deleted(server, disk, topic):
+    disk.block("/a/t-0")
     with server.wire() as producer, server.wire() as admin:
         producer.send(produce_request(topic, batch(b"second")), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         producer.send(produce_request(topic, batch(b"third")), 9)
         wait_end(server, 3)
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=1000)
         assert admin.call(request, 6).responses[0].error_code == 0
-        # Told at once, though the sync is still under way.
+        # The requests fail immediately, although the sync is still running.
         assert [error_of(producer.receive()) for _ in range(2)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
-        disk.let_go()
+        disk.release()
         server.create_topic(topic, flush_messages=1)
         assert produce(producer, topic, batch(b"anew")).base_offset == 0
         assert values(fetch(admin, topic)) == [b"anew"]
 
 
-def test_a_leader_that_leads_no_more_tells_those_who_wait(server, disk, topic):
-    disk.hold("/a/t-0")
+def test_pending_produce_requests_fail_when_the_leader_changes(server, disk, topic):
+    disk.block("/a/t-0")
     partition = partition_of(server)
     with server.wire() as producer:
         producer.send(produce_request(topic, batch(b"second")), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         server.call(
-            lambda: partition.update(leader_id=99, leader_epoch=9, partition_epoch=9, replicas=(1, 99), isr=(99,))
+            lambda: partition.become_follower(
+                leader_id=99, leader_epoch=9, partition_epoch=9, replicas=(1, 99), isr=(99,)
+            )
         )
         assert error_of(producer.receive()) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_producer_that_goes_away_while_its_records_are_being_flushed(server, disk, topic):
-    disk.hold("/a/t-0")
+def test_records_are_flushed_after_their_producer_disconnects(server, disk, topic):
+    disk.block("/a/t-0")
     with server.wire() as producer:
         producer.send(produce_request(topic, batch(b"x" * 200_000)), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         assert server.call(lambda: server.server._network.budget.used_bytes) > 0
-    disk.let_go()
+    disk.release()
     server.wait_until(lambda: partition_of(server).held_back is None)
     server.wait_until(lambda: not server.server._network.budget.used_bytes)
     with server.wire() as wire:
         assert values(fetch(wire, topic)) == [b"first", b"x" * 200_000]
 
 
-def test_a_stop_waits_for_the_device_and_acknowledges(server, disk, topic):
-    disk.hold("/a/t-0")
+def test_a_shutdown_waits_for_the_device_and_acknowledges(server, disk, topic):
+    disk.block("/a/t-0")
     with server.wire() as producer:
         producer.send(produce_request(topic, batch(b"second")), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         stopping = threading.Thread(target=server.stop)
         stopping.start()
-        # Longer than the grace that connections have: nobody accepts, and the answer is still to come.
+        # This takes longer than the grace period of connections. The listener is closed, and the response is pending.
         server.wait_until(lambda: server.broker.group_commit._idle is not None)
         assert silent(server, producer)
-        disk.let_go()
+        disk.release()
         assert error_of(producer.receive()) == 0
         stopping.join(30)
         assert not stopping.is_alive()
@@ -550,22 +552,22 @@ def find(wire, key, key_type=0):
     assert found.error_code == 0, found
 
 
-def test_committed_offsets_are_acknowledged_and_shown_when_they_are_on_the_device(durable_server, disk):
+def test_committed_offsets_are_acknowledged_and_visible_when_they_are_durable(durable_server, disk):
     server = durable_server
     server.create_topic("t")
     with server.wire() as member, server.wire() as wire, server.wire() as tool, server.wire() as lister:
         find(member, "g")
         assert member.call(commit_request("g", "t", 1), 9).topics[0].partitions[0].error_code == 0
         assert committed_offset(wire.call(offset_fetch_request("g", "t"), 9)) == 1
-        disk.hold("/a/__consumer_offsets-0")
+        disk.block("/a/__consumer_offsets-0")
         member.send(commit_request("g", "t", 2), 9)
-        wait_held(server, disk, "/a/__consumer_offsets-0")
+        wait_blocked(server, disk, "/a/__consumer_offsets-0")
         wire.send(offset_fetch_request("g", "t"), 9)
         tool.send(DescribeGroupsRequest(groups=["g"]), 5)
         lister.send(ListGroupsRequest(), 4)
         server.wait_until(lambda: sum(len(c._in_flight) for c in server.server._network.connections) == 4)
         assert silent(server, member, wire, tool, lister)
-        disk.let_go()
+        disk.release()
         assert member.receive().topics[0].partitions[0].error_code == 0
         assert committed_offset(wire.receive()) == 2
         assert tool.receive().groups[0].group_state == "Empty"
@@ -573,39 +575,39 @@ def test_committed_offsets_are_acknowledged_and_shown_when_they_are_on_the_devic
         assert committed_offset(wire.call(offset_fetch_request("g", "t"), 9)) == 2
 
 
-def test_a_coordinator_whose_disk_fails_tells_everybody_to_look_elsewhere(durable_server, disk):
+def test_a_coordinator_with_a_failed_disk_returns_not_coordinator(durable_server, disk):
     server = durable_server
     server.create_topic("t")
     with server.wire() as member, server.wire() as wire:
         find(member, "g")
         assert member.call(commit_request("g", "t", 1), 9).topics[0].partitions[0].error_code == 0
-        disk.hold("/a/__consumer_offsets-0")
+        disk.block("/a/__consumer_offsets-0")
         member.send(commit_request("g", "t", 2), 9)
-        wait_held(server, disk, "/a/__consumer_offsets-0")
+        wait_blocked(server, disk, "/a/__consumer_offsets-0")
         wire.send(offset_fetch_request("g", "t"), 9)
         server.wait_until(lambda: sum(len(c._in_flight) for c in server.server._network.connections) == 2)
         disk.errors["/a/__consumer_offsets-0"] = errno.EIO
-        disk.let_go()
+        disk.release()
         assert member.receive().topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
         assert wire.receive().groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_transaction_is_decided_when_the_decision_is_on_the_device_and_not_before(durable_server, disk):
+def test_a_transaction_is_decided_only_when_the_decision_is_durable(durable_server, disk):
     server = durable_server
     server.create_topic("t")
     with server.wire() as wire, server.wire() as reader, server.wire() as tool:
         producer = Transactional(wire, "x")
         assert producer.init() == 0
         assert producer.produce("t", "a") == 0
-        disk.hold("/a/__transaction_state-0")
+        disk.block("/a/__transaction_state-0")
         committing = threading.Thread(target=producer.commit)
         committing.start()
-        wait_held(server, disk, "/a/__transaction_state-0")
-        # No marker before the decision cannot be lost any more.
+        wait_blocked(server, disk, "/a/__transaction_state-0")
+        # No marker is written before the decision is durable.
         assert server.call(lambda: partition_of(server).log.log_end_offset) == 1
         assert committed_values(reader, "t") == []
         tool.send(ListTransactionsRequest(), 0)
-        disk.let_go()
+        disk.release()
         committing.join(30)
         assert not committing.is_alive()
         assert [one.transactional_id for one in tool.receive().transaction_states] == ["x"]
@@ -614,18 +616,18 @@ def test_a_transaction_is_decided_when_the_decision_is_on_the_device_and_not_bef
         assert committed_values(reader, "t") == ["a"]
 
 
-def test_a_transaction_is_over_when_its_markers_are_on_the_device(durable_server, disk):
+def test_a_transaction_is_complete_when_its_markers_are_durable(durable_server, disk):
     server = durable_server
     server.create_topic("t")
     with server.wire() as wire, server.wire() as reader:
         producer = Transactional(wire, "x")
         assert producer.init() == 0
         assert producer.produce("t", "a") == 0
-        disk.hold("/a/t-0")
+        disk.block("/a/t-0")
         assert producer.commit() == 0
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         assert server.call(lambda: partition_of(server).log.log_end_offset) == 2
-        # The marker is in the log, and nobody may go by it.
+        # The marker is in the log but must not take effect yet.
         assert fetch_committed(reader, "t").last_stable_offset == 0
         assert committed_values(reader, "t") == []
         assert committed_values(reader, "t", committed=False) == ["a"]
@@ -634,14 +636,14 @@ def test_a_transaction_is_over_when_its_markers_are_on_the_device(durable_server
         waiting.isolation_level = 1
         reader.send(waiting, 12)
         server.wait_until(lambda: partition_of(server).waiters)
-        disk.let_go()
+        disk.release()
         (answer,) = reader.receive().responses[0].partitions
         assert values(answer)[:1] == [b"a"]
         server.wait_until(lambda: server.broker.transactions.has_ended("x"))
         assert fetch_committed(reader, "t").last_stable_offset == 2
 
 
-def test_offsets_of_a_transaction_count_when_the_marker_is_on_the_device(durable_server, disk):
+def test_offsets_of_a_transaction_take_effect_when_the_marker_is_durable(durable_server, disk):
     server = durable_server
     server.create_topic("t")
     with server.wire() as wire, server.wire() as reader:
@@ -649,19 +651,19 @@ def test_offsets_of_a_transaction_count_when_the_marker_is_on_the_device(durable
         producer = Transactional(wire, "x")
         assert producer.init() == 0
         assert producer.commit_offset("g", "t", 5) == 0
-        disk.hold("/a/__consumer_offsets-0")
+        disk.block("/a/__consumer_offsets-0")
         assert producer.commit() == 0
-        wait_held(server, disk, "/a/__consumer_offsets-0")
+        wait_blocked(server, disk, "/a/__consumer_offsets-0")
         reader.send(offset_fetch_request("g", "t"), 9)
         server.wait_until(lambda: sum(len(c._in_flight) for c in server.server._network.connections) == 1)
         assert silent(server, reader)
         assert not server.call(lambda: server.broker.transactions.has_ended("x"))
-        disk.let_go()
+        disk.release()
         assert committed_offset(reader.receive()) == 5
         server.wait_until(lambda: server.broker.transactions.has_ended("x"))
 
 
-def test_a_marker_that_was_asked_for_is_acknowledged_when_it_is_on_the_device(server, disk, topic):
+def test_a_requested_marker_is_acknowledged_when_it_is_durable(server, disk, topic):
     def markers(producer_id):
         return WriteTxnMarkersRequest(
             markers=[
@@ -675,93 +677,93 @@ def test_a_marker_that_was_asked_for_is_acknowledged_when_it_is_on_the_device(se
         )
 
     with server.wire() as coordinator, server.wire() as reader:
-        disk.hold("/a/t-0")
+        disk.block("/a/t-0")
         coordinator.send(markers(7), 1)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         assert silent(server, coordinator)
-        disk.let_go()
+        disk.release()
         (answer,) = coordinator.receive().markers
         codes = {p.partition_index: p.error_code for p in answer.topics[0].partitions}
         assert codes == {0: 0, 1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         assert end_offset(reader) == 2
-        disk.hold("/a/t-0")
+        disk.block("/a/t-0")
         coordinator.send(markers(8), 1)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         disk.errors["/a/t-0"] = errno.EIO
-        disk.let_go()
+        disk.release()
         (answer,) = coordinator.receive().markers
         codes = {p.partition_index: p.error_code for p in answer.topics[0].partitions}
         assert codes[0] == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_what_a_process_that_died_left_is_seen_when_it_has_been_flushed(make_server, disk):
+def test_records_of_a_killed_process_are_visible_after_their_flush(make_server, disk):
     server = make_server(log_dirs=["/a"], file_system=disk, config=FEW)
     server.create_topic("t", flush_messages=1)
-    disk.hold("/a/t-0")
+    disk.block("/a/t-0")
     with server.wire() as wire:
         wire.send(produce_request("t", batch(b"x")), 9)
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         wire.send(produce_request("t", batch(b"y")), 9)
         wait_end(server, 2)
         survivor = SlowDisk()
         survivor._names = disk.crash()._names
-        disk.let_go()
+        disk.release()
     server.stop()
-    survivor.hold("/a/t-0")
+    survivor.block("/a/t-0")
     server = make_server(log_dirs=["/a"], file_system=survivor, config=FEW)
     with server.wire() as wire:
-        wait_held(server, survivor)
+        wait_blocked(server, survivor)
         assert (end_offset(wire), values(fetch(wire, "t"))) == (0, [])
-        survivor.let_go()
+        survivor.release()
         server.wait_until(lambda: partition_of(server).held_back is None)
         assert (end_offset(wire), values(fetch(wire, "t"))) == (2, [b"x", b"y"])
 
 
-# -- flushes that nobody waits for -------------------------------------------------------------------------------------
+# -- flushes without pending requests ----------------------------------------------------------------------------------
 
 
-def test_flush_ms_flushes_now_and_then_and_holds_nothing_back(make_server, disk):
+def test_flush_ms_flushes_periodically_without_delaying_visibility(make_server, disk):
     server = make_server(log_dirs=["/a"], file_system=disk, config=FEW | {"log.flush.scheduler.interval.ms": "20"})
     server.create_topic("t", flush_ms=1)
-    disk.hold("/a/t-0")
+    disk.block("/a/t-0")
     with server.wire() as wire:
         assert produce(wire, "t", batch(b"x")).base_offset == 0
         assert values(fetch(wire, "t")) == [b"x"]
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         assert produce(wire, "t", batch(b"y")).base_offset == 1
         assert end_offset(wire) == 2
-        disk.let_go()
+        disk.release()
         server.wait_until(lambda: partition_of(server).log.flushed_offset == 2)
 
 
-def test_an_append_waits_for_the_flush_that_housekeeping_has_begun(make_server, disk):
-    """It syncs names that the append's own flush would leave to it."""
+def test_an_append_waits_for_the_flush_that_housekeeping_has_started(make_server, disk):
+    """That flush syncs file names, which the flush of the append does not sync again."""
     server = make_server(log_dirs=["/a"], file_system=disk, config=FEW | {"log.flush.scheduler.interval.ms": "20"})
     server.create_topic("t", flush_ms=1, flush_messages=2)
-    disk.hold("/a/t-0")
+    disk.block("/a/t-0")
     with server.wire() as wire:
         assert produce(wire, "t", batch(b"x")).base_offset == 0
-        wait_held(server, disk)
+        wait_blocked(server, disk)
         wire.send(produce_request("t", batch(b"y", b"z")), 9)
         wait_end(server, 3)
         assert len(disk.waiting) == 1
         assert silent(server, wire)
-        disk.let_go()
+        disk.release()
         assert error_of(wire.receive()) == 0
         assert server.call(lambda: partition_of(server).log.flushed_offset) == 3
 
 
-def test_a_new_segment_counts_when_its_name_is_on_the_device(server, disk):
+def test_a_new_segment_counts_when_its_name_is_durable(server, disk):
     server.create_topic("t", flush_messages=1)
     with server.wire() as wire:
         produce(wire, "t", batch(b"x"))
         server.call(lambda: partition_of(server).log.roll(server.broker.now_ms()))
         before = len(disk.syncs)
-        disk.hold("/a/t-0/00000000000000000001.log")
+        disk.block("/a/t-0/00000000000000000001.log")
         wire.send(produce_request("t", build_batch([Record(timestamp=1, value=b"y")])), 9)
-        wait_held(server, disk, "/a/t-0/00000000000000000001.log")
+        wait_blocked(server, disk, "/a/t-0/00000000000000000001.log")
         assert silent(server, wire)
-        disk.let_go()
+        disk.release()
         assert error_of(wire.receive()) == 0
         synced = disk.syncs[before:]
     assert "/a/t-0/00000000000000000001.log" in synced

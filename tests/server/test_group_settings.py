@@ -1,11 +1,11 @@
-"""What the group coordinator is told of the broker's settings and features."""
+"""The settings and features of the broker that the group coordinator gets."""
 
 import pytest
 
 from moldau.config.broker_config import BrokerConfig, StaticValue
 from moldau.config.checks import check_broker_config
 from moldau.group_coordinator.config import GroupConfig
-from moldau.server.group_settings import group_config, serves_consumer_protocol
+from moldau.server.coordination.group_settings import group_config, serves_consumer_protocol
 
 
 def config_of(settings: dict[str, str]) -> BrokerConfig:
@@ -14,7 +14,7 @@ def config_of(settings: dict[str, str]) -> BrokerConfig:
     return config
 
 
-def test_defaults_of_the_settings_are_those_of_the_coordinator() -> None:
+def test_the_defaults_of_settings_and_coordinator_agree() -> None:
     defaults = group_config(BrokerConfig())
     assert defaults.rebalance_protocols == {"classic", "consumer", "streams"}
     assert GroupConfig(rebalance_protocols=defaults.rebalance_protocols) == defaults

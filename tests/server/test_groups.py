@@ -1,4 +1,4 @@
-"""The broker's side of groups: where they are, loading, stops, failures, and what is put together of several parts."""
+"""Groups in the broker: their location, loading, shutdown, failures, and responses that combine several parts."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from moldau.protocol.messages.produce import PartitionProduceData, ProduceReques
 from moldau.protocol.messages.sync_group import SyncGroupRequest
 from moldau.protocol.records import Record as LogRecord
 from moldau.protocol.records import build_batch
-from moldau.server import coordinators as hosting
-from moldau.server.coordinators import partition_of
+from moldau.protocol.steps import completed
+from moldau.server.coordination import coordinators as hosting
+from moldau.server.coordination.coordinators import partition_of
 from moldau.server.handlers.group_offsets import handle_offset_delete
-from moldau.server.slices import completed
 from moldau.testing.wire import WireClient
 
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
@@ -61,7 +61,7 @@ def wire(server):
 
 
 def find(wire, group_id):
-    """Wait until the group's coordinator answers."""
+    """Wait until the coordinator of the group is available."""
     (found,) = wire.call(FindCoordinatorRequest(coordinator_keys=[group_id]), 4).coordinators
     assert found.error_code == 0, found
     return found
@@ -85,7 +85,7 @@ def commit(wire, group_id, topic, offset, *, partitions=1, version=9):
 
 
 def committed(wire, group_id):
-    """Every committed offset of a group."""
+    """All committed offsets of a group."""
     (group,) = wire.call(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)]), 8).groups
     assert group.error_code == 0, ErrorCode(group.error_code)
     return {
@@ -110,7 +110,7 @@ def join(wire, group_id, member_id=""):
     )
 
 
-# Java: Math.abs(text.hashCode()) % 50, with 0 for the smallest integer, of which "polygenelubricants" is one.
+# Java: Math.abs(text.hashCode()) % 50, with 0 for the smallest integer, which is the hash of "polygenelubricants".
 @pytest.mark.parametrize(
     ("group_id", "partition"),
     [
@@ -123,11 +123,11 @@ def join(wire, group_id, member_id=""):
         ("console-consumer-12345", 6),
     ],
 )
-def test_a_group_belongs_to_the_partition_that_apache_kafka_gives_it(group_id, partition):
+def test_a_group_belongs_to_the_same_partition_as_in_apache_kafka(group_id, partition):
     assert partition_of(group_id, 50) == partition
 
 
-def test_the_offsets_topic_is_made_when_the_first_group_is_looked_for(server, wire):
+def test_the_offsets_topic_is_created_by_the_first_find_coordinator(server, wire):
     assert "__consumer_offsets" not in server.broker.metadata.image.topics_by_name
     found = find(wire, "g")
     assert (found.node_id, f"{found.host}:{found.port}") == (server.broker.node_id, server.bootstrap_servers)
@@ -150,13 +150,13 @@ def test_every_version_finds_the_coordinator(server, wire, version):
         assert [(c.key, c.error_code, c.node_id) for c in answer.coordinators] == [("g", 0, 1), ("h", 0, 1)]
 
 
-def test_before_anybody_looked_for_a_coordinator_there_is_none(wire):
+def test_before_find_coordinator_no_coordinator_is_available(wire):
     answer = wire.call(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4)
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert wire.call(ListGroupsRequest(), 5).groups == []
 
 
-def test_committed_offsets_outlive_a_restart(server, wire):
+def test_committed_offsets_survive_a_restart(server, wire):
     server.create_topic("t", partitions=3)
     for number in range(20):
         find(wire, f"g{number}")
@@ -173,10 +173,10 @@ def all_active(server):
     return bool(hosted) and all(one.runtime.state is State.ACTIVE for one in hosted)
 
 
-def test_commits_of_one_turn_share_batches(server, wire):
+def test_commits_of_one_iteration_share_batches(server, wire):
     server.create_topic("t")
     find(wire, "g")
-    # Groups of one partition of the offsets topic, in one packet.
+    # Requests for groups of one partition of the offsets topic, in one packet.
     index = partition_of("g", 5)
     group_ids = [f"g{number}" for number in range(200) if partition_of(f"g{number}", 5) == index][:20]
     for group_id in group_ids:
@@ -214,14 +214,14 @@ def produce(server, index, batch, client_id="__admin_client"):
         return wire.call(request, 9).responses[0].partition_responses[0].error_code
 
 
-def test_only_a_tool_that_says_so_writes_into_the_offsets_topic(server, wire):
+def test_only_an_admin_client_can_write_to_the_offsets_topic(server, wire):
     find(wire, "g")
     batch = build_batch([offset_record("g", 0, 1)])
     assert produce(server, 0, batch, "anybody") == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert produce(server, 0, batch) == 0
 
 
-def test_while_a_partition_loads_its_groups_are_told_so_and_others_are_served(server, wire, monkeypatch):
+def test_while_a_partition_loads_its_groups_get_an_error_and_others_are_served(server, wire, monkeypatch):
     find(wire, "g")
     index = partition_of("g", 5)
     for number in range(10):
@@ -229,12 +229,12 @@ def test_while_a_partition_loads_its_groups_are_told_so_and_others_are_served(se
         assert produce(server, index, build_batch(records)) == 0
     monkeypatch.setattr(hosting, "SLICE_MS", 0.0)
     was_refused = threading.Event()
-    run_slice = hosting._run_slice
+    run_slice = hosting.Coordinators._run_slice
 
-    def a_slice_once_somebody_was_refused(steps):
-        return was_refused.is_set() and run_slice(steps)
+    def a_slice_after_a_request_was_refused(coordinators, steps):
+        return was_refused.is_set() and run_slice(coordinators, steps)
 
-    monkeypatch.setattr(hosting, "_run_slice", a_slice_once_somebody_was_refused)
+    monkeypatch.setattr(hosting.Coordinators, "_run_slice", a_slice_after_a_request_was_refused)
     seen = set()
     activate = hosting.Coordinators._activate
 
@@ -257,11 +257,11 @@ def test_while_a_partition_loads_its_groups_are_told_so_and_others_are_served(se
             assert answer == ErrorCode.UNKNOWN_MEMBER_ID
             if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 break
-            # Clients give up at an error of a heartbeat that they do not expect; it is taken at its word.
+            # Clients fail on an unexpected error of a heartbeat, so the heartbeat succeeds without a check.
             assert heartbeat == ErrorCode.NONE
             listed = wire.call(ListGroupsRequest(), 5)
             assert listed.error_code in (0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            find(wire, "g")  # it is known where the group is
+            find(wire, "g")  # the location of the group is known
             was_refused.set()
         assert codes[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert codes[-1] == ErrorCode.UNKNOWN_MEMBER_ID
@@ -269,7 +269,7 @@ def test_while_a_partition_loads_its_groups_are_told_so_and_others_are_served(se
     assert seen == {frozenset({State.ACTIVE})}
 
 
-def test_a_broken_record_does_not_keep_the_others_from_loading(server, wire, caplog):
+def test_a_broken_record_does_not_prevent_loading_the_others(server, wire, caplog):
     find(wire, "g")
     index = partition_of("g", 5)
     broken = LogRecord(key=b"\0\1\0", value=b"\0\3", timestamp=1)
@@ -280,10 +280,10 @@ def test_a_broken_record_does_not_keep_the_others_from_loading(server, wire, cap
     with server.wire() as wire:
         server.wait_until(lambda: all_active(server))
         assert committed(wire, "g") == {("t", 0): 5, ("t", 1): 6}
-    assert "offset 1 cannot be read" in caplog.text
+    assert "record at offset 1, which cannot be decoded" in caplog.text
 
 
-def test_a_stop_answers_those_who_wait_for_a_rebalance(make_server):
+def test_a_shutdown_completes_requests_that_wait_for_a_rebalance(make_server):
     server = make_server(config=QUICK | {"group.initial.rebalance.delay.ms": "60000"})
     with server.wire() as wire:
         find(wire, "g")
@@ -301,7 +301,7 @@ def test_a_stop_answers_those_who_wait_for_a_rebalance(make_server):
         assert wire.receive().error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_generation_outlives_a_restart(server, wire):
+def test_a_generation_survives_a_restart(server, wire):
     find(wire, "g")
     joined = join(wire, "g")
     assert joined.error_code == 0
@@ -322,7 +322,7 @@ def test_a_generation_outlives_a_restart(server, wire):
         assert wire.call(beat, 4).error_code == 0
 
 
-def test_a_full_disk_refuses_commits_and_passes(make_server):
+def test_a_full_disk_rejects_commits_until_space_is_available(make_server):
     file_system = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], config=QUICK, file_system=file_system)
     with server.wire() as wire:
@@ -337,7 +337,7 @@ def test_a_full_disk_refuses_commits_and_passes(make_server):
         assert committed(wire, "g") == {("t", 0): 3}
 
 
-def test_offsets_of_a_deleted_topic_are_forgotten(server, wire):
+def test_offsets_of_a_deleted_topic_are_removed(server, wire):
     server.create_topic("t")
     server.create_topic("kept")
     find(wire, "g")
@@ -349,7 +349,7 @@ def test_offsets_of_a_deleted_topic_are_forgotten(server, wire):
     assert committed(wire, "g") == {("kept", 0): 2}
 
 
-def test_committing_to_unknown_topics_fails_for_them_alone(server, wire):
+def test_committing_fails_only_for_unknown_topics(server, wire):
     topic_id = server.create_topic("t")
     find(wire, "g")
     partitions = [OffsetCommitRequestPartition(committed_offset=4)]
@@ -379,7 +379,7 @@ def test_committing_to_unknown_topics_fails_for_them_alone(server, wire):
     }
 
 
-def test_committing_to_unknown_partitions_fails_for_them_alone(server, wire):
+def test_committing_fails_only_for_unknown_partitions(server, wire):
     server.create_topic("t", partitions=2)
     find(wire, "g")
     partitions = [OffsetCommitRequestPartition(partition_index=index, committed_offset=4) for index in (0, 7, 1)]
@@ -424,7 +424,7 @@ def test_every_version_reads_committed_offsets(server, wire, version):
     assert [(p.partition_index, p.committed_offset, p.error_code) for p in topic.partitions] == [(0, 11, 0), (1, -1, 0)]
 
 
-def test_each_group_of_a_request_is_deleted_by_itself(server, wire):
+def test_each_group_of_a_request_is_deleted_independently(server, wire):
     server.create_topic("t")
     for group_id in ("a", "b"):
         find(wire, group_id)
@@ -445,7 +445,7 @@ def test_each_group_of_a_request_is_deleted_by_itself(server, wire):
     assert left.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_offsets_of_unknown_partitions_are_not_deleted(server, wire):
+def test_deleting_offsets_of_unknown_partitions_fails_only_for_them(server, wire):
     server.create_topic("t")
     find(wire, "g")
     assert commit(wire, "g", "t", 1) == [0]
@@ -468,7 +468,7 @@ def test_offsets_of_unknown_partitions_are_not_deleted(server, wire):
 
 
 class Caller:
-    """Who asks a handler, without a connection: keeps the answers."""
+    """A caller of a handler, without a connection. Keeps the responses."""
 
     api_version = 0
 
@@ -480,8 +480,8 @@ class Caller:
 
 
 def offset_delete_in_halves(server, partitions):
-    """OffsetDelete of two topics that have every second of these partitions: the CPU seconds of the server's thread,
-    the best of five, and the answer."""
+    """OffsetDelete for two topics of which every second partition exists. Returns the CPU time of the server's thread
+    in seconds, the best of five, and the response."""
     there = SimpleNamespace(partitions=dict.fromkeys(range(0, partitions, 2)))
     image = SimpleNamespace(topics_by_name={"a": there, "b": there})
     broker = SimpleNamespace(metadata=SimpleNamespace(image=image), groups=server.broker.groups)
@@ -504,7 +504,7 @@ def offset_delete_in_halves(server, partitions):
     return min(took for took, _ in runs), runs[0][1]
 
 
-def test_deleting_many_offsets_takes_time_in_proportion_though_half_of_the_partitions_are_not_there(server, wire):
+def test_the_time_to_delete_offsets_is_proportional_to_their_number(server, wire):
     server.create_topic("t")
     find(wire, "g")
     assert commit(wire, "g", "t", 1) == [0]
@@ -520,11 +520,11 @@ def test_deleting_many_offsets_takes_time_in_proportion_though_half_of_the_parti
         for name in ("a", "b")
         for index in range(5_000)
     }
-    # Four times as much: four times as long, or 16 times if each partition is looked for among all others.
+    # Four times the work takes four times as long, or 16 times if the search for each partition visits all others.
     assert many < 9 * few
 
 
-def test_deleting_the_offsets_topic_ends_its_groups_and_a_new_one_begins_without_them(server, wire):
+def test_deleting_the_offsets_topic_removes_its_groups(server, wire):
     server.create_topic("t")
     find(wire, "g")
     assert commit(wire, "g", "t", 1) == [0]
@@ -535,5 +535,5 @@ def test_deleting_the_offsets_topic_ends_its_groups_and_a_new_one_begins_without
     assert committed(wire, "g") == {}
 
 
-def test_keys_of_groups_are_what_apache_kafka_writes():
+def test_keys_of_groups_are_those_of_apache_kafka():
     assert encode_record(Record(GroupMetadataKey(group="g"), None)) == (b"\0\2\0\1g", None)

@@ -1,4 +1,5 @@
-"""Topics that are made while there is no room or no descriptor: usable as soon as there is, without a restart."""
+"""Topics that are created without disk space or file descriptors become usable when these are available, without a
+restart."""
 
 import contextlib
 import errno
@@ -54,15 +55,15 @@ def begin(wire, transactional_id):
 
 
 def until(answer, *, seconds=30):
-    """Ask as clients do, until the answer is NONE."""
+    """Retry as clients do until the error code is NONE."""
     deadline = time.monotonic() + seconds
     while (code := answer()) != ErrorCode.NONE:
         assert time.monotonic() < deadline, ErrorCode(code).name
         time.sleep(0.05)
 
 
-class Refusing:
-    """A disk that refuses some operations while `refuses` is true, on paths that contain one of some texts."""
+class RejectingDisk:
+    """A disk that rejects operations on paths that contain one of the given strings, while `refuses` is true."""
 
     def __init__(self, file_system, code, operations, texts):
         self.refuses = True
@@ -81,36 +82,36 @@ class Refusing:
         (errno.EDQUOT, "rename"),
     ],
 )
-def test_a_partition_that_could_not_be_made_is_made_later(make_server, code, operation, caplog):
+def test_a_partition_that_could_not_be_created_is_created_later(make_server, code, operation, caplog):
     file_system = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=file_system)
-    disk = Refusing(file_system, code, {operation}, ["/t-"])
+    disk = RejectingDisk(file_system, code, {operation}, ["/t-"])
     with server.wire() as wire:
         assert create(wire, "t", partitions=3) == [ErrorCode.NONE]
         refused = produce(wire, "t", batch(b"x"))
         assert refused.error_code == STORAGE_ERROR
-        assert "the server's log says why" in refused.error_message
+        assert "see the server log" in refused.error_message
         assert fetch(wire, "t").error_code == STORAGE_ERROR
         disk.refuses = False
         for partition in range(3):
             until(lambda index=partition: produce(wire, "t", batch(b"x"), partition=index).error_code)
             assert values(fetch(wire, "t", partition=partition)) == [b"x"]
-    assert "cannot be served yet, and is tried again every 1 s" in caplog.text
+    assert "yet; retrying every 1 s" in caplog.text
     assert "None" not in caplog.text
-    assert not len(server.broker.late_replicas)
+    assert not len(server.broker.publisher.late_replicas)
     server.restart()
     with server.wire() as wire:
         assert values(fetch(wire, "t", partition=2)) == [b"x"]
 
 
-def test_a_topic_that_was_deleted_before_it_could_be_made_leaves_nothing(make_server):
+def test_a_topic_that_was_deleted_before_its_creation_leaves_nothing_behind(make_server):
     file_system = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=file_system)
-    disk = Refusing(file_system, errno.ENOSPC, {"write"}, ["/t-"])
+    disk = RejectingDisk(file_system, errno.ENOSPC, {"write"}, ["/t-"])
     with server.wire() as wire:
         assert create(wire, "t", partitions=2) == [ErrorCode.NONE]
         assert wire.call(DeleteTopicsRequest(topic_names=["t"]), 5).responses[0].error_code == ErrorCode.NONE
-        assert server.call(lambda: len(server.broker.late_replicas)) == 0
+        assert server.call(lambda: len(server.broker.publisher.late_replicas)) == 0
         disk.refuses = False
         assert create(wire, "t") == [ErrorCode.NONE]
         assert produce(wire, "t", batch(b"x")).error_code == ErrorCode.NONE
@@ -119,11 +120,11 @@ def test_a_topic_that_was_deleted_before_it_could_be_made_leaves_nothing(make_se
 
 
 @pytest.mark.parametrize(("code", "operation"), [(errno.ENOSPC, "write"), (errno.EMFILE, "list")])
-def test_coordinators_recover_by_themselves(make_server, code, operation):
-    """New groups and transactions while their topics cannot be made, and existing ones while they cannot grow."""
+def test_coordinators_recover_without_a_restart(make_server, code, operation):
+    """New groups and transactions while their topics cannot be created; existing ones while their logs cannot grow."""
     file_system = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=file_system, config=INTERNAL)
-    disk = Refusing(file_system, code, {operation}, ["/__consumer_offsets-", "/__transaction_state-"])
+    disk = RejectingDisk(file_system, code, {operation}, ["/__consumer_offsets-", "/__transaction_state-"])
     with server.wire() as wire:
         assert create(wire, "t") == [ErrorCode.NONE]
         for kind in (GROUP, TRANSACTION):
@@ -143,7 +144,7 @@ def test_coordinators_recover_by_themselves(make_server, code, operation):
             until(lambda name=name: begin(wire, name))
 
 
-def test_a_disk_that_is_full_to_the_last_byte_refuses_a_topic_and_then_makes_it(make_server):
+def test_a_full_disk_rejects_a_topic_and_creates_it_when_there_is_space(make_server):
     file_system = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=file_system, config=INTERNAL)
     with server.wire() as wire:
@@ -167,7 +168,7 @@ def test_a_disk_that_is_full_to_the_last_byte_refuses_a_topic_and_then_makes_it(
         assert [values(fetch(wire, f"t{room}")) for room in (0, 500)] == [[b"x"], [b"x"]]
 
 
-# The real things
+# Real disks and descriptors
 
 CLIENT = """
 import sys
@@ -191,7 +192,7 @@ consumer.close()
 
 
 def client_writes_and_reads(broker, topic):
-    """With librdkafka: a transaction, a group, and a commit."""
+    """Run a transaction, a group and a commit with librdkafka."""
     command = [sys.executable, "-c", CLIENT, broker.bootstrap_servers, topic]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert done.stdout == "one\n", done.stderr
@@ -199,7 +200,7 @@ def client_writes_and_reads(broker, topic):
 
 @contextlib.contextmanager
 def no_descriptors_for(pid):
-    """The process cannot open anything more."""
+    """Make the process run out of file descriptors."""
     limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     used = max(int(name) for name in os.listdir(f"/proc/{pid}/fd")) + 1
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (used - used // 2, limits[1]))
@@ -210,11 +211,11 @@ def no_descriptors_for(pid):
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit (Linux)")
-def test_a_server_without_descriptors_recovers_when_it_has_some():
+def test_a_server_without_descriptors_recovers_when_they_are_available():
     with Broker() as broker, WireClient(broker.bootstrap_servers) as wire:
         assert create(wire, "before") == [ErrorCode.NONE]
         until(lambda: produce(wire, "before", batch(b"x")).error_code)
-        # The first request of an API loads a module, and without a descriptor ends with the connection.
+        # The first request of an API loads a module. Without a descriptor the connection is closed.
         assert find(wire, 99, "x") == ErrorCode.INVALID_REQUEST
         commit(wire, "one"), begin(wire, "one")
         with no_descriptors_for(broker.pid):
@@ -245,7 +246,7 @@ def test_a_server_without_descriptors_recovers_when_it_has_some():
 
 @pytest.fixture
 def small_disk(tmp_path: Path):
-    """A file system of four megabytes."""
+    """A file system with a size of four megabytes."""
     mounted = tmp_path / "disk"
     mounted.mkdir()
     if os.geteuid() or shutil.which("mount") is None:
@@ -263,7 +264,7 @@ def fill(path: Path) -> None:
             pass
 
 
-def test_a_full_disk_is_used_again_when_there_is_room(small_disk: Path):
+def test_a_full_disk_is_used_again_when_there_is_space(small_disk: Path):
     filler = small_disk / "filler"
     with Broker(data_dir=small_disk / "data") as broker, WireClient(broker.bootstrap_servers) as wire:
         for topic in ("t", "u"):

@@ -1,4 +1,4 @@
-"""What requests need is imported before they come, and an import that fails is tried again."""
+"""Modules for requests are imported ahead of time, and a failed import is retried."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from moldau.protocol.api import request_class
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.list_groups import ListGroupsRequest
 from moldau.protocol.messages.metadata import MetadataRequest
-from moldau.server import dispatch
-from moldau.server.dispatch import APIS
-from moldau.server.load_ahead import PAUSE_MS, RETRY_MS, LoadAhead, modules_of_requests
+from moldau.server.apis import APIS
+from moldau.server.requests import dispatch
+from moldau.server.requests.load_ahead import PAUSE_MS, RETRY_MS, LoadAhead, modules_of_requests
 
 
 class FakeTimers:
-    """Callbacks with their delays, which the test calls."""
+    """Callbacks with their delays. The test calls them."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[float, Any]] = deque()
@@ -33,19 +33,19 @@ class FakeTimers:
         return delay_ms
 
 
-def test_each_step_loads_one_module_and_then_there_are_no_more() -> None:
+def test_each_step_loads_one_module_until_all_are_loaded() -> None:
     timers, loaded = FakeTimers(), []
     LoadAhead(timers, ["a.x", "sys", "a.y"], load=loaded.append).start()
     assert loaded == []
     timers.fire()
     assert loaded == ["a.x"]
     assert timers.fire() == PAUSE_MS
-    assert loaded == ["a.x", "a.y"]  # `sys` was there
+    assert loaded == ["a.x", "a.y"]  # `sys` was loaded already
     timers.fire()
     assert not timers.waiting
 
 
-def test_a_module_that_cannot_be_loaded_is_tried_again(caplog: Any) -> None:
+def test_loading_a_module_is_retried_after_an_error(caplog: Any) -> None:
     timers, tried = FakeTimers(), []
 
     def load(name: str) -> None:
@@ -60,15 +60,16 @@ def test_a_module_that_cannot_be_loaded_is_tried_again(caplog: Any) -> None:
     timers.fire()
     assert tried == ["a.x"] * 3
     assert not timers.waiting
-    assert caplog.text.count("cannot be loaded yet") == 1
+    assert caplog.text.count("Cannot load") == 1
 
 
-def test_nothing_is_opened_to_serve_any_api_once_everything_is_loaded() -> None:
-    """In a process of its own: here all modules were imported long ago."""
+def test_no_file_is_opened_to_serve_any_api_after_loading() -> None:
+    """Runs in a separate process, because the test process has imported all modules already."""
     program = """
 import importlib, resource
-from moldau.server import dispatch, server
-from moldau.server.load_ahead import modules_of_requests
+from moldau.server import server
+from moldau.server.requests import dispatch
+from moldau.server.requests.load_ahead import modules_of_requests
 for name in modules_of_requests():
     importlib.import_module(name)
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
@@ -81,7 +82,20 @@ print("all")
     assert result.stdout == "all\n", result.stderr
 
 
-def test_modules_of_all_apis_are_loaded() -> None:
+def test_coordinators_are_not_loaded_ahead() -> None:
+    """They use memory, and many servers never need them."""
+    code = """
+import importlib, sys
+from moldau.server.requests.load_ahead import modules_of_requests
+for name in modules_of_requests():
+    importlib.import_module(name)
+print(*(name for name in sys.modules if name.startswith("moldau.") and name.endswith(("coordinator.shard", ".kind"))))
+"""
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout == "\n"
+
+
+def test_modules_of_all_apis_are_loaded_ahead() -> None:
     names = modules_of_requests()
     assert len(names) == len(set(names))
     for api in APIS:
@@ -111,7 +125,7 @@ def test_a_request_waits_while_its_handler_cannot_be_loaded(server: Any, monkeyp
     server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
 
 
-def test_a_client_that_leaves_while_its_request_waits_for_its_handler_leaves_nothing(
+def test_a_request_that_waits_for_its_handler_is_freed_when_its_client_disconnects(
     server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = []
@@ -135,10 +149,10 @@ def test_a_client_that_leaves_while_its_request_waits_for_its_handler_leaves_not
     server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
 
 
-def test_a_coordinator_that_cannot_be_loaded_is_not_available(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coordinator_that_cannot_be_loaded_is_unavailable(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("group_settings", "groups", "transaction_settings", "transactions"):
-        monkeypatch.delitem(sys.modules, f"moldau.server.{name}", raising=False)
-        monkeypatch.delattr(sys.modules["moldau.server"], name, raising=False)
+        monkeypatch.delitem(sys.modules, f"moldau.server.coordination.{name}", raising=False)
+        monkeypatch.delattr(sys.modules["moldau.server.coordination"], name, raising=False)
     monkeypatch.setattr(sys, "meta_path", [FailingFinder(), *sys.meta_path])
     with server.wire() as wire:
         for key_type in (0, 1):
@@ -146,8 +160,8 @@ def test_a_coordinator_that_cannot_be_loaded_is_not_available(server: Any, monke
 
 
 class FailingFinder:
-    """Finds modules of coordinators, and has no descriptor to read them."""
+    """Finds the modules of coordinators but has no file descriptor to read them."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> None:
-        if name.startswith(("moldau.server.group", "moldau.server.transaction")):
+        if name.startswith(("moldau.server.coordination.group", "moldau.server.coordination.transaction")):
             raise OSError(24, "Too many open files", name)

@@ -1,4 +1,4 @@
-"""Which log is compacted next, and what follows when a pass goes wrong: files in memory, a worker that tests hold."""
+"""The order of compaction, and errors during passes, with files in memory and a worker that tests can block."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.partition_log import Log
 from moldau.protocol.records import Record, build_batch, iter_records
-from moldau.server.background import Background
-from moldau.server.compaction_process import WorkerError, WorkerNotStartedError, WorkerProcess
-from moldau.server.log_cleaner import CleanerSettings, LogChangedError, LogCleaner
+from moldau.server.concurrency.background import Background
+from moldau.server.upkeep.compaction_process import WorkerError, WorkerNotStartedError, WorkerProcess
+from moldau.server.upkeep.log_cleaner import CleanerSettings, LogChangedError, LogCleaner
 
 NOW = 1_700_000_000_000
 
 
 class HeldWorker:
-    """A worker that waits for a word before each job, and may be told to fail."""
+    """A worker that waits for a signal from the test before each job. The test can make the job fail."""
 
     def __init__(self, cleaning: Cleaning) -> None:
         self._cleaning = cleaning
@@ -53,7 +53,7 @@ class HeldWorker:
 
 
 class Cleaning:
-    """A log manager with a cleaner, and nothing else of a server."""
+    """A log manager with a cleaner, without the rest of a server."""
 
     def __init__(self, *, workers: int = 1, backoff_ms: int = 1, journalled: bool = True) -> None:
         self.file_system = MemoryFileSystem(journalled=journalled)
@@ -97,9 +97,9 @@ class Cleaning:
         self.swaps += 1
 
     def topic(self, name: str, segments: int, **settings: object) -> Log:
-        """A compacted topic; each segment has two records of the same key, but the active one, which is empty."""
+        """A compacted topic. Each segment has two records with the same key; only the active segment is empty."""
         config = LogConfig(**{"cleanup_policy": ("compact",), **settings})  # type: ignore[arg-type]
-        log = self.manager.create(name, os.urandom(16), 0, config, now_ms=NOW)
+        log = self.manager.get_or_create(name, os.urandom(16), 0, config, now_ms=NOW)
         self.write(log, segments)
         return log
 
@@ -114,15 +114,15 @@ class Cleaning:
         async with asyncio.timeout(30):
             return await self.jobs.get()
 
-    async def let(self, failure: Exception | None = None) -> CompactionJob:
-        """Let the next job be done, or fail."""
+    async def complete_next(self, failure: Exception | None = None) -> CompactionJob:
+        """Complete the next job, or make it fail."""
         job, future = await self.next_job()
         future.set_result(failure)
         return job
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(30):
-            while not condition():  # noqa: ASYNC110 - nobody tells
+            while not condition():  # noqa: ASYNC110 - there is no notification
                 await asyncio.sleep(0.001)
 
     async def clean(self, name: str, offset: int) -> None:
@@ -137,11 +137,11 @@ def run(story: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(story(), 60))  # type: ignore[arg-type]
 
 
-def test_a_dirty_log_is_compacted_and_its_checkpoint_written() -> None:
+def test_a_dirty_log_is_compacted_and_its_checkpoint_is_written() -> None:
     async def story() -> None:
         cleaning = Cleaning()
         log = cleaning.topic("t", 3)
-        await cleaning.let()
+        await cleaning.complete_next()
         await cleaning.clean("t", 6)
         assert values(log) == [b"5"]
         await cleaning.until(lambda: cleaning.file_system.exists("/data/cleaner-offset-checkpoint"))
@@ -154,7 +154,7 @@ def test_a_dirty_log_is_compacted_and_its_checkpoint_written() -> None:
     run(story)
 
 
-def test_the_filthiest_goes_first() -> None:
+def test_the_log_with_the_highest_dirty_ratio_is_compacted_first() -> None:
     async def story() -> None:
         cleaning = Cleaning(backoff_ms=10)
         cleaning.topic("half", 2)
@@ -162,44 +162,44 @@ def test_the_filthiest_goes_first() -> None:
         cleaning.topic("all", 2)
         cleaning.topic("most", 4)
         cleaning.manager.clean_offsets["most", 0] = 2
-        assert [(await cleaning.let()).topic for _ in range(2)] == ["all", "most"]
+        assert [(await cleaning.complete_next()).topic for _ in range(2)] == ["all", "most"]
         await cleaning.cleaner.close()
         assert cleaning.jobs.empty(), "half of it is not more than min.cleanable.dirty.ratio"
 
     run(story)
 
 
-def test_what_is_overdue_goes_before_what_is_filthy() -> None:
+def test_an_overdue_log_is_compacted_before_a_dirtier_one() -> None:
     async def story() -> None:
         cleaning = Cleaning(backoff_ms=10)
         cleaning.topic("filthy", 4)
         cleaning.topic("overdue", 4, max_compaction_lag_ms=1000)
         cleaning.manager.clean_offsets["overdue", 0] = 6
         cleaning.now_ms += 2000
-        assert [(await cleaning.let()).topic for _ in range(2)] == ["overdue", "filthy"]
+        assert [(await cleaning.complete_next()).topic for _ in range(2)] == ["overdue", "filthy"]
         await cleaning.cleaner.close()
 
     run(story)
 
 
-def test_topics_that_are_not_compacted_or_not_stable_are_left_alone() -> None:
+def test_topics_without_compaction_or_stable_records_are_not_cleaned() -> None:
     async def story() -> None:
         cleaning = Cleaning(backoff_ms=10)
         cleaning.topic("plain", 3, cleanup_policy=("delete",))
         cleaning.topic("unstable", 3)
         cleaning.unstable["unstable"] = 0
         cleaning.topic("both", 3, cleanup_policy=("compact", "delete"))
-        assert (await cleaning.let()).topic == "both"
+        assert (await cleaning.complete_next()).topic == "both"
         await cleaning.clean("both", 6)
         assert cleaning.jobs.empty()
         del cleaning.unstable["unstable"]
-        assert (await cleaning.let()).topic == "unstable"
+        assert (await cleaning.complete_next()).topic == "unstable"
         await cleaning.cleaner.close()
 
     run(story)
 
 
-def test_several_workers_compact_several_logs_at_once() -> None:
+def test_several_workers_compact_several_logs_in_parallel() -> None:
     async def story() -> None:
         cleaning = Cleaning(workers=2, backoff_ms=5)
         for name in ("a", "b", "c"):
@@ -219,17 +219,19 @@ def test_several_workers_compact_several_logs_at_once() -> None:
     run(story)
 
 
-def test_a_corrupt_segment_sets_its_partition_aside_and_the_log_says_where(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_partition_with_a_corrupt_segment_is_uncleanable_and_the_segment_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def story() -> None:
         cleaning = Cleaning()
         bad = cleaning.topic("bad", 3)
-        await cleaning.let(CorruptSegmentError(bad.segments[0].path, 70, 1, "its CRC is wrong"))
+        await cleaning.complete_next(CorruptSegmentError(bad.segments[0].path, 70, 1, "its CRC is wrong"))
         await cleaning.until(lambda: ("bad", 0) in cleaning.cleaner.uncleanable)
-        assert "bad-0 is not compacted any more until the next start" in caplog.text
+        assert "Compaction of bad-0 failed; it is not compacted until the server restarts" in caplog.text
         assert bad.segments[0].path in caplog.text
         assert "position 70" in caplog.text
         cleaning.topic("good", 2)
-        assert (await cleaning.let()).topic == "good"
+        assert (await cleaning.complete_next()).topic == "good"
         await cleaning.clean("good", 4)
         assert len(values(bad)) == 6
         await cleaning.cleaner.close()
@@ -242,16 +244,16 @@ def test_a_corrupt_segment_sets_its_partition_aside_and_the_log_says_where(caplo
     [WorkerError("the process ended with -9"), OSError(errno.ENOSPC, "No space left on device")],
     ids=["died", "full"],
 )
-def test_a_pass_that_failed_is_tried_again(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_pass_is_retried(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         cleaning = Cleaning()
         log = cleaning.topic("t", 3)
         for _ in range(2):
-            await cleaning.let(failure)
-        await cleaning.let()
+            await cleaning.complete_next(failure)
+        await cleaning.complete_next()
         await cleaning.clean("t", 6)
         assert values(log) == [b"5"]
-        assert caplog.text.count("t-0 was not compacted, and will be tried again") == 1  # and not each time
+        assert caplog.text.count("Compaction of t-0 failed and is retried") == 1  # but not for each retry
         await cleaning.cleaner.close()
 
     run(story)
@@ -268,14 +270,14 @@ def test_a_pass_that_failed_is_tried_again(failure: Exception, caplog: pytest.Lo
         ({"log.cleaner.io.buffer.load.factor": "7"}, 134_217_728),
     ],
 )
-def test_a_map_of_keys_is_never_so_small_that_passes_do_not_end(given: dict[str, str], expected: int) -> None:
-    """These may be changed while the server runs, to any number."""
+def test_the_map_of_keys_has_a_minimum_size(given: dict[str, str], expected: int) -> None:
+    """These settings can be changed to any number while the server runs. Passes must still end."""
     config = BrokerConfig({name: StaticValue(value, "--set") for name, value in given.items()})
     assert CleanerSettings.of(config).dedupe_buffer_bytes == expected
 
 
-def test_a_pause_ends_a_pass_that_has_not_come_to_its_worker_yet(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever wants the log does not wait for the whole pass."""
+def test_a_pause_cancels_a_pass_before_its_worker_starts(caplog: pytest.LogCaptureFixture) -> None:
+    """The caller of the pause does not wait for the whole pass."""
 
     async def story() -> None:
         cleaning = Cleaning()
@@ -297,7 +299,7 @@ def test_a_pause_ends_a_pass_that_has_not_come_to_its_worker_yet(caplog: pytest.
         assert cleaning.jobs.empty()
         assert len(values(log)) == 6
         await cleaning.cleaner.resume("t", 0)
-        await cleaning.let()
+        await cleaning.complete_next()
         await cleaning.clean("t", 6)
         assert caplog.text == ""
         await cleaning.cleaner.close()
@@ -305,8 +307,8 @@ def test_a_pause_ends_a_pass_that_has_not_come_to_its_worker_yet(caplog: pytest.
     run(story)
 
 
-def test_what_a_pass_did_is_told_of_what_it_was_given(caplog: pytest.LogCaptureFixture) -> None:
-    """The log grows meanwhile, which is not compaction's doing."""
+def test_the_logged_sizes_of_a_pass_exclude_later_appends(caplog: pytest.LogCaptureFixture) -> None:
+    """The log grows during the pass, and the growth is not a result of compaction."""
 
     async def story() -> None:
         cleaning = Cleaning()
@@ -318,18 +320,18 @@ def test_what_a_pass_did_is_told_of_what_it_was_given(caplog: pytest.LogCaptureF
         with caplog.at_level(logging.INFO):
             future.set_result(None)
             await cleaning.until(lambda: "Compacted t-0" in caplog.text)
-        assert f"{before} bytes became {log.size - added}, 5 records were dropped and 1 kept" in caplog.text
+        assert f"{before} to {log.size - added} bytes, 5 records removed, 1 kept" in caplog.text
         await cleaning.cleaner.close()
 
     run(story)
 
 
-def test_a_partition_of_which_workers_die_again_and_again_is_set_aside() -> None:
+def test_a_partition_that_repeatedly_kills_workers_is_uncleanable() -> None:
     async def story() -> None:
         cleaning = Cleaning()
         log = cleaning.topic("t", 3)
         for _ in range(3):
-            await cleaning.let(WorkerError("the process ended with -9"))
+            await cleaning.complete_next(WorkerError("the process ended with -9"))
         await cleaning.until(lambda: ("t", 0) in cleaning.cleaner.uncleanable)
         assert len(values(log)) == 6
         await cleaning.cleaner.close()
@@ -343,15 +345,15 @@ def test_a_broken_device_takes_its_directory_offline() -> None:
         cleaning.topic("t", 3)
         failed: list[str] = []
         cleaning.manager.on_directory_failure = lambda directory, error, logs: failed.append(directory.path)
-        await cleaning.let(OSError(errno.EIO, "Input/output error"))
+        await cleaning.complete_next(OSError(errno.EIO, "Input/output error"))
         await cleaning.until(lambda: failed == ["/data"])
         await cleaning.cleaner.close()
 
     run(story)
 
 
-def test_the_power_fails_after_a_pass_and_names_of_checkpoints_are_lost() -> None:
-    """A gap that compaction left must lie before the recovery point that a start finds, or it is taken for a loss."""
+def test_a_power_failure_after_a_pass_may_lose_names_of_checkpoints() -> None:
+    """A gap that compaction leaves must be before the recovery point at startup, or it is treated as data loss."""
 
     async def story() -> None:
         cleaning = Cleaning(journalled=False)
@@ -362,7 +364,7 @@ def test_the_power_fails_after_a_pass_and_names_of_checkpoints_are_lost() -> Non
             for key in keys:
                 log.append(build_batch([Record(0, NOW, key, key)]), now_ms=NOW, leader_epoch=0)
             log.roll(NOW)
-        await cleaning.let()
+        await cleaning.complete_next()
         await cleaning.clean("t", 6)
         await cleaning.cleaner.close()
         running = cleaning.file_system
@@ -376,8 +378,8 @@ def test_the_power_fails_after_a_pass_and_names_of_checkpoints_are_lost() -> Non
 
 
 @pytest.mark.parametrize("which", [1, 2])
-def test_a_failed_sync_of_the_directory_is_not_tried_again(which: int) -> None:
-    """The one before a pass, and the one after it."""
+def test_a_failed_sync_of_the_directory_is_not_retried(which: int) -> None:
+    """This covers the sync before a pass and the one after it."""
 
     async def story() -> None:
         cleaning = Cleaning()
@@ -398,7 +400,7 @@ def test_a_failed_sync_of_the_directory_is_not_tried_again(which: int) -> None:
 
         cleaning.file_system.fail_with = broken
         if which == 2:
-            await cleaning.let()
+            await cleaning.complete_next()
         await cleaning.until(lambda: failed == ["/data"])
         await cleaning.cleaner.close()
         assert len(syncs) == which
@@ -406,19 +408,19 @@ def test_a_failed_sync_of_the_directory_is_not_tried_again(which: int) -> None:
     run(story)
 
 
-def test_a_process_that_cannot_be_started_is_no_broken_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_started_does_not_take_the_directory_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         cleaning = Cleaning()
         log = cleaning.topic("t", 3)
         worker = WorkerProcess(durable=True)
         monkeypatch.setattr(sys, "executable", "/no/such/python")
         job, _ = await cleaning.next_job()
-        with pytest.raises(WorkerNotStartedError, match="could not be started: No such file or directory"):
+        with pytest.raises(WorkerNotStartedError, match="cannot start the process: No such file or directory"):
             await worker.compact(job, lambda replacement: None)
         cleaning.cleaner._in_progress["t", 0].kill()
         for _ in range(5):
-            await cleaning.let(WorkerNotStartedError("made up by the test"))
-        await cleaning.let()
+            await cleaning.complete_next(WorkerNotStartedError("made up by the test"))
+        await cleaning.complete_next()
         await cleaning.clean("t", 6)
         assert log.offline is None
         assert not cleaning.cleaner.uncleanable
@@ -427,10 +429,22 @@ def test_a_process_that_cannot_be_started_is_no_broken_device(monkeypatch: pytes
     run(story)
 
 
-def test_a_process_is_started_in_a_directory_with_modules_of_other_people(
+def test_a_process_that_was_never_started_is_stopped_without_opening_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The idle cleaner stops its process, even while no file descriptor is available to load a module."""
+    monkeypatch.setitem(sys.modules, "moldau.server.concurrency.worker_pipe", None)  # importing it fails
+
+    async def story() -> None:
+        worker = WorkerProcess(durable=True)
+        worker.kill()
+        await worker.close()
+
+    run(story)
+
+
+def test_a_process_starts_in_a_directory_with_unrelated_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the server was started has nothing to say about what the worker imports."""
+    """The working directory of the server does not affect the imports of the worker."""
 
     async def story() -> None:
         cleaning = Cleaning()
@@ -440,7 +454,7 @@ def test_a_process_is_started_in_a_directory_with_modules_of_other_people(
         monkeypatch.chdir(tmp_path)
         worker = WorkerProcess(durable=False)
         job, _ = await cleaning.next_job()
-        with pytest.raises(FileNotFoundError):  # it works, and does not have the files, which are in memory
+        with pytest.raises(FileNotFoundError):  # the process works but has no access to the files in memory
             await worker.compact(job, lambda replacement: None)
         await worker.close()
         await cleaning.cleaner.close()
@@ -448,11 +462,11 @@ def test_a_process_is_started_in_a_directory_with_modules_of_other_people(
     run(story)
 
 
-def test_a_topic_that_is_deleted_meanwhile_ends_the_pass_quietly(caplog: pytest.LogCaptureFixture) -> None:
+def test_deleting_a_topic_ends_its_pass_without_errors(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         cleaning = Cleaning()
         cleaning.topic("t", 3)
-        await cleaning.let()
+        await cleaning.complete_next()
         await cleaning.clean("t", 6)
         log = cleaning.manager.get("t", 0)
         assert log is not None
@@ -463,14 +477,14 @@ def test_a_topic_that_is_deleted_meanwhile_ends_the_pass_quietly(caplog: pytest.
         path = "/data/cleaner-offset-checkpoint"
         await cleaning.until(lambda: cleaning.file_system.read_file(path) == b"0\n0\n")
         cleaning.topic("other", 2)
-        assert (await cleaning.let()).topic == "other"
+        assert (await cleaning.complete_next()).topic == "other"
         await cleaning.cleaner.close()
         assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
 
     run(story)
 
 
-def test_a_log_that_was_cut_meanwhile_is_compacted_again() -> None:
+def test_a_log_that_is_truncated_during_a_pass_is_compacted_again() -> None:
     async def story() -> None:
         cleaning = Cleaning()
         log = cleaning.topic("t", 3)
@@ -478,7 +492,7 @@ def test_a_log_that_was_cut_meanwhile_is_compacted_again() -> None:
         log.truncate_to(3, NOW)
         cleaning.write(log, 2)
         future.set_result(None)
-        await cleaning.let()
+        await cleaning.complete_next()
         await cleaning.clean("t", log.log_end_offset)
         assert values(log) == [b"%d" % (log.log_end_offset - 1)]
         await cleaning.cleaner.close()
@@ -486,11 +500,11 @@ def test_a_log_that_was_cut_meanwhile_is_compacted_again() -> None:
     run(story)
 
 
-def test_a_log_that_is_cut_below_its_checkpoint_takes_the_checkpoint_along() -> None:
+def test_truncating_a_log_below_its_checkpoint_moves_the_checkpoint() -> None:
     async def story() -> None:
         cleaning = Cleaning()
         log = cleaning.topic("t", 3)
-        await cleaning.let()
+        await cleaning.complete_next()
         await cleaning.clean("t", 6)
         await cleaning.cleaner.close()
         log.truncate_to(5, NOW)
@@ -500,7 +514,7 @@ def test_a_log_that_is_cut_below_its_checkpoint_takes_the_checkpoint_along() -> 
     run(story)
 
 
-def test_closing_ends_a_pass_that_is_under_way_and_leaves_the_old_state() -> None:
+def test_closing_cancels_a_running_pass_and_keeps_the_old_state() -> None:
     async def story() -> None:
         cleaning = Cleaning()
         log = cleaning.topic("t", 3)
@@ -514,11 +528,11 @@ def test_closing_ends_a_pass_that_is_under_way_and_leaves_the_old_state() -> Non
     run(story)
 
 
-def test_a_worker_is_let_go_when_there_is_nothing_to_do() -> None:
+def test_an_idle_worker_is_closed() -> None:
     async def story() -> None:
         cleaning = Cleaning()
         cleaning.topic("t", 3)
-        await cleaning.let()
+        await cleaning.complete_next()
         await cleaning.clean("t", 6)
         await cleaning.until(lambda: cleaning.closed_workers > 0)
         await cleaning.cleaner.close()
@@ -526,32 +540,32 @@ def test_a_worker_is_let_go_when_there_is_nothing_to_do() -> None:
     run(story)
 
 
-def test_settings_take_effect_while_it_runs() -> None:
+def test_settings_take_effect_while_the_cleaner_runs() -> None:
     async def story() -> None:
         cleaning = Cleaning(workers=0)
         cleaning.topic("a", 3)
         cleaning.cleaner.update_settings(CleanerSettings(enabled=False, workers=1, backoff_ms=1))
         cleaning.cleaner.update_settings(CleanerSettings(workers=1, backoff_ms=1, dedupe_buffer_bytes=12_345_678))
-        assert (await cleaning.let()).dedupe_buffer_bytes == 12_345_678
+        assert (await cleaning.complete_next()).dedupe_buffer_bytes == 12_345_678
         await cleaning.clean("a", 6)
         cleaning.cleaner.update_settings(CleanerSettings(workers=1, backoff_ms=3_600_000))
         cleaning.topic("b", 3)
         cleaning.cleaner.update_settings(CleanerSettings(workers=1, backoff_ms=2, io_bytes_per_second=1e6))
-        assert (await cleaning.let()).io_bytes_per_second == 1e6
+        assert (await cleaning.complete_next()).io_bytes_per_second == 1e6
         await cleaning.clean("b", 6)
         await cleaning.cleaner.close()
 
     run(story)
 
 
-def test_compacting_now_takes_all_that_is_there_whatever_the_ratio() -> None:
+def test_compact_now_includes_all_records_at_any_dirty_ratio() -> None:
     async def story() -> None:
         cleaning = Cleaning(workers=0)
         log = cleaning.topic("t", 2, min_cleanable_dirty_ratio=1.0)
         log.append(build_batch([Record(0, NOW, b"key", b"last")]), now_ms=NOW, leader_epoch=0)
-        asked = asyncio.ensure_future(cleaning.cleaner.compact_now([log]))
-        await cleaning.let()
-        await asked
+        requested = asyncio.ensure_future(cleaning.cleaner.compact_now([log]))
+        await cleaning.complete_next()
+        await requested
         assert values(log) == [b"last"]
         assert cleaning.manager.clean_offsets["t", 0] == 5
         await cleaning.cleaner.close()
@@ -559,17 +573,17 @@ def test_compacting_now_takes_all_that_is_there_whatever_the_ratio() -> None:
     run(story)
 
 
-def test_compacting_now_waits_for_the_pass_that_is_under_way() -> None:
+def test_compact_now_waits_for_a_running_pass() -> None:
     async def story() -> None:
         cleaning = Cleaning()
         log = cleaning.topic("t", 2)
         _job, future = await cleaning.next_job()
-        asked = asyncio.ensure_future(cleaning.cleaner.compact_now([log]))
+        requested = asyncio.ensure_future(cleaning.cleaner.compact_now([log]))
         await asyncio.sleep(0.01)
         assert cleaning.jobs.empty()
         future.set_result(None)
-        await cleaning.let()
-        await asked
+        await cleaning.complete_next()
+        await requested
         await cleaning.cleaner.close()
 
     run(story)
@@ -584,18 +598,18 @@ def test_compacting_now_waits_for_the_pass_that_is_under_way() -> None:
     ],
     ids=["corrupt", "full", "changed"],
 )
-def test_compacting_now_tells_what_went_wrong(failure: Exception, raised: type[Exception]) -> None:
+def test_compact_now_raises_the_error_of_the_pass(failure: Exception, raised: type[Exception]) -> None:
     async def story() -> None:
         cleaning = Cleaning(workers=0)
         log = cleaning.topic("t", 2)
-        asked = asyncio.ensure_future(cleaning.cleaner.compact_now([log]))
-        await cleaning.let(failure)
+        requested = asyncio.ensure_future(cleaning.cleaner.compact_now([log]))
+        await cleaning.complete_next(failure)
         with pytest.raises(raised):
-            await asked
+            await requested
         assert len(values(log)) == 4
-        asked = asyncio.ensure_future(cleaning.cleaner.compact_now([log]))
-        await cleaning.let()
-        await asked
+        requested = asyncio.ensure_future(cleaning.cleaner.compact_now([log]))
+        await cleaning.complete_next()
+        await requested
         assert len(values(log)) == 1
         await cleaning.cleaner.close()
 

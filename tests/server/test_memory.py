@@ -1,6 +1,6 @@
 from random import Random
 
-from moldau.server.memory import INTERVALS, SMALL_FRAME_BYTES, STALL_MS, MemoryBudget
+from moldau.server.network.memory import INTERVALS, SMALL_FRAME_BYTES, STALL_MS, MemoryBudget
 
 LARGE = SMALL_FRAME_BYTES + 1
 SMALL = SMALL_FRAME_BYTES
@@ -48,13 +48,13 @@ class Producer(Peer):
 def make(limit):
     clock = [0.0]
     timers = FakeTimers()
-    # Large frames have three quarters of it.
+    # Large frames may use three quarters of the budget.
     budget = MemoryBudget(limit * 4 // 3, timers, lambda: clock[0])
     log = []
     return budget, timers, clock, log, [Peer(budget, name, log) for name in "abc"]
 
 
-def test_grows_up_to_the_limit_and_then_waits():
+def test_holders_grow_up_to_the_limit_and_then_wait():
     budget, _, _, log, (a, b, c) = make(100)
     assert budget.grow(a, 60, LARGE)
     assert budget.grow(b, 40, LARGE)
@@ -65,7 +65,7 @@ def test_grows_up_to_the_limit_and_then_waits():
     assert budget.grow(c, 40, LARGE)
 
 
-def test_the_oldest_holder_may_always_grow_so_that_somebody_finishes():
+def test_the_oldest_holder_may_always_grow_so_that_one_request_completes():
     budget, _, _, log, (a, b, _) = make(100)
     assert budget.grow(a, 50, LARGE)
     assert budget.grow(b, 50, LARGE)
@@ -76,12 +76,12 @@ def test_the_oldest_holder_may_always_grow_so_that_somebody_finishes():
     assert budget.grow(b, 10, LARGE)
 
 
-def test_one_frame_larger_than_the_limit_is_possible():
+def test_one_frame_larger_than_the_limit_is_accepted():
     budget, _, _, _, (a, _, _) = make(10)
     assert budget.grow(a, 1000, LARGE)
 
 
-def test_a_silent_holder_is_closed_when_others_wait_for_its_memory():
+def test_a_silent_holder_is_closed_when_other_connections_wait_for_memory():
     budget, timers, clock, log, (a, b, _) = make(100)
     assert budget.grow(a, 100, LARGE)
     assert not budget.grow(b, 10, LARGE)
@@ -91,7 +91,7 @@ def test_a_silent_holder_is_closed_when_others_wait_for_its_memory():
     assert budget.used_bytes == 0
 
 
-def test_a_slow_holder_that_still_sends_is_kept():
+def test_a_slow_holder_that_still_sends_is_not_closed():
     budget, timers, clock, log, (a, b, _) = make(100)
     assert budget.grow(a, 100, LARGE)
     assert not budget.grow(b, 10, LARGE)
@@ -103,7 +103,7 @@ def test_a_slow_holder_that_still_sends_is_kept():
         assert timers.pending, "it goes on watching while a connection waits"
 
 
-def test_a_holder_that_drips_is_closed_while_another_waits():
+def test_a_holder_below_the_minimum_rate_is_closed_while_another_waits():
     budget, timers, clock, log, (a, b, _) = make(100)
     assert budget.grow(a, 100, LARGE)
     assert not budget.grow(b, 10, LARGE)
@@ -113,7 +113,7 @@ def test_a_holder_that_drips_is_closed_while_another_waits():
     assert log == [("stalled", "a"), ("resume", "b")]
 
 
-def test_a_holder_that_sends_quickly_at_first_and_then_drips_is_closed_when_it_falls_behind():
+def test_a_holder_that_becomes_slow_is_closed_when_it_falls_behind_the_minimum_rate():
     budget, timers, _, log, (a, b, _) = make(100)
     assert budget.grow(a, 100, LARGE)
     assert not budget.grow(b, 10, LARGE)
@@ -125,11 +125,11 @@ def test_a_holder_that_sends_quickly_at_first_and_then_drips_is_closed_when_it_f
     assert log == [("stalled", "a"), ("resume", "b")]
 
 
-def test_the_least_rate_counts_from_when_another_begins_to_wait():
+def test_the_minimum_rate_applies_from_the_start_of_another_wait():
     budget, timers, clock, log, (a, b, _) = make(100)
     assert budget.grow(a, 100, LARGE)
     clock[0] += 3600
-    budget.progress(a, 1200)  # slow, and kept: no other connection waits
+    budget.progress(a, 1200)  # slow, but not closed: no other connection waits
     assert not budget.grow(b, 10, LARGE)
     budget.progress(a, 1100)
     timers.fire()
@@ -138,7 +138,7 @@ def test_the_least_rate_counts_from_when_another_begins_to_wait():
     assert log == [("stalled", "a"), ("resume", "b")]
 
 
-def test_a_wait_that_has_ended_frees_the_holder_from_the_least_rate():
+def test_the_minimum_rate_no_longer_applies_after_the_wait():
     budget, timers, _, log, (a, b, c) = make(100)
     assert budget.grow(a, 90, LARGE)
     assert not budget.grow(b, 20, LARGE)
@@ -152,7 +152,7 @@ def test_a_wait_that_has_ended_frees_the_holder_from_the_least_rate():
     assert log == []
 
 
-def test_new_frames_queue_behind_one_that_has_waited_for_long():
+def test_new_frames_queue_behind_one_that_has_waited_for_a_long_time():
     budget, _, clock, log, (a, b, c) = make(100)
     assert budget.grow(a, 60, LARGE)
     assert not budget.grow(b, 60, LARGE)
@@ -178,8 +178,8 @@ def test_small_frames_do_not_queue_behind_large_ones():
     assert budget.grow(c, 300, SMALL)
 
 
-def test_a_waiting_producer_is_served_in_bounded_time_however_many_peers_drip():
-    """Peers that keep to the least rate, and come back with a new frame as soon as they have lost one."""
+def test_a_waiting_producer_is_served_in_bounded_time_with_any_number_of_slow_peers():
+    """Peers that send at the minimum rate, and start a new frame as soon as they have lost one."""
     for seed in range(20):
         random = Random(seed)
         clock = [0.0]
@@ -214,23 +214,23 @@ def test_a_waiting_producer_is_served_in_bounded_time_however_many_peers_drip():
             raise AssertionError("the producer starved")
 
 
-def test_without_waiters_nobody_is_closed():
+def test_without_waiting_connections_no_connection_is_closed():
     budget, timers, clock, log, (a, b, _) = make(100)
     assert budget.grow(a, 100, LARGE)
     assert not budget.grow(b, 10, LARGE)
-    budget.release(b)  # it went away
+    budget.release(b)  # it disconnected
     clock[0] += 1000
     timers.fire()
     assert log == []
 
 
-def test_releasing_what_was_never_held_is_fine():
+def test_releasing_unreserved_memory_is_not_an_error():
     budget, _, _, _, (a, _, _) = make(100)
     budget.release(a)
     assert budget.used_bytes == 0
 
 
-def test_large_frames_leave_room_for_small_ones():
+def test_large_frames_leave_memory_for_small_ones():
     budget, _, _, _, (a, b, c) = make(900)
     assert budget.grow(a, 900, LARGE)
     assert not budget.grow(b, 1, LARGE)
@@ -240,14 +240,14 @@ def test_large_frames_leave_room_for_small_ones():
     assert budget.grow(c, 300, SMALL), "and takes nothing of what is reserved"
 
 
-def test_small_frames_may_use_everything_that_is_free():
+def test_small_frames_may_use_all_free_memory():
     budget, _, _, _, (a, b, _) = make(900)
     assert budget.grow(a, 1000, SMALL)
     assert not budget.grow(b, 500, SMALL)
     assert budget.used_bytes == 1000
 
 
-def test_a_kept_request_counts_until_it_is_given_back():
+def test_a_kept_request_counts_until_it_is_released():
     budget, _, _, log, (a, b, _) = make(100)
     assert budget.grow(a, 100, LARGE)
     kept = budget.keep(a)
@@ -257,3 +257,46 @@ def test_a_kept_request_counts_until_it_is_given_back():
     budget.give_back(kept)
     assert budget.used_bytes == 0
     assert log == []
+
+
+# -- one large frame at a time -----------------------------------------------------------------------------------------
+
+
+def test_frames_other_than_the_oldest_leave_memory_for_one_of_the_largest_size():
+    clock = [0.0]
+    log = []
+    budget = MemoryBudget(128 * LARGE, FakeTimers(), lambda: clock[0], largest_frame=100 * LARGE)
+    a, b, c = [Peer(budget, name, log) for name in "abc"]
+    assert budget.grow(a, LARGE, 100 * LARGE)
+    assert budget.grow(b, 20 * LARGE, 100 * LARGE)
+    assert budget.grow(c, 12 * LARGE, 100 * LARGE)
+    assert not budget.grow(c, 1, 100 * LARGE)
+    assert budget.grow(a, 99 * LARGE, 100 * LARGE)
+    assert budget.used_bytes == 132 * LARGE
+    budget.release(a)
+    assert log == [("resume", "c")]
+    assert budget.grow(b, 64 * LARGE, 100 * LARGE)  # now the oldest
+
+
+def test_the_oldest_waits_while_a_large_request_is_served():
+    budget, _, _, log, (a, b, c) = make(100 * LARGE)
+    assert budget.grow(a, 95 * LARGE, 95 * LARGE)
+    assert budget.grow(b, 5 * LARGE, 95 * LARGE)
+    kept = budget.keep(a)
+    assert not budget.grow(b, LARGE, 95 * LARGE)
+    budget.give_back(kept)
+    assert log == [("resume", "b")]
+    assert budget.grow(b, 90 * LARGE, 95 * LARGE)
+    assert budget.grow(c, SMALL, SMALL)
+    assert budget.keep(c) == SMALL
+    assert budget.grow(b, 50 * LARGE, 145 * LARGE)  # it does not wait for a small one
+
+
+def test_data_derived_from_a_request_counts_as_well():
+    budget, _, _, log, (a, _, _) = make(100 * LARGE)
+    budget.add(90 * LARGE)
+    assert not budget.grow(a, 20 * LARGE, 20 * LARGE)
+    budget.give_back(90 * LARGE)
+    assert log == [("resume", "a")]
+    assert budget.grow(a, 20 * LARGE, 20 * LARGE)
+    assert budget.used_bytes == 20 * LARGE

@@ -1,12 +1,13 @@
-"""Snapshots of the metadata in a running server: due by size and by time, beside requests, on a full disk."""
+"""Snapshots of the metadata in a running server: by size and by time, concurrent with requests, and on a full disk."""
 
 import asyncio
 import errno
 import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 from moldau.log.memory_files import MemoryFileSystem
-from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from moldau.server import metadata_snapshots
+from moldau.server.upkeep import metadata_snapshots
 
 HOUR_MS = 3_600_000
 LOG = "/data/__cluster_metadata-0"
@@ -16,27 +17,29 @@ def names(disk, suffix):
     return sorted(name for name in disk.list_directory(LOG)[0] if name.endswith(suffix))
 
 
-def make_more_topics(server, count, prefix="t"):
+def create_more_topics(server, count, prefix="t"):
     for number in range(count):
         server.create_topic(f"{prefix}-{number}")
 
 
-def create_and_look(server, name):
-    """Make a topic; whether that has begun a snapshot, which is written when this returns."""
+def creation_starts_snapshot(server, name):
+    """Create a topic. Returns whether that started a snapshot; the snapshot is written on return."""
 
-    def change():
-        request = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1)])
-        server.broker.metadata.create_topics(request, now_ms=server.clock())
-        return not server.broker.metadata_snapshots.is_idle
+    snapshots = server.broker.metadata_snapshots
+    begun = []
 
-    begun = server.call(change)
-    if begun:
-        server.await_(server.broker.metadata_snapshots.work)  # one after the other
+    def changed(delta, image):
+        begun.append(not snapshots.is_idle)  # the listener of the snapshots is called first
+
+    server.call(lambda: server.broker.metadata.subscribe(changed))
+    server.create_topic(name)
+    if any(begun):
+        server.await_(snapshots.work)  # one at a time
         server.await_(server.broker.trash.remove_due)
-    return begun
+    return any(begun)
 
 
-def test_a_log_that_has_grown_is_cut_while_the_server_runs(make_server):
+def test_a_log_that_has_grown_is_truncated_while_the_server_runs(make_server):
     disk = MemoryFileSystem(recording=False)
     limits = {
         "metadata.log.max.record.bytes.between.snapshots": "3000",
@@ -44,7 +47,7 @@ def test_a_log_that_has_grown_is_cut_while_the_server_runs(make_server):
         "internal.metadata.delete.delay.millis": "0",
     }
     server = make_server(log_dirs=["/data"], config=limits, file_system=disk)
-    begun = [create_and_look(server, f"t-{number}") for number in range(60)]
+    begun = [creation_starts_snapshot(server, f"t-{number}") for number in range(60)]
     assert any(begun)
     (snapshot,) = names(disk, ".checkpoint")
     assert int(snapshot[:20]) > 100
@@ -55,7 +58,7 @@ def test_a_log_that_has_grown_is_cut_while_the_server_runs(make_server):
     assert server.call(lambda: server.broker.metadata.repairs) == []
 
 
-def test_deleted_files_wait_before_they_are_unlinked(make_server):
+def test_deleted_files_are_unlinked_after_a_delay(make_server):
     disk = MemoryFileSystem(recording=False)
     limits = {"metadata.max.retention.bytes": "0", "metadata.log.max.snapshot.interval.ms": "3600000"}
     server = make_server(log_dirs=["/data"], config=limits, file_system=disk)
@@ -74,18 +77,21 @@ def test_deleted_files_wait_before_they_are_unlinked(make_server):
 def test_a_snapshot_is_written_after_an_hour_if_anything_changed(make_server):
     disk = MemoryFileSystem(recording=False)
     server = make_server(log_dirs=["/data"], file_system=disk)
-    make_more_topics(server, 3)
+    create_more_topics(server, 3)
     assert len(names(disk, ".checkpoint")) == 1
+    # Moving the clock would also start the server's periodic check.
+    server.call(server.broker.metadata_snapshots._timer.cancel)
     server.clock.advance(HOUR_MS)
-    assert create_and_look(server, "later")  # the change looks at the clock
+    assert creation_starts_snapshot(server, "later")  # the change checks the clock
     assert len(names(disk, ".checkpoint")) == 2
     server.clock.advance(HOUR_MS)
     server.await_(server.broker.metadata_snapshots.work)
     assert len(names(disk, ".checkpoint")) == 2  # nothing has changed since
 
 
-def test_requests_are_answered_while_a_snapshot_is_encoded(make_server, monkeypatch):
-    """With slices of no time, the loop turns once for each batch of a hundred records; none is longer."""
+def test_requests_are_served_while_a_snapshot_is_encoded(make_server, monkeypatch):
+    """With slices of zero length, the event loop runs an iteration for each batch of a hundred records, and no slice is
+    longer."""
     monkeypatch.setattr(metadata_snapshots, "SLICE_SECONDS", 0.0)
     disk = MemoryFileSystem(recording=False)
     server = make_server(log_dirs=["/data"], file_system=disk)
@@ -106,11 +112,11 @@ def test_requests_are_answered_while_a_snapshot_is_encoded(make_server, monkeypa
     assert len(names(disk, ".checkpoint")) == 2
 
 
-def test_a_full_disk_is_told_once_and_tried_again_later(make_server, caplog):
+def test_a_full_disk_is_logged_once_and_the_snapshot_is_retried_later(make_server, caplog):
     disk = MemoryFileSystem(recording=False)
     server = make_server(log_dirs=["/data"], file_system=disk)
     snapshots = server.broker.metadata_snapshots
-    make_more_topics(server, 3)
+    create_more_topics(server, 3)
     before = names(disk, ".checkpoint")
     attempts = []
 
@@ -121,27 +127,27 @@ def test_a_full_disk_is_told_once_and_tried_again_later(make_server, caplog):
         return None
 
     disk.fail_with = full
-    server.call(snapshots._timer.cancel)  # moving the clock would begin a look of the server's own beside those below
+    server.call(snapshots._timer.cancel)  # or moving the clock starts the server's own check
     server.clock.advance(HOUR_MS)
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             server.await_(snapshots.work)
-        assert caplog.text.count("No snapshot of the metadata could be written") == 1
+        assert caplog.text.count("Cannot write a metadata snapshot") == 1
         assert names(disk, ".checkpoint") == before
         assert names(disk, ".part") == []
-        # A change does not try it at once: a disk that is full would be asked with every request.
-        assert not create_and_look(server, "meanwhile")
+        # A change does not retry immediately: otherwise every request would access the full disk.
+        assert not creation_starts_snapshot(server, "meanwhile")
         assert len(attempts) == 3
         disk.fail_with = None
         server.clock.advance(60_001)
-        assert create_and_look(server, "later")
+        assert creation_starts_snapshot(server, "later")
         assert len(names(disk, ".checkpoint")) == 2
-        assert "The metadata log is looked after again" in caplog.text
+        assert "Maintenance of the metadata log works again" in caplog.text
     server.restart()
     assert len(server.broker.metadata.image.topics_by_name) == 5
 
 
-def test_a_stop_gives_up_the_snapshot_that_is_being_written(make_server, monkeypatch):
+def test_a_shutdown_discards_the_snapshot_that_is_being_written(make_server, monkeypatch):
     monkeypatch.setattr(metadata_snapshots, "SLICE_SECONDS", 0.0)
     disk = MemoryFileSystem(recording=False)
     server = make_server(log_dirs=["/data"], file_system=disk)
@@ -159,3 +165,25 @@ def test_a_stop_gives_up_the_snapshot_that_is_being_written(make_server, monkeyp
     assert len(names(disk, ".checkpoint")) == 1
     server.restart()
     assert len(server.broker.metadata.image.topics_by_name["many"].partitions) == 300
+
+
+def test_snapshots_are_written_while_changes_never_pause(make_server):
+    """Some change of several clients is always waiting for a sync."""
+    disk = MemoryFileSystem(recording=False)
+
+    def slow_sync(operation, path):
+        if operation == "sync" and "__cluster_metadata-0" in path:
+            time.sleep(0.002)
+
+    disk.fail_with = slow_sync
+    limits = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
+    server = make_server(log_dirs=["/data"], config=limits, file_system=disk)
+
+    def create_topics(client):
+        for number in range(100):
+            server.create_topic(f"t-{client}-{number}")
+
+    with ThreadPoolExecutor(3) as clients:
+        list(clients.map(create_topics, range(3)))
+    # 300 topics are more than 40,000 bytes of records.
+    assert len(names(disk, ".checkpoint")) + len(names(disk, ".checkpoint.deleted")) > 8

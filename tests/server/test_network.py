@@ -1,4 +1,4 @@
-"""The connection against real sockets, with a dispatcher of the test's own."""
+"""Connections with real sockets and a dispatcher of the test."""
 
 import asyncio
 import contextlib
@@ -12,16 +12,18 @@ import pytest
 
 from moldau.log.descriptors import FileRange, OpenFile
 from moldau.log.files import RealFileSystem
-from moldau.server import memory, network
-from moldau.server.background import Background
-from moldau.server.connection import MAX_HELD_BYTES, MAX_IN_FLIGHT, READ_BYTES, ROUND_BYTES, SCRATCH_BYTES
-from moldau.server.event_loop import new_event_loop
-from moldau.server.network import Network
-from moldau.server.timers import TimerWheel
+from moldau.server.concurrency.background import Background
+from moldau.server.concurrency.event_loop import new_event_loop
+from moldau.server.concurrency.timers import TimerWheel
+from moldau.server.network import listeners, memory, unserved
+from moldau.server.network.connection import MAX_HELD_BYTES, MAX_IN_FLIGHT, PEER, ROUND_BYTES
+from moldau.server.network.listeners import Network
+from moldau.server.network.sending import READ_BYTES
+from moldau.server.network.unserved import RECEIVE_BYTES
 
 
-class Parked:
-    """A request in flight, as `RequestContext` is one."""
+class PendingRequest:
+    """A request in flight, like `RequestContext`."""
 
     def __init__(self, connection):
         self.connection = connection
@@ -46,20 +48,27 @@ class Parked:
 
 
 class Dispatcher:
-    """Echoes, except for frames that begin with a command."""
+    """Echoes frames, except those that begin with a command."""
 
     def __init__(self):
         self.frames = []
-        self.parked = []
+        self.pending = []
         self.file_range = None
 
+    def hurries_others(self, data):
+        return True
+
     def handle(self, connection, data):
-        self.frames.append(bytes(data))
+        data = bytes(data)
+        self.frames.append(data)
         if data.startswith(b"park"):
-            parked = Parked(connection)
-            parked.keeps_request = data.startswith(b"park and keep")
-            self.parked.append(parked)
-            return parked
+            pending = PendingRequest(connection)
+            pending.keeps_request = data.startswith(b"park and keep")
+            if data.startswith(b"park and reply"):
+                pending.reply(b"x" * 10_000)
+                return pending.parts
+            self.pending.append(pending)
+            return pending
         if data.startswith(b"big"):
             return [frame(b"x" * 1_000_000)]
         if data.startswith(b"raise"):
@@ -80,7 +89,7 @@ def frame(body):
 
 
 class Fixture:
-    """A network in a loop of its own thread."""
+    """A network with an event loop in a separate thread."""
 
     def __init__(self, *, loop_factory=None, **limits):
         self.loop_factory = loop_factory
@@ -117,7 +126,7 @@ class Fixture:
         await background.close()
 
     def call(self, function):
-        """Run on the loop and wait for the result."""
+        """Run ``function`` on the event loop and wait for the result."""
 
         async def run():
             return function()
@@ -125,7 +134,7 @@ class Fixture:
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(10)
 
     def wait_until(self, condition):
-        """Give the loop turns until the condition holds there; fails after a bounded number of them."""
+        """Wait until the condition holds on the event loop; fail after a limited number of checks."""
 
         async def run():
             for _ in range(2000):
@@ -177,13 +186,13 @@ def is_closed(sock):
         return True
 
 
-def test_answers_one_frame(fixture):
+def test_one_frame_gets_a_response(fixture):
     with fixture.connect() as sock:
         sock.sendall(frame(b"hello"))
         assert receive(sock) == b"hello"
 
 
-def test_answers_pipelined_frames_in_order(fixture):
+def test_pipelined_frames_get_responses_in_order(fixture):
     with fixture.connect() as sock:
         sock.sendall(b"".join(frame(b"%d" % i) for i in range(1000)))
         assert receive(sock, 1000) == [b"%d" % i for i in range(1000)]
@@ -198,9 +207,9 @@ def test_a_frame_may_arrive_byte_by_byte(fixture):
 
 
 @pytest.mark.parametrize(
-    "size", [0, 1, 65_535, 65_536, 65_537, SCRATCH_BYTES - 4, SCRATCH_BYTES, SCRATCH_BYTES + 1, 3_000_000]
+    "size", [0, 1, 65_535, 65_536, 65_537, RECEIVE_BYTES - 4, RECEIVE_BYTES, RECEIVE_BYTES + 1, 3_000_000]
 )
-def test_frames_of_any_size(fixture, size):
+def test_frames_of_any_size_are_received(fixture, size):
     body = os.urandom(size)
     with fixture.connect() as sock:
         sender = threading.Thread(target=sock.sendall, args=(frame(b"a") + frame(body) + frame(b"z"),))
@@ -209,41 +218,41 @@ def test_frames_of_any_size(fixture, size):
         sender.join()
 
 
-def test_a_parked_request_holds_back_the_answers_behind_it(fixture):
+def test_a_pending_request_delays_later_responses(fixture):
     with fixture.connect() as sock:
         sock.sendall(frame(b"1") + frame(b"park") + frame(b"3") + frame(b"silent") + frame(b"5"))
         assert receive(sock) == b"1"
         fixture.wait_until(lambda: len(fixture.dispatcher.frames) == 5)
-        fixture.call(lambda: fixture.dispatcher.parked[0].reply(b"2"))
+        fixture.call(lambda: fixture.dispatcher.pending[0].reply(b"2"))
         assert receive(sock, 3) == [b"2", b"3", b"5"]
 
 
-def test_parked_requests_are_answered_in_order_even_when_the_second_is_ready_first(fixture):
+def test_responses_are_sent_in_order_even_if_the_second_is_ready_first(fixture):
     with fixture.connect() as sock:
         sock.sendall(frame(b"park 1") + frame(b"park 2"))
-        fixture.wait_until(lambda: len(fixture.dispatcher.parked) == 2)
-        first, second = fixture.dispatcher.parked
+        fixture.wait_until(lambda: len(fixture.dispatcher.pending) == 2)
+        first, second = fixture.dispatcher.pending
         fixture.call(lambda: second.reply(b"2"))
         fixture.call(lambda: first.reply(b"1"))
         assert receive(sock, 2) == [b"1", b"2"]
 
 
-def test_requests_in_flight_are_bounded(fixture):
+def test_the_number_of_requests_in_flight_is_limited(fixture):
     with fixture.connect() as sock:
         sock.sendall(b"".join(frame(b"park %d" % i) for i in range(MAX_IN_FLIGHT + 50)))
-        fixture.wait_until(lambda: len(fixture.dispatcher.parked) == MAX_IN_FLIGHT)
+        fixture.wait_until(lambda: len(fixture.dispatcher.pending) == MAX_IN_FLIGHT)
         for i in range(MAX_IN_FLIGHT + 50):
-            fixture.wait_until(lambda i=i: len(fixture.dispatcher.parked) > i)
-            assert len(fixture.dispatcher.parked) <= MAX_IN_FLIGHT + i
-            fixture.call(lambda i=i: fixture.dispatcher.parked[i].reply(b"%d" % i))
+            fixture.wait_until(lambda i=i: len(fixture.dispatcher.pending) > i)
+            assert len(fixture.dispatcher.pending) <= MAX_IN_FLIGHT + i
+            fixture.call(lambda i=i: fixture.dispatcher.pending[i].reply(b"%d" % i))
         assert receive(sock, MAX_IN_FLIGHT + 50) == [b"%d" % i for i in range(MAX_IN_FLIGHT + 50)]
 
 
-def test_a_peer_that_goes_away_abandons_its_parked_requests(fixture):
+def test_pending_requests_are_cancelled_when_their_peer_disconnects(fixture):
     with fixture.connect() as sock:
         sock.sendall(frame(b"park"))
-        fixture.wait_until(lambda: fixture.dispatcher.parked)
-    fixture.wait_until(lambda: fixture.dispatcher.parked[0].abandoned)
+        fixture.wait_until(lambda: fixture.dispatcher.pending)
+    fixture.wait_until(lambda: fixture.dispatcher.pending[0].abandoned)
     fixture.wait_until(lambda: not fixture.network.connections)
 
 
@@ -252,7 +261,7 @@ needs_epoll = pytest.mark.skipif(not hasattr(select, "epoll"), reason="epoll is 
 
 @pytest.fixture
 def direct():
-    """In the loop of the server, which notices the end of peers that are not read from."""
+    """A network with the server's event loop, which detects disconnects of peers from which it does not read."""
     with Fixture(loop_factory=new_event_loop, queued_max_request_bytes=1_000_000) as fixture:
         yield fixture
 
@@ -260,30 +269,30 @@ def direct():
 @needs_epoll
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
 @pytest.mark.parametrize("size", [10, 20_000], ids=["many", "large"])
-def test_a_peer_that_goes_away_with_as_much_in_flight_as_it_may_have_is_noticed(direct, size, reset):
+def test_a_disconnect_is_detected_with_the_maximum_in_flight(direct, size, reset):
     with direct.connect() as sock:
         sock.sendall(frame(b"park".ljust(size)) * MAX_IN_FLIGHT)
         expected = min(MAX_IN_FLIGHT, MAX_HELD_BYTES // size + 1)
-        direct.wait_until(lambda: len(direct.dispatcher.parked) == expected)
+        direct.wait_until(lambda: len(direct.dispatcher.pending) == expected)
         if reset:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     direct.wait_until(lambda: not direct.network.connections)
-    assert all(parked.abandoned for parked in direct.dispatcher.parked)
+    assert all(pending.abandoned for pending in direct.dispatcher.pending)
 
 
 @needs_epoll
-def test_what_a_peer_sent_before_it_went_away_is_served_behind_what_waited(direct):
+def test_requests_sent_before_a_disconnect_are_served_after_pending_ones(direct):
     with direct.connect() as sock:
         sock.sendall(frame(b"park") * (2 * MAX_IN_FLIGHT + 10))
-        direct.wait_until(lambda: len(direct.dispatcher.parked) == MAX_IN_FLIGHT)
+        direct.wait_until(lambda: len(direct.dispatcher.pending) == MAX_IN_FLIGHT)
         sock.sendall(frame(b"silent"))
     direct.wait_until(lambda: not direct.network.connections)
     assert direct.dispatcher.frames == [b"park"] * (2 * MAX_IN_FLIGHT + 10) + [b"silent"]
 
 
 @needs_epoll
-def test_a_peer_that_goes_away_while_it_waits_for_memory_is_noticed(direct):
-    # The first holds all memory for large frames; the second waits before it has any.
+def test_a_disconnect_is_detected_while_a_connection_waits_for_memory(direct):
+    # The first connection has all memory for large frames; the second waits and has none.
     with direct.connect() as holder, direct.connect() as waiting:
         holder.sendall(struct.pack(">i", 5_000_000) + bytes(1_500_000))
         direct.wait_until(lambda: direct.network.budget.used_bytes > 750_000)
@@ -296,7 +305,7 @@ def test_a_peer_that_goes_away_while_it_waits_for_memory_is_noticed(direct):
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1, 50_000_001])
-def test_an_absurd_length_closes_the_connection(fixture, length, caplog):
+def test_an_invalid_frame_length_closes_the_connection(fixture, length, caplog):
     with fixture.connect() as sock:
         sock.sendall(struct.pack(">i", length) + b"x" * 100)
         assert is_closed(sock)
@@ -304,7 +313,7 @@ def test_an_absurd_length_closes_the_connection(fixture, length, caplog):
     assert "127.0.0.1" in caplog.text
 
 
-def test_the_dispatcher_may_close_and_answers_before_it_go_out(fixture):
+def test_responses_before_a_close_by_the_dispatcher_are_sent(fixture):
     with fixture.connect() as sock:
         sock.sendall(frame(b"good") + frame(b"close") + frame(b"not seen"))
         assert receive(sock) == b"good"
@@ -312,7 +321,7 @@ def test_the_dispatcher_may_close_and_answers_before_it_go_out(fixture):
     assert fixture.dispatcher.frames == [b"good", b"close"]
 
 
-def test_a_peer_that_does_not_read_is_not_read_from(fixture):
+def test_the_server_stops_reading_from_a_peer_that_does_not_read(fixture):
     body = b"x" * 60_000
     with fixture.connect() as sock, fixture.connect() as other:
         sock.setblocking(False)
@@ -325,11 +334,11 @@ def test_a_peer_that_does_not_read_is_not_read_from(fixture):
                 stalled = 0
             except BlockingIOError:
                 stalled += 1
-                other.sendall(frame(b"still there?"))  # everybody else is served meanwhile
+                other.sendall(frame(b"still there?"))  # other connections are served
                 assert receive(other) == b"still there?"
-        (stuck,) = [c for c in fixture.network.connections if c._writing]
-        assert fixture.call(lambda: sum(map(len, stuck._out)) + len(stuck._rest)) < 2_000_000
-        # When it reads again, it gets everything.
+        (stuck,) = [c for c in fixture.network.connections if c._waits_for & PEER]
+        assert fixture.call(lambda: stuck._sending.bytes_in_memory() + len(stuck._rest)) < 2_000_000
+        # When the peer reads again, it receives all responses.
         sock.setblocking(True)
         sock.settimeout(10)
         complete = sent // len(data)
@@ -349,7 +358,7 @@ def test_a_file_range_is_sent_between_buffers(fixture, tmp_path):
         file = OpenFile(RealFileSystem().open(str(path)), Owner())
         opened.append(file)
         file_range = FileRange(file, 1_000, 4_000_000)
-        file.release()  # only the range holds it now
+        file.release()  # now only the range refers to it
         return file_range
 
     fixture.dispatcher.file_range = make
@@ -360,7 +369,7 @@ def test_a_file_range_is_sent_between_buffers(fixture, tmp_path):
     fixture.wait_until(lambda: opened[0].references == 0)
 
 
-def test_a_file_range_that_comes_up_short_closes_the_connection(fixture, tmp_path, caplog):
+def test_a_short_read_of_a_file_range_closes_the_connection(fixture, tmp_path, caplog):
     path = tmp_path / "segment"
     path.write_bytes(b"only this")
 
@@ -372,10 +381,10 @@ def test_a_file_range_that_comes_up_short_closes_the_connection(fixture, tmp_pat
         sock.sendall(frame(b"file"))
         while sock.recv(1000):
             pass
-    assert "came up short" in caplog.text
+    assert "short read of a file range" in caplog.text
 
 
-def test_silent_connections_cost_nothing_and_the_others_are_served(fixture):
+def test_silent_connections_do_not_affect_others(fixture):
     silent = [fixture.connect() for _ in range(200)]
     with fixture.connect() as sock:
         sock.sendall(frame(b"hello"))
@@ -396,7 +405,7 @@ def test_declared_lengths_reserve_no_memory(fixture):
     fixture.wait_until(lambda: fixture.network.budget.used_bytes == 0)
 
 
-def test_frames_over_the_common_bound_wait_for_each_other_and_all_arrive():
+def test_frames_above_the_total_limit_wait_for_each_other_and_all_arrive():
     with Fixture(queued_max_request_bytes=1_000_000) as fixture:
         body = os.urandom(900_000)
         peers = [fixture.connect() for _ in range(6)]
@@ -415,24 +424,36 @@ def test_idle_connections_are_closed():
         assert is_closed(sock)
 
 
-def test_a_connection_that_waits_for_its_answer_is_not_idle():
+def test_a_connection_with_a_pending_request_is_not_idle():
     with Fixture() as fixture, fixture.connect() as sock:
         sock.sendall(frame(b"park"))
-        fixture.wait_until(lambda: fixture.dispatcher.parked)
+        fixture.wait_until(lambda: fixture.dispatcher.pending)
 
-        def be_late():
-            fixture.network.max_idle_ms = -1  # any time is too long
+        def check_idle():
+            fixture.network.max_idle_ms = -1  # any idle time is too long
             (connection,) = fixture.network.connections
             connection._check_idle()
 
-        fixture.call(be_late)
-        fixture.call(lambda: fixture.dispatcher.parked[0].reply(b"at last"))
+        fixture.call(check_idle)
+        fixture.call(lambda: fixture.dispatcher.pending[0].reply(b"at last"))
         assert receive(sock) == b"at last"
-        fixture.call(be_late)
+        fixture.call(check_idle)
         assert is_closed(sock)
 
 
-def test_closing_sends_the_answers_that_are_on_their_way():
+@pytest.mark.parametrize("count", [2, MAX_IN_FLIGHT - 1])
+def test_requests_in_flight_are_cancelled_when_the_network_is_closed(count):
+    with Fixture(loop_factory=new_event_loop) as fixture:
+        clients = [fixture.connect() for _ in range(20)]
+        for client in clients:
+            client.sendall(frame(b"park") * count)
+        fixture.wait_until(lambda: len(fixture.dispatcher.pending) == 20 * count)
+    assert all(pending.abandoned for pending in fixture.dispatcher.pending)
+    for client in clients:
+        client.close()
+
+
+def test_closing_sends_completed_responses():
     with Fixture() as fixture:
         sock = fixture.connect()
         sock.sendall(frame(b"x" * 1000))
@@ -441,26 +462,45 @@ def test_closing_sends_the_answers_that_are_on_their_way():
     sock.close()
 
 
-def test_small_requests_with_large_answers_are_made_as_they_are_read(fixture):
+def test_large_responses_are_created_at_the_rate_at_which_they_are_read(fixture):
     with fixture.connect() as sock:
         sock.sendall(frame(b"big") * 300)
-        fixture.wait_until(lambda: any(c._writing for c in fixture.network.connections))
+        fixture.wait_until(lambda: any(c._waits_for & PEER for c in fixture.network.connections))
         (connection,) = fixture.network.connections
-        assert fixture.call(lambda: sum(map(len, connection._out))) <= ROUND_BYTES + 1_000_004
-        assert len(fixture.dispatcher.frames) < 50  # what the sockets' buffers take
+        assert fixture.call(lambda: connection._sending.bytes_in_memory()) <= ROUND_BYTES + 1_000_004
+        assert len(fixture.dispatcher.frames) < 50  # what the buffers of the sockets can hold
         for _ in range(300):
             assert len(receive(sock)) == 1_000_000
 
 
-def test_answers_held_back_by_a_parked_request_are_bounded(fixture):
+def test_requests_for_large_file_ranges_are_served_at_the_rate_at_which_they_are_read(fixture, tmp_path):
+    content = os.urandom(5_000_000)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+
+    class Owner:
+        open_file = None
+
+    file = OpenFile(RealFileSystem().open(str(path)), Owner())
+    fixture.dispatcher.file_range = lambda: FileRange(file, 0, len(content))
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"file") * 300)
+        fixture.wait_until(lambda: any(c._waits_for & PEER for c in fixture.network.connections))
+        assert len(fixture.dispatcher.frames) == 1
+        for _ in range(300):
+            assert receive(sock) == b"<" + content + b">"
+    fixture.call(file.release)
+
+
+def test_responses_behind_a_pending_request_are_limited(fixture):
     with fixture.connect() as sock:
         sock.sendall(frame(b"park") + frame(b"big") * 50 + frame(b"end"))
-        fixture.wait_until(lambda: fixture.dispatcher.parked)
+        fixture.wait_until(lambda: fixture.dispatcher.pending)
         (connection,) = fixture.network.connections
         fixture.wait_until(lambda: not connection._reading)
         assert fixture.call(lambda: connection._held_bytes) <= MAX_HELD_BYTES + 1_000_004
         assert len(fixture.dispatcher.frames) < 5
-        fixture.call(lambda: fixture.dispatcher.parked[0].reply(b"first"))
+        fixture.call(lambda: fixture.dispatcher.pending[0].reply(b"first"))
         assert receive(sock) == b"first"
         for _ in range(50):
             assert len(receive(sock)) == 1_000_000
@@ -468,28 +508,117 @@ def test_answers_held_back_by_a_parked_request_are_bounded(fixture):
         assert fixture.call(lambda: connection._held_bytes) == 0
 
 
-def test_large_requests_behind_a_parked_one_wait_in_the_socket(fixture):
+def test_completed_responses_behind_a_pending_request_are_limited(fixture):
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"park") * 4)
+        fixture.wait_until(lambda: len(fixture.dispatcher.pending) == 4)
+        (connection,) = fixture.network.connections
+        first, *others = fixture.dispatcher.pending
+        for pending in others:
+            fixture.call(lambda pending=pending: pending.reply(b"x" * 500_000))
+        sock.sendall(frame(b"more"))
+        assert fixture.call(lambda: connection._held_bytes) >= 1_500_000
+        fixture.wait_until(lambda: not connection._reading)
+        assert len(fixture.dispatcher.frames) == 4
+        fixture.call(lambda: first.reply(b"first"))
+        assert [len(body) for body in receive(sock, 5)] == [5, 500_000, 500_000, 500_000, 4]
+        assert fixture.call(lambda: connection._held_bytes) == 0
+
+
+def test_a_response_that_completes_during_dispatch_is_counted_once(fixture):
+    with fixture.connect() as sock:
+        sock.sendall(frame(b"park") + frame(b"park and reply") * 20)
+        fixture.wait_until(lambda: len(fixture.dispatcher.frames) == 21)
+        (connection,) = fixture.network.connections
+        assert fixture.call(lambda: connection._held_bytes) < 20 * 10_100
+        fixture.call(lambda: fixture.dispatcher.pending[0].reply(b"first"))
+        assert len(receive(sock, 21)) == 21
+        assert fixture.call(lambda: connection._held_bytes) == 0
+
+
+def test_unread_responses_are_limited_for_all_connections_together(fixture, caplog):
+    """Connections of peers that do not read are closed, first those that have not read for the longest time."""
+    fixture.network.unread._max_bytes = 8_000_000
+    fixture.network._send_buffer_bytes = 65_536  # the default buffer may hold all initial responses of a connection
+    with contextlib.ExitStack() as stack:
+        silent = []
+        for number in range(40):
+            silent.append(stack.enter_context(fixture.connect()))
+            silent[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            silent[-1].sendall(frame(b"big") * 20)
+            fixture.wait_until(lambda number=number: len(fixture.dispatcher.frames) > number)
+        fixture.wait_until(lambda: all(c._waits_for & PEER for c in fixture.network.connections))
+        connections = fixture.network.connections
+        unsent = fixture.call(lambda: sum(c._sending.bytes_in_memory() for c in connections))
+        assert unsent == fixture.call(lambda: fixture.network.unread.used_bytes) <= 8_000_000
+        assert 0 < len(connections) < 40
+        assert "does not read its answers" in caplog.text
+        other = stack.enter_context(fixture.connect())
+        other.sendall(frame(b"big") * 20)
+        assert [len(body) for body in receive(other, 20)] == [1_000_000] * 20
+    fixture.wait_until(lambda: not fixture.network.connections)
+    assert fixture.call(lambda: fixture.network.unread.used_bytes) == 0
+
+
+def test_requests_in_progress_do_not_count_as_unread_responses(fixture):
+    """A large batch that is being decoded waits for the server: there is no response to read yet."""
+    fixture.network.unread._max_bytes = 1_000_000
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(fixture.connect()) for _ in range(4)]
+        for client in clients:
+            client.sendall(frame(b"park and keep" + bytes(900_000)))
+        fixture.wait_until(lambda: len(fixture.dispatcher.pending) == 4)
+        assert fixture.call(lambda: fixture.network.unread.used_bytes) == 0
+        fixture.call(lambda: [pending.reply(b"done") for pending in fixture.dispatcher.pending])
+        for client in clients:
+            assert receive(client) == b"done"
+
+
+@needs_epoll
+def test_received_requests_that_wait_are_limited_for_all_connections_together(direct, monkeypatch):
+    """If much data waits, connections receive less at a time; the remaining data stays in the sockets."""
+    monkeypatch.setattr(unserved, "MAX_BYTES", 500_000)
+    count = 20
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(direct.connect()) for _ in range(count)]
+        for client in clients:
+            client.sendall(frame(b"park") * MAX_IN_FLIGHT + frame(bytes(1000)) * 200)
+        direct.wait_until(lambda: len(direct.dispatcher.pending) == count * MAX_IN_FLIGHT)
+        kept = direct.call(lambda: sum(len(c._rest) for c in direct.network.connections))
+        assert 0 < kept == direct.call(lambda: direct.network.unserved.kept_bytes)
+        assert kept <= 500_000 + RECEIVE_BYTES + count * unserved.SMALL_BYTES
+        direct.call(lambda: [pending.reply(b"") for pending in direct.dispatcher.pending])
+        for client in clients:
+            assert [len(body) for body in receive(client, MAX_IN_FLIGHT + 200)[MAX_IN_FLIGHT:]] == [1000] * 200
+        assert direct.call(lambda: direct.network.unserved.kept_bytes) == 0
+        clients[0].sendall(frame(b"park") * MAX_IN_FLIGHT + frame(bytes(1000)) * 20)
+        direct.wait_until(lambda: direct.network.unserved.kept_bytes > 0)
+    direct.wait_until(lambda: not direct.network.connections)
+    assert direct.call(lambda: direct.network.unserved.kept_bytes) == 0
+
+
+def test_large_requests_behind_a_pending_one_stay_in_the_socket(fixture):
     with fixture.connect() as sock:
         body = b"park" + bytes(600_000)
         sender = threading.Thread(target=sock.sendall, args=(frame(body) * 20,))
         sender.start()
-        fixture.wait_until(lambda: len(fixture.dispatcher.parked) == 2)
+        fixture.wait_until(lambda: len(fixture.dispatcher.pending) == 2)
         (connection,) = fixture.network.connections
         fixture.wait_until(lambda: not connection._reading)
-        assert len(fixture.dispatcher.parked) == 2  # the second went over the bound
+        assert len(fixture.dispatcher.pending) == 2  # the second request exceeded the limit
         for i in range(20):
-            fixture.wait_until(lambda i=i: len(fixture.dispatcher.parked) > i)
-            fixture.call(lambda i=i: fixture.dispatcher.parked[i].reply(b"%d" % i))
+            fixture.wait_until(lambda i=i: len(fixture.dispatcher.pending) > i)
+            fixture.call(lambda i=i: fixture.dispatcher.pending[i].reply(b"%d" % i))
         assert receive(sock, 20) == [b"%d" % i for i in range(20)]
         sender.join()
 
 
-def test_a_dispatcher_that_raises_costs_one_connection(fixture, caplog):
+def test_an_error_in_the_dispatcher_closes_only_its_connection(fixture, caplog):
     with fixture.connect() as sock, fixture.connect() as other:
         sock.sendall(frame(b"good") + frame(b"raise") + frame(b"not seen"))
         assert receive(sock) == b"good"
         assert is_closed(sock)
-        other.sendall(frame(b"raise" + bytes(100_000)))  # a large frame of its own buffer
+        other.sendall(frame(b"raise" + bytes(100_000)))  # a large frame with a separate buffer
         assert is_closed(other)
     assert fixture.dispatcher.frames[:2] == [b"good", b"raise"]
     assert "made up by the test" in caplog.text
@@ -501,8 +630,8 @@ def test_a_dispatcher_that_raises_costs_one_connection(fixture, caplog):
 
 @pytest.mark.parametrize("then", [b"", b"close"])
 @pytest.mark.parametrize("length", [1_000, 200_000])
-def test_a_file_that_was_cut_closes_the_connection(fixture, tmp_path, caplog, then, length):
-    """The length was promised. With ``close`` it is found out while the last answers go out."""
+def test_a_truncated_file_closes_the_connection(fixture, tmp_path, caplog, then, length):
+    """The length has been sent already. With ``close``, the error occurs while the last responses are sent."""
     path = tmp_path / "segment"
     path.write_bytes(b"short")
     opened = []
@@ -523,66 +652,72 @@ def test_a_file_that_was_cut_closes_the_connection(fixture, tmp_path, caplog, th
         received = b""
         while piece := sock.recv(100):
             received += piece
-    # A small range is not sent at all: it was to be read before.
+    # A small range is read before it is sent, so none of it is sent.
     assert received == struct.pack(">i", length + 2) + (b"<" if length <= READ_BYTES else b"<short")
     fixture.wait_until(lambda: opened[0].references == 0)
     if not then:
-        assert "came up short" in caplog.text
+        assert "short read of a file range" in caplog.text
 
 
-def test_requests_that_are_kept_count_until_they_are_answered():
+def test_kept_requests_count_in_the_budget_until_they_complete():
     with (
         Fixture(queued_max_request_bytes=1_000_000) as fixture,
         fixture.connect() as first,
         fixture.connect() as second,
     ):
         first.sendall(frame(b"park and keep" + bytes(900_000)))
-        fixture.wait_until(lambda: fixture.dispatcher.parked)
+        fixture.wait_until(lambda: fixture.dispatcher.pending)
         assert fixture.call(lambda: fixture.network.budget.used_bytes) >= 900_000
         small = frame(b"a" + bytes(70_000))
-        second.sendall(small)  # the oldest that is still arriving, so it may
+        second.sendall(small)  # accepted, because it is the oldest request that is still arriving
         assert len(receive(second)) == 70_001
-        fixture.call(lambda: fixture.dispatcher.parked[0].reply(b"done"))
+        fixture.call(lambda: fixture.dispatcher.pending[0].reply(b"done"))
         assert receive(first) == b"done"
         assert fixture.call(lambda: fixture.network.budget.used_bytes) == 0
 
 
-def test_what_waits_for_the_memory_of_a_kept_request_goes_on_after_it():
+def test_requests_that_wait_for_the_memory_of_a_kept_request_continue_after_it():
     with Fixture(queued_max_request_bytes=1_000_000) as fixture:
         first, oldest, third = (fixture.connect() for _ in range(3))
         with first, oldest, third:
             first.sendall(frame(b"park and keep" + bytes(900_000)))
-            fixture.wait_until(lambda: fixture.dispatcher.parked)
+            fixture.wait_until(lambda: fixture.dispatcher.pending)
             oldest.sendall(struct.pack(">i", 300_000) + b"half")
             fixture.wait_until(lambda: any(c._frame is not None for c in fixture.network.connections))
             third.sendall(frame(b"third" + bytes(600_000)))
             fixture.wait_until(lambda: len(fixture.network.budget._waiting) == 1)
-            fixture.call(lambda: fixture.dispatcher.parked[0].reply(b"done"))
+            fixture.call(lambda: fixture.dispatcher.pending[0].reply(b"done"))
             assert receive(third) == b"third" + bytes(600_000)
 
 
-def test_bytes_of_a_kept_request_are_given_back_when_its_connection_goes():
+def test_the_memory_of_a_kept_request_is_released_after_its_connection_closes():
     with Fixture(queued_max_request_bytes=1_000_000) as fixture:
         with fixture.connect() as sock:
             sock.sendall(frame(b"park and keep" + bytes(900_000)))
-            fixture.wait_until(lambda: fixture.dispatcher.parked)
-        (parked,) = fixture.dispatcher.parked
-        fixture.wait_until(lambda: parked.abandoned)
-        assert fixture.call(lambda: fixture.network.budget.used_bytes) >= 900_000  # still being worked on
-        fixture.call(lambda: parked.reply(b"nobody hears it"))
+            fixture.wait_until(lambda: fixture.dispatcher.pending)
+        (pending,) = fixture.dispatcher.pending
+        fixture.wait_until(lambda: pending.abandoned)
+        assert fixture.call(lambda: fixture.network.budget.used_bytes) >= 900_000  # still in progress
+        fixture.call(lambda: pending.reply(b"nobody hears it"))
         assert fixture.call(lambda: fixture.network.budget.used_bytes) == 0
 
 
-def congestion_control(fixture, client):
-    """What the server's end of the client's connection uses."""
+def option_of(fixture, client, option, *size):
+    """A TCP option at the server's end of the client's connection."""
     assert ask(client, b"hello") == b"hello"
+    port = client.getsockname()[1]
 
     def look():
-        (connection,) = fixture.network.connections
+        (connection,) = [each for each in fixture.network.connections if each.peer.endswith(f":{port}")]
         with socket.socket(fileno=os.dup(connection.fd)) as sock:
-            return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+            return sock.getsockopt(socket.IPPROTO_TCP, option, *size)
 
     return fixture.call(look)
+
+
+def congestion_control(fixture, client):
+    """The congestion control at the server's end of the client's connection."""
+    return option_of(fixture, client, socket.TCP_CONGESTION, 16).rstrip(b"\0")
 
 
 def ask(client, body):
@@ -596,13 +731,13 @@ needs_congestion_control = pytest.mark.skipif(
 
 
 @needs_congestion_control
-def test_a_connection_that_stays_on_this_machine_is_never_paced(fixture):
+def test_a_local_connection_is_never_paced(fixture):
     with fixture.connect() as client:
         assert congestion_control(fixture, client) == b"reno"
 
 
 @needs_congestion_control
-def test_a_connection_between_two_addresses_has_the_congestion_control_of_the_system(fixture):
+def test_a_remote_connection_has_the_congestion_control_of_the_system(fixture):
     with socket.socket() as plain:
         default = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
     with socket.create_connection(("127.0.0.1", fixture.port), 10, source_address=("127.0.0.2", 0)) as client:
@@ -610,16 +745,29 @@ def test_a_connection_between_two_addresses_has_the_congestion_control_of_the_sy
 
 
 @needs_congestion_control
-def test_a_kernel_that_refuses_the_congestion_control_serves_the_connection_with_its_own(fixture, monkeypatch):
-    monkeypatch.setattr(network, "LOCAL_CONGESTION_CONTROL", b"missing")
+def test_a_connection_works_if_the_kernel_rejects_the_congestion_control(fixture, monkeypatch):
+    monkeypatch.setattr(listeners, "LOCAL_CONGESTION_CONTROL", b"missing")
     with fixture.connect() as client:
         assert congestion_control(fixture, client) != b"missing"
 
 
-def test_peers_that_drip_do_not_starve_a_producer(monkeypatch, caplog):
+@pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="the system has no such bound")
+def test_many_connections_share_the_limit_on_unsent_bytes(fixture, monkeypatch):
+    monkeypatch.setattr(listeners, "UNSENT_BYTES", 10 * listeners.MIN_UNSENT_BYTES)
+    monkeypatch.setattr(listeners, "MAX_UNSENT_BYTES", 5 * listeners.MIN_UNSENT_BYTES)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(fixture.connect()) for _ in range(20)]
+        bounds = [option_of(fixture, client, socket.TCP_NOTSENT_LOWAT) for client in clients]
+    none = bounds[0]
+    shares = [listeners.UNSENT_BYTES // count for count in range(3, 11)]
+    assert bounds == [none, none, *shares, *[listeners.MIN_UNSENT_BYTES] * 10]
+    assert none not in shares
+
+
+def test_slow_peers_do_not_starve_a_producer(monkeypatch, caplog):
     monkeypatch.setattr(memory, "STALL_MS", 50)
     size = memory.SMALL_FRAME_BYTES + 1_000_000
-    with Fixture(queued_max_request_bytes=2 * size * 4 // 3) as fixture:
+    with Fixture(max_request_bytes=size, queued_max_request_bytes=2 * size * 4 // 3) as fixture:
         drips = [fixture.connect() for _ in range(2)]
         for sock in drips:
             sock.sendall(struct.pack(">i", size) + bytes(size - 500_000))
@@ -629,7 +777,7 @@ def test_peers_that_drip_do_not_starve_a_producer(monkeypatch, caplog):
         frame = memoryview(struct.pack(">i", size) + bytes(size))
         answer = b""
         dripping = list(drips)
-        for _ in range(1000):  # each round a byte of each peer that drips
+        for _ in range(1000):  # in each round, each slow peer sends a byte
             for sock in list(dripping):
                 try:
                     sock.send(b"x")

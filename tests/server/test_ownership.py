@@ -1,4 +1,5 @@
-"""Directories that do not belong together, or not to this node: refused in clear words, with no file changed."""
+"""Directories that do not belong together, or not to this node: startup is refused with a clear error and changes
+no file."""
 
 import errno
 import re
@@ -22,18 +23,18 @@ from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
 from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
 from moldau.protocol.uuid import random_uuid, uuid_from_str
 from moldau.server.server import StartError
-from moldau.server.storage import StorageError, open_storage
+from moldau.server.storage.opening import StorageError, open_storage
 from moldau.testing.builders import batch, fetch, produce, values
 
-from .directories import Storage
+from ..inspection.directories import Storage
 
 NOW = 1_700_000_000_000
 METADATA = "__cluster_metadata-0"
 
 
 def files(*directories):
-    """Everything that is in the directories, but the files that are there to be locked, and the snapshot of producers
-    beside the metadata log, which has none: opening the log removes it."""
+    """The content of the directories, except lock files and the producer snapshot of the metadata log. That log has no
+    producers, and opening it removes the snapshot."""
     return {
         str(path): path.read_bytes() if path.is_file() else None
         for directory in directories
@@ -53,7 +54,7 @@ def fill(server, *topics, partitions=1):
 
 @pytest.fixture
 def stopped(make_server, tmp_path):
-    """A server of two directories, with topics in both."""
+    """A stopped server with two log directories and topics in both."""
     server = fill(make_server(log_dirs=[tmp_path / "a", tmp_path / "b"]), "s", "t", partitions=4)
     server.stop()
     return server
@@ -64,8 +65,8 @@ def delete(wire, *topics):
     assert [answer.error_code for answer in answers] == [0] * len(topics)
 
 
-def refused(server, directories, words, **config):
-    """A start on these directories is, and changes nothing in them."""
+def check_refused(server, directories, words, **config):
+    """Check that a startup with these directories is refused and changes no file in them."""
     server.log_dirs, kept = [str(directory) for directory in directories], server.log_dirs
     everything = {*directories, *kept, *config.values()}
     before = files(*everything)
@@ -78,82 +79,90 @@ def refused(server, directories, words, **config):
     assert files(*everything) == before
 
 
-def served(server, partitions=4):
+def check_served(server, partitions=4):
     with server.wire() as wire:
         for topic in ("s", "t"):
             for index in range(partitions):
                 assert values(fetch(wire, topic, partition=index)) == [b"%d" % index]
 
 
-def test_the_metadata_log_is_in_another_of_the_directories(stopped):
+def test_a_metadata_log_in_another_log_directory_is_refused(stopped):
     a, b = stopped.log_dirs
-    refused(
-        stopped, [b, a], f"The metadata log is in {a}, and not in {b}: let log.dirs begin with {a}, or set metadata"
+    check_refused(
+        stopped, [b, a], f"The metadata log is in {a}, not in {b}. List it first in log.dirs: {a}, or set metadata"
     )
     stopped.log_dirs = [b, a]
     stopped.config["metadata.log.dir"] = a
     stopped.start()
-    served(stopped)
+    check_served(stopped)
 
 
-def test_partitions_without_a_metadata_log(stopped):
+def test_partitions_without_a_metadata_log_are_refused(stopped):
     a, b = stopped.log_dirs
-    refused(stopped, [b], r"partitions without the metadata log that knows of them: .*/b/s-\d, .* and \d+ more|b/t-")
+    check_refused(stopped, [b], r"There are partitions, but no metadata log: .*/b/s-\d, .* and \d+ more|b/t-")
     shutil.rmtree(Path(a) / METADATA)
-    refused(stopped, [a, b], "on a disk that is not mounted\\? Nothing was changed")
+    check_refused(stopped, [a, b], "if its disk is not mounted, mount it. Nothing was changed")
 
 
-def test_a_directory_that_lost_its_properties(stopped):
+def test_a_directory_without_meta_properties_is_refused(stopped):
     for path in stopped.log_dirs:
         properties = Path(path) / "meta.properties"
         kept = properties.read_bytes()
         properties.unlink()
-        refused(stopped, stopped.log_dirs, f"{path} has been used, and has lost its meta.properties")
+        check_refused(stopped, stopped.log_dirs, f"{path} contains data but no meta.properties")
         properties.write_bytes(kept)
     stopped.start()
-    served(stopped)
+    check_served(stopped)
 
 
-def test_a_directory_of_another_cluster_beside_ours(stopped, make_server, tmp_path):
+def test_a_log_directory_of_another_cluster_is_refused(stopped, make_server, tmp_path):
     other = make_server(log_dirs=[tmp_path / "other"])
     other.stop()
     (tmp_path / "new").mkdir()
-    refused(stopped, [stopped.log_dirs[0], tmp_path / "new", tmp_path / "other"], "Each cluster needs directories")
+    check_refused(
+        stopped,
+        [stopped.log_dirs[0], tmp_path / "new", tmp_path / "other"],
+        "Use separate directories for each cluster",
+    )
 
 
-def test_the_metadata_log_of_another_cluster(stopped, make_server, tmp_path):
+def test_the_metadata_log_of_another_cluster_is_refused(stopped, make_server, tmp_path):
     other = fill(make_server(log_dirs=[tmp_path / "other"]), "s", "t")
     other.stop()
     shutil.rmtree(Path(stopped.log_dirs[0]) / METADATA)
     shutil.copytree(tmp_path / "other" / METADATA, Path(stopped.log_dirs[0]) / METADATA)
-    refused(stopped, stopped.log_dirs, "belongs to the quorum of node 1 with directory")
+    check_refused(stopped, stopped.log_dirs, "belongs to a quorum with voters node 1 with directory")
 
 
-def test_a_partition_of_another_topic_of_the_same_name(stopped, make_server, tmp_path):
+def test_a_partition_of_another_topic_with_the_same_name_is_refused(stopped, make_server, tmp_path):
     other = fill(make_server(log_dirs=[tmp_path / "other"]), "t")
     other.stop()
     (ours,) = (Path(path) / "t-0" for path in stopped.log_dirs if (Path(path) / "t-0").exists())
     ours.rename(tmp_path / "ours")
     shutil.copytree(tmp_path / "other" / "t-0", ours)
-    refused(stopped, stopped.log_dirs, f"{ours} is of a topic with the id .*; t has the id .* never knew the other")
+    check_refused(
+        stopped,
+        stopped.log_dirs,
+        f"{ours} belongs to a topic with id .*, but t has id .* does not contain the other id",
+    )
     shutil.rmtree(ours)
     (tmp_path / "ours").rename(ours)
     stopped.start()
-    served(stopped)
+    check_served(stopped)
 
 
-def test_nothing_but_partitions_that_are_not_known(make_server, tmp_path):
+def test_a_directory_with_only_unknown_partitions_is_refused(make_server, tmp_path):
     other = fill(make_server(log_dirs=[tmp_path / "other"]), "x", "y")
     other.stop()
     server = make_server(log_dirs=[tmp_path / "data"])
     server.stop()
     for topic in ("x-0", "y-0"):
         shutil.copytree(tmp_path / "other" / topic, tmp_path / "data" / topic)
-    refused(server, server.log_dirs, "knows none of the partitions that are here: .*/x-0, .*/y-0")
+    check_refused(server, server.log_dirs, "contains none of these partitions: .*/x-0, .*/y-0")
 
 
-def test_what_a_deletion_left_half_done_is_set_aside(make_server, tmp_path):
-    """All topics were deleted, and made again, and the process died before their directories were renamed."""
+def test_partitions_of_an_interrupted_deletion_are_renamed(make_server, tmp_path):
+    """All topics were deleted and recreated, and the process died before their directories were renamed."""
     server = fill(make_server(log_dirs=[tmp_path / "data"]), "s", "t")
     server.stop()
     for topic in ("s-0", "t-0"):
@@ -172,8 +181,8 @@ def test_what_a_deletion_left_half_done_is_set_aside(make_server, tmp_path):
         assert values(fetch(wire, "t")) == []
 
 
-def test_one_of_several_directories_is_not_there(stopped, caplog, tmp_path):
-    """Left out of log.dirs, or a mount point without its disk: its partitions are offline, and come back with it."""
+def test_partitions_of_a_missing_directory_are_offline(stopped, caplog, tmp_path):
+    """The directory is missing in log.dirs, or its disk is not mounted. Its partitions are offline until it is back."""
     a, b = stopped.log_dirs
     there = sorted(path.name for path in Path(b).glob("[st]-*"))
     assert len(there) == 4
@@ -199,16 +208,16 @@ def test_one_of_several_directories_is_not_there(stopped, caplog, tmp_path):
         assert files(b) == before
     stopped.log_dirs = [a, b]
     stopped.start()
-    served(stopped)
+    check_served(stopped)
 
 
-def test_the_metadata_log_has_a_directory_of_its_own(make_server, tmp_path):
+def test_the_metadata_log_can_have_a_separate_directory(make_server, tmp_path):
     server = make_server(log_dirs=[tmp_path / "a", tmp_path / "b"], config={"metadata.log.dir": str(tmp_path / "m")})
     fill(server, "s", "t", partitions=4)
     with pytest.raises(StartError, match="another broker holds its"):
         make_server(log_dirs=[tmp_path / "m"])
     server.restart()
-    served(server)
+    check_served(server)
     server.stop()
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == [
         ".lock",
@@ -222,18 +231,23 @@ def test_the_metadata_log_has_a_directory_of_its_own(make_server, tmp_path):
     assert len({line for lines in properties for line in lines if line.startswith("cluster.id")}) == 1
     assert len({line for lines in properties for line in lines if line.startswith("directory.id")}) == 3
     del server.config["metadata.log.dir"]
-    refused(server, server.log_dirs, "partitions without the metadata log")
+    check_refused(server, server.log_dirs, "There are partitions, but no metadata log")
     other = make_server(log_dirs=[tmp_path / "other"])
     other.stop()
-    refused(server, server.log_dirs, "Each cluster needs directories", **{"metadata.log.dir": str(tmp_path / "other")})
+    check_refused(
+        server,
+        server.log_dirs,
+        "Use separate directories for each cluster",
+        **{"metadata.log.dir": str(tmp_path / "other")},
+    )
 
 
-def test_the_node_id_is_that_of_the_directory(make_server, tmp_path):
+def test_the_node_id_is_read_from_the_directory(make_server, tmp_path):
     server = fill(make_server(log_dirs=[tmp_path / "a", tmp_path / "b"], config={"node.id": "7"}), "s", "t")
     server.stop()
     del server.config["node.id"]
     server.start()
-    served(server, partitions=1)
+    check_served(server, partitions=1)
     with server.wire() as wire:
         assert [broker.broker_id for broker in wire.call(DescribeClusterRequest(), 0).brokers] == [7]
     assert server.broker.config.origin("node.id") == f"{tmp_path}/a/meta.properties"
@@ -242,7 +256,7 @@ def test_the_node_id_is_that_of_the_directory(make_server, tmp_path):
         make_server(log_dirs=server.log_dirs, config={"broker.id": "1"})
 
 
-# What others wrote into the metadata log
+# Metadata logs of other software
 
 
 def open_directory(directory):
@@ -251,7 +265,7 @@ def open_directory(directory):
 
 
 def append(directory, *records, leader_change=None):
-    """To the metadata log of a directory that is not in use."""
+    """Append records to the metadata log of a directory that is not in use."""
     (line,) = (x for x in (directory / "meta.properties").read_text().splitlines() if x.startswith("directory.id="))
     voter = LocalVoter(1, uuid_from_str(line.partition("=")[2]), Endpoint("CONTROLLER", "localhost", 9093))
     settings = MetadataLogSettings.of(BrokerConfig({}))
@@ -268,50 +282,51 @@ def directory(tmp_path):
     return tmp_path / "data"
 
 
-def refused_directory(directory, words):
+def check_directory_is_refused(directory, words):
     before = files(directory)
     with pytest.raises(StorageError, match=words):
         open_directory(directory)
     assert files(directory) == before
 
 
-def test_replicas_on_other_brokers(directory):
+def test_a_directory_with_replicas_on_other_brokers_is_refused(directory):
     topic_id = random_uuid()
     partition = PartitionRecord(
         topic_id=topic_id, partition_id=0, replicas=[1, 2, 3], isr=[1, 2], leader=2, directories=[bytes(16)] * 3
     )
     append(directory, (TopicRecord(name="t", topic_id=topic_id), 0), (partition, 1))
-    words = "one node of a cluster of several: each of the brokers 2, 3 has replicas, of t-0 for one"
-    refused_directory(directory, words)
+    words = "one node of a larger cluster: each of the brokers 2, 3 has replicas, for example of t-0"
+    check_directory_is_refused(directory, words)
 
 
-def test_another_broker_that_is_active(directory):
+def test_a_directory_with_another_active_broker_is_refused(directory):
     append(directory, (RegisterBrokerRecord(broker_id=2, broker_epoch=1, fenced=False), 3))
-    refused_directory(directory, "broker 2 was active when its metadata was last written")
+    check_directory_is_refused(directory, "broker 2 was active when its metadata was last written")
 
 
-def test_another_broker_that_left_nothing_behind(directory):
+def test_another_broker_without_replicas_is_accepted(directory):
     append(directory, (RegisterBrokerRecord(broker_id=2, broker_epoch=1, fenced=True), 3))
     open_directory(directory).close(NOW)
 
 
-def test_a_quorum_of_static_voters(directory, monkeypatch):
-    """Nothing but the last election says who they are."""
+def test_a_larger_quorum_of_static_voters_is_refused(directory, monkeypatch):
+    """Only the last election names the voters."""
     for snapshot in (directory / METADATA).glob("*.checkpoint"):
         snapshot.unlink()
     shutil.rmtree(directory / METADATA)
     (directory / METADATA).mkdir()
-    (directory / METADATA / f"{0:020}.log").touch()  # as the first start of Apache Kafka would leave it
+    (directory / METADATA / f"{0:020}.log").touch()  # as the first startup of Apache Kafka leaves it
     open_directory(directory).close(NOW)
     change = LeaderChangeMessage(leader_id=2, voters=[Voter(voter_id=number) for number in (3, 1, 2)])
     monkeypatch.setattr("moldau.metadata.metadata_log.control_batch", lambda _, **more: control_batch([change], **more))
     append(directory, (NoOpRecord(), 0))
     monkeypatch.undo()
-    refused_directory(directory, "belongs to a quorum of the nodes 1, 2, 3; this is node 1")
+    check_directory_is_refused(directory, "belongs to a quorum with voters 1, 2, 3; this is node 1")
 
 
-def test_compaction_by_others_may_leave_holes_that_no_checkpoint_tells_of(directory):
-    """Killed between the swap of a segment and its checkpoint, Apache Kafka leaves a gap that looks like a loss."""
+def test_compaction_gaps_of_other_software_are_accepted_without_a_checkpoint(directory):
+    """If Apache Kafka is killed between the swap of a segment and its checkpoint, it leaves a gap that looks like data
+    loss."""
     storage = Storage(RealFileSystem(), str(directory))
     storage.create("compacted", {"cleanup.policy": "compact"})
     for number in range(5):
@@ -329,18 +344,18 @@ def test_compaction_by_others_may_leave_holes_that_no_checkpoint_tells_of(direct
         broker_id=1, broker_epoch=1, features=features, log_dirs=[uuid_from_str(identity)], fenced=False
     )
     append(directory, (registered, 3))
-    for _ in range(2):  # the second time we were the last to register, and know
+    for _ in range(2):  # the second time, this broker was the last to register
         storage = Storage(RealFileSystem(), str(directory))
         assert storage.log("compacted").log_end_offset == 6
         assert not storage.log("compacted").repairs
         storage.storage.abandon()
 
     ours = Storage(RealFileSystem(), str(directory.parent / "ours"))
-    assert ours.log("compacted").log_end_offset == 2  # we would have written down that we were there
+    assert ours.log("compacted").log_end_offset == 2  # this software would have written a checkpoint
     ours.stop()
 
 
-def test_a_directory_that_is_read_only(make_server):
+def test_a_read_only_directory_is_refused(make_server):
     disk = MemoryFileSystem()
     server = fill(make_server(log_dirs=["/data"], file_system=disk), "t")
     server.stop()

@@ -1,21 +1,24 @@
-"""One line a minute for each peer and kind of problem, whatever the peers do."""
+"""A peer causes a few log lines per minute, and one line that summarizes the suppressed lines, whatever it does."""
 
 import errno
 import logging
 
 import pytest
 
-from moldau.server.peer_log import INTERVAL_MS, PeerLog
+from moldau.server.network.peer_log import INTERVAL_MS, KINDS_OF_A_PEER, LINES_OF_A_PEER, MOST_ENTRIES, PeerLog
 
 logger = logging.getLogger("test_peer_log")
 
 
 class FakeTimers:
-    """The part of the timer wheel that is used, with a clock that tests move."""
+    """The part of the timer wheel that the log uses, with a clock that tests move."""
 
     def __init__(self):
         self.now_ms = 0
         self.due = []
+
+    def clock(self):
+        return self.now_ms / 1000
 
     def call_after(self, delay_ms, callback):
         self.due.append((self.now_ms + delay_ms, callback))
@@ -46,31 +49,31 @@ def lines(caplog):
     return take
 
 
-def test_a_line_is_repeated_once_a_minute_with_the_number_of_those_left_out(timers, lines):
-    log = PeerLog(logger, timers)
+def test_a_line_is_repeated_once_a_minute_with_the_number_of_suppressed_lines(timers, lines):
+    log = PeerLog(logger, timers, timers.clock)
     for number in range(500):
         log.log(logging.WARNING, "10.0.0.1", "a request of 3 bytes is short", f"from port {number}")
     assert lines() == ["from port 0"]
     timers.advance(INTERVAL_MS)
-    assert lines() == ["from port 499 (the last of 499 such lines about 10.0.0.1 in a minute)"]
+    assert lines() == ["from port 499 (the last of 499 similar lines about 10.0.0.1 within a minute)"]
     log.log(logging.WARNING, "10.0.0.1", "a request of 3 bytes is short", "from port 500")
     assert lines() == []
     timers.advance(INTERVAL_MS)
-    assert lines() == ["from port 500 (the last of 1 such lines about 10.0.0.1 in a minute)"]
+    assert lines() == ["from port 500 (the last of 1 similar lines about 10.0.0.1 within a minute)"]
 
 
-def test_nothing_is_kept_of_a_peer_that_was_quiet_for_a_minute(timers, lines):
-    log = PeerLog(logger, timers)
+def test_the_state_of_a_peer_is_removed_after_a_minute_without_lines(timers, lines):
+    log = PeerLog(logger, timers, timers.clock)
     log.log(logging.WARNING, "10.0.0.1", "x", "first")
     timers.advance(INTERVAL_MS)
     assert timers.due == []
-    assert log._entries == {}
+    assert log._peers == {}
     log.log(logging.WARNING, "10.0.0.1", "x", "second")
     assert lines() == ["first", "second"]
 
 
-def test_other_peers_and_other_kinds_have_lines_of_their_own(timers, lines):
-    log = PeerLog(logger, timers)
+def test_each_peer_and_each_kind_has_separate_lines(timers, lines):
+    log = PeerLog(logger, timers, timers.clock)
     log.log(logging.WARNING, "10.0.0.1", "FETCH v12 cannot be read: at 7", "one")
     log.log(logging.WARNING, "10.0.0.1", "FETCH v13 cannot be read: at 8", "the same kind")
     log.log(logging.WARNING, "10.0.0.1", "PRODUCE v13 cannot be read: at 8", "two")
@@ -78,34 +81,86 @@ def test_other_peers_and_other_kinds_have_lines_of_their_own(timers, lines):
     assert lines() == ["one", "two", "three"]
 
 
-def test_summary_has_the_highest_level(timers, caplog):
+def test_a_scan_of_all_apis_causes_a_few_lines_and_then_one_a_minute(timers, lines):
+    log = PeerLog(logger, timers, timers.clock)
+
+    def scan():
+        for number in range(90):
+            for _ in range(2 if number == 60 else 1):
+                log.log(logging.WARNING, "10.0.0.1", f"{chr(0x4E00 + number)} cannot be read: at 7", f"api {number}")
+
+    scan()
+    assert lines() == [f"api {number}" for number in range(LINES_OF_A_PEER)]
+    timers.advance(INTERVAL_MS)
+    named = ", ".join(f"1 x {chr(0x4E00 + number)} cannot be read" for number in range(5, KINDS_OF_A_PEER))
+    assert lines() == [
+        f"86 lines about 10.0.0.1 were suppressed within a minute: 79 x other kinds, {named}. Example: api 89"
+    ]
+    scan()
+    assert lines() == [], "what was left out was said a moment ago"
+    timers.advance(INTERVAL_MS)
+    assert len(lines()) == 1
+    assert log._entries == sum(map(len, log._peers.values())) <= KINDS_OF_A_PEER + 1
+    timers.advance(INTERVAL_MS)
+    assert (lines(), timers.due, log._entries) == ([], [], 0)
+
+
+def test_each_kind_of_line_has_its_own_minute(timers, lines):
+    log = PeerLog(logger, timers, timers.clock)
+    log.log(logging.WARNING, "10.0.0.1", "one", "one")
+    timers.advance(INTERVAL_MS - 1000)
+    log.log(logging.WARNING, "10.0.0.1", "two", "two at 59 s")
+    log.log(logging.WARNING, "10.0.0.1", "two", "two again")
+    assert lines() == ["one", "two at 59 s"]
+    timers.advance(1000)
+    log.log(logging.WARNING, "10.0.0.1", "two", "two at 60 s")
+    timers.advance(INTERVAL_MS - 500)
+    log.log(logging.WARNING, "10.0.0.1", "two", "two at 119.5 s")
+    assert lines() == []
+    timers.advance(500)
+    assert lines() == ["two at 119.5 s (the last of 3 similar lines about 10.0.0.1 within a minute)"]
+
+
+def test_the_summary_has_the_highest_level(timers, caplog):
     caplog.set_level(logging.INFO, logger.name)
-    log = PeerLog(logger, timers)
+    log = PeerLog(logger, timers, timers.clock)
     for level in (logging.INFO, logging.ERROR, logging.INFO):
         log.log(level, "10.0.0.1", "x", "line")
     timers.advance(INTERVAL_MS)
     assert [record.levelno for record in caplog.records] == [logging.INFO, logging.ERROR]
 
 
-def test_lines_below_the_level_of_the_log_take_no_memory(timers, lines):
-    log = PeerLog(logger, timers)
+def test_lines_below_the_log_level_use_no_memory(timers, lines):
+    log = PeerLog(logger, timers, timers.clock)
     log.log(logging.DEBUG, "10.0.0.1", "x", "line")
     assert (lines(), timers.due) == ([], [])
 
 
-def test_memory_and_lines_are_bounded_with_many_peers(timers, lines):
-    log = PeerLog(logger, timers, most_entries=10)
+def test_memory_and_lines_are_limited_with_many_peers(timers, lines):
+    log = PeerLog(logger, timers, timers.clock, most_entries=10)
     for number in range(1000):
         log.log(logging.WARNING, f"10.0.0.{number}", "x", f"from {number}")
     assert lines() == [f"from {number}" for number in range(11)]
-    assert len(log._entries) == len(timers.due) == 11
+    assert len(log._peers) == len(timers.due) == log._entries == 11
     timers.advance(INTERVAL_MS)
-    assert lines() == ["from 999 (the last of 989 such lines about other peers in a minute)"]
+    assert lines() == ["from 999 (the last of 989 similar lines about other peers within a minute)"]
     log.log(logging.WARNING, "10.0.1.1", "x", "there is room again")
     assert lines() == ["there is room again"]
 
 
-def test_connections_that_cannot_be_accepted_are_one_line_a_minute(server, caplog):
+def test_entries_are_limited_with_many_peers_and_kinds(timers, lines):
+    log = PeerLog(logger, timers, timers.clock)
+    for number in range(100_000):
+        log.log(logging.WARNING, f"10.0.0.{number % 700}", f"{chr(0x4E00 + number % 90)} cannot be read", "line")
+    assert log._entries == sum(map(len, log._peers.values())) <= MOST_ENTRIES + KINDS_OF_A_PEER + 1
+    assert len(lines()) <= MOST_ENTRIES + LINES_OF_A_PEER
+    for _ in range(2):
+        timers.advance(INTERVAL_MS)
+        assert len(lines()) <= len(log._peers)
+    assert (log._peers, log._entries, timers.due) == ({}, 0, [])
+
+
+def test_connections_that_cannot_be_accepted_cause_one_line_a_minute(server, caplog):
     class NoDescriptors:
         """A listening socket of a process whose limit of open files is reached."""
 

@@ -18,10 +18,11 @@ from moldau.protocol.messages.offset_commit import (
 )
 from moldau.protocol.messages.produce import PartitionProduceData
 from moldau.protocol.records import iter_batches
+from moldau.server.network.connection import PEER
 from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
 
 
-def test_what_was_produced_is_fetched(server):
+def test_produced_records_are_fetched(server):
     server.create_topic("t")
     with server.wire() as wire:
         assert produce(wire, "t", batch(b"a", b"b")).base_offset == 0
@@ -58,7 +59,7 @@ def test_a_batch_larger_than_the_limits_is_returned_whole(server):
         assert values(fetch(wire, "t", max_bytes=10, partition_max_bytes=10)) == [b"x" * 100_000]
 
 
-def test_a_waiting_fetch_is_woken_by_an_append(server):
+def test_an_append_completes_a_waiting_fetch(server):
     server.create_topic("t")
     with server.wire() as consumer, server.wire() as producer:
         consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
@@ -82,7 +83,7 @@ def test_a_waiting_fetch_waits_for_min_bytes(server):
         assert values(consumer.receive().responses[0].partitions[0]) == [b"x" * 100, b"y"]
 
 
-def test_a_waiting_fetch_is_answered_empty_when_its_time_is_over(server):
+def test_a_waiting_fetch_completes_empty_when_it_times_out(server):
     server.create_topic("t")
     with server.wire() as wire:
         started = time.monotonic()
@@ -90,7 +91,7 @@ def test_a_waiting_fetch_is_answered_empty_when_its_time_is_over(server):
         assert time.monotonic() - started >= 0.15
 
 
-def test_a_waiting_fetch_is_answered_when_its_topic_is_deleted(server):
+def test_a_waiting_fetch_completes_when_its_topic_is_deleted(server):
     from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     server.create_topic("t")
@@ -102,7 +103,7 @@ def test_a_waiting_fetch_is_answered_when_its_topic_is_deleted(server):
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_consumer_that_goes_away_leaves_nothing_behind(server):
+def test_a_waiting_fetch_is_removed_when_its_consumer_disconnects(server):
     server.create_topic("t")
     with server.wire() as consumer:
         consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
@@ -110,7 +111,7 @@ def test_a_consumer_that_goes_away_leaves_nothing_behind(server):
     server.wait_until(lambda: not server.broker.replicas.partition_by_key("t", 0).waiters)
 
 
-def test_requests_behind_a_waiting_fetch_are_served_and_answered_in_order(server):
+def test_requests_behind_a_waiting_fetch_are_served_and_complete_in_order(server):
     server.create_topic("t")
     with server.wire() as wire:
         wire.send(fetch_request("t", max_wait_ms=20_000), 12)
@@ -119,10 +120,10 @@ def test_requests_behind_a_waiting_fetch_are_served_and_answered_in_order(server
         assert wire.receive().responses[0].partition_responses[0].base_offset == 0
 
 
-def test_a_waiting_fetch_gives_way_to_the_answer_behind_it(server):
+def test_a_later_response_completes_a_waiting_fetch(server):
     server.create_topic("t")
     end = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
-    commit = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)  # answered at the end of the turn
+    commit = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)  # completes in this iteration
     offsets = [OffsetCommitRequestTopic(name="t", partitions=[commit])]
     with server.wire() as wire:
         wire.call(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
@@ -138,7 +139,7 @@ def test_a_waiting_fetch_gives_way_to_the_answer_behind_it(server):
             assert time.monotonic() - started < 10
 
 
-def test_a_waiting_fetch_does_not_give_way_to_metadata(server):
+def test_a_metadata_response_does_not_complete_a_waiting_fetch(server):
     server.create_topic("t")
     server.create_topic("u")
     with server.wire() as consumer, server.wire() as producer:
@@ -151,7 +152,7 @@ def test_a_waiting_fetch_does_not_give_way_to_metadata(server):
         assert len(consumer.receive().brokers) == 1
 
 
-def test_fetches_that_wait_behind_one_another_go_on_waiting(server):
+def test_consecutive_waiting_fetches_do_not_complete_each_other(server):
     server.create_topic("t")
     server.create_topic("u")
     with server.wire() as consumer, server.wire() as producer:
@@ -164,7 +165,7 @@ def test_fetches_that_wait_behind_one_another_go_on_waiting(server):
         assert values(consumer.receive().responses[0].partitions[0]) == [b"a"]
 
 
-def test_acks_0_is_not_answered_and_the_next_request_is(server):
+def test_acks_0_gets_no_response_and_the_next_request_does(server):
     server.create_topic("t")
     with server.wire() as wire:
         for value in (b"a", b"b"):
@@ -181,23 +182,32 @@ def test_an_error_with_acks_0_closes_the_connection(server):
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
-def test_other_acks_are_refused(server, acks):
+def test_invalid_acks_are_rejected(server, acks):
     server.create_topic("t")
     with server.wire() as wire:
         assert produce(wire, "t", batch(b"a"), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_acks_all_needs_the_in_sync_replicas(server):
+def test_acks_all_requires_min_insync_replicas(server):
     server.create_topic("t", min_insync_replicas=2)
     with server.wire() as wire:
-        # There is one replica, so that more cannot be asked for.
+        # There is one replica, so more cannot be required.
         assert produce(wire, "t", batch(b"a"), acks=-1).error_code == 0
-        server.call(lambda: setattr(server.broker.replicas.partition_by_key("t", 0), "replicas", (1, 2, 3)))
+        partition = server.broker.replicas.partition_by_key("t", 0)
+        server.call(
+            lambda: partition.become_leader(
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch + 1,
+                replicas=(1, 2, 3),
+                isr=(1,),
+                now_ms=server.broker.now_ms(),
+            )
+        )
         assert produce(wire, "t", batch(b"a"), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert produce(wire, "t", batch(b"a"), acks=1).error_code == 0
 
 
-def test_each_partition_succeeds_or_fails_by_itself(server):
+def test_each_partition_succeeds_or_fails_independently(server):
     server.create_topic("t", partitions=2)
     request = produce_request("t", batch(b"good"))
     request.topic_data[0].partition_data += [
@@ -215,7 +225,7 @@ def test_each_partition_succeeds_or_fails_by_itself(server):
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_compression_type_recompresses_in_order(server, codec):
-    """Large batches go through a thread, small ones come behind them; offsets keep the order of arrival."""
+    """Threads recompress large batches, and small ones follow. Offsets keep the order of arrival."""
     server.create_topic("t", compression_type=codec.name.lower())
     expected = []
     with server.wire() as wire:
@@ -230,7 +240,7 @@ def test_compression_type_recompresses_in_order(server, codec):
         assert {b.codec for b in iter_batches(partition.records)} == {codec}
 
 
-def test_many_consumers_wait_on_one_partition(server):
+def test_many_consumers_can_wait_for_one_partition(server):
     server.create_topic("t")
     consumers = [server.wire() for _ in range(50)]
     for consumer in consumers:
@@ -255,8 +265,8 @@ def test_records_survive_a_restart(server):
             assert produce(wire, "t", batch(b"more"), partition=partition).base_offset == 1
 
 
-def test_deleting_a_topic_under_a_running_fetch_breaks_nothing(server):
-    """The range of the segment stays readable until it is sent, although its file is gone."""
+def test_a_topic_can_be_deleted_during_a_fetch(server):
+    """The range of the segment stays readable until it is sent, although its file has been deleted."""
     from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     server.create_topic("t")
@@ -266,7 +276,7 @@ def test_deleting_a_topic_under_a_running_fetch_breaks_nothing(server):
             assert produce(wire, "t", batch(value)).error_code == 0
         limit = 50_000_000
         wire.send(fetch_request("t", max_bytes=limit, partition_max_bytes=limit), 12)
-        server.wait_until(lambda: any(c._writing for c in server.server._network.connections))
+        server.wait_until(lambda: any(c._waits_for & PEER for c in server.server._network.connections))
         assert admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
         received = []
         reader = threading.Thread(target=lambda: received.append(wire.receive()))
@@ -275,10 +285,24 @@ def test_deleting_a_topic_under_a_running_fetch_breaks_nothing(server):
         assert values(received[0].responses[0].partitions[0]) == payload
 
 
+def move_away(server, topic):
+    """Make broker 77 the leader of partition 0."""
+    partition = server.broker.replicas.partition_by_key(topic, 0)
+    server.call(
+        lambda: partition.become_follower(
+            leader_id=77,
+            leader_epoch=partition.leader_epoch + 1,
+            partition_epoch=partition.partition_epoch + 1,
+            replicas=(1, 77),
+            isr=(1, 77),
+        )
+    )
+
+
 @pytest.mark.parametrize("version", range(3, 13))
-def test_a_partition_that_moved_is_told_in_every_version_of_produce(server, version):
+def test_every_version_of_produce_reports_a_moved_partition(server, version):
     server.create_topic("t")
-    server.call(lambda: setattr(server.broker.replicas.partition_by_key("t", 0), "leader_id", 77))
+    move_away(server, "t")
     with server.wire() as wire:
         answer = wire.call(produce_request("t", batch(b"a")), version).responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -286,9 +310,9 @@ def test_a_partition_that_moved_is_told_in_every_version_of_produce(server, vers
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_a_partition_that_moved_is_told_in_every_version_of_fetch(server, version):
+def test_every_version_of_fetch_reports_a_moved_partition(server, version):
     topic_id = server.create_topic("t")
-    server.call(lambda: setattr(server.broker.replicas.partition_by_key("t", 0), "leader_id", 77))
+    move_away(server, "t")
     request = fetch_request("t")
     request.topics[0].topic_id = topic_id
     with server.wire() as wire:
@@ -297,7 +321,7 @@ def test_a_partition_that_moved_is_told_in_every_version_of_fetch(server, versio
     assert answer.current_leader.leader_id == (77 if version >= 16 else -1)  # as Apache Kafka: with the endpoints
 
 
-def test_a_fetch_of_several_partitions_waits_for_what_they_have_together(server):
+def test_a_fetch_of_several_partitions_waits_for_their_total_bytes(server):
     server.create_topic("t", 3)
     one = batch(b"x" * 100)
     request = fetch_request("t", max_wait_ms=20_000, min_bytes=4 * len(one))

@@ -1,4 +1,4 @@
-"""Fetch and ListOffsets with transactions: what readers of committed records get, and when they are woken."""
+"""Fetch and ListOffsets with transactions: records for read_committed consumers, and when they wake."""
 
 import time
 
@@ -19,7 +19,7 @@ def partition_of(server, topic="t", index=0):
 
 
 class Producer:
-    """Writes in transactions straight into a partition of the server; each has an epoch of its own."""
+    """Writes transactions directly to a partition of the server, each with a new epoch."""
 
     def __init__(self, server, producer_id=1, topic="t", index=0):
         self.server = server
@@ -78,18 +78,18 @@ def aborted(partition):
     return [(entry.producer_id, entry.first_offset) for entry in partition.aborted_transactions]
 
 
-def wait_until_parked(server, topic="t", index=0):
+def wait_until_waiting(server, topic="t", index=0):
     server.wait_until(lambda: partition_of(server, topic, index).waiters)
 
 
-def is_parked(server, topic="t", index=0):
-    """After everything that the loop has to do by now."""
+def is_waiting(server, topic="t", index=0):
+    """Whether a fetch waits, after the event loop has done its pending work."""
     for _ in range(3):
         server.call(lambda: None)
     return server.call(lambda: len(partition_of(server, topic, index).waiters)) > 0
 
 
-def test_open_transactions_are_invisible_and_aborted_ones_are_named(server):
+def test_open_transactions_are_invisible_and_aborted_ones_are_listed(server):
     server.create_topic("t")
     first, second = Producer(server, 1), Producer(server, 2)
     with server.wire() as wire:
@@ -112,7 +112,7 @@ def test_open_transactions_are_invisible_and_aborted_ones_are_named(server):
         assert (found.high_watermark, found.last_stable_offset) == (6, 5)
 
 
-def test_a_reader_at_the_last_stable_offset_gets_nothing(server):
+def test_a_reader_at_the_last_stable_offset_gets_no_records(server):
     server.create_topic("t")
     Producer(server).write(b"open")
     with server.wire() as wire:
@@ -121,85 +121,85 @@ def test_a_reader_at_the_last_stable_offset_gets_nothing(server):
             assert (found.error_code, len(found.records), aborted(found)) == (0, 0, [])
 
 
-def test_a_waiting_reader_is_woken_by_the_marker(server):
+def test_a_marker_wakes_a_waiting_reader(server):
     server.create_topic("t")
     producer = Producer(server)
     with server.wire() as consumer:
         consumer.send(committed_request(max_wait_ms=60_000), 12)
-        wait_until_parked(server)
+        wait_until_waiting(server)
         producer.write(b"a")
-        assert is_parked(server)
+        assert is_waiting(server)
         producer.write(b"b" * 10_000)
-        assert is_parked(server)
+        assert is_waiting(server)
         producer.end()
         found = consumer.receive().responses[0].partitions[0]
         assert values(found)[:2] == [b"a", b"b" * 10_000]
-        assert not is_parked(server)
+        assert not is_waiting(server)
 
 
-def test_a_reader_that_comes_while_a_transaction_is_open_is_woken_by_its_marker(server):
+def test_a_marker_wakes_a_reader_that_arrived_during_the_transaction(server):
     server.create_topic("t")
     first, second = Producer(server, 1), Producer(server, 2)
     first.write(b"a")
     second.write(b"b")
     with server.wire() as consumer, server.wire() as producer:
         consumer.send(committed_request(max_wait_ms=60_000), 12)
-        wait_until_parked(server)
+        wait_until_waiting(server)
         produce(producer, "t", batch(b"plain"))
         second.end()
-        assert is_parked(server), "the oldest is still open"
+        assert is_waiting(server), "the oldest is still open"
         first.end(committed=False)
         found = consumer.receive().responses[0].partitions[0]
         assert values(found)[:3] == [b"a", b"b", b"plain"]
         assert aborted(found) == [(1, 0)]
 
 
-def test_a_marker_may_free_less_than_min_bytes(server):
+def test_a_marker_that_releases_less_than_min_bytes_wakes_no_reader(server):
     server.create_topic("t")
     first, second = Producer(server, 1), Producer(server, 2)
     first.write(b"x" * 100)
     second.write(b"y" * 10_000)
     with server.wire() as consumer:
         consumer.send(committed_request(max_wait_ms=60_000, min_bytes=5_000), 12)
-        wait_until_parked(server)
+        wait_until_waiting(server)
         first.end()
-        assert is_parked(server), "up to the second there are some hundred bytes"
+        assert is_waiting(server), "up to the second there are some hundred bytes"
         second.end()
         assert len(values(consumer.receive().responses[0].partitions[0])) == 4
 
 
-def test_min_bytes_without_transactions_are_those_of_all_partitions(server):
+def test_min_bytes_without_transactions_is_the_total_of_all_partitions(server):
     server.create_topic("t", partitions=2)
     one = batch(b"x" * 100)
     request = committed_request(max_wait_ms=60_000, min_bytes=2 * len(one))
     request.topics[0].partitions.append(FetchPartition(partition=1, partition_max_bytes=1 << 20))
     with server.wire() as consumer, server.wire() as producer:
         consumer.send(request, 12)
-        wait_until_parked(server)
+        wait_until_waiting(server)
         produce(producer, "t", one)
-        assert is_parked(server)
+        assert is_waiting(server)
         produce(producer, "t", one, partition=1)
         assert [len(p.records) for p in consumer.receive().responses[0].partitions] == [len(one)] * 2
 
 
-def test_a_transaction_in_one_partition_does_not_hold_back_another(server):
+def test_a_transaction_in_one_partition_does_not_delay_another(server):
     server.create_topic("t", partitions=2)
     held_back = Producer(server, 1, "t", 0)
     request = committed_request(max_wait_ms=60_000)
     request.topics[0].partitions.append(FetchPartition(partition=1, partition_max_bytes=1 << 20))
     with server.wire() as consumer, server.wire() as producer:
         consumer.send(request, 12)
-        wait_until_parked(server)
+        wait_until_waiting(server)
         held_back.write(b"open")
-        assert is_parked(server)
+        assert is_waiting(server)
         produce(producer, "t", batch(b"plain"), partition=1)
         open_one, plain = consumer.receive().responses[0].partitions
         assert (len(open_one.records), values(plain)) == (0, [b"plain"])
-    assert not is_parked(server)
-    assert not is_parked(server, index=1)
+    assert not is_waiting(server)
+    assert not is_waiting(server, index=1)
 
 
-def test_a_held_back_reader_is_answered_when_its_time_is_over(server):
+def test_a_reader_behind_a_transaction_completes_when_it_times_out(server):
     server.create_topic("t")
     Producer(server).write(b"open")
     with server.wire() as wire:
@@ -207,21 +207,21 @@ def test_a_held_back_reader_is_answered_when_its_time_is_over(server):
         found = fetch_committed(wire, max_wait_ms=150)
         assert (found.error_code, len(found.records)) == (0, 0)
         assert time.monotonic() - started >= 0.15
-    assert not is_parked(server)
+    assert not is_waiting(server)
 
 
-def test_a_held_back_reader_that_goes_away_leaves_nothing_behind(server):
+def test_a_reader_behind_a_transaction_is_removed_when_it_disconnects(server):
     server.create_topic("t")
     producer = Producer(server)
     producer.write(b"open")
     with server.wire() as consumer:
         consumer.send(committed_request(max_wait_ms=60_000), 12)
-        wait_until_parked(server)
+        wait_until_waiting(server)
     server.wait_until(lambda: not partition_of(server).waiters)
     producer.end()
 
 
-def test_a_reader_in_a_session_is_woken_and_told_of_what_was_aborted(server):
+def test_a_reader_in_a_session_wakes_and_gets_aborted_transactions(server):
     server.create_topic("t")
     producer = Producer(server)
     with server.wire() as consumer:
@@ -233,7 +233,7 @@ def test_a_reader_in_a_session_is_woken_and_told_of_what_was_aborted(server):
         request = committed_request(max_wait_ms=60_000)
         request.session_id, request.session_epoch, request.topics = session_id, 1, []
         consumer.send(request, 12)
-        wait_until_parked(server)
+        wait_until_waiting(server)
         producer.end(committed=False)
         (topic,) = consumer.receive().responses
         assert aborted(topic.partitions[0]) == [(1, 0)]
@@ -272,14 +272,14 @@ def test_offsets_of_committed_records_end_at_the_last_stable_offset(server, vers
         produce(wire, "t", build_batch([Record(0, now_ms, None, b"plain")]))
         producer.write(b"open", timestamp=now_ms + 10)
         for isolation_level, latest in ((0, 2), (READ_COMMITTED, 1)):
-            asked = {"isolation_level": isolation_level, "version": version}
-            assert list_offset(wire, LATEST, **asked) == (latest, -1)
-            assert list_offset(wire, EARLIEST, **asked) == (0, -1)
-            assert list_offset(wire, now_ms, **asked) == (0, now_ms)
-            by_time = list_offset(wire, now_ms + 10, **asked)
+            options = {"isolation_level": isolation_level, "version": version}
+            assert list_offset(wire, LATEST, **options) == (latest, -1)
+            assert list_offset(wire, EARLIEST, **options) == (0, -1)
+            assert list_offset(wire, now_ms, **options) == (0, now_ms)
+            by_time = list_offset(wire, now_ms + 10, **options)
             assert by_time == ((1, now_ms + 10) if latest == 2 else (-1, -1))
             if version >= 7:
-                assert list_offset(wire, MAX_TIMESTAMP, **asked) == by_time
+                assert list_offset(wire, MAX_TIMESTAMP, **options) == by_time
         producer.end()
         assert list_offset(wire, LATEST, isolation_level=READ_COMMITTED, version=version) == (3, -1)
 

@@ -1,4 +1,4 @@
-"""What helps a start to recover: reading ahead from all log directories, and telling how far it is."""
+"""Recovery at startup: read-ahead from all log directories, and progress messages."""
 
 import errno
 import logging
@@ -7,10 +7,11 @@ import time
 import pytest
 
 from moldau.log.config import LogConfig
-from moldau.log.manager import LogManager, UncleanLog
+from moldau.log.loading import UncleanLog
+from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.records import Record, build_batch
-from moldau.server.recovery import TELL_SECONDS, WARM_LOGS, Recovery
+from moldau.server.storage.recovery import TELL_SECONDS, WARM_LOGS, Recovery
 
 NOW = 1_700_000_000_000
 CONFIG = LogConfig()
@@ -18,13 +19,13 @@ BATCH = build_batch([Record(0, NOW, None, b"value")])
 
 
 def crashed(partitions=8, directories=("/a", "/b")):
-    """A disk as `kill -9` leaves it, with as many partitions in each directory."""
+    """A disk as `kill -9` leaves it, with the same number of partitions in each directory."""
     disk = MemoryFileSystem()
     manager = LogManager(directories, node_id=1, file_system=disk)
     manager.open()
     manager.load(now_ms=NOW, config_of=lambda topic: CONFIG)
     for partition in range(partitions * len(directories)):
-        log = manager.create("t", b"\1" * 16, partition, CONFIG, now_ms=NOW)
+        log = manager.get_or_create("t", b"\1" * 16, partition, CONFIG, now_ms=NOW)
         log.append(BATCH, now_ms=NOW, leader_epoch=0)
     return disk.crash()
 
@@ -64,7 +65,7 @@ def test_the_next_logs_of_each_directory_are_read_ahead_and_no_more():
     assert len(logs_read(disk, "/a")) < 8
 
 
-def test_threads_end_where_everything_is_in_memory():
+def test_threads_exit_if_all_data_is_in_memory():
     disk = crashed(partitions=3 * WARM_LOGS)
     recovery = Recovery(disk, 1)
     logs = unclean(disk, "/a", "/b")
@@ -76,7 +77,7 @@ def test_threads_end_where_everything_is_in_memory():
     recovery.close()
 
 
-def test_one_directory_is_left_to_the_kernel():
+def test_a_single_directory_is_not_read_ahead():
     disk = crashed(directories=("/a",))
     recovery = Recovery(disk, 2)
     recovery.begin(unclean(disk, "/a"))
@@ -84,15 +85,15 @@ def test_one_directory_is_left_to_the_kernel():
     assert disk.read_aheads == []
 
 
-def test_it_tells_now_and_then_how_many_partitions_are_left(caplog):
+def test_the_number_of_remaining_partitions_is_logged_periodically(caplog):
     now = [0.0]
     disk = crashed(partitions=4)
     recovery = Recovery(disk, 1, clock=lambda: now[0])
     with caplog.at_level(logging.INFO):
         recovery.begin(unclean(disk, "/a", "/b"))
         assert [record.getMessage() for record in caplog.records] == [
-            "/a was not left cleanly: recovering its 4 partitions",
-            "/b was not left cleanly: recovering its 4 partitions",
+            "/a was not shut down cleanly: recovering 4 partitions",
+            "/b was not shut down cleanly: recovering 4 partitions",
         ]
         caplog.clear()
         recovery.next("/a")
@@ -108,13 +109,13 @@ def test_it_tells_now_and_then_how_many_partitions_are_left(caplog):
 
 
 @pytest.mark.parametrize("path", ["/b/t-1/", "/b/recovery-point"])
-def test_a_directory_that_fails_while_it_is_recovered_leaves_the_others_alone(path):
+def test_a_directory_that_fails_during_recovery_does_not_affect_others(path):
     disk = crashed()
     in_a = len(disk.list_directory("/a")[1])
     disk.fail_with = lambda operation, found: errno.EIO if found.startswith(path) and operation == "open" else None
     manager = LogManager(["/a", "/b"], node_id=1, file_system=disk)
     manager.open()
-    # Without a checkpoint, it is not opened: this one is there.
+    # Without a checkpoint file, recovery does not open it, so create one.
     disk.fail_with, failing = None, disk.fail_with
     disk.replace_file("/b/recovery-point-offset-checkpoint", b"0\n0\n", sync=True)
     disk.fail_with = failing

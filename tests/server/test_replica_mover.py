@@ -1,4 +1,4 @@
-"""Moves of replicas between log directories: requests, what they do while the partition is used, and where they end."""
+"""Moves of replicas between log directories: requests, concurrent use of the partition, and results."""
 
 import errno
 import threading
@@ -28,7 +28,8 @@ from moldau.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from moldau.server import replica_mover
+from moldau.server.concurrency.slices import Later
+from moldau.server.upkeep import replica_mover
 from moldau.testing import Broker
 from moldau.testing.builders import batch, fetch, produce, produce_request, values
 from moldau.testing.wire import WireClient
@@ -49,12 +50,12 @@ def move(wire, path, topic="t", partitions=(0,), version=2):
 
 
 def described(wire, topic="t"):
-    """(directory, is it a copy on its way) -> partition index -> (size, lag)."""
+    """(directory, whether it is a future replica) -> partition index -> (size, lag), both in bytes."""
     found = {}
     for result in wire.call(DescribeLogDirsRequest(topics=None), 4).results:
-        for told in result.topics:
-            if told.name == topic:
-                for partition in told.partitions:
+        for described_topic in result.topics:
+            if described_topic.name == topic:
+                for partition in described_topic.partitions:
                     known = found.setdefault((result.log_dir, partition.is_future_key), {})
                     known[partition.partition_index] = (partition.partition_size, partition.offset_lag)
     return found
@@ -101,7 +102,7 @@ def directories(tmp_path):
 
 @pytest.fixture
 def filled(make_server, directories):
-    """A server with a partition of three segments, and the two directories that it is not in."""
+    """A server with a partition of three segments, and the two log directories without the partition."""
     server = make_server(log_dirs=directories)
     server.create_topic("t")
     with server.wire() as wire:
@@ -117,7 +118,7 @@ RECORDS = [b"%d" % number for number in range(90)]
 
 @pytest.fixture
 def slow(filled, monkeypatch):
-    """The same; a move takes hours."""
+    """Like `filled`, but a move takes hours."""
     monkeypatch.setattr(replica_mover, "NEARLY_THERE_BYTES", 0)
     with filled[0].wire() as wire:
         throttle(wire, 1)
@@ -147,7 +148,7 @@ def test_a_replica_moves_with_all_of_its_records(filled, version):
 
 
 @pytest.mark.parametrize("configs", [{}, {"flush_messages": 1}])
-def test_a_replica_moves_to_and_fro_while_an_idempotent_producer_writes(make_server, directories, configs):
+def test_a_replica_moves_back_and_forth_while_an_idempotent_producer_writes(make_server, directories, configs):
     server = make_server(log_dirs=directories)
     server.create_topic("t", **configs)
     written = []
@@ -179,22 +180,22 @@ def test_a_replica_moves_to_and_fro_while_an_idempotent_producer_writes(make_ser
     with server.wire() as wire:
         assert everything(wire) == written
         again = batch(b"again", producer_id=1000, producer_epoch=0, base_sequence=len(written) - 1)
-        assert produce(wire, "t", again, acks=-1).base_offset == len(written) - 1  # known as a duplicate
+        assert produce(wire, "t", again, acks=-1).base_offset == len(written) - 1  # recognized as a duplicate
     server.restart()
     with server.wire() as wire:
         assert everything(wire) == written
 
 
-def test_the_lag_of_a_move_goes_down_within_a_segment(filled, monkeypatch):
-    """Kafka's tools show it, and a large segment takes long."""
+def test_the_lag_of_a_move_decreases_within_a_segment(filled, monkeypatch):
+    """Kafka's tools show the lag, and copying a large segment takes long."""
     server, (target, _) = filled
     monkeypatch.setattr(replica_mover, "NEARLY_THERE_BYTES", 0)
-    monkeypatch.setattr(replica_mover, "STEP_BYTES", 1)  # no batch is whole
+    monkeypatch.setattr(replica_mover, "STEP_BYTES", 1)  # no batch is copied completely
     steps = threading.Semaphore(0)
     copying = replica_mover.ReplicaMover._copy
 
     async def one_step(self, future, copy, **options):
-        await self._broker.loop.run_in_executor(None, steps.acquire)
+        await self._loop.run_in_executor(None, steps.acquire)
         await copying(self, future, copy, **options)
 
     monkeypatch.setattr(replica_mover.ReplicaMover, "_copy", one_step)
@@ -216,7 +217,7 @@ def test_the_lag_of_a_move_goes_down_within_a_segment(filled, monkeypatch):
         assert everything(wire) == RECORDS
 
 
-def test_a_move_is_shown_and_a_later_request_takes_its_place(slow):
+def test_a_move_is_described_and_a_later_request_replaces_it(slow):
     server, (second, third) = slow
     first = where(server)
     with server.wire() as wire:
@@ -239,7 +240,7 @@ def test_a_move_is_shown_and_a_later_request_takes_its_place(slow):
         assert everything(wire) == RECORDS
 
 
-def test_what_cannot_be_moved_is_answered_as_apache_kafka_does(filled):
+def test_invalid_moves_get_the_errors_of_apache_kafka(filled):
     server, (target, _) = filled
     with server.wire() as wire:
         assert move(wire, "/nowhere") == {0: ErrorCode.LOG_DIR_NOT_FOUND}
@@ -250,7 +251,7 @@ def test_what_cannot_be_moved_is_answered_as_apache_kafka_does(filled):
         assert not server.broker.log_manager.futures
 
 
-def test_a_stop_in_the_midst_of_a_move_leaves_nothing_half(slow):
+def test_a_move_continues_after_a_shutdown(slow):
     server, (target, _) = slow
     source = where(server)
     with server.wire() as wire:
@@ -267,7 +268,7 @@ def test_a_stop_in_the_midst_of_a_move_leaves_nothing_half(slow):
         assert everything(wire) == RECORDS
 
 
-def test_the_topic_is_deleted_while_its_replica_moves(slow):
+def test_deleting_a_topic_cancels_the_move_of_its_replica(slow):
     server, (target, _) = slow
     with server.wire() as wire:
         move(wire, target)
@@ -279,7 +280,27 @@ def test_the_topic_is_deleted_while_its_replica_moves(slow):
         assert everything(wire) == []
 
 
-def test_records_that_are_deleted_meanwhile_do_not_come_back(slow):
+def test_a_partition_that_is_deleted_before_its_move_begins_is_unknown(filled, monkeypatch):
+    server, (target, _) = filled
+    later = Later(server.broker.slices)
+    waiting = []
+
+    def assign_present(partition):
+        waiting.append(partition)
+        yield from later.result()
+
+    monkeypatch.setattr(server.broker.replica_mover, "_assign_present", assign_present)
+    with server.wire() as wire, server.wire() as deleting:
+        moved = AlterReplicaLogDirTopic(name="t", partitions=[0])
+        wire.send(AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=str(target), topics=[moved])]), 2)
+        server.wait_until(lambda: bool(waiting))
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        assert deleting.call(request, 6).responses[0].error_code == 0
+        server.call(lambda: later.succeed(None))
+        assert wire.receive().results[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_records_that_are_deleted_during_a_move_stay_deleted(slow):
     server, (target, _) = slow
     with server.wire() as wire:
         move(wire, target)
@@ -309,7 +330,7 @@ def on_disk_in_memory(make_server):
     return server, disk, source, "/a" if source == "/b" else "/b"
 
 
-def test_a_full_disk_ends_the_move_and_nothing_else(make_server):
+def test_a_full_disk_cancels_only_the_move(make_server):
     server, disk, source, target = on_disk_in_memory(make_server)
 
     def fail(operation, path):
@@ -329,7 +350,7 @@ def test_a_full_disk_ends_the_move_and_nothing_else(make_server):
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "rename"])
-def test_a_target_that_fails_leaves_the_replica_where_it_is(make_server, operation):
+def test_a_replica_stays_in_its_directory_if_the_target_fails(make_server, operation):
     server, disk, source, target = on_disk_in_memory(make_server)
 
     def fail(attempted, path):
@@ -349,7 +370,7 @@ def test_a_target_that_fails_leaves_the_replica_where_it_is(make_server, operati
         assert registered == server.broker.log_manager.directory_of("t", 0).directory_id
 
 
-def test_an_open_transaction_goes_on_in_the_other_directory(make_server, directories):
+def test_an_open_transaction_continues_in_the_other_directory(make_server, directories):
     server = make_server(log_dirs=directories, config={"transaction.state.log.num.partitions": "1"})
     server.create_topic("t")
     with server.wire() as wire, server.wire() as other:
@@ -369,8 +390,8 @@ def test_an_open_transaction_goes_on_in_the_other_directory(make_server, directo
         assert committed_values(wire, "t") == ["open", "still open"]
 
 
-def test_what_is_to_be_flushed_waits_while_the_copy_is_brought_to_the_device(make_server):
-    """Nothing is acknowledged between the last step of the copy and the swap: it would be on the old disk alone."""
+def test_a_flush_waits_while_the_copy_is_synced(make_server):
+    """No append is acknowledged between the last step of the copy and the swap: it would be only on the old disk."""
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/a", "/b"], file_system=disk)
     server.create_topic("t", flush_messages=1)
@@ -398,7 +419,7 @@ def test_what_is_to_be_flushed_waits_while_the_copy_is_brought_to_the_device(mak
         wait_moved(server, target)
 
 
-def test_a_server_that_is_killed_while_replicas_move_goes_on_with_them(tmp_path):
+def test_moves_continue_after_the_server_is_killed(tmp_path):
     paths = [str(tmp_path / name) for name in ("a", "b")]
     value = b"v" * 100_000
     with Broker(config={"log.dirs": ",".join(paths)}) as broker:

@@ -1,4 +1,4 @@
-"""Old segments in a running server: when they go, who is told, and when their files do."""
+"""Retention in a running server: when segments are deleted, which requests notice, and when files are unlinked."""
 
 import asyncio
 import errno
@@ -16,7 +16,7 @@ from moldau.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from moldau.server import retention
+from moldau.server.upkeep import retention
 from moldau.testing.builders import batch, fetch, fetch_request, produce, values
 
 HOUR_MS = 3_600_000
@@ -29,7 +29,7 @@ def log_of(server, topic="t", index=0):
 
 
 def append(server, *batches, topic="t", partition=0, roll=True):
-    """One batch for each value, and each in a segment of its own; the last one's is sealed too."""
+    """Append one batch for each value, each in a separate segment. The last segment is rolled as well."""
     for value in batches:
         with server.wire() as wire:
             assert produce(wire, topic, batch(value), partition=partition).error_code == 0
@@ -69,7 +69,7 @@ def deleted(server, topic="t", partition=0):
     return [name for name in files(server, topic, partition) if name.endswith(".deleted")]
 
 
-def test_what_has_expired_is_gone_for_readers_at_once_and_from_the_disk_after_a_delay(server, caplog):
+def test_expired_records_are_invisible_immediately_and_unlinked_after_a_delay(server, caplog):
     caplog.set_level("INFO")
     server.create_topic("t", retention_ms=HOUR_MS, file_delete_delay_ms=HOUR_MS)
     append(server, b"a", b"b")
@@ -85,9 +85,9 @@ def test_what_has_expired_is_gone_for_readers_at_once_and_from_the_disk_after_a_
         assert fetch(wire, "t", 4).error_code == 0
         assert produce(wire, "t", batch(b"e")).base_offset == 4
         assert values(fetch(wire, "t", 4)) == [b"e"]
-    (told,) = [each.getMessage() for each in caplog.records if each.getMessage().startswith("Deleted")]
-    assert told.startswith("Deleted 3 segments of t-0 (")
-    assert told.endswith("bytes; 3 older than retention.ms=3600000): it begins at offset 4 now")
+    (message,) = [each.getMessage() for each in caplog.records if each.getMessage().startswith("Deleted")]
+    assert message.startswith("Deleted 3 segments of t-0 (")
+    assert message.endswith("bytes; 3 older than retention.ms=3600000): the log start offset is now 4")
     empty_trash(server)
     assert [name for name in deleted(server) if ".log" in name] == [
         f"{offset:020d}.log.deleted" for offset in (0, 1, 2)
@@ -98,7 +98,7 @@ def test_what_has_expired_is_gone_for_readers_at_once_and_from_the_disk_after_a_
     assert len([name for name in files(server) if name.endswith(".log")]) == 1
 
 
-def test_it_looks_by_itself_and_settings_count_from_the_next_look(make_server):
+def test_retention_runs_periodically_with_the_current_settings(make_server):
     server = make_server(config={"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "5"})
     server.create_topic("by-time")
     server.create_topic("by-size")
@@ -110,7 +110,7 @@ def test_it_looks_by_itself_and_settings_count_from_the_next_look(make_server):
     alter(server, TOPIC, "by-size", retention_bytes=log_of(server, "by-size").segments[2].size)
     server.wait_until(lambda: log_of(server, "by-time").log_start_offset == 3)
     server.wait_until(lambda: log_of(server, "by-size").log_start_offset == 2)
-    # The defaults of all brokers, of this one, and a policy that was none.
+    # The defaults of all brokers, those of this broker, and a policy that was empty.
     append(server, b"d", b"e", topic="by-size")
     alter(server, TOPIC, "by-size", retention_bytes=-1)
     alter(server, BROKER, "", log_retention_ms=59_000)
@@ -122,7 +122,7 @@ def test_it_looks_by_itself_and_settings_count_from_the_next_look(make_server):
     assert [earliest(server, topic) for topic in ("by-time", "by-size", "neither")] == [3, 5, 3]
 
 
-def test_a_compacted_topic_keeps_what_is_old(server):
+def test_a_compacted_topic_keeps_old_records(server):
     server.create_topic("t", retention_ms=0, retention_bytes=0)
     server.create_topic("u", retention_ms=0, retention_bytes=0)
     for topic in ("t", "u"):
@@ -134,7 +134,7 @@ def test_a_compacted_topic_keeps_what_is_old(server):
     assert (earliest(server, "t"), earliest(server, "u")) == (0, 1)
 
 
-def test_settings_of_segments_count_from_the_next_record_on(server):
+def test_segment_settings_apply_from_the_next_record_on(server):
     server.create_topic("t", message_timestamp_type="LogAppendTime")
     append(server, b"a", b"b", roll=False)
     assert len(log_of(server).segments) == 1
@@ -154,7 +154,7 @@ def test_settings_of_segments_count_from_the_next_record_on(server):
     assert log_of(server, "u").config.segment_ms == HOUR_MS
 
 
-def test_a_fetch_that_waits_below_the_new_beginning_is_told(server):
+def test_a_waiting_fetch_below_the_new_log_start_gets_an_error(server):
     server.create_topic("t", retention_ms=HOUR_MS)
     append(server, b"a", b"b")
     with server.wire() as consumer, server.wire() as at_the_end:
@@ -170,7 +170,7 @@ def test_a_fetch_that_waits_below_the_new_beginning_is_told(server):
         assert (answer.error_code, answer.log_start_offset, answer.high_watermark) == (0, 2, 2)
 
 
-def test_internal_topics_are_left_alone(server):
+def test_retention_does_not_apply_to_internal_topics(server):
     from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 
     with server.wire() as wire:
@@ -179,7 +179,7 @@ def test_internal_topics_are_left_alone(server):
     assert not config.deletes
 
 
-def test_the_delay_of_files_is_their_topics_and_that_of_partitions_the_brokers(server):
+def test_the_delay_of_files_is_set_by_topic_and_that_of_partitions_by_broker(server):
     server.create_topic("t", retention_ms=0)
     server.create_topic("gone")
     append(server, b"a")
@@ -197,7 +197,7 @@ def test_the_delay_of_files_is_their_topics_and_that_of_partitions_the_brokers(s
         assert left == expected
 
 
-def test_files_are_unlinked_by_themselves_when_their_time_has_come(server):
+def test_files_are_unlinked_after_their_delay(server):
     server.create_topic("t", retention_ms=0, file_delete_delay_ms=20)
     append(server, b"a")
     server.clock.advance(1_000)
@@ -206,7 +206,7 @@ def test_files_are_unlinked_by_themselves_when_their_time_has_come(server):
     assert earliest(server) == 1
 
 
-def test_a_start_unlinks_what_the_last_run_had_no_time_for(server):
+def test_startup_unlinks_remaining_files_of_the_last_run(server):
     server.create_topic("t", retention_ms=0)
     server.create_topic("gone")
     append(server, b"a", b"b")
@@ -224,7 +224,7 @@ def test_a_start_unlinks_what_the_last_run_had_no_time_for(server):
         assert produce(wire, "t", batch(b"c")).base_offset == 2
 
 
-def test_a_full_disk_has_room_again_when_old_segments_are_gone(make_server):
+def test_a_full_disk_has_space_again_after_retention(make_server):
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=disk)
     server.create_topic("t", retention_ms=HOUR_MS, file_delete_delay_ms=1_000)
@@ -242,7 +242,7 @@ def test_a_full_disk_has_room_again_when_old_segments_are_gone(make_server):
 
 
 class SlowSync:
-    """A disk whose directories are synced when the test says so."""
+    """A disk whose directory syncs wait until the test releases them."""
 
     def __init__(self, disk, path):
         self.begun, self.go_on = threading.Event(), threading.Event()
@@ -267,7 +267,7 @@ class SlowSync:
 
 @pytest.fixture
 def slow(make_server):
-    """A server with an expired segment, whose disk is busy syncing it while retention is at work."""
+    """A server with an expired segment. Its disk blocks in a sync during retention."""
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=disk)
     server.create_topic("t", retention_ms=HOUR_MS)
@@ -280,11 +280,11 @@ def slow(make_server):
     sync.go_on.set()
 
 
-def test_nothing_is_deleted_before_what_follows_it_is_on_the_device(slow):
+def test_no_segment_is_deleted_before_later_segments_are_durable(slow):
     server, sync, checking = slow
     assert earliest(server) == 0
     with server.wire() as wire:
-        # An old record, too: it came while the disk was busy, and stays until the next look.
+        # This record is old as well. It arrived during the sync, so it stays until the next check.
         assert produce(wire, "t", batch(b"c")).base_offset == 2
     sync.go_on.set()
     checking.result(20)
@@ -293,8 +293,8 @@ def test_nothing_is_deleted_before_what_follows_it_is_on_the_device(slow):
     assert earliest(server) == 3
 
 
-def test_a_flush_of_the_log_that_is_under_way_is_waited_for(make_server):
-    """A second one beside it would not wait for what the first has taken upon itself."""
+def test_retention_waits_for_a_running_flush_of_the_log(make_server):
+    """A concurrent second flush would not wait for the files that the first one syncs."""
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=disk)
     server.create_topic("t", retention_ms=HOUR_MS)
@@ -304,14 +304,14 @@ def test_a_flush_of_the_log_that_is_under_way_is_waited_for(make_server):
     server.call(lambda: server.broker.group_commit.flush_soon(log_of(server)))
     assert sync.begun.wait(20)
     checking = asyncio.run_coroutine_threadsafe(server.broker.retention.check(), server.loop)
-    server.wait_until(lambda: len(log_of(server).segments) == 2)  # rolled, and waits
+    server.wait_until(lambda: len(log_of(server).segments) == 2)  # rolled and waiting
     sync.go_on.set()
     checking.result(20)
     assert earliest(server) == 1
     assert sync.most_at_once == 1
 
 
-def test_a_topic_may_be_deleted_while_the_disk_is_busy(slow, caplog):
+def test_a_topic_can_be_deleted_while_the_disk_is_busy(slow, caplog):
     server, sync, checking = slow
     with server.wire() as wire:
         assert wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
@@ -322,7 +322,7 @@ def test_a_topic_may_be_deleted_while_the_disk_is_busy(slow, caplog):
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
-def test_a_sync_that_fails_takes_the_directory_offline_and_deletes_nothing(slow):
+def test_a_failed_sync_takes_the_directory_offline_and_deletes_no_segment(slow):
     server, sync, checking = slow
     sync.failure = errno.EIO
     sync.go_on.set()
@@ -332,7 +332,7 @@ def test_a_sync_that_fails_takes_the_directory_offline_and_deletes_nothing(slow)
     assert "00000000000000000000.log" in server.server._file_system.list_directory("/data/t-0")[0]
 
 
-def test_others_go_first_while_many_partitions_are_looked_at(make_server, monkeypatch):
+def test_checking_many_partitions_yields_to_other_work(make_server, monkeypatch):
     server = make_server(file_system=MemoryFileSystem())
     server.create_topic("t", partitions=300)
     monkeypatch.setattr(retention, "SLICE_SECONDS", 0)
@@ -348,7 +348,7 @@ def test_others_go_first_while_many_partitions_are_looked_at(make_server, monkey
     assert server.await_(turns_of_others) >= 300
 
 
-def test_one_partition_that_cannot_be_looked_at_does_not_keep_the_others(make_server, caplog):
+def test_an_error_in_one_partition_does_not_prevent_checks_of_others(make_server, caplog):
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=disk)
     server.create_topic("t", partitions=3, retention_ms=HOUR_MS)
@@ -362,14 +362,14 @@ def test_one_partition_that_cannot_be_looked_at_does_not_keep_the_others(make_se
 
     server.call(lambda: setattr(disk, "fail_with", fail))
     check(server)
-    assert "t-1 could not be flushed and will be later" in caplog.text
+    assert "Cannot flush t-1; the flush is retried" in caplog.text
     assert [earliest(server, partition=partition) for partition in range(3)] == [1, 0, 1]
     server.call(lambda: setattr(disk, "fail_with", None))
     check(server)
     assert earliest(server, partition=1) == 1
 
 
-def test_after_a_start_threads_read_the_times_of_the_first_segments(make_server):
+def test_after_startup_threads_read_the_timestamps_of_the_first_segments(make_server):
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=disk)
     server.create_topic("t", partitions=3)

@@ -1,4 +1,4 @@
-"""Work in slices: who goes on when, and how much is held. The clock counts how often it is asked."""
+"""Work in slices: the order of work, and the memory that it holds. The clock advances with each call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from moldau.server.slices import FEW_ELEMENTS, Sliced, Slices, TooManyElementsError, completed, release, within
+from moldau.protocol.steps import completed
+from moldau.server.concurrency.slices import (
+    FEW_ELEMENTS,
+    SUSPENDED,
+    Later,
+    Sliced,
+    Slices,
+    TooManyElementsError,
+    release,
+    within,
+)
 
 STEP_MS = 0.1
 
@@ -37,7 +47,7 @@ class Fixture:
         self.done.append(name)
 
     def turn(self) -> None:
-        """One turn of the loop."""
+        """One iteration of the event loop."""
         for _ in range(len(self.callbacks)):
             self.callbacks.popleft()()
 
@@ -58,13 +68,13 @@ def fixture() -> Iterator[Fixture]:
     assert gc.isenabled()
 
 
-def test_short_work_is_done_at_once(fixture: Fixture) -> None:
+def test_short_work_completes_immediately(fixture: Fixture) -> None:
     assert fixture.slices.begin(fixture.work("a", 5), Owner())
     assert fixture.done == ["a"]
     assert not fixture.callbacks
 
 
-def test_long_work_goes_on_in_later_turns_a_slice_in_each(fixture: Fixture) -> None:
+def test_long_work_continues_with_one_slice_per_iteration(fixture: Fixture) -> None:
     assert not fixture.slices.begin(fixture.work("a", 100), Owner())
     for _ in range(3):
         before = len(fixture.steps)
@@ -74,14 +84,14 @@ def test_long_work_goes_on_in_later_turns_a_slice_in_each(fixture: Fixture) -> N
     assert fixture.done == ["a"]
 
 
-def test_work_that_must_not_begin_at_once_waits_for_the_next_turn(fixture: Fixture) -> None:
+def test_work_that_must_not_start_immediately_waits_for_the_next_iteration(fixture: Fixture) -> None:
     assert not fixture.slices.begin(fixture.work("a", 1), Owner(), at_once=False)
     assert not fixture.steps
     fixture.turn()
     assert fixture.done == ["a"]
 
 
-def test_all_work_together_has_one_slice_in_a_turn_and_takes_it_by_turns(fixture: Fixture) -> None:
+def test_all_work_shares_one_slice_per_iteration_in_rotation(fixture: Fixture) -> None:
     for name in "abc":
         fixture.slices.begin(fixture.work(name, 100), Owner())
     fixture.steps.clear()
@@ -100,7 +110,7 @@ def test_short_work_does_not_wait_for_long_work(fixture: Fixture) -> None:
     assert fixture.done == ["short"]
 
 
-def test_above_the_limit_of_elements_only_the_oldest_goes_on(fixture: Fixture) -> None:
+def test_above_the_limit_of_elements_only_the_oldest_work_continues(fixture: Fixture) -> None:
     for name in "abcdef":
         fixture.slices.begin(fixture.work(name, 90, elements=100), Owner())
     most = 0
@@ -109,19 +119,19 @@ def test_above_the_limit_of_elements_only_the_oldest_goes_on(fixture: Fixture) -
         most = max(most, fixture.slices.elements)
     assert fixture.done[0] == "a"
     assert sorted(fixture.done) == list("abcdef")
-    # The limit, what one of them takes, and the step that each of the others made beyond the limit.
+    # The limit, the elements of one work item, and one step of each of the others beyond the limit.
     assert most <= 10_000 + 9_000 + 6 * (FEW_ELEMENTS + 100)
     assert fixture.slices.elements == 0
 
 
-def test_work_with_few_elements_goes_on_while_others_wait_for_memory(fixture: Fixture) -> None:
+def test_work_with_few_elements_continues_while_other_work_waits_for_memory(fixture: Fixture) -> None:
     fixture.slices.begin(fixture.work("large", 200, elements=100), Owner())
     while fixture.slices.elements <= 10_000:
         fixture.turn()
     assert fixture.slices.begin(fixture.work("small", 2, elements=1), Owner())
 
 
-def test_abandoned_work_is_closed_and_holds_nothing(fixture: Fixture) -> None:
+def test_cancelled_work_is_closed_and_holds_no_elements(fixture: Fixture) -> None:
     owner = Owner()
     closed = []
 
@@ -140,7 +150,7 @@ def test_abandoned_work_is_closed_and_holds_nothing(fixture: Fixture) -> None:
     assert fixture.slices.elements == 0
 
 
-def test_work_that_fails_holds_nothing_and_does_not_keep_others_from_going_on(
+def test_work_that_fails_holds_no_elements_and_does_not_stop_other_work(
     fixture: Fixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> Sliced[None]:
@@ -156,7 +166,7 @@ def test_work_that_fails_holds_nothing_and_does_not_keep_others_from_going_on(
     assert "made up by the test" in caplog.text
 
 
-def test_work_that_ends_may_begin_other_work(fixture: Fixture) -> None:
+def test_work_that_completes_may_start_other_work(fixture: Fixture) -> None:
     def first() -> Sliced[None]:
         yield from fixture.work("a", 30)
         fixture.slices.begin(fixture.work("b", 30), Owner())
@@ -166,7 +176,7 @@ def test_work_that_ends_may_begin_other_work(fixture: Fixture) -> None:
     assert fixture.done == ["a", "b"]
 
 
-def test_the_collector_rests_while_much_is_held(fixture: Fixture) -> None:
+def test_the_collector_is_off_while_many_elements_are_held(fixture: Fixture) -> None:
     fixture.slices.begin(fixture.work("a", 50, elements=1000), Owner())
     fixture.turn()
     assert not gc.isenabled()
@@ -174,15 +184,15 @@ def test_the_collector_rests_while_much_is_held(fixture: Fixture) -> None:
     assert gc.isenabled()
 
 
-def test_within_a_limit(fixture: Fixture) -> None:
-    completed(within(fixture.work("a", 10, elements=10), 100))
+def test_work_above_its_limit_of_elements_fails(fixture: Fixture) -> None:
+    assert completed(within(fixture.work("a", 10, elements=10), 100)) == (None, 100)
     with pytest.raises(TooManyElementsError) as raised:
         completed(within(fixture.work("b", 11, elements=10), 100))
     assert raised.value.elements == 110
     assert fixture.done == ["a"]
 
 
-def test_release_takes_long_arrays_apart() -> None:
+def test_release_frees_long_arrays_in_steps() -> None:
     from moldau.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
     topics = [MetadataResponseTopic(partitions=[MetadataResponsePartition() for _ in range(2000)]) for _ in range(3)]
@@ -191,3 +201,253 @@ def test_release_takes_long_arrays_apart() -> None:
     assert len(list(release(response))) >= 12
     assert not response.topics
     assert not first.partitions
+
+
+def test_exclusive_work_runs_one_at_a_time(fixture: Fixture) -> None:
+    for name in "abc":
+        assert not fixture.slices.begin(fixture.slices.exclusively(fixture.work(name, 100)), Owner())
+    fixture.run()
+    assert fixture.done == ["a", "b", "c"]
+    assert fixture.steps == ["a"] * 100 + ["b"] * 100 + ["c"] * 100
+
+
+def test_work_that_waits_for_its_turn_is_not_polled(fixture: Fixture) -> None:
+    polls = 0
+
+    def waiting() -> Sliced[None]:
+        nonlocal polls
+        for more in fixture.slices.exclusively(fixture.work("b", 1)):
+            polls += 1
+            yield more
+
+    fixture.slices.begin(fixture.slices.exclusively(fixture.work("a", 500)), Owner())
+    fixture.slices.begin(waiting(), Owner())
+    fixture.run()
+    assert fixture.done == ["a", "b"]
+    assert polls == 2  # once for the wait, once for its step
+
+
+def test_exclusive_work_continues_if_the_oldest_work_waits_for_it(fixture: Fixture) -> None:
+    def oldest() -> Sliced[None]:
+        for _ in range(20):
+            yield 100
+        yield from fixture.slices.exclusively(fixture.work("oldest", 50, elements=100))
+
+    fixture.slices.begin(oldest(), Owner(), at_once=False)
+    fixture.slices.begin(fixture.slices.exclusively(fixture.work("younger", 200, elements=100)), Owner())
+    fixture.run()
+    assert fixture.done == ["younger", "oldest"]
+
+
+def test_closing_exclusive_work_starts_the_next(fixture: Fixture) -> None:
+    owner = Owner()
+    fixture.slices.begin(fixture.slices.exclusively(fixture.work("a", 500)), owner)
+    fixture.slices.begin(fixture.slices.exclusively(fixture.work("b", 500)), Owner())
+    owner.abandoned = True
+    fixture.run()
+    assert fixture.done == ["b"]
+
+
+def waiting_for(later: Later[str], done: list[str], *, elements: int = 0) -> Sliced[None]:
+    yield elements
+    done.append((yield from later.result()))
+
+
+def test_suspended_work_resumes_only_when_its_result_is_available(fixture: Fixture) -> None:
+    later: Later[str] = Later(fixture.slices)
+    assert not fixture.slices.begin(waiting_for(later, fixture.done), Owner())
+    assert not fixture.callbacks  # it is not polled
+    fixture.slices.begin(fixture.work("other", 50), Owner(), at_once=False)
+    fixture.run()
+    assert fixture.done == ["other"]
+    later.succeed("result")
+    fixture.run()
+    assert fixture.done == ["other", "result"]
+
+
+def test_an_available_result_does_not_suspend_work(fixture: Fixture) -> None:
+    later: Later[str] = Later(fixture.slices)
+    later.succeed("result")
+    assert fixture.slices.begin(waiting_for(later, fixture.done), Owner())
+    assert fixture.done == ["result"]
+
+
+def test_suspended_work_fails_with_the_error_of_its_result(fixture: Fixture) -> None:
+    later: Later[str] = Later(fixture.slices)
+
+    def work() -> Sliced[None]:
+        try:
+            yield from later.result()
+        except KeyError as error:
+            fixture.done.append(str(error))
+
+    fixture.slices.begin(work(), Owner())
+    later.fail(KeyError("why"))
+    fixture.run()
+    assert fixture.done == ["'why'"]
+
+
+def test_the_first_steps_may_run_before_work_is_submitted(fixture: Fixture) -> None:
+    """The dispatcher does this: a generator that yields is added to the slices after its first steps."""
+    later: Later[str] = Later(fixture.slices)
+    work = waiting_for(later, fixture.done)
+    assert [next(work), next(work)] == [0, SUSPENDED]
+    fixture.slices.begin(work, Owner())
+    later.succeed("result")
+    fixture.run()
+    assert fixture.done == ["result"]
+
+
+def test_other_work_waits_without_polling_while_the_oldest_is_suspended(fixture: Fixture) -> None:
+    later: Later[str] = Later(fixture.slices)
+    fixture.slices.begin(waiting_for(later, fixture.done, elements=9_000), Owner())
+    fixture.slices.begin(fixture.work("large", 20, elements=1_000), Owner(), at_once=False)
+    fixture.slices.begin(fixture.work("small", 20), Owner(), at_once=False)
+    fixture.run()
+    assert fixture.done == ["small"]
+    later.succeed("oldest")
+    fixture.run()
+    assert fixture.done == ["small", "oldest", "large"]
+
+
+def test_suspended_work_of_a_closed_connection_is_closed_when_it_would_resume(fixture: Fixture) -> None:
+    owner = Owner()
+    later: Later[str] = Later(fixture.slices)
+    fixture.slices.begin(waiting_for(later, fixture.done, elements=5), owner)
+    owner.abandoned = True
+    later.succeed("result")
+    fixture.run()
+    assert fixture.done == []
+    assert fixture.slices.elements == 0
+
+
+def test_work_that_resumes_immediately_does_so_before_the_completing_call_returns(fixture: Fixture) -> None:
+    later: Later[str] = Later(fixture.slices, at_once=True)
+    assert not fixture.slices.begin(waiting_for(later, fixture.done, elements=5), Owner())
+    later.succeed("result")
+    assert fixture.done == ["result"]
+    assert not fixture.callbacks
+    assert fixture.slices.elements == 0
+
+
+def test_work_that_resumes_immediately_may_suspend_again_or_exceed_a_slice(fixture: Fixture) -> None:
+    first: Later[str] = Later(fixture.slices, at_once=True)
+    second: Later[str] = Later(fixture.slices, at_once=True)
+
+    def work() -> Sliced[None]:
+        fixture.done.append((yield from first.result()))
+        fixture.done.append((yield from second.result()))
+        yield from fixture.work("long", 50)
+
+    fixture.slices.begin(work(), Owner())
+    first.succeed("first")
+    assert fixture.done == ["first"]
+    assert not fixture.callbacks
+    second.succeed("second")
+    assert fixture.done == ["first", "second"]
+    fixture.run()
+    assert fixture.done == ["first", "second", "long"]
+
+
+def test_a_shutdown_closes_work_that_is_resumed_by_closing_other_work(fixture: Fixture) -> None:
+    never: Later[str] = Later(fixture.slices)
+    turn: Later[str] = Later(fixture.slices)
+
+    def work() -> Sliced[None]:
+        try:
+            yield from never.result()
+        finally:
+            turn.succeed("turn")
+
+    fixture.slices.begin_surely(work(), at_once=True)
+    fixture.slices.begin_surely(waiting_for(turn, fixture.done), at_once=True)
+    fixture.slices.close()
+    fixture.run()
+    assert fixture.done == []
+    assert len(fixture.slices) == 0
+
+
+def test_a_shutdown_closes_suspended_work(fixture: Fixture) -> None:
+    later: Later[str] = Later(fixture.slices)
+    fixture.slices.begin(waiting_for(later, fixture.done, elements=5), Owner())
+    fixture.slices.begin_surely(waiting_for(later, fixture.done))
+    fixture.slices.close()
+    later.succeed("result")
+    fixture.run()
+    assert fixture.done == []
+    assert fixture.slices.elements == 0
+
+
+def test_work_that_must_complete_continues_without_its_owner(fixture: Fixture) -> None:
+    owner = Owner()
+
+    def work() -> Sliced[None]:
+        yield from fixture.slices.surely(fixture.work("surely", 300))
+        fixture.done.append("answer")
+
+    fixture.slices.begin(work(), owner)
+    owner.abandoned = True
+    fixture.run()
+    assert fixture.done == ["surely"]
+    assert len(fixture.steps) == 300
+
+
+def test_work_that_must_complete_is_completed_at_shutdown(fixture: Fixture) -> None:
+    fixture.slices.begin(fixture.slices.surely(fixture.work("surely", 300)), Owner())
+    fixture.slices.begin(fixture.work("other", 300), Owner())
+    fixture.slices.close()
+    assert fixture.done == ["surely"]
+
+
+def test_suspended_work_does_not_hold_up_work_with_many_elements(fixture: Fixture) -> None:
+    """Above the limit only the oldest work continues. Suspended work that holds no elements does not count."""
+    later: Later[None] = Later(fixture.slices)
+
+    def suspended() -> Sliced[None]:
+        yield from later.result()
+        fixture.done.append("suspended")
+
+    fixture.slices.begin(suspended(), Owner())
+    fixture.slices.begin(fixture.work("large", 200, 100), Owner())
+    fixture.run()
+    assert fixture.done == ["large"]
+    later.succeed(None)
+    fixture.run()
+    assert fixture.done == ["large", "suspended"]
+
+
+def test_other_work_continues_when_the_oldest_completes_as_it_is_resumed(fixture: Fixture) -> None:
+    later: Later[None] = Later(fixture.slices, at_once=True)
+
+    def oldest() -> Sliced[None]:
+        yield 2 * FEW_ELEMENTS
+        yield from later.result()
+        fixture.done.append("oldest")
+
+    fixture.slices.begin(oldest(), Owner())
+    fixture.slices.begin(fixture.work("large", 200, 100), Owner())
+    fixture.run()
+    assert fixture.done == []
+    later.succeed(None)
+    fixture.run()
+    assert fixture.done == ["oldest", "large"]
+
+
+def test_closing_suspended_work_may_complete_other_suspended_work(fixture: Fixture) -> None:
+    first: Later[None] = Later(fixture.slices)
+    second: Later[None] = Later(fixture.slices, at_once=True)
+
+    def holds() -> Sliced[None]:
+        try:
+            yield from first.result()
+        finally:
+            second.succeed(None)
+
+    def waits() -> Sliced[None]:
+        yield from second.result()
+        fixture.done.append("second")
+
+    fixture.slices.begin_surely(holds(), at_once=True)
+    fixture.slices.begin_surely(waits(), at_once=True)
+    fixture.slices.close()
+    assert fixture.done == ["second"]

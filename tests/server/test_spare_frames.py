@@ -1,13 +1,13 @@
-"""Buffers of large frames, used again."""
+"""Reuse of buffers for large frames."""
 
-from moldau.server.spare_frames import MAX_SPARE_BYTES, MAX_SPARES, SpareFrames
+from moldau.server.network.spare_frames import MAX_SPARE_BYTES, MAX_SPARES, SpareFrames
 
 
-def test_a_buffer_of_about_the_size_is_used_again():
+def test_a_buffer_of_similar_size_is_reused():
     spares = SpareFrames()
     frame = bytearray(1_000_000)
     spares.keep(frame)
-    assert spares.take(100_000) is None  # most of it would lie idle
+    assert spares.take(100_000) is None  # most of the buffer would be unused
     assert spares.take(1_500_000) is None
     taken = spares.take(999_000)
     assert taken is frame
@@ -19,7 +19,7 @@ def test_a_buffer_of_about_the_size_is_used_again():
     assert len(larger) == 1_020_000
 
 
-def test_a_buffer_that_somebody_looks_at_is_not_used_again():
+def test_a_buffer_with_a_view_is_not_reused():
     spares = SpareFrames()
     frame = bytearray(100_000)
     view = memoryview(frame)[10:20]
@@ -30,7 +30,7 @@ def test_a_buffer_that_somebody_looks_at_is_not_used_again():
     assert spares.take(100_000) is frame
 
 
-def test_there_are_few_and_none_is_huge():
+def test_the_number_and_size_of_spare_buffers_are_limited():
     spares = SpareFrames()
     spares.keep(bytearray(MAX_SPARE_BYTES + 1))
     assert spares.take(MAX_SPARE_BYTES) is None

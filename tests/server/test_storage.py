@@ -1,17 +1,20 @@
-"""What a server finds on disk and leaves there."""
+"""Files that a server reads at startup and leaves on disk."""
 
 import errno
 import threading
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from moldau.config.broker_config import BrokerConfig, Listener
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.server.server import StartError
+from moldau.server.storage.opening import open_storage
 from moldau.testing.builders import batch, fetch, produce, values
 
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint")
@@ -24,7 +27,7 @@ def test_a_second_server_on_the_directory_is_refused(server, make_server):
 
 def test_a_second_server_on_the_port_is_refused(server, make_server, tmp_path):
     listeners = f"PLAINTEXT://{server.bootstrap_servers}"
-    with pytest.raises(StartError, match="is taken"):
+    with pytest.raises(StartError, match="is in use by another server"):
         make_server(log_dirs=[tmp_path / "other"], config={"listeners": listeners})
 
 
@@ -34,7 +37,7 @@ def test_a_directory_of_another_node_is_refused(server, make_server):
         make_server(log_dirs=server.log_dirs, config={"node.id": "77"})
 
 
-def test_new_partitions_spread_over_the_log_directories(make_server, tmp_path):
+def test_new_partitions_are_spread_over_the_log_directories(make_server, tmp_path):
     directories = [tmp_path / "a", tmp_path / "b"]
     server = make_server(log_dirs=directories)
     server.create_topic("t", partitions=4)
@@ -46,19 +49,22 @@ def test_new_partitions_spread_over_the_log_directories(make_server, tmp_path):
         }
         for partition in range(4):
             produce(wire, "t", batch(b"%d" % partition), partition=partition)
-    # The controller knows where each replica is.
-    image = server.call(lambda: server.broker.metadata.image)
+    # The controller gets to know the directory of each replica.
     ids = {d.path: d.directory_id for d in server.broker.log_manager.directories}
-    for index, partition in image.topics_by_name["t"].partitions.items():
-        (where,) = [path for path in ids if (Path(path) / f"t-{index}").exists()]
-        assert partition.directory(server.broker.node_id) == ids[where]
+    placed = {index: ids[path] for path in ids for index in range(4) if (Path(path) / f"t-{index}").exists()}
+
+    def assigned():
+        partitions = server.broker.metadata.image.topics_by_name["t"].partitions
+        return {index: partition.directory(server.broker.node_id) for index, partition in partitions.items()}
+
+    server.wait_until(lambda: assigned() == placed)
     server.restart()
     with server.wire() as wire:
         for partition in range(4):
             assert values(fetch(wire, "t", partition=partition)) == [b"%d" % partition]
 
 
-def test_a_failing_directory_takes_its_partitions_offline_and_no_others(make_server):
+def test_a_failed_directory_takes_only_its_partitions_offline(make_server):
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/a", "/b"], file_system=disk)
     server.create_topic("t", partitions=2)
@@ -104,10 +110,10 @@ def test_a_failed_sync_of_the_metadata_log_takes_its_directory_offline(make_serv
         assert wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7).topics[0].error_code != 0
         assert produce(wire, "t", batch(b"y"), partition=where["/a"]).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert produce(wire, "t", batch(b"y"), partition=where["/b"]).error_code == 0
-    assert caplog.text.count("The log directory /a has failed and is offline") == 1
+    assert caplog.text.count("Log directory /a failed and is offline") == 1
 
 
-def test_the_files_of_a_deleted_topic_go_away(make_server):
+def test_the_files_of_a_deleted_topic_are_deleted(make_server):
     from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     server = make_server(config={"log.segment.delete.delay.ms": "0"})
@@ -118,7 +124,7 @@ def test_the_files_of_a_deleted_topic_go_away(make_server):
     server.wait_until(lambda: not list(Path(server.log_dirs[0]).glob("t-*")))
 
 
-def test_a_topic_made_again_under_its_name_is_empty(server):
+def test_a_recreated_topic_is_empty(server):
     from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     with server.wire() as wire:
@@ -129,7 +135,7 @@ def test_a_topic_made_again_under_its_name_is_empty(server):
             wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6)
 
 
-def test_producer_ids_are_never_given_out_twice(server):
+def test_producer_ids_are_never_assigned_twice(server):
     from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 
     def some(count):
@@ -142,7 +148,7 @@ def test_producer_ids_are_never_given_out_twice(server):
     assert len(set(ids)) == len(ids)
 
 
-def test_a_clean_stop_writes_the_checkpoints_of_apache_kafka(server):
+def test_a_clean_shutdown_writes_the_checkpoints_of_apache_kafka(server):
     server.create_topic("t", partitions=2)
     with server.wire() as wire:
         produce(wire, "t", batch(b"a", b"b"), partition=1)
@@ -167,15 +173,15 @@ def test_each_checkpoint_is_written_at_its_own_interval(make_server, which):
     def content():
         return (directory / other).read_text() if (directory / other).exists() else None
 
-    before = content()  # the empty one of a new directory, or none
+    before = content()  # the empty checkpoint of a new directory, or none
     assert before in (None, "0\n0\n")
-    server.create_topic("t")  # which would be in it
+    server.create_topic("t")  # a written checkpoint would contain the topic
     (directory / which).unlink(missing_ok=True)
     server.wait_until((directory / which).exists)
     assert content() == before
 
 
-def test_a_stop_syncs_many_new_partitions_at_once(make_server, monkeypatch, caplog):
+def test_a_shutdown_syncs_many_new_partitions_in_parallel(make_server, monkeypatch, caplog):
     from moldau.log.flushing import Flush
 
     server = make_server()
@@ -203,7 +209,7 @@ def test_a_stop_syncs_many_new_partitions_at_once(make_server, monkeypatch, capl
         assert produce(wire, "t", batch(b"x"), partition=299).base_offset == 0
 
 
-def test_a_sync_that_fails_at_a_stop_leaves_the_directory_unclean(make_server, monkeypatch, caplog):
+def test_a_failed_sync_at_shutdown_leaves_the_directory_unclean(make_server, monkeypatch, caplog):
     from moldau.log.flushing import Flush
 
     server = make_server()
@@ -220,7 +226,7 @@ def test_a_sync_that_fails_at_a_stop_leaves_the_directory_unclean(make_server, m
     monkeypatch.setattr(Flush, "run", failing)
     server.stop()
     assert failed
-    assert "has failed and is offline" in caplog.text
+    assert "failed and is offline" in caplog.text
     caplog.set_level("INFO")
     server.start()
     assert "after an unclean stop" in caplog.text
@@ -228,7 +234,7 @@ def test_a_sync_that_fails_at_a_stop_leaves_the_directory_unclean(make_server, m
         assert produce(wire, "t", batch(b"x"), partition=299).base_offset == 0
 
 
-def test_a_data_directory_that_is_a_file_is_named(make_server, tmp_path):
+def test_the_error_names_a_data_directory_that_is_a_file(make_server, tmp_path):
     (tmp_path / "file").write_text("notes")
     for path in (tmp_path / "file", tmp_path / "file" / "data"):
         with pytest.raises(
@@ -245,8 +251,21 @@ def test_a_data_directory_that_is_a_file_is_named(make_server, tmp_path):
         (errno.EROFS, r"Read-only file system at .*/data/\.lock\. Mount it for writing, or name another directory"),
     ],
 )
-def test_a_data_directory_that_cannot_be_written_to_is_named(make_server, code, words):
+def test_the_error_names_a_data_directory_that_is_not_writable(make_server, code, words):
     file_system = MemoryFileSystem()
     file_system.fail_with = lambda operation, path: code if path.endswith(".lock") else None
     with pytest.raises(StartError, match=f"^/data cannot be used: {words}"):
         make_server(log_dirs=["/data"], file_system=file_system)
+
+
+def test_a_seed_determines_the_ids_of_a_new_cluster_and_its_directories():
+    def written(seed):
+        disk = MemoryFileSystem()
+        listeners = [Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")]
+        config = BrokerConfig({})
+        open_storage(config, ["/a", "/b"], listeners, now_ms=0, file_system=disk, dice=Random(seed)).abandon()
+        log = disk.read_file("/a/__cluster_metadata-0/00000000000000000000.log")
+        return [log, *(disk.read_file(f"/{directory}/meta.properties") for directory in "ab")]
+
+    assert written(1) == written(1)
+    assert not set(written(1)) & set(written(2))

@@ -1,7 +1,7 @@
-"""A server process that the system refuses threads goes on when it gets them, and stops cleanly without.
+"""A server process without available threads recovers when it gets threads, and stops cleanly without them.
 
-The limit is a real one, of a control group, where the test may make one; and everywhere a wrapper in the child process
-that refuses threads while a file is there.
+Tests use the limit of a control group if they may create one, and always a wrapper in the child process that rejects
+threads while a file exists.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from moldau.testing.builders import batch, produce, produce_request
+from moldau.testing.builders import batch, fetch, produce, produce_request, values
 from moldau.testing.wire import WireClient
 
 DEADLINE_S = 30
@@ -32,7 +32,7 @@ main(sys.argv[2:])
 
 
 class ControlGroup:
-    """At most so many threads by the kernel's count, of this process's child alone."""
+    """A limit on the threads of the child process, enforced by the kernel."""
 
     def __init__(self, tmp_path):
         parent = Path("/sys/fs/cgroup/pids")
@@ -48,7 +48,7 @@ class ControlGroup:
             pytest.skip(f"no control group can be made here: {error}")
 
     def command(self, arguments):
-        # The shell joins the group, and the server takes its place in it.
+        # The shell joins the group and then executes the server.
         join = f'echo $$ > {self.path}/cgroup.procs && exec "$@"'
         return ["sh", "-c", join, "sh", sys.executable, "-m", "moldau", *arguments]
 
@@ -63,7 +63,7 @@ class ControlGroup:
 
 
 class Wrapper:
-    """Refuses every thread from now on, whatever is there."""
+    """Rejects every new thread, whatever the number of threads is."""
 
     def __init__(self, tmp_path):
         self.path = tmp_path / "refuse threads"
@@ -89,8 +89,10 @@ def limit(request, tmp_path):
 
 
 @contextlib.contextmanager
-def serving(limit, tmp_path):
-    arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), "--durable"]
+def serving(limit, tmp_path, *, durable=True):
+    arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    if durable:
+        arguments.append("--durable")
     log = tmp_path / "server.log"
     with (
         log.open("wb") as errors,
@@ -111,7 +113,7 @@ def create(wire):
     assert result.error_code == 0
 
 
-def test_flushes_and_recompression_go_on_when_threads_can_be_started(limit, tmp_path):
+def test_flushes_and_recompression_continue_when_threads_can_be_started(limit, tmp_path):
     limit.refuse(threads=0)
     with serving(limit, tmp_path) as (server, address):
         with WireClient(address) as wire, WireClient(address) as other:
@@ -126,12 +128,12 @@ def test_flushes_and_recompression_go_on_when_threads_can_be_started(limit, tmp_
         server.send_signal(signal.SIGTERM)
         assert server.wait(DEADLINE_S) == 0
     log = (tmp_path / "server.log").read_text()
-    assert log.count("A thread could not be started") >= 1
-    assert "Threads can be started again" in log
+    assert log.count("No thread is running yet. Blocked until then: ") == 1
+    assert "Starting threads works again" in log
     assert "Traceback" not in log
 
 
-def test_a_stop_needs_no_thread(limit, tmp_path):
+def test_a_shutdown_needs_no_thread(limit, tmp_path):
     limit.refuse(threads=0)
     with serving(limit, tmp_path) as (server, address), WireClient(address) as wire:
         create(wire)
@@ -143,5 +145,20 @@ def test_a_stop_needs_no_thread(limit, tmp_path):
         assert wire.receive().responses[0].partition_responses[0].error_code == 0, "it was flushed by the stop"
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     log = (tmp_path / "server.log").read_text()
-    assert "A thread could not be started" in log
+    assert log.count("No thread is running yet. Blocked until then: ") == 1
+    assert "Starting threads works again" not in log
+    assert "Traceback" not in log
+
+
+def test_requests_that_need_no_thread_are_served_without_threads(limit, tmp_path):
+    """Work that needs a thread is logged (`There is no thread yet`) and waits."""
+    limit.refuse(threads=0)
+    with serving(limit, tmp_path, durable=False) as (server, address), WireClient(address) as wire:
+        create(wire)
+        assert produce(wire, "t", batch(b"x")).error_code == 0
+        assert values(fetch(wire, "t")) == [b"x"]
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(DEADLINE_S) == 0
+    log = (tmp_path / "server.log").read_text()
+    assert log.count("No thread is running yet. Blocked until then: ") == 1
     assert "Traceback" not in log

@@ -1,4 +1,4 @@
-"""The broker's side of transactions: from the coordinator's decisions to markers in partitions, over the wire."""
+"""Transactions in the broker: from the decisions of the coordinator to markers in partitions, with real requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from moldau.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from moldau.protocol.records import iter_records
-from moldau.server import transactions as hosting
+from moldau.protocol.steps import completed
+from moldau.server.coordination.markers import MarkerWriter
 
 from .transactional import Transactional, fetch, values
 
@@ -55,12 +56,12 @@ def wire(server):
 
 @pytest.fixture(params=[False, True], ids=["v1", "v2"])
 def v2(request):
-    """Whether the client knows transaction.version 2."""
+    """Whether the client supports transaction.version 2."""
     return request.param
 
 
-def begun(wire, transactional_id="p", *topics, v2=True, **settings):
-    """A producer that may write to these topics."""
+def initialized(wire, transactional_id="p", *topics, v2=True, **settings):
+    """An initialized producer that may write to these topics."""
     producer = Transactional(wire, transactional_id, v2=v2, **settings)
     assert producer.init() == 0
     if not v2 and topics:
@@ -68,23 +69,23 @@ def begun(wire, transactional_id="p", *topics, v2=True, **settings):
     return producer
 
 
-# -- where it is -------------------------------------------------------------------------------------------------------
+# -- finding the coordinator -------------------------------------------------------------------------------------------
 
 
-def test_the_coordinator_of_a_transactional_id_is_found_and_its_topic_made(server, wire):
+def test_find_coordinator_of_a_transactional_id_creates_its_topic(server, wire):
     request = FindCoordinatorRequest(key_type=1, coordinator_keys=["a", "b"])
     found = wire.call(request, 6).coordinators
     assert [(one.key, one.error_code, one.node_id) for one in found] == [("a", 0, 1), ("b", 0, 1)]
     assert server.broker.metadata.image.topics_by_name["__transaction_state"].partitions.keys() == {0, 1, 2}
 
 
-def test_before_anybody_looked_for_a_coordinator_there_is_none(wire):
+def test_before_find_coordinator_no_coordinator_is_available(wire):
     assert wire.call(EndTxnRequest(transactional_id="p"), 5).error_code == ErrorCode.NOT_COORDINATOR
     assert wire.call(ListTransactionsRequest(), 2).transaction_states == []
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(7, -1), (-1, 0)])
-def test_a_producer_id_comes_with_its_epoch(wire, producer_id, epoch):
+def test_a_producer_id_without_its_epoch_is_rejected(wire, producer_id, epoch):
     for transactional_id in (None, "p"):
         request = InitProducerIdRequest(
             transactional_id=transactional_id,
@@ -95,37 +96,37 @@ def test_a_producer_id_comes_with_its_epoch(wire, producer_id, epoch):
         assert wire.call(request, 5).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_an_empty_transactional_id_is_none(wire):
+def test_an_empty_transactional_id_is_rejected(wire):
     request = InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000)
     assert wire.call(request, 5).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_the_longest_timeout_is_the_brokers(make_server):
+def test_the_broker_limits_the_transaction_timeout(make_server):
     server = make_server(config={"transaction.max.timeout.ms": "5000"})
     with server.wire() as wire:
         assert Transactional(wire, "p", timeout_ms=5001).init() == ErrorCode.INVALID_TRANSACTION_TIMEOUT
         assert Transactional(wire, "p", timeout_ms=5000).init() == 0
 
 
-def test_an_unused_transactional_id_is_forgotten(make_server):
+def test_an_unused_transactional_id_expires(make_server):
     server = make_server(config=QUICK | {"transactional.id.expiration.ms": "50"})
     with server.wire() as wire:
         server.create_topic("t")
-        producer = begun(wire)
+        producer = initialized(wire)
         assert producer.produce("t", "a") == 0
         states = server.broker.transactions.runtime_of("p").shard.states
-        assert server.call(lambda: "p" in states.transactions)  # as long as its transaction is open
+        assert server.call(lambda: "p" in states.transactions)  # it stays while its transaction is open
         assert producer.commit() == 0
         server.wait_until(lambda: "p" not in states.transactions)
         assert producer.state() == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         assert producer.produce("t", "b") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        assert begun(wire).producer_id != producer.producer_id
+        assert initialized(wire).producer_id != producer.producer_id
 
 
-def test_while_transactions_load_their_producers_are_told_to_come_again(server, wire):
+def test_while_transactions_load_their_producers_get_retriable_errors(server, wire):
     server.create_topic("t")
     with_group(wire)
-    producer = begun(wire)
+    producer = initialized(wire)
     runtime = server.broker.transactions.runtime_of("p")
     server.call(lambda: setattr(runtime, "state", State.LOADING))
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -150,9 +151,9 @@ def test_while_transactions_load_their_producers_are_told_to_come_again(server, 
 # -- commit and abort --------------------------------------------------------------------------------------------------
 
 
-def test_readers_of_what_was_committed_see_nothing_before_and_everything_after(server, wire, v2):
+def test_committed_records_are_visible_only_after_the_commit(server, wire, v2):
     server.create_topic("t")
-    producer = begun(wire, "p", "t", v2=v2)
+    producer = initialized(wire, "p", "t", v2=v2)
     assert producer.produce("t", "a", "b") == 0
     assert values(wire, "t") == []
     assert values(wire, "t", committed=False) == ["a", "b"]
@@ -162,9 +163,9 @@ def test_readers_of_what_was_committed_see_nothing_before_and_everything_after(s
     assert fetch(wire, "t").last_stable_offset == 3
 
 
-def test_what_was_aborted_is_seen_by_those_alone_who_ask_for_everything(server, wire, v2):
+def test_aborted_records_are_visible_only_to_read_uncommitted_consumers(server, wire, v2):
     server.create_topic("t")
-    producer = begun(wire, "p", "t", v2=v2)
+    producer = initialized(wire, "p", "t", v2=v2)
     assert producer.produce("t", "a") == 0
     assert producer.abort() == 0
     assert values(wire, "t") == []
@@ -174,7 +175,7 @@ def test_what_was_aborted_is_seen_by_those_alone_who_ask_for_everything(server, 
 
 def test_a_transaction_ends_in_all_of_its_partitions(server, wire, v2):
     server.create_topic("t", partitions=3)
-    producer = begun(wire, v2=v2)
+    producer = initialized(wire, v2=v2)
     for number, (end, kept) in enumerate([(producer.commit, True), (producer.abort, False), (producer.commit, True)]):
         before = {partition: values(wire, "t", partition=partition) for partition in range(3)}
         if not v2:
@@ -186,9 +187,9 @@ def test_a_transaction_ends_in_all_of_its_partitions(server, wire, v2):
             assert values(wire, "t", partition=partition) == before[partition] + [f"{number}"] * kept
 
 
-def test_the_epoch_is_another_one_with_each_transaction_of_version_2(server, wire):
+def test_with_version_2_the_epoch_increases_with_each_transaction(server, wire):
     server.create_topic("t")
-    producer = begun(wire)
+    producer = initialized(wire)
     epochs = []
     for _ in range(3):
         assert producer.produce("t", "x") == 0
@@ -197,9 +198,9 @@ def test_the_epoch_is_another_one_with_each_transaction_of_version_2(server, wir
     assert epochs == [1, 2, 3]
 
 
-def test_the_epoch_stays_with_version_1(server, wire):
+def test_with_version_1_the_epoch_stays_the_same(server, wire):
     server.create_topic("t")
-    producer = begun(wire, v2=False)
+    producer = initialized(wire, v2=False)
     for _ in range(3):
         producer.add("t")
         assert producer.produce("t", "x") == 0
@@ -207,9 +208,9 @@ def test_the_epoch_stays_with_version_1(server, wire):
     assert producer.epoch == 0
 
 
-def test_a_commit_that_was_answered_may_be_asked_for_again(server, wire, v2):
+def test_a_completed_commit_may_be_retried(server, wire, v2):
     server.create_topic("t")
-    producer = begun(wire, "p", "t", v2=v2)
+    producer = initialized(wire, "p", "t", v2=v2)
     assert producer.produce("t", "a") == 0
     request = EndTxnRequest(
         transactional_id="p", producer_id=producer.producer_id, producer_epoch=producer.epoch, committed=True
@@ -221,13 +222,13 @@ def test_a_commit_that_was_answered_may_be_asked_for_again(server, wire, v2):
     assert fetch(wire, "t").high_watermark == 2  # one marker
 
 
-def test_a_producer_that_begins_again_aborts_what_was_open_and_fences_the_one_before(server, wire, v2):
+def test_initializing_again_aborts_the_open_transaction_and_fences_the_producer(server, wire, v2):
     server.create_topic("t")
-    zombie = begun(wire, "p", "t", v2=v2)
+    zombie = initialized(wire, "p", "t", v2=v2)
     assert zombie.produce("t", "zombie's") == 0
     heir = Transactional(wire, "p", v2=v2)
     while (error := heir.init()) == ErrorCode.CONCURRENT_TRANSACTIONS:
-        pass  # the first time it was decided to abort
+        pass  # the first attempt starts the abort
     assert error == 0
     assert values(wire, "t") == []
     assert zombie.produce("t", "late") == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -241,14 +242,14 @@ def test_a_producer_that_begins_again_aborts_what_was_open_and_fences_the_one_be
     assert values(wire, "t") == ["heir's"]
 
 
-def test_a_transaction_that_takes_too_long_is_aborted(server, wire, v2):
+def test_a_transaction_that_times_out_is_aborted(server, wire, v2):
     server.create_topic("t")
-    producer = begun(wire, "p", "t", v2=v2, timeout_ms=1000)
+    producer = initialized(wire, "p", "t", v2=v2, timeout_ms=1000)
     assert producer.produce("t", "a") == 0
     partition = server.broker.replicas.partition_by_key("t", 0)
     server.wait_until(lambda: partition.last_stable_offset == 2)
     assert producer.state() == "CompleteAbort"
-    # With version 2 it looks like the retry of an end that was another one.
+    # With version 2 the request looks like a retry of EndTxn with another result.
     assert producer.commit() == (ErrorCode.INVALID_TXN_STATE if v2 else ErrorCode.PRODUCER_FENCED)
 
 
@@ -257,7 +258,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(server, wire, v2):
 
 def test_partitions_are_added_all_or_none(server, wire):
     server.create_topic("t", partitions=2)
-    producer = begun(wire, v2=False)
+    producer = initialized(wire, v2=False)
     assert producer.add("t", "none", partitions=[0]) == {
         ("t", 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
         ("none", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -283,9 +284,9 @@ def of_broker(producer, *partitions, verify_only, epoch=None):
     )
 
 
-def test_brokers_add_and_verify_many_transactions_at_once(server, wire):
+def test_brokers_add_and_verify_many_transactions_in_one_request(server, wire):
     server.create_topic("t", partitions=2)
-    first, second, third = (begun(wire, name) for name in ("one", "two", "three"))
+    first, second, third = (initialized(wire, name) for name in ("one", "two", "three"))
     request = AddPartitionsToTxnRequest(
         transactions=[
             of_broker(first, 0, 1, verify_only=False),
@@ -327,10 +328,10 @@ def with_group(wire, group_id="g"):
     assert wire.call(FindCoordinatorRequest(coordinator_keys=[group_id]), 6).coordinators[0].error_code == 0
 
 
-def test_offsets_count_when_the_transaction_commits(server, wire, v2):
+def test_offsets_take_effect_when_the_transaction_commits(server, wire, v2):
     server.create_topic("t")
     with_group(wire)
-    producer = begun(wire, v2=v2)
+    producer = initialized(wire, v2=v2)
     for offset, end, counts in [(5, producer.commit, 5), (7, producer.abort, 5), (9, producer.commit, 9)]:
         if not v2:
             assert producer.add_offsets("g") == 0
@@ -345,7 +346,7 @@ def test_offsets_count_when_the_transaction_commits(server, wire, v2):
 def test_offsets_of_an_ended_transaction_survive_a_restart(server, wire):
     server.create_topic("t")
     with_group(wire)
-    producer = begun(wire)
+    producer = initialized(wire)
     assert producer.commit_offset("g", "t", 5) == 0
     assert producer.commit() == 0
     assert producer.commit_offset("g", "t", 6) == 0
@@ -364,17 +365,17 @@ def test_offsets_of_an_ended_transaction_survive_a_restart(server, wire):
     ("version", "error"),
     [(2, ErrorCode.INVALID_TXN_STATE), (3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE), (5, 0)],
 )
-def test_offsets_of_a_group_that_was_not_added_are_refused_as_the_version_knows_it(server, wire, version, error):
+def test_offsets_of_a_group_that_was_not_added_get_the_error_of_the_version(server, wire, version, error):
     server.create_topic("t")
     with_group(wire)
-    producer = begun(wire)
+    producer = initialized(wire)
     assert producer.commit_offset("g", "t", 5, version=version) == error
 
 
-def test_offsets_of_unknown_partitions_fail_for_them_alone(server, wire):
+def test_offset_commits_fail_only_for_unknown_partitions(server, wire):
     server.create_topic("t")
     with_group(wire)
-    producer = begun(wire)
+    producer = initialized(wire)
 
     def commit(group_id, **topics):
         request = TxnOffsetCommitRequest(
@@ -402,40 +403,40 @@ def test_offsets_of_unknown_partitions_fail_for_them_alone(server, wire):
     assert commit("", t=[0], none=[0]) == {("t", 0): invalid, ("none", 0): unknown}
 
 
-# -- markers that have to wait -----------------------------------------------------------------------------------------
+# -- delayed markers ---------------------------------------------------------------------------------------------------
 
 
-class Refusing:
-    """Partitions of a topic that take no markers for a time."""
+class RejectingMarkers:
+    """Makes the partitions of a topic reject markers while `refuses` is true."""
 
     def __init__(self, monkeypatch, topic):
         self.topic = topic
         self.refuses = True
-        self.asked = 0
-        write = hosting.write_marker
+        self.attempts = 0
+        write = MarkerWriter.write
 
-        def write_marker(broker, topic, index, **marker):
+        def write_marker(writer, topic, index, **marker):
             if topic == self.topic:
-                self.asked += 1
+                self.attempts += 1
                 if self.refuses:
                     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            write(broker, topic, index, **marker)
+            write(writer, topic, index, **marker)
 
-        monkeypatch.setattr(hosting, "write_marker", write_marker)
+        monkeypatch.setattr(MarkerWriter, "write", write_marker)
 
 
-def test_a_partition_that_refuses_its_marker_is_asked_again(server, wire, monkeypatch):
+def test_a_rejected_marker_is_retried(server, wire, monkeypatch):
     server.create_topic("t")
     server.create_topic("slow")
-    slow = Refusing(monkeypatch, "slow")
-    producer = begun(wire)
+    slow = RejectingMarkers(monkeypatch, "slow")
+    producer = initialized(wire)
     assert producer.produce("t", "a") == 0
     assert producer.produce("slow", "a") == 0
     assert producer.commit() == 0
     assert producer.state() == "PrepareCommit"
     assert values(wire, "t") == ["a"]
     assert values(wire, "slow") == []
-    server.wait_until(lambda: slow.asked > 3)
+    server.wait_until(lambda: slow.attempts > 3)
     slow.refuses = False
     server.wait_until(lambda: server.broker.replicas.partition_by_key("slow", 0).last_stable_offset == 2)
     assert producer.state() == "CompleteCommit"
@@ -446,8 +447,8 @@ def test_a_partition_that_refuses_its_marker_is_asked_again(server, wire, monkey
 def test_a_topic_that_is_deleted_needs_no_marker(server, wire, monkeypatch):
     server.create_topic("t")
     server.create_topic("gone")
-    Refusing(monkeypatch, "gone")
-    producer = begun(wire)
+    RejectingMarkers(monkeypatch, "gone")
+    producer = initialized(wire)
     assert producer.produce("t", "a") == 0
     assert producer.produce("gone", "a") == 0
     assert producer.commit() == 0
@@ -457,25 +458,25 @@ def test_a_topic_that_is_deleted_needs_no_marker(server, wire, monkeypatch):
     server.wait_until(lambda: shard.describe("p").transaction_state == "CompleteCommit")
 
 
-def test_a_producer_waits_for_the_end_of_its_transaction_and_others_do_not(server, wire, monkeypatch, v2):
+def test_only_the_producer_waits_for_the_end_of_its_transaction(server, wire, monkeypatch, v2):
     server.create_topic("t")
     server.create_topic("slow")
-    slow = Refusing(monkeypatch, "slow")
-    producer = begun(wire, "p", "slow", v2=v2)
+    slow = RejectingMarkers(monkeypatch, "slow")
+    producer = initialized(wire, "p", "slow", v2=v2)
     assert producer.produce("slow", "a") == 0
     assert producer.commit() == 0
     concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
     if v2:
-        # Tried again by the broker for a tenth of a second.
+        # The broker retries for a tenth of a second.
         assert producer.produce("t", "b") == concurrent
-        assert slow.asked > 2
+        assert slow.attempts > 2
         producer.sequences.clear()
     else:
         assert set(producer.add("t").values()) == {concurrent}
         assert producer.produce("t", "b") == ErrorCode.NOT_ENOUGH_REPLICAS
         producer.sequences.clear()
     assert Transactional(wire, "p").init() == concurrent
-    other = begun(wire, "other", "t", v2=v2)
+    other = initialized(wire, "other", "t", v2=v2)
     assert other.produce("t", "other's") == 0
     assert other.commit() == 0
     slow.refuses = False
@@ -488,15 +489,15 @@ def test_a_producer_waits_for_the_end_of_its_transaction_and_others_do_not(serve
     assert values(wire, "t") == ["other's", "b"]
 
 
-def test_a_write_that_comes_while_the_transaction_before_ends_is_appended_when_it_has(server, wire, monkeypatch):
+def test_a_write_during_the_end_of_the_previous_transaction_is_appended_afterwards(server, wire, monkeypatch):
     server.create_topic("t")
-    slow = Refusing(monkeypatch, "t")
-    producer = begun(wire)
+    slow = RejectingMarkers(monkeypatch, "t")
+    producer = initialized(wire)
     assert producer.produce("t", "a") == 0
     assert producer.commit() == 0
     producer.send("t", "b")
-    producer.send("t", "c")  # which may not come before the first
-    server.wait_until(lambda: slow.asked > 1)
+    producer.send("t", "c")  # must not be appended before the first
+    server.wait_until(lambda: slow.attempts > 1)
     slow.refuses = False
     offsets = [wire.receive().responses[0].partition_responses[0].base_offset for _ in range(2)]
     assert offsets == [2, 3]
@@ -504,13 +505,13 @@ def test_a_write_that_comes_while_the_transaction_before_ends_is_appended_when_i
     assert values(wire, "t") == ["a", "b", "c"]
 
 
-def test_what_was_prepared_when_the_server_stopped_is_completed_by_the_next_start(server, wire, monkeypatch, v2):
+def test_prepared_transactions_are_completed_after_a_restart(server, wire, monkeypatch, v2):
     server.create_topic("t", partitions=2)
-    slow = Refusing(monkeypatch, "t")
-    committing = begun(wire, "p", "t", v2=v2)
+    slow = RejectingMarkers(monkeypatch, "t")
+    committing = initialized(wire, "p", "t", v2=v2)
     assert committing.produce("t", "a") == 0
     assert committing.commit() == 0
-    aborting = begun(wire, "q", v2=v2)
+    aborting = initialized(wire, "q", v2=v2)
     if not v2:
         aborting.add("t", partitions=[1])
     assert aborting.produce("t", "b", partition=1) == 0
@@ -528,10 +529,10 @@ def test_what_was_prepared_when_the_server_stopped_is_completed_by_the_next_star
             assert producer.state() == state
 
 
-def test_a_transaction_that_a_later_coordinator_has_ended_is_left_to_that_one(server, wire):
+def test_a_transaction_that_a_later_coordinator_has_ended_is_not_completed(server, wire):
     server.create_topic("t")
     server.create_topic("other")
-    producer = begun(wire)
+    producer = initialized(wire)
     assert producer.produce("t", "a") == 0
     assert producer.produce("other", "a") == 0
     at = producer.producer_id, "t", 0
@@ -543,9 +544,9 @@ def test_a_transaction_that_a_later_coordinator_has_ended_is_left_to_that_one(se
     assert values(wire, "t") == []
 
 
-def test_a_mistake_of_ours_only_delays_a_marker(server, wire, monkeypatch):
+def test_an_internal_error_only_delays_a_marker(server, wire, monkeypatch):
     server.create_topic("t")
-    write = hosting.write_marker
+    write = MarkerWriter.write
     failures = iter([ZeroDivisionError])
 
     def write_marker(*arguments, **marker):
@@ -553,8 +554,8 @@ def test_a_mistake_of_ours_only_delays_a_marker(server, wire, monkeypatch):
             raise failure
         write(*arguments, **marker)
 
-    monkeypatch.setattr(hosting, "write_marker", write_marker)
-    producer = begun(wire)
+    monkeypatch.setattr(MarkerWriter, "write", write_marker)
+    producer = initialized(wire)
     assert producer.produce("t", "a") == 0
     assert producer.commit() == 0
     server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0).last_stable_offset == 2)
@@ -566,7 +567,7 @@ def test_a_full_disk_delays_the_end_of_a_transaction(make_server):
     server = make_server(log_dirs=["/data"], config=QUICK, file_system=file_system)
     with server.wire() as wire:
         server.create_topic("t")
-        producer = begun(wire)
+        producer = initialized(wire)
         assert producer.produce("t", "a") == 0
         server.call(lambda: setattr(file_system, "capacity_bytes", 0))
         assert producer.commit() == ErrorCode.NOT_COORDINATOR
@@ -604,9 +605,9 @@ def marker_of(producer, *, committed=False, epoch=None, coordinator_epoch=0, tra
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_markers_are_written_for_whoever_may_ask(server, wire, version):
+def test_markers_of_several_producers_are_written(server, wire, version):
     server.create_topic("t", partitions=2)
-    one, two = begun(wire, "one"), begun(wire, "two")
+    one, two = initialized(wire, "one"), initialized(wire, "two")
     assert one.produce("t", "a") == 0
     assert two.produce("t", "b", partition=1) == 0
     assert write_markers(
@@ -624,9 +625,9 @@ def test_markers_are_written_for_whoever_may_ask(server, wire, version):
     assert values(wire, "t", partition=1) == ["b"]
 
 
-def test_markers_of_an_epoch_that_is_past_are_refused(server, wire):
+def test_markers_of_an_old_epoch_are_rejected(server, wire):
     server.create_topic("t")
-    producer = begun(wire)
+    producer = initialized(wire)
     assert producer.produce("t", "a") == 0
     assert producer.commit() == 0
     assert producer.produce("t", "b") == 0
@@ -638,23 +639,23 @@ def test_markers_of_an_epoch_that_is_past_are_refused(server, wire):
     assert values(wire, "t") == ["a"]
 
 
-def test_a_marker_in_the_offsets_topic_goes_by_way_of_the_group_coordinator(server, wire):
+def test_the_group_coordinator_applies_markers_in_the_offsets_topic(server, wire):
     server.create_topic("t")
     with_group(wire)
-    producer = begun(wire)
+    producer = initialized(wire)
     assert producer.commit_offset("g", "t", 5) == 0
-    index = server.broker.groups.partition_of("g")
+    index = completed(server.broker.groups.partition_of("g"))
     at = producer.producer_id, "__consumer_offsets", index
     assert write_markers(wire, marker_of(producer, committed=True, offsets=[index])) == {at: 0}
     assert committed_offset(wire, "g", require_stable=True) == 5
 
 
-# -- what people ask ---------------------------------------------------------------------------------------------------
+# -- describing and listing --------------------------------------------------------------------------------------------
 
 
-def test_transactions_are_described_each_by_itself(server, wire):
+def test_each_transaction_is_described_independently(server, wire):
     server.create_topic("t", partitions=2)
-    producer = begun(wire, timeout_ms=1234)
+    producer = initialized(wire, timeout_ms=1234)
     assert producer.produce("t", "a", partition=1) == 0
     request = DescribeTransactionsRequest(transactional_ids=["p", "unknown", ""])
     known, unknown, empty = wire.call(request, 0).transaction_states
@@ -669,7 +670,7 @@ def test_transactions_of_all_partitions_are_listed(server, wire):
     server.create_topic("t")
     names = [f"p{number}" for number in range(10)]
     for name in names:
-        producer = begun(wire, name)
+        producer = initialized(wire, name)
         if name in ("p3", "p4"):
             assert producer.produce("t", "a") == 0
     every = wire.call(ListTransactionsRequest(), 2)
@@ -688,16 +689,16 @@ def test_transactions_of_all_partitions_are_listed(server, wire):
 
 
 @pytest.mark.parametrize(("level", "value_version"), [(0, 0), (1, 1), (2, 1)])
-def test_the_level_of_the_feature_says_how_records_are_written(server, wire, level, value_version):
+def test_the_level_of_the_feature_sets_the_version_of_records(server, wire, level, value_version):
     if level < 2:
         keys = [FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=2)]
         assert wire.call(UpdateFeaturesRequest(feature_updates=keys), 2).error_code == 0
     server.create_topic("t")
-    producer = begun(wire, "p", "t", v2=False)
+    producer = initialized(wire, "p", "t", v2=False)
     assert producer.produce("t", "a") == 0
     assert producer.commit() == 0
     assert values(wire, "t") == ["a"]
-    index = server.broker.transactions.partition_of("p")
+    index = completed(server.broker.transactions.partition_of("p"))
     log = server.broker.replicas.partition_by_key("__transaction_state", index).log
     records = server.call(lambda: [record for batch in log.batches(0) for record in iter_records(batch)])
     assert {int.from_bytes(record.value[:2], "big") for record in records} == {value_version}

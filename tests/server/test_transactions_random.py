@@ -1,5 +1,5 @@
-"""Several producers at random, markers that partitions refuse, and restarts in between: readers of what was committed
-see each committed record once, in order, and nothing else."""
+"""Random operations of several producers, rejected markers, and restarts: read_committed consumers get each committed
+record once, in order, and no other records."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import random
 import pytest
 
 from moldau.protocol.errors import ErrorCode, KafkaError
-from moldau.server import transactions as hosting
+from moldau.server.coordination import transactions as hosting
+from moldau.server.coordination.markers import MarkerWriter
 
 from .transactional import Transactional, fetch, values
 
 PARTITIONS = [(topic, partition) for topic in ("a", "b") for partition in range(2)]
 STEPS = 150
 
-# What a producer meets while the transaction before is about to end, or its coordinator loads: it comes again.
+# Errors while the previous transaction ends or the coordinator loads: the producer retries.
 _COME_AGAIN = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -24,7 +25,7 @@ _COME_AGAIN = {
 
 
 class Application:
-    """One producer and what it has done, committed and not."""
+    """One producer and its records, committed and not."""
 
     def __init__(self, wire, number):
         self.producer = Transactional(wire, f"app-{number}", v2=bool(number % 2))
@@ -32,10 +33,10 @@ class Application:
         self.written = 0
         self.open: list[tuple[str, int, str]] = []
         self.added: set[tuple[str, int]] = set()
-        self.again(self.producer.init)
+        self.retry(self.producer.init)
 
     @staticmethod
-    def again(call, *arguments):
+    def retry(call, *arguments):
         for _ in range(1000):
             error = call(*arguments)
             if error not in _COME_AGAIN:
@@ -45,28 +46,28 @@ class Application:
 
     def produce(self, topic, partition):
         if not self.producer.v2 and (topic, partition) not in self.added:
-            self.again(lambda: next(iter(self.producer.add(topic, partitions=[partition]).values())))
+            self.retry(lambda: next(iter(self.producer.add(topic, partitions=[partition]).values())))
             self.added.add((topic, partition))
         value = f"{self.number}:{self.written}"
         self.written += 1
         batch = self.producer.batch(topic, value, partition=partition)
         request = self.producer.request(topic, batch, partition=partition)
         version = 12 if self.producer.v2 else 11
-        self.again(lambda: _error(self.producer.wire.call(request, version)))
+        self.retry(lambda: _error(self.producer.wire.call(request, version)))
         self.open.append((topic, partition, value))
 
     def end(self, committed):
         ended, self.open = self.open, []
         self.added.clear()
         if ended:
-            self.again(lambda: self.producer.end(committed=committed))
+            self.retry(lambda: self.producer.end(committed=committed))
         return ended if committed else []
 
     def crash(self):
-        """It begins again, and what was open is aborted."""
+        """Initialize again, which aborts the open transaction."""
         self.open.clear()
         self.added.clear()
-        self.again(self.producer.init)
+        self.retry(self.producer.init)
 
 
 def _error(answer):
@@ -74,9 +75,9 @@ def _error(answer):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_committed_records_are_read_once_and_no_others(make_server, monkeypatch, seed):
+def test_only_committed_records_are_read_and_each_once(make_server, monkeypatch, seed):
     pick = random.Random(seed)
-    write = hosting.write_marker
+    write = MarkerWriter.write
     reliable = False
 
     def write_marker(*arguments, **marker):
@@ -84,7 +85,7 @@ def test_committed_records_are_read_once_and_no_others(make_server, monkeypatch,
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         write(*arguments, **marker)
 
-    monkeypatch.setattr(hosting, "write_marker", write_marker)
+    monkeypatch.setattr(MarkerWriter, "write", write_marker)
     monkeypatch.setattr(hosting, "_FIRST_RETRY_MS", 1)
     server = make_server(config={"transaction.state.log.num.partitions": "3"})
     server.create_topic("a", partitions=2)

@@ -1,9 +1,9 @@
-"""A setting that Moldau does not know, in a file or a variable, is described without its value, as Apache Kafka does.
+"""A setting that is unknown to Moldau, in a file or a variable, is described without its value, as in Apache Kafka.
 
-compat_tests/test_wire_configs.py has the same for Apache Kafka.
+compat_tests/test_wire_configs.py tests the same for Apache Kafka.
 """
 
-from moldau.compat_tests.config_wire import BROKER, described, node_id
+from moldau.testing.config_requests import BROKER, described, node_id
 
 STATIC_BROKER, UNKNOWN_TYPE = 4, 0
 

@@ -10,7 +10,10 @@ from moldau.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from moldau.server import transactions
+from moldau.protocol.steps import completed
+from moldau.server.concurrency.slices import Later, Slices
+from moldau.server.coordination.markers import MarkerWriter
+from moldau.server.coordination.verification import Verifications
 
 from .transactional import Transactional, error_of, values
 
@@ -42,25 +45,25 @@ def codes(answer):
         (12, ErrorCode.NONE),
     ],
 )
-def test_a_partition_that_was_not_added_is_refused_as_the_version_knows_it(producer, version, error):
+def test_a_partition_that_was_not_added_gets_the_error_of_the_version(producer, version, error):
     assert producer.produce("t", "a", version=version) == error
     assert producer.state() == ("Empty" if error else "Ongoing")
 
 
-def test_only_partitions_that_were_not_added_are_refused(producer, wire):
+def test_only_partitions_that_were_not_added_are_rejected(producer, wire):
     producer.add("t", partitions=[1])
     batches = [producer.batch("t", "a", partition=partition) for partition in range(3)]
     refused = ErrorCode.INVALID_TXN_STATE
     assert codes(wire.call(producer.request("t", *batches), 10)) == [refused, 0, refused]
 
 
-def test_all_partitions_of_a_request_are_added_at_once(producer, wire, server):
+def test_all_partitions_of_a_request_are_added_together(producer, wire, server):
     batches = [producer.batch("t", "a", partition=partition) for partition in range(3)]
     assert codes(wire.call(producer.request("t", *batches), 12)) == [0, 0, 0]
     assert producer.commit() == 0
     assert [values(wire, "t", partition=partition) for partition in range(3)] == [["a"]] * 3
     log = server.broker.replicas.partition_by_key(
-        "__transaction_state", server.broker.transactions.partition_of("p")
+        "__transaction_state", completed(server.broker.transactions.partition_of("p"))
     ).log
     # Empty, ongoing, prepared, complete.
     assert server.call(lambda: sum(batch.record_count for batch in log.batches(0))) == 4
@@ -76,37 +79,37 @@ def test_requests_of_one_producer_keep_their_order_while_the_first_one_waits(pro
     assert values(wire, "t", partition=1) == [f"{number}" for number in range(1, 20, 2)]
 
 
-def test_who_went_away_while_it_waited_blocks_nobody(producer, server, wire, monkeypatch):
+def test_a_waiting_client_that_disconnects_blocks_no_request(producer, server, wire, monkeypatch):
     refusing = True
-    write = transactions.write_marker
+    write = MarkerWriter.write
 
     def write_marker(*arguments, **marker):
         if refusing:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         write(*arguments, **marker)
 
-    monkeypatch.setattr(transactions, "write_marker", write_marker)
+    monkeypatch.setattr(MarkerWriter, "write", write_marker)
     assert producer.produce("t", "a") == 0
     assert producer.commit() == 0
     with server.wire() as gone:
         gone.send(producer.request("t", producer.batch("t", "b")), 12)
-        server.wait_until(lambda: bool(server.broker.verifications._waiting))
+        server.wait_until(lambda: bool(server.broker.verifications._queues))
     producer.send("t", "c")
     refusing = False
     assert error_of(wire.receive()) == 0
     assert producer.commit() == 0
     assert values(wire, "t") == ["a", "b", "c"]
-    assert not server.broker.verifications._waiting
+    assert not server.broker.verifications._queues
 
 
-def test_a_transaction_that_was_refused_may_be_written_once_its_partition_is_added(producer, wire):
+def test_a_rejected_batch_may_be_written_after_its_partition_is_added(producer, wire):
     batch = producer.batch("t", "a")
     assert error_of(wire.call(producer.request("t", batch), 10)) == ErrorCode.INVALID_TXN_STATE
     assert set(producer.add("t").values()) == {0}
     assert error_of(wire.call(producer.request("t", batch), 10)) == 0
 
 
-def test_a_batch_that_comes_after_the_end_opens_no_transaction(producer, wire):
+def test_a_batch_after_the_end_starts_no_transaction(producer, wire):
     producer.v2 = False
     producer.add("t")
     assert producer.produce("t", "a") == 0
@@ -117,7 +120,7 @@ def test_a_batch_that_comes_after_the_end_opens_no_transaction(producer, wire):
     assert values(wire, "t") == ["a"]
 
 
-def test_a_batch_of_the_epoch_before_opens_no_transaction(producer, wire):
+def test_a_batch_of_the_previous_epoch_starts_no_transaction(producer, wire):
     assert producer.produce("t", "a") == 0
     late = producer.request("t", producer.batch("t", "late"))
     assert producer.commit() == 0
@@ -125,14 +128,14 @@ def test_a_batch_of_the_epoch_before_opens_no_transaction(producer, wire):
     assert values(wire, "t") == ["a"]
 
 
-def test_a_producer_that_nobody_knows_is_refused(producer, wire):
+def test_an_unknown_producer_is_rejected(producer, wire):
     stranger = Transactional(wire, "stranger")
     stranger.producer_id, stranger.epoch = 4711, 0
     assert stranger.produce("t", "a", version=11) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert stranger.produce("t", "a", version=12) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_without_a_coordinator_the_write_is_to_be_tried_again(server, wire):
+def test_without_a_coordinator_the_error_is_retriable(server, wire):
     server.create_topic("t")
     stranger = Transactional(wire, "stranger")
     stranger.producer_id, stranger.epoch = 4711, 0
@@ -140,7 +143,7 @@ def test_without_a_coordinator_the_write_is_to_be_tried_again(server, wire):
         assert stranger.produce("t", "a", version=version) == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-def test_who_does_not_say_its_transactional_id_writes_nothing(producer, wire):
+def test_a_transactional_batch_without_transactional_id_is_rejected(producer, wire):
     plain = Transactional(wire, None).batch("t", "plain", partition=1)
     for version in (9, 12):
         request = producer.request("t", producer.batch("t", "a"), plain)
@@ -148,14 +151,14 @@ def test_who_does_not_say_its_transactional_id_writes_nothing(producer, wire):
         assert codes(wire.call(request, version)) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
 
 
-def test_a_request_is_of_one_producer(producer, wire):
+def test_a_request_with_batches_of_two_producers_is_rejected(producer, wire):
     other = Transactional(wire, "other")
     assert other.init() == 0
     request = producer.request("t", producer.batch("t", "a"), other.batch("t", "b", partition=1))
     assert codes(wire.call(request, 12)) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
 
 
-def test_what_does_not_exist_is_added_to_no_transaction(producer, wire):
+def test_unknown_partitions_are_not_added_to_a_transaction(producer, wire):
     batches = [producer.batch("t", "a", partition=partition) for partition in (2, 3)]
     assert codes(wire.call(producer.request("t", *batches, partition=2), 12)) == [
         0,
@@ -164,25 +167,25 @@ def test_what_does_not_exist_is_added_to_no_transaction(producer, wire):
     assert [(topic.topic, topic.partitions) for topic in producer.describe().topics] == [("t", [2])]
 
 
-def test_coordinators_topics_are_no_partitions_of_a_transaction(producer):
+def test_coordinator_topics_cannot_be_part_of_a_transaction(producer):
     assert producer.produce("__transaction_state", "a", version=12) == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert producer.state() == "Empty"
 
 
-def test_without_acks_nothing_is_answered_and_everything_is_written(producer, wire, server):
+def test_without_acks_records_are_written_without_a_response(producer, wire, server):
     wire.send(producer.request("t", producer.batch("t", "a"), acks=0), 12, answered=False)
     wire.send(producer.request("t", producer.batch("t", "b"), acks=0), 12, answered=False)
     assert producer.commit() == 0
     assert values(wire, "t") == ["a", "b"]
 
 
-def test_without_acks_a_refusal_closes_the_connection(producer, server):
+def test_without_acks_an_error_closes_the_connection(producer, server):
     with server.wire() as wire:
         wire.send(producer.request("t", producer.batch("t", "a"), acks=0), 11, answered=False)
         assert wire.closed_by_server()
 
 
-def test_records_that_are_recompressed_are_verified_all_the_same(server, wire):
+def test_recompressed_records_are_verified_as_well(server, wire):
     server.create_topic("z", compression_type="gzip")
     producer = Transactional(wire, "p")
     assert producer.init() == 0
@@ -194,7 +197,7 @@ def test_records_that_are_recompressed_are_verified_all_the_same(server, wire):
     assert [value[:1] for value in values(wire, "z")] == [f"{number}" for number in range(5) for _ in range(4)]
 
 
-def switch_off(wire):
+def disable_verification(wire):
     config = AlterableConfig(name="transaction.partition.verification.enable", value="false")
     request = IncrementalAlterConfigsRequest(
         resources=[AlterConfigsResource(resource_type=4, resource_name="", configs=[config])]
@@ -202,13 +205,61 @@ def switch_off(wire):
     assert wire.call(request, 1).responses[0].error_code == 0
 
 
-def test_older_clients_are_not_verified_when_that_is_switched_off(producer, wire):
-    switch_off(wire)
+def test_older_clients_are_not_verified_if_verification_is_disabled(producer, wire):
+    disable_verification(wire)
     assert producer.produce("t", "a", version=10) == 0
     assert producer.state() == "Empty"
 
 
-def test_newer_clients_have_their_partitions_added_all_the_same(producer, wire):
-    switch_off(wire)
+def test_partitions_of_newer_clients_are_added_even_if_verification_is_disabled(producer, wire):
+    disable_verification(wire)
     assert producer.produce("t", "a", version=12) == 0
     assert producer.state() == "Ongoing"
+
+
+def test_thousands_of_requests_of_one_transactional_id_run_one_at_a_time():
+    """They run in order, each before the previous one has returned, and the depth of the stack does not grow with their
+    number."""
+    callbacks = []
+    slices = Slices(callbacks.append)
+    verifications = Verifications(None, None, slices, None, None)
+    answer = Later(slices, at_once=True)
+    done = []
+
+    def request(number):
+        turn = verifications.enter("p")
+        yield from (answer if turn is None else turn).result()
+        try:
+            done.append(number)
+        finally:
+            verifications.leave("p")
+
+    for number in range(2000):
+        slices.begin_surely(request(number), at_once=True)
+    assert done == []
+    answer.succeed(None)
+    assert done == list(range(2000))
+    assert verifications.enter("p") is None
+    assert not callbacks
+
+
+def test_the_server_stops_while_requests_of_one_transactional_id_wait_for_each_other(make_server, monkeypatch):
+    """Closing the first one resumes the second one, which completes at once."""
+    pause = {"add.partitions.to.txn.retry.backoff.ms": "3000", "add.partitions.to.txn.retry.backoff.max.ms": "10000"}
+    server = make_server(config=pause)
+    server.create_topic("t")
+
+    def write_marker(*arguments, **marker):
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    with server.wire() as wire:
+        producer = Transactional(wire, "p")
+        assert producer.init() == 0
+        monkeypatch.setattr(MarkerWriter, "write", write_marker)
+        assert producer.produce("t", "a") == 0
+        assert producer.commit() == 0
+        producer.send("t", "b")
+        producer.send("t", "c")
+        server.wait_until(lambda: any(queue.turns for queue in server.broker.verifications._queues.values()))
+    server.wait_until(lambda: not server.server._network.connections)
+    server.await_(server.server.stop)

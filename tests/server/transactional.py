@@ -1,4 +1,4 @@
-"""A producer with a transactional id that says just what it is told, request by request."""
+"""A transactional producer that sends only the requests that a test calls for."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ TRANSACTION = 1  # a type of coordinator
 
 
 class Transactional:
-    """One producer on one connection. It counts its sequence numbers, and follows its id and epoch.
+    """One producer on one connection. It counts sequence numbers and tracks its id and epoch.
 
-    With ``v2`` it is a client that knows transaction.version 2: partitions are added by writing to them, and the epoch
-    is another one with each transaction.
+    With ``v2`` it is a client with transaction.version 2: partitions are added by writing to them, and the epoch
+    increases with each transaction.
     """
 
     def __init__(self, wire, transactional_id, *, v2=True, timeout_ms=60_000):
@@ -39,7 +39,7 @@ class Transactional:
         self.sequences: dict[tuple[str, int], int] = {}
 
     def init(self, version=5) -> int:
-        """Find the coordinator and get an id and epoch from it."""
+        """Find the coordinator and get a producer id and epoch. Returns the error code."""
         find = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[self.transactional_id])
         (found,) = self.wire.call(find, 6).coordinators
         assert found.error_code == 0, found
@@ -51,7 +51,7 @@ class Transactional:
         return int(answer.error_code)
 
     def add(self, *topics: str, partitions=(0,), version=3) -> dict[tuple[str, int], int]:
-        """AddPartitionsToTxn as clients send it: the error of every partition."""
+        """AddPartitionsToTxn as clients send it. Returns the error code of every partition."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer_id,
@@ -74,7 +74,7 @@ class Transactional:
         return int(self.wire.call(request, version).error_code)
 
     def commit_offset(self, group_id, topic, offset, *, partition=0, version=None) -> int:
-        """TxnOffsetCommit of one partition."""
+        """TxnOffsetCommit of one partition. Returns the error code."""
         partitions = [TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)]
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
@@ -92,7 +92,7 @@ class Transactional:
         sequence = self.sequences.get(at, 0)
         self.sequences[at] = sequence + len(values)
         return build_batch(
-            # With the time of the markers: old records would be in a segment of their own.
+            # The timestamp is that of the markers, because the log would roll a segment after old records.
             [Record(value=value.encode(), timestamp=time.time_ns() // 1_000_000) for value in values],
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
@@ -101,7 +101,7 @@ class Transactional:
         )
 
     def request(self, topic, *batches: bytes, partition=0, acks=-1) -> ProduceRequest:
-        """Produce of a batch for this partition, and of the others for those after it."""
+        """A produce request with the first batch for this partition, and each other batch for the next partition."""
         data = [PartitionProduceData(index=index, records=batch) for index, batch in enumerate(batches, partition)]
         return ProduceRequest(
             transactional_id=self.transactional_id,
@@ -111,17 +111,17 @@ class Transactional:
         )
 
     def send(self, topic, *values: str, partition=0, version=None) -> None:
-        """Produce without waiting for the answer."""
+        """Produce without waiting for the response."""
         request = self.request(topic, self.batch(topic, *values, partition=partition), partition=partition)
         self.wire.send(request, version or (12 if self.v2 else 11))
 
     def produce(self, topic, *values: str, partition=0, version=None) -> int:
-        """Produce, and the error."""
+        """Produce. Returns the error code."""
         self.send(topic, *values, partition=partition, version=version)
         return error_of(self.wire.receive())
 
     def end(self, *, committed: bool, version=None) -> int:
-        """Commit or abort."""
+        """Commit or abort. Returns the error code."""
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer_id,
@@ -141,24 +141,24 @@ class Transactional:
         return self.end(committed=False)
 
     def describe(self) -> Any:
-        """What the coordinator knows of the id."""
+        """The coordinator's description of the transactional id."""
         request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
         (state,) = self.wire.call(request, 0).transaction_states
         return state
 
     def state(self) -> Any:
-        """The name of the state that the coordinator has for the id, or the error."""
+        """The name of the transaction's state in the coordinator, or the error code."""
         state = self.describe()
         return state.transaction_state or state.error_code
 
 
 def error_of(answer) -> int:
-    """Of a produce response about one partition."""
+    """The error code of a produce response for one partition."""
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
 def fetch(wire, topic, *, committed=True, partition=0, offset=0):
-    """What a reader gets: the partition of a fetch response."""
+    """Fetch one partition. Returns its part of the fetch response."""
     wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=0,
@@ -173,7 +173,7 @@ def fetch(wire, topic, *, committed=True, partition=0, offset=0):
 
 
 def values(wire, topic, *, committed=True, partition=0) -> list[str]:
-    """The records that a reader of this isolation level keeps."""
+    """The values of the records that a consumer with this isolation level returns."""
     answer = fetch(wire, topic, committed=committed, partition=partition)
     aborted = sorted(answer.aborted_transactions or (), key=lambda one: one.first_offset)
     open_aborted: set[int] = set()

@@ -1,0 +1,255 @@
+"""Per-request context for handlers, and how to respond asynchronously."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from ..log.descriptors import FileRange
+from ..protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ..protocol.schema import Message
+    from .apis import Api
+    from .concurrency.slices import Sliced, Slices
+    from .network.connection import Connection
+    from .network.frames import Part
+
+
+R = TypeVar("R")
+
+
+class Parked(enum.Enum):
+    """The type of `PARKED`."""
+
+    PARKED = "parked"
+
+
+#: What a handler returns when it will call `RequestContext.reply` later.
+PARKED: Final = Parked.PARKED
+
+
+class Route(Protocol):
+    """One version of one API, and how its responses are built; see `requests.dispatch`."""
+
+    api: Api
+    version: int
+    failed: Callable[..., Any]
+    """The response to a `KafkaError`."""
+
+    def fault(self, context: RequestContext, /) -> Message | Sliced[Message]:
+        """The response to the current exception, which is not a client error."""
+
+    def encode_or_fail(self, context: RequestContext, response: Message, /) -> list[Part] | None:
+        """The frame of a response; None if the connection had to be closed."""
+
+
+class RequestContext:
+    """One request: its client, listener and version, and its place in the order of responses."""
+
+    __slots__ = (
+        "abandoned",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "held_bytes",
+        "is_long",
+        "keeps_request",
+        "kept_bytes",
+        "on_abandon",
+        "on_hurry",
+        "parts",
+        "request",
+        "route",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        route: Route | None,
+        correlation_id: int,
+        client_id: str | None = None,
+        request: Message | None = None,
+    ) -> None:
+        """Without a route, `read` supplies the missing parts before a handler receives this context."""
+        self.connection = connection
+        self.route: Any = route
+        self.api_version = route.version if route is not None else -1
+        self.correlation_id = correlation_id
+        self.client_id = client_id or ""
+        self.request: Any = request
+        self.parts: list[Part] | None = None  # the encoded response, when it is ready
+        self.abandoned = False  # the connection is closed
+        self.is_long = False  # its response is encoded in slices, whenever it is ready
+        self.on_abandon: Callable[[], None] | None = None
+        self.on_hurry: Callable[[], None] | None = None  # completes the request early, if that is possible
+        # What the connection counts while the request is pending: see `connection.InFlight`.
+        self.held_bytes = 0
+        self.keeps_request = False
+        self.kept_bytes = 0
+
+    def read(self, route: Route, client_id: str | None, request: Message) -> None:
+        """The request has been decoded."""
+        self.route = route
+        self.api_version = route.version
+        self.client_id = client_id or ""
+        self.request = request
+
+    @property
+    def hurries_others(self) -> bool:
+        """Whether pending requests before this one should complete early, so that its response can leave; see
+        `Connection`."""
+        return self.route is not None and not self.route.api.may_wait_behind
+
+    @property
+    def principal(self) -> str:
+        """The principal of the client, as ``User:name``."""
+        return self.connection.authentication.principal
+
+    @property
+    def listener_name(self) -> str:
+        """The listener that received the request."""
+        return self.connection.listener_name
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """The host and port that the client connected to."""
+        return self.connection.local_address
+
+    @property
+    def client_host(self) -> str:
+        """The peer's address as Kafka writes it: ``/127.0.0.1``."""
+        return self.connection.client_host
+
+    @property
+    def connection_id(self) -> int:
+        """What `Turns` knows the client's connection by."""
+        return self.connection.fd
+
+    def set_client_software(self, name: str, version: str) -> None:
+        """Keep the name and the version of the client with its connection."""
+        self.connection.client_software = (name, version)
+
+    def close_connection(self, reason: str, *, level: int = logging.WARNING) -> None:
+        """Close the client's connection, and log the reason."""
+        self.connection.close(reason, level=level)
+
+    def reply(self, response: Message) -> None:
+        """Send the response of a pending request, once. An abandoned request gets no response."""
+        assert self.parts is None, "a request is answered once"
+        if self.kept_bytes:
+            self.give_back()
+        if self.abandoned:
+            return
+        if self.is_long:
+            self.go_on(response)
+            return
+        parts = self.route.encode_or_fail(self, response)
+        if parts is not None:
+            self._answered(parts)
+
+    def go_on(self, answer: Message | Sliced[Message | Parked]) -> None:
+        """Respond to a pending request in slices, with this message or with the result of these steps. If the result is
+        PARKED, the request stays pending."""
+        self.connection.go_on(self, answer)
+
+    def run(self, slices: Slices, steps: Sliced[R]) -> R | Parked:
+        """Return the result of these steps of a handler if they finish without a pause, otherwise PARKED.
+
+        After PARKED the steps continue alongside other requests of the connection, and finish even if the client
+        disconnects. Their result is the response.
+        """
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        self.keeps_request = True
+        slices.begin_surely(self._answer_in_steps(steps), at_once=True)
+        return PARKED
+
+    def _answer_in_steps(self, steps: Sliced[Any]) -> Sliced[None]:
+        try:
+            answer = yield from steps
+        except KafkaError as error:
+            self.fail(error)
+        except Exception:  # noqa: BLE001 - an internal error fails only this request
+            self.fault()
+        else:
+            if answer is None:
+                self.reply_nothing()
+            elif answer is not PARKED:
+                self.reply(answer)
+
+    def reply_encoded(self, parts: list[Part]) -> None:
+        """Respond with a frame that is already encoded."""
+        self.give_back()
+        if not self.abandoned:
+            self._answered(parts)
+
+    def fail(self, error: KafkaError) -> None:
+        """Respond with the API's response for this error, once."""
+        self._answer_with(self.route.failed(self.request, error))
+
+    def fault(self) -> None:
+        """Respond with an internal error for the current exception, once."""
+        self._answer_with(self.route.fault(self))
+
+    def _answer_with(self, answer: Message | Sliced[Message]) -> None:
+        if type(answer) is not GeneratorType:
+            self.reply(answer)  # type: ignore[arg-type]
+        elif self.abandoned:
+            self.give_back()
+        else:
+            self.go_on(answer)
+
+    def reply_with(self, make: Callable[[], Message]) -> None:
+        """Respond with the result of ``make``. If it raises, respond with the API's response for the error."""
+        if self.abandoned:
+            self.give_back()
+            return
+        try:
+            response: Message | Sliced[Message] = make()
+        except KafkaError as error:
+            response = self.route.failed(self.request, error)
+        except Exception:  # noqa: BLE001 - an internal error fails only this request
+            response = self.route.fault(self)
+        self._answer_with(response)
+
+    def reply_nothing(self) -> None:
+        """Complete a pending request that needs no response (``acks=0``), so that later responses can leave."""
+        self.give_back()
+        if not self.abandoned:
+            self._answered([])
+
+    def hurry(self) -> None:
+        """Complete the request now if possible: the server stops, or a later response is ready."""
+        if self.on_hurry is not None:
+            self.on_hurry()
+
+    def abandon(self) -> None:
+        """The connection is closed: release the files of the response, and call `on_abandon`."""
+        self.abandoned = True
+        if self.on_abandon is not None:
+            self.on_abandon()
+            self.on_abandon = None
+        self.on_hurry = None  # it refers to this context: the cycle would keep both in memory until a full collection
+        for part in self.parts or ():
+            if isinstance(part, FileRange):
+                part.release()
+
+    def _answered(self, parts: list[Part]) -> None:
+        self.on_abandon = None
+        self.on_hurry = None
+        self.parts = parts
+        self.connection.answered(self)
+
+    def give_back(self) -> None:
+        """Release the memory of the request, which is no longer in use."""
+        if self.kept_bytes:
+            size, self.kept_bytes = self.kept_bytes, 0
+            self.connection.give_back(size)

@@ -1,0 +1,86 @@
+"""Requests and responses as a connection sees them: bytes in, parts out, and a place in the order of responses."""
+
+from __future__ import annotations
+
+from mmap import mmap
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...log.descriptors import FileRange
+from ...protocol.records import Buffer
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+Frame = bytes | bytearray | mmap
+"""A request without its length field."""
+Part = Buffer | FileRange
+"""A piece of a response."""
+
+
+class InFlight(Protocol):
+    """A request's place in the order of responses."""
+
+    parts: list[Part] | None
+    held_bytes: int  # bytes of the request or the response, while it waits
+    keeps_request: bool  # the bytes of the request stay in use until it is complete
+    kept_bytes: int  # the part of these bytes that `MemoryBudget.keep` counts
+
+    def abandon(self) -> None:
+        """The connection is closed, and the response is no longer needed."""
+
+    def hurry(self) -> None:
+        """Respond now with the available data if that makes sense: at shutdown, or if a later response is ready."""
+
+
+class Parked(InFlight, Protocol):
+    """A pending request, which is completed later (`Connection.answered`)."""
+
+    @property
+    def hurries_others(self) -> bool:
+        """Whether earlier requests are completed early when its response is ready."""
+
+
+class FrameHandler(Protocol):
+    """Serves the frames of connections (`requests.dispatch.Dispatcher`)."""
+
+    def handle(self, connection: Connection, frame: Frame) -> InFlight | list[Part] | None:
+        """Serve one request.
+
+        Returns the parts of the response, None if there is no response (``acks=0``), or the place of a request that is
+        completed later. May close the connection.
+        """
+
+    def hurries_others(self, frame: Frame) -> bool:
+        """Whether requests before this one are answered early, because its response is ready. For a request that was
+        served."""
+
+    def finish(self, context: Any, answer: Any) -> None:
+        """Complete a pending request in slices; see `RequestContext.go_on`."""
+
+
+class FetchFastPathPort(Protocol):
+    """Serves the repeated fetches of one connection."""
+
+    def serve(self, route: Any, correlation_id: int, frame: Frame) -> list[Part] | None:
+        """The response; None if the request must take the slow path."""
+
+    def learn(self, route: Any, frame: Frame, offset: int, request: Any, response: Any) -> None:
+        """Remember a request that took the slow path, if similar requests can be served here."""
+
+
+class ProduceFastPathPort(Protocol):
+    """Takes requests of one connection from the receive buffer without a copy, and serves them together."""
+
+    taken: list[Any]
+
+    def offer(self, buffer: memoryview, start: int, end: int) -> bool:
+        """Take the request in ``buffer[start:end]``, if it is one for the fast path. Returns whether it was taken."""
+
+    def serve(self) -> bytes:
+        """Serve the taken requests, up to the first that must take the slow path. Returns the responses."""
+
+    def hand_back(self) -> tuple[int, int]:
+        """Remove the first of the remaining requests. Returns where it begins and ends."""
+
+    def learn(self, route: Any, frame: Frame, request: Any, response: Any) -> None:
+        """Remember a request that took the slow path, if similar requests can be taken."""

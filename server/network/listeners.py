@@ -1,0 +1,242 @@
+"""Listening sockets and the connections that they accept.
+
+A listener has a security protocol, which determines how its connections send and receive (`transport`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from ..concurrency.background import Background
+from ..concurrency.event_loop import hang_ups_of, readiness_of, turns_of
+from ..concurrency.timers import TimerWheel
+from .authentication import ANONYMOUS
+from .connection import Connection
+from .frames import FrameHandler
+from .memory import MemoryBudget
+from .peer_log import PeerLog
+from .read_ahead import ReadAhead
+from .sending import OUTGOING_BYTES
+from .spare_frames import SpareFrames
+from .transport import TRANSPORTS, TransportFactory
+from .unread_answers import UnreadAnswers
+from .unserved import Unserved
+
+logger = logging.getLogger(__name__)
+
+# Connections are accepted in batches: a burst costs one iteration of the event loop, and a flood leaves time for
+# requests.
+ACCEPTS_PER_EVENT = 64
+# Without a free descriptor, accepting is retried after this time. Waiting connections stay in the kernel's queue.
+ACCEPT_PAUSE_MS = 500
+# The congestion control of local connections: it never paces, and Linux lets every process select it. BBR, if it is the
+# system's default, paces 1 MB with timers, which cost CPU time (docs/decisions/0020).
+LOCAL_CONGESTION_CONTROL = b"reno"
+# The unsent response bytes that the kernel may hold for all connections together, as far as they can be bounded when a
+# connection is accepted. A new connection gets an equal share of them (docs/decisions/0026).
+UNSENT_BYTES = 128 * 1024 * 1024
+# A larger share would have no effect: by default, Linux lets no send buffer grow further (`net.ipv4.tcp_wmem`).
+MAX_UNSENT_BYTES = 4 * 1024 * 1024
+# A smaller share would not reduce the memory further: the kernel accepts this many bytes in one step.
+MIN_UNSENT_BYTES = 64 * 1024
+
+
+class UnsupportedProtocol(Exception):  # noqa: N818 - a setting that is not supported, not a failure
+    """No transport exists for the security protocol of a listener. The text is the name of the protocol."""
+
+
+class Listener:
+    """One listening socket."""
+
+    def __init__(self, network: Network, name: str, sock: socket.socket, new_transport: TransportFactory) -> None:
+        self._network = network
+        self._sock = sock
+        self.name = name
+        self.new_transport = new_transport
+        address = sock.getsockname()
+        self.host = str(address[0])
+        self.port = int(address[1])
+
+    def start(self) -> None:
+        """Start accepting connections."""
+        self._network.loop.add_reader(self._sock.fileno(), self._on_acceptable)
+
+    def close(self) -> None:
+        """Stop accepting connections."""
+        if self._sock.fileno() >= 0:
+            self._network.loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+
+    def _on_acceptable(self) -> None:
+        for _ in range(ACCEPTS_PER_EVENT):
+            try:
+                sock, _address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                address = f"{self.host}:{self.port}"
+                self._network.peer_log.log(
+                    logging.ERROR, address, "cannot accept",
+                    f"Cannot accept a connection on {address}: {error.strerror}. "
+                    "Raise the limit of open files (ulimit -n).",
+                )  # fmt: skip
+                self._network.loop.remove_reader(self._sock.fileno())
+                self._network.timers.call_after(ACCEPT_PAUSE_MS, self._accept_again)
+                return
+            self._network.connected(sock, self)
+
+    def _accept_again(self) -> None:
+        if self._sock.fileno() >= 0:
+            self.start()
+
+
+class Network:
+    """All sockets of one server, and the state that its connections share."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        timers: TimerWheel,
+        dispatcher: FrameHandler,
+        background: Background,
+        *,
+        max_request_bytes: int,
+        queued_max_request_bytes: int,
+        max_idle_ms: int,
+        backlog: int,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+    ) -> None:
+        self.loop = loop
+        self.readiness = readiness_of(loop)
+        self.hang_ups = hang_ups_of(loop)
+        self.turns = turns_of(loop)
+        self.timers = timers
+        self.dispatcher = dispatcher
+        self.max_request_bytes = max_request_bytes
+        self.max_idle_ms = max_idle_ms
+        self.budget = MemoryBudget(queued_max_request_bytes, timers, loop.time, largest_frame=max_request_bytes)
+        self.unread = UnreadAnswers(loop.call_soon)
+        self.spare_frames = SpareFrames()
+        self.unserved = Unserved()
+        self.outgoing = memoryview(bytearray(OUTGOING_BYTES))
+        self.read_ahead = ReadAhead(background)
+        self.peer_log = PeerLog(logging.getLogger(Connection.__module__), timers, loop.time)
+        self.listeners: list[Listener] = []
+        self.connections: set[Connection] = set()
+        self._backlog = backlog
+        self._send_buffer_bytes = send_buffer_bytes
+        self._receive_buffer_bytes = receive_buffer_bytes
+        self._drained: asyncio.Event | None = None
+
+    def listen(self, name: str, host: str, port: int, security_protocol: str = "PLAINTEXT") -> Listener:
+        """Bind and listen. Connections are not accepted before `Listener.start`.
+
+        Raises:
+            OSError: the address is in use, or does not belong to this machine.
+            UnsupportedProtocol: no transport exists for the security protocol.
+        """
+        new_transport = TRANSPORTS.get(security_protocol)
+        if new_transport is None:
+            raise UnsupportedProtocol(security_protocol)
+        family, _, _, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self._receive_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+            sock.bind(address)
+            sock.listen(self._backlog if self._backlog > 0 else socket.SOMAXCONN)
+            sock.setblocking(False)
+        except OSError:
+            sock.close()
+            raise
+        listener = Listener(self, name, sock, new_transport)
+        self.listeners.append(listener)
+        return listener
+
+    def connected(self, sock: socket.socket, listener: Listener) -> None:
+        """Serve a new connection."""
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._send_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+            if sock.getpeername()[0] == sock.getsockname()[0]:
+                _set_tcp_option(sock, "TCP_CONGESTION", LOCAL_CONGESTION_CONTROL)
+            _bound_unsent(sock, len(self.connections) + 1)
+            connection = Connection(self, sock, listener.new_transport(sock), ANONYMOUS, listener.name)
+        except OSError as error:  # the peer has disconnected since accept
+            logger.debug("A connection was closed while it was being accepted: %s", error)
+            sock.close()
+            return
+        self.connections.add(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Remove a closed connection. Called by the connection."""
+        self.connections.discard(connection)
+        if not self.connections and self._drained is not None:
+            self._drained.set()
+
+    def disconnect(self) -> None:
+        """Stop accepting, and close every connection immediately. Unsent responses are lost."""
+        for listener in self.listeners:
+            listener.close()
+        for connection in list(self.connections):
+            connection.close(None)
+
+    async def close(self, grace_seconds: float, finish: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Stop accepting, wait for pending responses, and close every connection.
+
+        ``finish`` is awaited if connections remain after ``grace_seconds``: it may complete responses that are worth a
+        longer wait.
+        """
+        for listener in self.listeners:
+            listener.close()
+        if self.connections:
+            self._drained = asyncio.Event()
+            for connection in list(self.connections):
+                connection.close_after_answers()
+            if self.connections:
+                try:
+                    await asyncio.wait_for(self._drained.wait(), grace_seconds)
+                except TimeoutError:
+                    logger.debug("%d connections did not drain in time", len(self.connections))
+                    if finish is not None:
+                        await finish()
+        for connection in list(self.connections):
+            connection.close(None)
+        # Requests of closed connections are canceled in turns, which are before this one in the queue.
+        abandoned = self.loop.create_future()
+        self.turns.later(-1, partial(abandoned.set_result, None))
+        await abandoned
+        await self.read_ahead.close()
+
+
+def _bound_unsent(sock: socket.socket, connections: int) -> None:
+    """Limit the unsent bytes that the kernel accepts for this socket, if there are many connections."""
+    share = UNSENT_BYTES // connections
+    if share < MAX_UNSENT_BYTES:
+        _set_tcp_option(sock, "TCP_NOTSENT_LOWAT", max(share, MIN_UNSENT_BYTES))
+
+
+def _set_tcp_option(sock: socket.socket, name: str, value: int | bytes) -> None:
+    """Set a TCP option if this system has it."""
+    option = getattr(socket, name, None)
+    if option is None:
+        return
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    except OSError as error:  # the connection works without it
+        logger.debug("Cannot set %s of a connection: %s", name, error)

@@ -1,0 +1,271 @@
+"""Incremental fetch sessions (KIP-227): a consumer lists its partitions once, and later only the changes.
+
+A session holds the partitions in the order in which they will be served. Partitions that returned records move to the
+end, so that the others are served even if the first ones use up ``max_bytes``. The session stores what the client last
+received for each partition (high watermark, log start offset). An incremental response omits unchanged partitions.
+
+The epoch is -1 for a request without a session (which also closes the named session), 0 for a new session, and n for
+the n-th incremental request of a session. A request with an unexpected epoch was lost or sent twice, and is rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterable
+from functools import lru_cache
+from random import Random
+from typing import NamedTuple
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.fetch import FetchPartition, FetchRequest
+
+INVALID_SESSION_ID = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+_MAX_EPOCH = 0x7FFFFFFF
+
+TopicKey = bytes | str  # the topic id since version 13, the name before
+PartitionKey = tuple[TopicKey, int]
+
+
+class SessionPartition:
+    """A client's fetch request for one partition, and what the client last received for it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "index",
+        "known_high_watermark",
+        "known_log_start_offset",
+        "last_fetched_epoch",
+        "max_bytes",
+        "topic",
+    )
+
+    def __init__(self, topic: TopicKey, request: FetchPartition) -> None:
+        self.topic = topic
+        self.index = request.partition
+        self.known_high_watermark = -1
+        self.known_log_start_offset = -1
+        self.update(request)
+
+    def update(self, request: FetchPartition) -> None:
+        """Apply the position of a newer request."""
+        self.fetch_offset = request.fetch_offset
+        self.max_bytes = request.partition_max_bytes
+        self.current_leader_epoch = request.current_leader_epoch
+        self.last_fetched_epoch = request.last_fetched_epoch
+
+    def take_over(self, new: SessionPartition) -> None:
+        """The same as `update`, with the session partition of a newer request."""
+        self.fetch_offset = new.fetch_offset
+        self.max_bytes = new.max_bytes
+        self.current_leader_epoch = new.current_leader_epoch
+        self.last_fetched_epoch = new.last_fetched_epoch
+
+
+Requested = dict[PartitionKey, SessionPartition]
+"""The requested partitions."""
+
+
+class FetchSession:
+    """The partitions of one consumer."""
+
+    __slots__ = ("created_ms", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+
+    def __init__(
+        self, session_id: int, partitions: dict[PartitionKey, SessionPartition], *, uses_topic_ids: bool, now_ms: int
+    ) -> None:
+        self.session_id = session_id
+        self.partitions = partitions
+        self.uses_topic_ids = uses_topic_ids
+        self.epoch = 1  # the expected epoch of the next request
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+
+    def move_to_end(self, keys: Iterable[PartitionKey]) -> None:
+        """Serve these partitions last in the next response."""
+        for key in keys:
+            partition = self.partitions.pop(key, None)
+            if partition is not None:
+                self.partitions[key] = partition
+
+
+class Limits(NamedTuple):
+    """The parameters of a fetch besides its partitions. Equal limits share an object: many fetches may wait."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    is_follower: bool
+
+
+_limits = lru_cache(maxsize=64)(Limits)
+
+
+class FetchContext:
+    """One fetch request, resolved by its session: what to read, and how to respond. A waiting fetch keeps this object
+    and not the request."""
+
+    __slots__ = ("incremental", "limits", "partitions", "session")
+
+    def __init__(
+        self,
+        request: FetchRequest,
+        partitions: Collection[SessionPartition],
+        session: FetchSession | None,
+        *,
+        incremental: bool,
+    ) -> None:
+        self.limits = _limits(
+            request.max_wait_ms,
+            request.min_bytes,
+            request.max_bytes,
+            request.isolation_level,
+            max(request.replica_id, request.replica_state.replica_id) >= 0,
+        )
+        self.partitions = partitions  # for a session: read lazily, so that later updates count
+        self.session = session
+        self.incremental = incremental
+
+    @property
+    def session_id(self) -> int:
+        """The session id in the response; 0 means that the client has no session."""
+        return self.session.session_id if self.session is not None else INVALID_SESSION_ID
+
+
+class FetchSessionCache:
+    """The sessions of a broker, at most ``max.incremental.fetch.session.cache.slots`` of them."""
+
+    # A session can be evicted if it has been unused for this long, or if it is older than this and smaller than the new
+    # session.
+    EVICTION_MS = 120_000
+
+    def __init__(self, slots: int, dice: Random) -> None:
+        self._slots = slots
+        self._dice = dice  # for session ids
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session of this id."""
+        return self._sessions.get(session_id)
+
+    def expects(self, session: FetchSession, epoch: int) -> bool:
+        """Whether the session still exists and this is the epoch of its next request."""
+        return session.epoch == epoch and self._sessions.get(session.session_id) is session
+
+    def advance(self, session: FetchSession, now_ms: int) -> None:
+        """The expected request has arrived."""
+        session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+
+    def open(
+        self, request: FetchRequest, version: int, now_ms: int, requested: Requested | None = None
+    ) -> FetchContext:
+        """Find, create or close the session for ``request``. ``requested``: its partitions, if they are already known.
+
+        Raises:
+            KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        """
+        uses_topic_ids = version >= 13
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            if request.session_epoch == FINAL_EPOCH and requested is None:
+                return FetchContext(request, _asked(request, uses_topic_ids), None, incremental=False)
+            partitions = _requested(request, uses_topic_ids) if requested is None else requested
+            session = None
+            if request.session_epoch == INITIAL_EPOCH:
+                session = self._new_session(partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+            return FetchContext(request, partitions.values(), session, incremental=False)
+        return self._continue(request, uses_topic_ids, now_ms, requested)
+
+    def _continue(
+        self, request: FetchRequest, uses_topic_ids: bool, now_ms: int, requested: Requested | None
+    ) -> FetchContext:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.uses_topic_ids != uses_topic_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if session.epoch != request.session_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        partitions = session.partitions
+        if requested is not None:
+            for key, new in requested.items():
+                partitions.setdefault(key, new).take_over(new)
+        for topic in request.topics if requested is None else ():
+            topic_key: TopicKey = topic.topic_id if uses_topic_ids else topic.topic
+            for wanted in topic.partitions:
+                known = partitions.get((topic_key, wanted.partition))
+                if known is None:
+                    partitions[(topic_key, wanted.partition)] = SessionPartition(topic_key, wanted)
+                else:
+                    known.update(wanted)
+        for forgotten in request.forgotten_topics_data:
+            topic_key = forgotten.topic_id if uses_topic_ids else forgotten.topic
+            for index in forgotten.partitions:
+                partitions.pop((topic_key, index), None)
+        if not partitions:
+            del self._sessions[session.session_id]
+            return FetchContext(request, (), None, incremental=False)
+        self.advance(session, now_ms)
+        return FetchContext(request, partitions.values(), session, incremental=True)
+
+    def _new_session(
+        self, partitions: dict[PartitionKey, SessionPartition], *, uses_topic_ids: bool, now_ms: int
+    ) -> FetchSession | None:
+        if len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms):
+            return None
+        session_id = self._dice.randint(1, 0x7FFFFFFF)
+        while session_id in self._sessions:
+            session_id = self._dice.randint(1, 0x7FFFFFFF)
+        session = FetchSession(session_id, partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        self._sessions[session_id] = session
+        return session
+
+    def _evict(self, size: int, now_ms: int) -> bool:
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms > self.EVICTION_MS:
+            del self._sessions[oldest.session_id]
+            return True
+        smallest = min(self._sessions.values(), key=lambda session: len(session.partitions))
+        if len(smallest.partitions) < size and now_ms - smallest.created_ms > self.EVICTION_MS:
+            del self._sessions[smallest.session_id]
+            return True
+        return False
+
+
+def _requested(request: FetchRequest, uses_topic_ids: bool) -> Requested:
+    partitions: Requested = {}
+    for topic in request.topics:
+        topic_key: TopicKey = topic.topic_id if uses_topic_ids else topic.topic
+        for wanted in topic.partitions:
+            partitions[(topic_key, wanted.partition)] = SessionPartition(topic_key, wanted)
+    return partitions
+
+
+def _asked(request: FetchRequest, uses_topic_ids: bool) -> tuple[SessionPartition, ...]:
+    """The requested partitions without the keys, which takes less memory."""
+    if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
+        (topic,) = request.topics
+        return (SessionPartition(topic.topic_id if uses_topic_ids else topic.topic, topic.partitions[0]),)
+    return tuple(_requested(request, uses_topic_ids).values())
+
+
+def requested_in_steps(request: FetchRequest, version: int) -> Generator[int, None, Requested]:
+    """The partitions of a request; yields after each partition."""
+    uses_topic_ids = version >= 13
+    partitions: Requested = {}
+    for topic in request.topics:
+        topic_key: TopicKey = topic.topic_id if uses_topic_ids else topic.topic
+        yield 0
+        for wanted in topic.partitions:
+            partitions[(topic_key, wanted.partition)] = SessionPartition(topic_key, wanted)
+            yield 1
+    return partitions

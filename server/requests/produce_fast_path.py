@@ -1,0 +1,234 @@
+"""Produce requests that repeat an earlier one: decoded once, answered by filling in a template.
+
+A producer repeats itself. The client id, acks, timeout, topic and partition are the same in each of its requests, byte
+for byte. Only the correlation id and the records are new. So when a request of the usual shape, one batch for one
+partition, was served on the slow path (`dispatch`, `handlers.produce`), its connection keeps an entry (`_Lane`). The
+entry has the bytes between the correlation id and the records, the partition of the records, and the response as a
+template with four blanks. It serves later requests with the same bytes:
+
+1. `offer` takes a frame that begins with known bytes and has exactly one field of records behind them. The records are
+   not copied: they stay in the connection's receive buffer.
+2. `serve` runs when the buffer holds no more complete frames, or a frame that was not taken. Neighboring requests with
+   the same entry are appended with one write (`Log.append_plain`), and the templates are filled in.
+
+All other requests take the slow path, each time: the first request, other shapes and versions, ``acks=0``, the first
+batch of a transaction, a partition that is no longer led here, an append that is not acknowledged immediately because
+it waits for a flush or for other replicas (`Partition.acknowledges_appends`), and a batch that is special or invalid in
+any way. The fast path never rejects: anything it cannot append unchanged falls back to the slow path, which determines
+the response. So the fast path decides nothing that the slow path does not decide, and the bytes of both responses are
+the same.
+
+If a decision on the slow path depends on more than the request, the partition and the batch (an access control list, a
+quota), a change of that must discard the entries.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode
+from ...protocol.records import ATTRIBUTES_POSITION, TRANSACTIONAL_MASK
+
+if TYPE_CHECKING:
+    from ...protocol.messages.produce import ProduceRequest, ProduceResponse
+    from ...replication.partition import Partition
+    from ...replication.replicas import Replicas
+    from ..concurrency.clock import Clock
+    from ..network.frames import Frame
+    from ..records.appends import AppendQueues
+    from .dispatch import Route
+
+# Since version 7, every codec is allowed (the slow path checks older versions), and the response has the fields of the
+# template.
+LOWEST_VERSION = 7
+LOWEST_FLEXIBLE_VERSION = 9
+# The maximum number of entries. A producer has one for each partition that it sends to.
+MAX_LANES = 256
+# The maximum number of different lengths of the repeated bytes. Topic names differ in length; topic ids (version 13) do
+# not.
+MAX_LENGTHS = 8
+# The maximum number of requests that are served together. It bounds the work if each of them turns out to be special.
+MAX_TAKEN = 128
+
+_HEADER = struct.Struct(">Ii")  # api key and version as one number, correlation id
+_HEADER_SIZE = 8
+_LENGTH = struct.Struct(">i")
+_CORRELATION_POSITION = 4  # in a response: after its length
+_RESULT = struct.Struct(">qqq")  # base offset, log append time, log start offset: neighbors in the response
+# Numbers that are unlikely in a response, to find the position of the blanks in the template.
+_BLANK = (0x5EED_0FF5_E70F_BA5E, 0x5EED_0A99_E4D7_1BE0, 0x5EED_0FF5_E757_A470)
+_PRODUCER = struct.Struct(">qh")  # in a batch: producer id and epoch
+_PRODUCER_POSITION = 43
+_NO_TAGS = b"\0\0\0"  # of the partition, of the topic, of the request
+
+
+class _Lane:
+    """An entry: the partition of the records that follow certain bytes, and the template of the response."""
+
+    __slots__ = ("acks", "form", "partition", "result_position", "transactional")
+
+    def __init__(
+        self, partition: Partition, acks: int, form: bytearray, result_position: int, *, transactional: bool
+    ) -> None:
+        self.partition = partition
+        self.acks = acks
+        self.transactional = transactional  # the request has a transactional id
+        self.form = form
+        self.result_position = result_position
+
+
+class ProduceFastPath:
+    """The entries of one connection, and the taken requests that wait to be served together."""
+
+    __slots__ = ("_appends", "_lanes", "_now_ms", "_replicas", "_route_key", "taken")
+
+    def __init__(self, replicas: Replicas, appends: AppendQueues, now_ms: Clock) -> None:
+        self._replicas = replicas
+        self._appends = appends
+        self._now_ms = now_ms
+        self._route_key = -1
+        self._lanes: dict[int, dict[bytes, _Lane]] = {}  # by the length of the repeated bytes, by these bytes
+        self.taken: list[tuple[_Lane, int, memoryview, int, int]] = []
+        """Entry, correlation id, records, and the positions in the buffer where the request begins and ends."""
+
+    def offer(self, buffer: memoryview, start: int, end: int) -> bool:
+        """Take the request in ``buffer[start:end]`` if it begins with known bytes. Returns whether it was taken.
+
+        The buffer must not change until the request is served or returned by `hand_back`.
+        """
+        if end - start < _HEADER_SIZE:
+            return False
+        route_key, correlation_id = _HEADER.unpack_from(buffer, start)
+        if route_key != self._route_key:
+            return False
+        for length, lanes in self._lanes.items():
+            position = start + _HEADER_SIZE + length
+            lane = lanes.get(bytes(buffer[start + _HEADER_SIZE : position]))
+            if lane is not None:
+                records = _records(buffer, position, end, route_key)
+                if records is None or len(self.taken) == MAX_TAKEN or not lane.partition.log.header_only:
+                    return False
+                if (
+                    len(records) > ATTRIBUTES_POSITION + 1
+                    and records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_MASK
+                    and not (lane.transactional and _in_transaction(lane.partition, records))
+                ):
+                    return False  # the log alone cannot decide this
+                self.taken.append((lane, correlation_id, records, start, end))
+                return True
+        return False
+
+    def serve(self) -> bytes:
+        """Append the taken requests, and return the responses of those that were served.
+
+        The others remain in `taken`, and the first of them must take the slow path.
+        """
+        taken = self.taken
+        answers = []
+        now_ms = self._now_ms()
+        served = 0
+        while served < len(taken):
+            lane = taken[served][0]
+            batches = []
+            for other, _, records, _, _ in taken[served:] if served else taken:
+                if other is not lane:
+                    break
+                batches.append(records)
+            partition = lane.partition
+            if self._appends.is_waiting(partition):
+                break
+            appended = partition.append_plain(batches, acks=lane.acks, now_ms=now_ms)
+            if not appended:
+                break
+            form = lane.form
+            for info in appended:
+                _LENGTH.pack_into(form, _CORRELATION_POSITION, taken[served][1])
+                _RESULT.pack_into(
+                    form, lane.result_position, info.first_offset, info.log_append_time_ms, info.log_start_offset
+                )
+                answers.append(bytes(form))
+                served += 1
+        if served == len(taken):
+            taken.clear()
+        else:
+            del taken[:served]
+        return answers[0] if len(answers) == 1 else b"".join(answers)
+
+    def hand_back(self) -> tuple[int, int]:
+        """Remove the first request of `taken`, which takes the slow path. Returns where it begins and ends."""
+        _, _, _, start, end = self.taken.pop(0)
+        return start, end
+
+    def learn(self, route: Route, frame: Frame, request: ProduceRequest, response: ProduceResponse) -> None:
+        """Keep an entry for requests like this one, which was served on the slow path, if it has the usual shape."""
+        if request.acks == 0 or len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+            return
+        (topic,) = request.topic_data
+        (data,) = topic.partition_data
+        result = response.responses[0].partition_responses[0]
+        if result.error_code != ErrorCode.NONE or not data.records:
+            return
+        partition = self._replicas.partition_by_key(topic.topic_id if route.version >= 13 else topic.name, data.index)
+        if partition is None or not partition.log.header_only or not partition.acknowledges_appends(request.acks):
+            return
+        (route_key, _) = _HEADER.unpack_from(frame)
+        if route_key != self._route_key:
+            self._route_key = route_key
+            self._lanes.clear()
+        flexible = route.version >= LOWEST_FLEXIBLE_VERSION
+        records_size = len(data.records)
+        records_end = len(frame) - (len(_NO_TAGS) if flexible else 0)
+        length_size = _varint_size(records_size + 1) if flexible else _LENGTH.size
+        position = records_end - records_size - length_size
+        if _records(memoryview(frame), position, len(frame), route_key) is None:
+            return  # tagged fields
+        repeated = bytes(frame[_HEADER_SIZE:position])
+        lanes = self._lanes.setdefault(len(repeated), {})
+        known = lanes.get(repeated)
+        if known is not None and known.partition is partition:
+            return  # this request was special
+        saved = result.base_offset, result.log_append_time_ms, result.log_start_offset
+        result.base_offset, result.log_append_time_ms, result.log_start_offset = _BLANK
+        form = bytearray(b"".join(route.encode_answer(0, response)))  # type: ignore[arg-type]
+        result.base_offset, result.log_append_time_ms, result.log_start_offset = saved
+        result_position = form.index(_RESULT.pack(*_BLANK))
+        if len(lanes) >= MAX_LANES or len(self._lanes) > MAX_LENGTHS:
+            self._lanes.clear()
+            lanes = self._lanes[len(repeated)] = {}
+        lanes[repeated] = _Lane(
+            partition, request.acks, form, result_position, transactional=request.transactional_id is not None
+        )
+
+
+def _in_transaction(partition: Partition, records: memoryview) -> bool:
+    """Whether the transaction of this batch is open in the partition. It may end before the batch is appended."""
+    if len(records) < _PRODUCER_POSITION + _PRODUCER.size:
+        return False
+    return partition.has_open_transaction(*_PRODUCER.unpack_from(records, _PRODUCER_POSITION))
+
+
+def _records(buffer: memoryview, position: int, end: int, route_key: int) -> memoryview | None:
+    """The records, if only their length, they and empty tags are between ``position`` and ``end``; otherwise None."""
+    if route_key & 0xFFFF < LOWEST_FLEXIBLE_VERSION:
+        begin = position + _LENGTH.size
+        if begin > end or _LENGTH.unpack_from(buffer, position)[0] != end - begin:
+            return None
+        return buffer[begin:end]
+    end -= len(_NO_TAGS)
+    size = shift = 0
+    while position < end and shift <= 28:
+        byte = buffer[position]
+        position += 1
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            # The encoded number is the length plus one; 0 would be null.
+            if size != end - position + 1 or buffer[end : end + len(_NO_TAGS)] != _NO_TAGS:
+                return None
+            return buffer[position:end]
+    return None
+
+
+def _varint_size(number: int) -> int:
+    return max(1, (number.bit_length() + 6) // 7)
