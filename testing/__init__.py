@@ -1,15 +1,15 @@
-"""The public testing API: a real broker for a test, ready when the constructor's ``with`` is entered.
+"""The public testing API: a real broker for a test, ready when its ``with`` block begins.
 
     from moldau.testing import Broker
 
     with Broker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-A test waits for its consumers with :meth:`Broker.await_group_stable` and :meth:`Broker.await_lag_zero`, and loses one
-with :meth:`Broker.expire_member`: no sleeps.
+A test waits for its consumers with :meth:`Broker.await_group_stable` and :meth:`Broker.await_lag_zero`, and expires a
+member with :meth:`Broker.expire_member`: no sleeps.
 
-pytest users ask for the fixture ``kafka`` (see ``moldau.testing.pytest_plugin``); ``moldau.testing.wire`` speaks single
-requests of the protocol, for what no client offers.
+pytest users request the fixture ``kafka`` (see ``moldau.testing.pytest_plugin``). ``moldau.testing.wire`` sends single
+requests of the protocol that no client offers.
 """
 
 from .broker import Broker

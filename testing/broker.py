@@ -1,8 +1,8 @@
-"""A broker for the length of a ``with`` block, in a process of its own.
+"""A broker for the length of a ``with`` block, in its own process.
 
-The broker is the real server: ``python -m moldau serve`` on a free port, with a data directory that is thrown away. A
-process, because a busy test would slow a server thread of the same interpreter, and because only a process can be
-killed (:meth:`Broker.kill`, :meth:`Broker.crash`). With its files in memory and in a thread, it can lose its power.
+The broker is the real server: ``python -m moldau serve`` on a free port, with a temporary data directory. It is a
+process because a busy test would slow down a server thread of the same interpreter, and because only a process can be
+killed (:meth:`Broker.kill`, :meth:`Broker.crash`). A server in a thread with files in memory simulates power failures.
 
 Invariants: the port and the data directory stay the same from the first :meth:`Broker.start` to :meth:`Broker.close`,
 so that clients created before a restart find the broker again; the temporary directory lives exactly as long.
@@ -31,10 +31,10 @@ ConfigValue = str | int | float | bool
 
 _MEMORY_DIRECTORY = "/data"
 
-# What makes a broker pleasant in a test: internal topics of one partition instead of 50, groups that assign partitions
-# at once instead of waiting for more members (three seconds in classic groups, one second in KIP-848 groups, whose
-# client then asks again five seconds later), and records of any time that are deleted when the test says so
-# (`delete_old_segments`), and not in the midst of it.
+# Defaults that suit tests: internal topics have one partition instead of 50. Groups assign partitions immediately
+# instead of waiting for more members (three seconds in classic groups; one second in KIP-848 groups, whose clients
+# then retry after five seconds). Old records are deleted when the test calls `delete_old_segments`, not in the
+# background.
 TEST_CONFIG: Mapping[str, ConfigValue] = {
     "group.initial.rebalance.delay.ms": 0,
     "group.consumer.assignment.interval.ms": 0,
@@ -47,7 +47,7 @@ TEST_CONFIG: Mapping[str, ConfigValue] = {
 
 @cache
 def _remove_leftovers_once() -> None:
-    from ..server.ephemeral import remove_leftovers
+    from ..server.storage.ephemeral import remove_leftovers
 
     remove_leftovers()
 
@@ -56,12 +56,12 @@ class Broker:
     """A Moldau broker for tests: ``with Broker() as broker: ... broker.bootstrap_servers``.
 
     ``config``: Kafka broker settings (``{"message.max.bytes": 2000000}``), over :data:`TEST_CONFIG`. With ``log.dirs``
-    among them (not with ``thread``) the data is there, and stays there.
-    ``data_dir``: keep the data here, across brokers; default is a temporary directory that :meth:`close` removes.
-    ``allow_non_empty``: ``data_dir`` (or ``log.dirs``) may hold other files and no data yet; they are left alone.
-    ``ephemeral``: the server itself picks a directory and removes it when it stops: nothing survives a restart.
-    ``thread``: run the server in a thread of this process instead; it can then not be killed.
-    ``memory``: keep the data in memory (with ``thread``): :meth:`crash` is then a loss of power.
+    (not with ``thread``) the data is kept in these directories.
+    ``data_dir``: keep the data here, also for later brokers; by default in a temporary directory that is removed.
+    ``allow_non_empty``: ``data_dir`` (or ``log.dirs``) may contain other files but no data yet; they are not touched.
+    ``ephemeral``: the server chooses a directory and removes it when it stops; no data survives a restart.
+    ``thread``: run the server in a thread of this process; it cannot be killed then.
+    ``memory``: keep the data in memory (with ``thread``): :meth:`crash` is then a power failure.
     ``listen``: ``HOST:PORT``; port 0 takes a free port at the first start and keeps it.
     ``timeout_s``: how long a start or a stop may take before :class:`BrokerError`.
 
@@ -87,7 +87,7 @@ class Broker:
         if memory and (not thread or ephemeral or data_dir is not None):
             raise ValueError("memory=True needs thread=True, and neither data_dir nor ephemeral")
         self.config: dict[str, ConfigValue] = {**TEST_CONFIG, **(config or {})}
-        from ..server.ephemeral import EphemeralDirectory
+        from ..server.storage.ephemeral import EphemeralDirectory
 
         _remove_leftovers_once()
         self._directory = EphemeralDirectory("moldau-test-")
@@ -103,20 +103,20 @@ class Broker:
         self._run: ServerRun | None = None
         self._ahead_ms = 0  # of the machine's clock
 
-    # -- what a test asks --
+    # -- state --
 
     @property
     def bootstrap_servers(self) -> str:
-        """``HOST:PORT`` for any client; known from the first start on, and the same ever after."""
+        """``HOST:PORT`` for any client; known from the first start on, and never changes."""
         if self._bootstrap_servers is None:
             raise BrokerError("the broker was never started: use `with Broker() as broker` or broker.start()")
         return self._bootstrap_servers
 
     @property
     def data_dir(self) -> Path:
-        """Where the partitions' folders are. The server owns it while it runs."""
+        """The directory of the partitions' folders. The running server owns it."""
         if self._ephemeral:
-            raise BrokerError("an ephemeral broker keeps its data directory to itself")
+            raise BrokerError("the data directory of an ephemeral broker is private")
         if self._memory is not None:
             raise BrokerError("a broker in memory has no data directory")
         return self._data_dir
@@ -131,15 +131,14 @@ class Broker:
         return self._running().pid
 
     def log(self) -> str:
-        """All that the server wrote to standard error so far, over all of its starts; nothing with ``thread``."""
+        """The standard error of the server since its first start; empty with ``thread``."""
         return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
 
     def reset(self) -> None:
-        """Delete every topic with its records and configs, and return when they are gone. Milliseconds; no restart.
+        """Delete every topic with its records and configs, and return when they are deleted. Takes milliseconds.
 
-        A clock that was moved (:meth:`advance`) is right again.
-        Topics that the server keeps for itself stay. A client that is still producing with automatic topic creation
-        makes its topic again: close clients first.
+        A clock that was moved (:meth:`advance`) is reset. Internal topics remain. A client that is still producing with
+        automatic topic creation re-creates its topic: close clients first.
         """
         from ..protocol.errors import ErrorCode, KafkaError
         from ..protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -155,16 +154,16 @@ class Broker:
                 return
             timeout_ms = int(self._timeout_s * 1000)
             for result in wire.call(DeleteTopicsRequest(topics=topics, timeout_ms=timeout_ms), 6).responses:
-                # One that is gone already was deleted by somebody else meanwhile.
+                # Another client may have deleted a topic since they were listed.
                 if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                     raise KafkaError(ErrorCode(result.error_code), f"deleting {result.name}: {result.error_message}")
 
-    # -- what happens to topics in time, at once --
+    # -- retention, compaction and time --
 
     def trim(self, topic: str, partition: int, offset: int) -> int:
-        """Delete the records before ``offset`` (-1: all), as retention does; the first offset that is left.
+        """Delete the records before ``offset`` (-1: all), as retention does, and return the new first offset.
 
-        Raises :class:`~moldau.protocol.errors.KafkaError`: OFFSET_OUT_OF_RANGE where the log does not reach the offset.
+        Raises :class:`~moldau.protocol.errors.KafkaError`: OFFSET_OUT_OF_RANGE if the offset is beyond the log's end.
         """
         from ..protocol.errors import ErrorCode, KafkaError
         from ..protocol.messages.delete_records import (
@@ -187,7 +186,7 @@ class Broker:
         return int(answer.low_watermark)
 
     def compact(self, topic: str) -> None:
-        """Compact all partitions of the topic now, however little of them has changed, and return when it is done.
+        """Compact all partitions of the topic now, regardless of how much has changed, and return when this is done.
 
             producer.produce("prices", key="apple", value="1")
             producer.produce("prices", key="apple", value="2")
@@ -195,20 +194,19 @@ class Broker:
             broker.compact("prices")
             assert consume_all("prices") == [("apple", "2")]
 
-        A new segment is begun first, so that all records count; left out are those of open transactions and of those
-        that began after them, and what ``min.compaction.lag.ms`` protects. Records without a value go once
-        ``delete.retention.ms`` has passed since they were first compacted: with 0, the second call removes them.
+        All partitions are rolled first, so that all records are compacted, except the records from the first open
+        transaction on, and those that ``min.compaction.lag.ms`` protects. Records without a value are removed when
+        ``delete.retention.ms`` has passed since they were first compacted: with 0, by the second call.
 
-        Raises :class:`BrokerError` if there is no such topic, or ``cleanup.policy`` does not say ``compact``.
+        Raises :class:`BrokerError` if the topic does not exist, or its ``cleanup.policy`` does not contain ``compact``.
         """
         self._ask(self._timeout_s, do="compact", topic=topic)
 
     def insert_offset_gap(self, topic: str, partition: int, count: int = 1) -> int:
-        """Let the partition go on ``count`` offsets higher; the offset that its next record will get.
+        """Skip ``count`` offsets at the end of the partition, and return the offset of its next record.
 
-        Compaction and transactions leave such gaps, and clients must not take them for loss. The server is stopped
-        cleanly for it and started again, so an ephemeral one cannot do it. What it was doing for its clients goes on
-        when they have connected again.
+        Compaction and transactions leave such gaps; clients must not treat them as data loss. The server is stopped
+        cleanly and restarted, so this does not work with ``ephemeral``. Clients have to reconnect.
         """
         from .offset_gap import insert_offset_gap
 
@@ -221,82 +219,82 @@ class Broker:
             self.start()
 
     def roll(self, topic: str, partition: int) -> None:
-        """Let the partition go on in a new segment, as it does when the old one is full: retention and compaction work
-        on whole segments, and leave alone the one that is written to. Nothing where that one is empty.
+        """Roll the active segment of the partition, as if it were full. Retention and compaction work on whole segments
+        and skip the active one. Does nothing if the active segment is empty.
 
-        Raises :class:`BrokerError` if there is no such partition.
+        Raises :class:`BrokerError` if the partition does not exist.
         """
         self._ask(self._timeout_s, do="roll", topic=topic, partition=partition)
 
     def advance(self, seconds: float) -> None:
-        """Move the server's clock forward; it stays ahead until :meth:`reset`, over restarts too.
+        """Move the server's clock forward; it stays ahead until :meth:`reset`, also after restarts.
 
             broker.advance(7 * 24 * 3600)
             broker.delete_old_segments()
             assert consumer.get_watermark_offsets(partition) == (1000, 1000)
 
-        By this clock go the timestamps of topics with LogAppendTime, retention, ``file.delete.delay.ms``, and when
-        producers, committed offsets and transactional ids expire. Nothing happens by itself that happens now and then:
-        see :meth:`delete_old_segments`. Timeouts of requests, sessions and rebalances take the time they take.
+        This clock determines the timestamps of topics with LogAppendTime, retention, ``file.delete.delay.ms``, and the
+        expiration of producers, committed offsets and transactional ids. Periodic tasks are not triggered: see
+        :meth:`delete_old_segments`. Timeouts of requests, sessions and rebalances are not affected.
         """
         self._set_clock(self._ahead_ms + round(seconds * 1000))
 
     def delete_old_segments(self) -> None:
-        """Delete what is too old or too much by the topics' ``retention.ms`` and ``retention.bytes``, now and not when
-        the next look is due (``log.retention.check.interval.ms``); and unlink what was deleted longer ago than
-        ``file.delete.delay.ms``. Return when it is done.
+        """Apply the topics' ``retention.ms`` and ``retention.bytes`` now, instead of at the next periodic check
+        (``log.retention.check.interval.ms``), and unlink the files that were deleted longer ago than
+        ``file.delete.delay.ms``. Return when this is done.
 
-        A test's broker does not look by itself, but with a ``log.initial.task.delay.ms`` in its ``config``.
+        The broker of a test has no periodic check unless ``log.initial.task.delay.ms`` is in its ``config``.
         """
         self._ask(self._timeout_s, do="delete_old_segments")
 
     # -- groups --
 
     def await_group_stable(self, group: str, members: int | None = None, timeout: float = 30.0) -> None:
-        """Return when the group has members who all have their partitions: so many members, if that is said.
+        """Return when the group is stable: all its members, ``members`` if given, have their partitions.
 
             consumers = [start_consumer("billing") for _ in range(3)]
             broker.await_group_stable("billing", members=3)
 
-        Say how many: a group is stable with its first member, too. A consumer must be polled for it to join, in a
-        thread of its own or before this is called. Nobody polls the broker: it tells when it has come to pass.
+        Pass ``members``, because a group is already stable with its first member. A consumer joins only while it is
+        polled, in another thread or before this call. The broker is not polled: it notifies the waiting test.
 
-        Raises :class:`BrokerError` after ``timeout`` seconds, with the state that the group is in.
+        Raises :class:`BrokerError` after ``timeout`` seconds, with the state of the group.
         """
         self._ask(timeout, do="wait_group_stable", group=group, members=members)
 
     def await_lag_zero(self, group: str, topic: str, timeout: float = 30.0) -> None:
-        """Return when the group has committed the offsets of all records that the topic has.
+        """Return when the group has committed the offsets of all records of the topic.
 
             producer.flush()
             broker.await_lag_zero("billing", "orders")
             assert invoices() == expected
 
-        What is produced meanwhile counts. A consumer that commits by itself does so every five seconds; make its
-        ``auto.commit.interval.ms`` smaller, or commit what was read.
+        Records that are produced during the wait count. A consumer with automatic commits commits every five seconds;
+        set a smaller ``auto.commit.interval.ms``, or commit explicitly.
 
-        Raises :class:`BrokerError` after ``timeout`` seconds, with the partitions that are behind; at once when there
-        is no such topic.
+        Raises :class:`BrokerError` after ``timeout`` seconds, with the partitions that lag; immediately if the topic
+        does not exist.
         """
         self._ask(timeout, do="wait_lag_zero", group=group, topic=topic)
 
     def expire_member(self, group: str, member: str) -> None:
-        """End the session of a member now, as if it had not been heard of for its whole session timeout.
+        """Expire the session of a member now, as if it had sent no heartbeat for its session timeout.
 
-        ``member`` is its member id or its instance id (``group.instance.id``). The member is out of the group when this
-        returns; its client will be told with its next heartbeat, and come back.
+        ``member`` is its member id or its instance id (``group.instance.id``). When this returns, the member is
+        removed from the group; its client receives an error for its next heartbeat, and rejoins.
 
             broker.expire_member("billing", "worker-1")
             broker.await_group_stable("billing", members=2)
 
-        Raises :class:`BrokerError` if there is no such member, or if it waits in a rebalance: then it has no session.
+        Raises :class:`BrokerError` if there is no such member, or if it waits in a rebalance and thus has no session.
         """
         self._ask(self._timeout_s, do="expire_member", group=group, member=member)
 
     # -- transactions --
 
     def expire_transaction(self, transactional_id: str) -> None:
-        """Let the open transaction of this id time out: return when it is aborted in all of its partitions.
+        """Time out the open transaction of this id, and return when it is aborted in all of its partitions.
 
             producer.begin_transaction()
             producer.produce("orders", b"one")
@@ -305,14 +303,14 @@ class Broker:
             with pytest.raises(KafkaException):
                 producer.commit_transaction()
 
-        Raises :class:`BrokerError` when there is no open transaction of that id.
+        Raises :class:`BrokerError` if this id has no open transaction.
         """
         self._ask(self._timeout_s, do="expire_transaction", transactional_id=transactional_id)
 
-    # -- its life --
+    # -- lifecycle --
 
     def start(self) -> Self:
-        """Start the server and return when it answers; same port and data as before. Nothing if it runs already."""
+        """Start the server and return when it responds; same port and data as before. No effect if it is running."""
         if not self.running:
             if self._run is not None:
                 self._run.close()
@@ -323,7 +321,7 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop the server cleanly (SIGTERM) and wait for its end. Nothing if it does not run.
+        """Stop the server cleanly (SIGTERM) and wait for its exit. No effect if it is not running.
 
         Raises :class:`BrokerError` if it takes longer than ``timeout_s`` (it is then killed) or reports a failure.
         """
@@ -332,12 +330,12 @@ class Broker:
             run.stop(self._timeout_s)
 
     def kill(self) -> None:
-        """End the server at once (SIGKILL), as a crash does: no flush, no farewell. :meth:`start` brings it back."""
+        """Kill the server (SIGKILL), as in a crash: no flush, no clean shutdown. :meth:`start` restarts it."""
         self._running().kill()
         self._run = None
 
     def crash(self, seed: int | None = None) -> None:
-        """Let the server die in the middle of whatever it does, and bring it back: same port, same data, recovered.
+        """Crash the server and restart it with recovery: same port, same data.
 
             for order in orders:
                 producer.produce("orders", order)
@@ -345,18 +343,18 @@ class Broker:
             producer.flush()
             assert all_values("orders") == orders
 
-        A process is killed (SIGKILL): what it had written is there, as the machine goes on. With ``thread`` and
-        ``memory`` the power fails: what was not synced is lost, the end of a log most of all, unless the topic has
-        ``flush.messages=1`` or the broker ``log.flush.interval.messages=1``. With a ``seed``, a part of what was not
-        synced is there, or there in part, as with real disks; the same seed draws the same.
+        A process is killed (SIGKILL); what it had written is kept, because the machine keeps running. With ``thread``
+        and ``memory`` this is a power failure: unsynced data is lost, mostly the ends of logs, unless the topic has
+        ``flush.messages=1`` or the broker ``log.flush.interval.messages=1``. With a ``seed``, a random part of the
+        unsynced data is kept, as on real disks; the same seed makes the same choice.
 
-        Clients are not told: they lose their connections and come back. A clock that was moved stays so.
+        Clients lose their connections and reconnect. A clock that was moved stays ahead.
 
-        Raises :class:`BrokerError` for a broker in a thread without ``memory``, and for one that keeps nothing.
+        Raises :class:`BrokerError` for a broker in a thread without ``memory``, and for an ephemeral one.
         """
         run = self._running()
         if self._ephemeral:
-            raise BrokerError("an ephemeral broker keeps nothing that could be recovered")
+            raise BrokerError("an ephemeral broker has no data to recover")
         if self._memory is not None:
             self._memory = run.crash(None if seed is None else Random(seed), self._timeout_s)
             self._run = None
@@ -365,12 +363,12 @@ class Broker:
         self.start()
 
     def restart(self) -> None:
-        """Stop cleanly and start again: same port, same data, configuration as it is in :attr:`config` now."""
+        """Stop cleanly and start again: same port, same data, with the current :attr:`config`."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stop, and remove the temporary directory. The end of the ``with`` block."""
+        """Stop, and remove the temporary directory. The ``with`` block calls it at its end."""
         try:
             self.stop()
         finally:
@@ -388,7 +386,7 @@ class Broker:
     ) -> None:
         self.close()
 
-    # -- inside --
+    # -- internals --
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "moldau", "serve", "--exit-with-stdin", "--listen", self._listen]

@@ -1,4 +1,4 @@
-"""Requests and batches for tests that speak the protocol themselves, with `WireClient`."""
+"""Requests and batches for tests that use the protocol directly, with `WireClient`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def produce_request(topic: str, records: bytes | None, *, partition: int = 0, ac
 def produce(
     wire: WireClient, topic: str, records: bytes | None, *, partition: int = 0, acks: int = 1
 ) -> PartitionProduceResponse:
-    """Produce one batch, and what its partition answered."""
+    """Produce one batch, and return its partition's response."""
     response = wire.call(produce_request(topic, records, partition=partition, acks=acks), PRODUCE_VERSION)
     answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
     return answer
@@ -65,13 +65,13 @@ def fetch_request(
 
 
 def fetch(wire: WireClient, topic: str, offset: int = 0, **options: int) -> PartitionData:
-    """Fetch one partition, and what it answered."""
+    """Fetch one partition, and return its response."""
     response = wire.call(fetch_request(topic, offset, **options), FETCH_VERSION)
     answer: PartitionData = response.responses[0].partitions[0]
     return answer
 
 
 def values(partition: PartitionData) -> list[bytes | None]:
-    """The values of the records of a fetch's answer."""
-    records: Any = partition.records or b""  # of an answer that was received: bytes
+    """The values of the records of a fetch response."""
+    records: Any = partition.records or b""  # bytes in a received response
     return [record.value for found in iter_batches(records) for record in iter_records(found)]

@@ -1,4 +1,4 @@
-"""Offsets without records, as compaction and transactions leave them in a log; in the data of a server that is stopped.
+"""Offsets without records, as compaction and transactions leave them in a log; in the data of a stopped server.
 
 What a log cleaner leaves of batches whose records are all gone, where their last offset still matters, is the bare
 header of a batch: it covers their offsets and holds nothing. Producers cannot send one (a server refuses a batch that
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..log.files import RealFileSystem
 from ..protocol.records import build_batch
-from ..server.storage import open_storage
+from ..server.storage.opening import open_storage
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
@@ -24,9 +24,9 @@ LARGEST_GAP = 2**31 - 1
 
 
 def insert_offset_gap(config: BrokerConfig, data_dir: Path, topic: str, partition: int, count: int) -> int:
-    """Leave out ``count`` offsets at the end of the partition, and return the next one.
+    """Skip ``count`` offsets at the end of the partition, and return the next one.
 
-    Raises ValueError if there is no such partition, or the gap is none or too large for a batch.
+    Raises ValueError if the partition does not exist, or ``count`` is 0 or too large for a batch.
     """
     if not 1 <= count <= LARGEST_GAP:
         raise ValueError(f"a gap has 1 to {LARGEST_GAP} offsets, not {count}")

@@ -1,14 +1,14 @@
 """The pytest plugin of ``pip install moldau``: the fixture ``kafka``, an empty broker for each test.
 
-One broker process serves the whole session: it is started by the first test that asks, and emptied (``Broker.reset``)
-before each test that uses it, so that a test costs milliseconds and never sees what another one left. A test may stop,
-kill or restart it; the next one finds it running again. Under pytest-xdist each worker has its own.
+One broker process serves the whole session. The first test that uses it starts it, and it is emptied
+(``Broker.reset``) before each test that uses it. A test costs milliseconds and never sees data of another test. A test
+may stop, kill or restart the broker; it runs again for the next test. With pytest-xdist each worker has its own.
 
     def test_orders(kafka):
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
 
-What consumers do is waited for without a sleep: the broker tells when a group has its members, and when it has read
-and committed everything; and a member is lost when the test says so, not when its session has timed out.
+Tests wait for consumers without sleeps: the broker reports when a group has its members, and when the group has read
+and committed all records. A test expires a member immediately, instead of waiting for its session timeout.
 
     def test_billing(kafka):
         workers = [start_worker(kafka.bootstrap_servers, group="billing") for _ in range(2)]
@@ -18,7 +18,7 @@ and committed everything; and a member is lost when the test says so, not when i
         kafka.await_lag_zero("billing", "orders")
         assert billed() == 100
 
-Time is let pass, too: retention deletes what is old by the server's clock, when the test says so.
+A test can move the server's clock and apply retention:
 
     def test_a_consumer_that_was_away_too_long(kafka):
         place_orders(kafka.bootstrap_servers, 100)
@@ -27,7 +27,7 @@ Time is let pass, too: retention deletes what is old by the server's clock, when
         place_orders(kafka.bootstrap_servers, 1)
         assert read_orders(group="away") == 1
 
-And the broker dies in the middle of its work, and comes back:
+It can crash the broker, which restarts with recovery:
 
     def test_orders_survive_a_crash(kafka):
         producer = start_to_place_orders(kafka.bootstrap_servers, 100)
@@ -35,15 +35,15 @@ And the broker dies in the middle of its work, and comes back:
         producer.flush()
         assert read_orders() == 100
 
-Other settings for the session's broker, in ``conftest.py``:
+Settings for the session's broker, in ``conftest.py``:
 
     @pytest.fixture(scope="session")
     def kafka_config():
         return {"num.partitions": 6, "auto.create.topics.enable": False}
 
-A test that needs a broker with settings of its own makes one: ``with moldau.testing.Broker(config=...)``.
+A test that needs different settings starts its own broker: ``with moldau.testing.Broker(config=...)``.
 
-The server's log of a failed test is shown in its report, under "moldau broker log".
+The report of a failed test contains the server's log, under "moldau broker log".
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def kafka_config() -> Mapping[str, ConfigValue]:
 
 @pytest.fixture(scope="session")
 def kafka_session(kafka_config: Mapping[str, ConfigValue]) -> Iterator[Broker]:
-    """The session's broker, never reset: for fixtures of a wider scope than one test."""
+    """The session's broker, never reset; for fixtures with a wider scope than one test."""
     with Broker(config=kafka_config) as broker:
         yield broker
 
 
 @pytest.fixture
 def kafka(kafka_session: Broker) -> Broker:
-    """A running broker without topics, for one test. ``kafka.bootstrap_servers`` is what clients want to know."""
+    """A running broker without topics, for one test. ``kafka.bootstrap_servers`` is the address for clients."""
     kafka_session.start()
     kafka_session.reset()
     return kafka_session
@@ -80,7 +80,7 @@ def kafka(kafka_session: Broker) -> Broker:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what the broker logged during a failed test beside the test's own output."""
+    """Add the broker's log of a failed test to its report."""
     report = yield
     broker = getattr(item, "funcargs", {}).get("kafka")
     if not isinstance(broker, Broker):

@@ -1,9 +1,9 @@
-"""One run of the server as a child process: its start, the line that says it is ready, its end.
+"""One run of the server as a child process: its start, its ready line, its exit.
 
-Nothing here polls. The server's first line on standard output says that it is ready and where, and a thread that
-blocks on that pipe hands the lines over. The server's standard input is a pipe that only we hold: when this process
-ends, however it ends, the pipe closes and the server stops (``--exit-with-stdin``; docs/decisions/0004 has what else
-there was). Over the same two pipes the server is asked for what no client can ask (`server.steering`).
+No polling: the server's first line on standard output reports that it is ready, and its address. A thread reads the
+lines. The server's standard input is a pipe that only this process holds: when this process ends, in whatever way, the
+pipe closes and the server stops (``--exit-with-stdin``; docs/decisions/0004 lists the alternatives). The same two pipes
+carry requests that clients do not have (`server.steering`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOG_TAIL_BYTES = 8192
 
 
 def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """``environment`` without ``KAFKA_...``: tests mean their clients by it, the server would take it for settings."""
+    """``environment`` without ``KAFKA_...``: tests set these for clients; the server would read them as settings."""
     return {name: value for name, value in environment.items() if not name.startswith("KAFKA_")}
 
 
@@ -41,7 +41,7 @@ class ServerProcess(ServerRun):
         self._log_path = log_path
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
         with log_path.open("ab") as log:
-            # A session of its own keeps Ctrl-C in the terminal from reaching the server before the test has ended.
+            # A separate session: Ctrl-C in the terminal does not reach the server before the test has ended.
             self._child = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -56,11 +56,11 @@ class ServerProcess(ServerRun):
         self._asked: dict[int, Future[None]] = {}
         assert self._child.stdout is not None
         self._reader = threading.Thread(
-            target=self._hand_over_lines, args=(self._child.stdout,), name="moldau-broker-output", daemon=True
+            target=self._queue_lines, args=(self._child.stdout,), name="moldau-broker-output", daemon=True
         )
         try:
             self._reader.start()
-        except RuntimeError:  # the limit of threads: without it the child would go on
+        except RuntimeError:  # the limit of threads: the child must not keep running
             self._child.kill()
             self._child.communicate()
             raise
@@ -74,7 +74,7 @@ class ServerProcess(ServerRun):
         return self._child.poll() is None
 
     def wait_ready(self, timeout_s: float) -> str:
-        """The address that the server reports on standard output when its port answers."""
+        """The address that the server reports on standard output when its port is open."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -120,7 +120,7 @@ class ServerProcess(ServerRun):
         self.close()
 
     def close(self) -> None:
-        """Release the pipes of a child that has ended."""
+        """Release the pipes of a child that has exited."""
         self._reader.join()
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
@@ -133,8 +133,8 @@ class ServerProcess(ServerRun):
             tail = log.read().decode(errors="replace").rstrip()
         return f"; its log:\n{tail}" if tail else "; it logged nothing"
 
-    def _hand_over_lines(self, stdout: IO[bytes]) -> None:
-        """Pass each line on, and None at the end. Reading to the end also keeps the server from blocking on a full
+    def _queue_lines(self, stdout: IO[bytes]) -> None:
+        """Queue each line, and None at the end. Reading to the end also prevents the server from blocking on a full
         pipe."""
         for line in stdout:
             text = line.decode(errors="replace").rstrip("\n")
@@ -146,7 +146,7 @@ class ServerProcess(ServerRun):
         with self._asking:
             asked, self._asked = self._asked, {}
         for answer in asked.values():
-            answer.set_exception(BrokerError("the broker ended meanwhile"))
+            answer.set_exception(BrokerError("the broker exited before it responded"))
 
     def _answered(self, said: Mapping[str, Any]) -> None:
         with self._asking:

@@ -1,4 +1,4 @@
-"""What a test's broker needs of one run of the server, be it a process or a thread."""
+"""One run of the server, in a process or in a thread: the interface that a test's broker uses."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ if TYPE_CHECKING:
 
 
 class BrokerError(Exception):
-    """The broker did not start, did not stop, or is not in the state that was asked for. Ends with the server's log."""
+    """The broker did not start, did not stop, or is not in the requested state. The text ends with the server's log."""
 
 
 class ServerRun(ABC):
-    """A server from its start, which the constructor begins, to its end."""
+    """A server from its start, which the constructor initiates, to its exit."""
 
     @property
     @abstractmethod
     def pid(self) -> int:
-        """The process that the server runs in."""
+        """The id of the server's process."""
 
     @property
     @abstractmethod
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the server has not exited."""
 
     @abstractmethod
     def wait_ready(self, timeout_s: float) -> str:
-        """Return its address, ``HOST:PORT``, when it answers there. :class:`BrokerError` if it ends, or is too late."""
+        """Return its address, ``HOST:PORT``, when it responds. :class:`BrokerError` if it exits or times out."""
 
     @abstractmethod
     def ask(self, request: Mapping[str, Any]) -> None:
-        """Ask the server for something that no client can ask (`server.steering`), and return when it is done.
+        """Send a request that clients do not have (`server.steering`), and return when it is done.
 
-        Any thread may ask, and several at once. :class:`BrokerError` if it is refused, or the server ends meanwhile.
+        Thread-safe. :class:`BrokerError` if the request is rejected, or if the server exits before it responds.
         """
 
     @abstractmethod
     def stop(self, timeout_s: float) -> None:
-        """End it cleanly. :class:`BrokerError` if that takes too long or fails."""
+        """Stop it cleanly. :class:`BrokerError` if that takes too long or fails."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End it at once, where that is possible."""
+        """Kill it, where that is possible."""
 
     def crash(self, random: Random | None, timeout_s: float) -> MemoryFileSystem:
-        """Lose its power, and what of its files was not synced; what is left of them. Only where they are in memory."""
+        """Simulate a power failure: lose unsynced data, and return the remaining files. Only with files in memory."""
         raise BrokerError("its files are not in memory")
 
     @abstractmethod
     def close(self) -> None:
-        """Release what belongs to a run that has ended."""
+        """Release the resources of a server that has exited."""

@@ -1,9 +1,9 @@
-"""One run of the server in a thread of this process, on an event loop of its own.
+"""One run of the server in a thread of this process, with its own event loop.
 
-For tests that must reach into the server with Python objects. It shares the interpreter with the test: while the test
-computes, the server waits, and there is nothing to kill. Its log goes where this process's logging goes.
+For tests that access the server's Python objects. The server shares the interpreter with the test: it waits while the
+test computes, and it cannot be killed. It uses the logging of this process.
 
-Its files may be in memory. Then there is something better than to kill it: the power fails (`ServerThread.crash`).
+Its files may be in memory. Then a power failure can be simulated, which is more than a kill (`ServerThread.crash`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
-from ..server.clock import MovableClock
-from ..server.event_loop import new_event_loop
+from ..server.concurrency.clock import MovableClock
+from ..server.concurrency.event_loop import new_event_loop
 from ..server.server import Server, StartError
 from ..server.steering import Steering, SteeringError
 from .server_run import BrokerError, ServerRun
@@ -40,7 +40,7 @@ class ServerThread(ServerRun):
         memory: MemoryFileSystem | None = None,
         allow_non_empty: bool = False,
     ) -> None:
-        """``memory``: where ``log_dir`` is, instead of on the disk."""
+        """``memory``: the file system that contains ``log_dir``, instead of the disk."""
         self._config = config
         self._log_dir = log_dir
         self._durable = durable
@@ -89,7 +89,7 @@ class ServerThread(ServerRun):
         except SteeringError as error:
             raise BrokerError(str(error)) from error
         except CancelledError:
-            raise BrokerError("the broker was stopped meanwhile") from None
+            raise BrokerError("the broker was stopped before it responded") from None
         finally:
             self._asked.discard(answer)
 
@@ -106,18 +106,18 @@ class ServerThread(ServerRun):
         raise BrokerError("a broker in a thread cannot be killed: leave out thread=True")
 
     def crash(self, random: Random | None, timeout_s: float) -> MemoryFileSystem:
-        """The power fails. What the next start will find: all that was synced, and of the rest what ``random`` says;
-        without it nothing."""
+        """Simulate a power failure, and return the remaining files: all synced data, and a part of the rest that
+        ``random`` chooses; without it none."""
 
         async def fail() -> MemoryFileSystem:
             assert self._server is not None
             assert self._memory is not None
-            # First nobody is told anything more, or they might be told of what is lost.
+            # Disconnect first: otherwise clients could receive acknowledgments of data that is lost.
             self._server.disconnect()
             return self._memory.crash(random, lose_unsynced=random is None)
 
         survivor = asyncio.run_coroutine_threadsafe(fail(), self._loop).result(timeout_s)
-        self.stop(timeout_s)  # on files that nobody will look at any more
+        self.stop(timeout_s)  # on files that are not used any more
         return survivor
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class ServerThread(ServerRun):
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._serve())
-        except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to: wait_ready() and stop() do
+        except BaseException as error:  # noqa: BLE001 - wait_ready() and stop() raise it
             if not self._ready.done():
                 self._ready.set_exception(error)
             else:

@@ -1,15 +1,15 @@
-"""One connection that speaks single requests of the protocol: for what no client offers, and for what a client hides.
+"""A connection for single requests of the protocol, which no client offers or which clients hide.
 
     with WireClient(broker.bootstrap_servers) as wire:
         response = wire.call(MetadataRequest(topics=None))
 
-It sends exactly what it is told and returns exactly what came: no retries, no metadata cache, no second connection. The
-three layers can be used apart: :meth:`WireClient.call` for a request and its answer, :meth:`~WireClient.send` and
+It sends exactly the given request and returns exactly the response: no retries, no metadata cache, one connection.
+It has three layers: :meth:`WireClient.call` for a request and its response, :meth:`~WireClient.send` and
 :meth:`~WireClient.receive` for several requests in flight, :meth:`~WireClient.send_frame` and
-:meth:`~WireClient.receive_frame` for bytes that are no request at all.
+:meth:`~WireClient.receive_frame` for arbitrary bytes.
 
-A frame is a big-endian int32 with the length of what follows; a request's frame holds RequestHeader and the request, an
-answer's ResponseHeader and the response. The server answers a connection's requests in their order.
+A frame is a big-endian int32 with the length of what follows. A request's frame contains RequestHeader and the request,
+a response's frame ResponseHeader and the response. Responses arrive in the order of the requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..protocol.schema import Request
 
 
 class _Expected(NamedTuple):
-    """A request without its answer."""
+    """A request whose response is pending."""
 
     correlation_id: int
     api_key: int
@@ -38,8 +38,8 @@ class _Expected(NamedTuple):
 class WireClient:
     """A blocking connection to ``address`` (``HOST:PORT``), open from the constructor to :meth:`close`.
 
-    ``timeout_s`` bounds each wait for bytes; :class:`TimeoutError` when it passes. An end of the connection by the
-    server is :class:`ConnectionError`, bytes that are no answer are :class:`moldau.protocol.errors.MalformedMessage`.
+    ``timeout_s`` limits each wait for bytes; :class:`TimeoutError` when it expires. :class:`ConnectionError` if the
+    server closes the connection, :class:`moldau.protocol.errors.MalformedMessage` if bytes are not a valid response.
     """
 
     def __init__(self, address: str, *, client_id: str | None = "moldau-testing", timeout_s: float = 30.0) -> None:
@@ -54,10 +54,9 @@ class WireClient:
     # -- requests --
 
     def call(self, request: Request, version: int | None = None) -> Any:
-        """The response to ``request``: the struct of the same API. Without a version, the highest that both sides know.
+        """Send a request and return its response. The default version is the highest that both sides support.
 
-        Raises :class:`KafkaError` with UNSUPPORTED_VERSION when the server and this package share no version of that
-        API.
+        Raises :class:`KafkaError` with UNSUPPORTED_VERSION if the server and this package share no version of the API.
         """
         if version is None:
             version = self.highest_version(request)
@@ -65,7 +64,7 @@ class WireClient:
         return self.receive()
 
     def send(self, request: Request, version: int, *, answered: bool = True) -> int:
-        """Send without waiting, and return the correlation id. ``answered`` is false for Produce with acks=0 alone."""
+        """Send without waiting, and return the correlation id. ``answered`` is false only for Produce with acks=0."""
         correlation_id = self._next_correlation_id
         self._next_correlation_id += 1
         header = RequestHeader(
@@ -80,7 +79,7 @@ class WireClient:
         return correlation_id
 
     def receive(self) -> Any:
-        """The response to the oldest request that has none yet; it has to use up its frame."""
+        """Return the response to the oldest pending request; it must fill its frame."""
         expected = self._expected.popleft()
         frame = self.receive_frame()
         header_version = response_header_version(expected.api_key, expected.version)
@@ -93,26 +92,27 @@ class WireClient:
         return response
 
     def highest_version(self, request: Request) -> int:
-        """The highest version of ``request`` that the server advertises and this package has, unstable ones left
-        out."""
+        """The highest stable version of ``request`` that the server advertises and this package implements."""
         if self._versions is None:
-            # Version 0 is the one that every server answers, and it may be asked for at any time.
+            # Every server supports version 0, at any time.
             answer = self.call(ApiVersionsRequest(), 0)
             self._versions = {api.api_key: api.max_version for api in answer.api_keys}
         version = min(self._versions.get(request.API_KEY, -1), request.STABLE_VERSIONS.highest)
         if version not in request.STABLE_VERSIONS:
             name = ApiKey(request.API_KEY).message_name
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the server has no version of {name} that we have too")
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"the server has no version of {name} that Moldau implements"
+            )
         return version
 
     # -- bytes --
 
     def send_frame(self, payload: bytes) -> None:
-        """Send ``payload`` with its length before it, whatever it is."""
+        """Send ``payload`` as a frame, with its length; the payload may be invalid."""
         self.send_bytes(len(payload).to_bytes(4, "big") + payload)
 
     def send_bytes(self, data: bytes) -> None:
-        """Send ``data`` as it is: half a frame, a wrong length, no protocol at all."""
+        """Send ``data`` unchanged: half a frame, a wrong length, arbitrary bytes."""
         self._socket.sendall(data)
 
     def receive_frame(self) -> bytes:
@@ -120,7 +120,7 @@ class WireClient:
         return self._receive_exactly(int.from_bytes(self._receive_exactly(4), "big"))
 
     def closed_by_server(self) -> bool:
-        """Wait for what comes next: True if it is the end of the connection, False if it is data, which is dropped."""
+        """Wait for the next bytes: True at the end of the connection, False if data arrived, which is dropped."""
         try:
             return not self._socket.recv(65536)
         except ConnectionError:
@@ -131,11 +131,11 @@ class WireClient:
         while len(data) < size:
             piece = self._socket.recv(min(size - len(data), 1 << 20))
             if not piece:
-                raise ConnectionError(f"the server closed the connection ({len(data)} of {size} bytes had come)")
+                raise ConnectionError(f"the server closed the connection ({len(data)} of {size} bytes received)")
             data += piece
         return bytes(data)
 
-    # -- its life --
+    # -- lifecycle --
 
     def close(self) -> None:
         self._socket.close()

@@ -1,7 +1,7 @@
-"""What is true of a partition, whatever happened to its files: the list of what was appended, and what was promised.
+"""The expected state of a partition, whatever happened to its files: the appended records and the guarantees for them.
 
-Nothing here knows a log. `History` is the list; its methods say what follows from it (producers, transactions, which
-record of a key is the latest), and `check_contents` judges what was found in a log against it.
+This module does not depend on logs. `History` is the list of records. Its methods derive producers, transactions and
+the latest record of each key from it, and `check_contents` compares the contents of a log with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NO_PRODUCER = -1
 
 
 class Kept(NamedTuple):
-    """A record as a reader gets it; a marker has neither key nor value, its `marker` is "commit" or "abort"."""
+    """A record as a reader gets it. A marker has neither key nor value; its `marker` is "commit" or "abort"."""
 
     offset: int
     timestamp: int
@@ -25,7 +25,7 @@ class Kept(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one append asked for. `transactional`: of data, that it belongs to a transaction."""
+    """The batch of one append. `transactional`: the batch is data of a transaction."""
 
     records: tuple[Kept, ...]
     producer_id: int
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """One that was aborted: as a `.txnindex` has it."""
+    """An aborted transaction, with the fields of a `.txnindex` entry."""
 
     producer_id: int
     first_offset: int
@@ -57,7 +57,7 @@ class Transaction(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """The last of what a producer wrote; `last_sequence` -1: nothing in this epoch."""
+    """The last batch of a producer. `last_sequence` is -1 if there is none in this epoch."""
 
     epoch: int
     last_sequence: int
@@ -65,7 +65,7 @@ class Producer(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """A pass of compaction that was begun: it may drop records before `end_offset`."""
+    """A compaction pass that has started. It may remove records before `end_offset`."""
 
     end_offset: int
     now_ms: int
@@ -74,20 +74,20 @@ class Pass(NamedTuple):
 
 @dataclass
 class History:
-    """Everything that was appended and not cut off, in order, and what may have become of it."""
+    """All batches that were appended and not truncated, in order, with the state that limits their removal."""
 
     batches: list[Batch] = field(default_factory=list)
     passes: list[Pass] = field(default_factory=list)
     start_offset: int = 0
-    """Readers may not be given less than this says, and after a crash not more."""
+    """The log start offset: readers get no records below it, and after a crash it must not be higher."""
     deleted_until: int = 0
-    """The largest log start there ever was: a crash may have lowered it again."""
+    """The highest log start offset so far. A crash may have lowered it again."""
     promised: int = 0
-    """Everything before was on the device once, or acknowledged where that takes a flush."""
+    """All records before this offset were durable once, or were acknowledged with a flush."""
 
     @property
     def end_offset(self) -> int:
-        # A log that has lost all its records goes on at its start.
+        # A log that has lost all its records continues at its start offset.
         return max(self.batches[-1].end_offset if self.batches else 0, self.start_offset)
 
     @property
@@ -112,7 +112,7 @@ class History:
         return found
 
     def transactions(self) -> tuple[dict[int, int], list[Transaction]]:
-        """The open ones (first offset to producer id), and those that were aborted."""
+        """The open transactions (first offset to producer id), and the aborted ones."""
         opened: dict[int, int] = {}
         aborted = []
         for batch in self.batches:
@@ -127,7 +127,7 @@ class History:
 
 
 def check_contents(history: History, found: Sequence[Kept], start: int, end: int, now_ms: int) -> None:
-    """`found` is all that a log has in [start, end): of the history nothing else, and everything that must be there."""
+    """Check `found`, the records of a log in [start, end): all are in the history, and all required ones are there."""
     there = {record.offset: record for record in found}
     assert len(there) == len(found), "an offset was found twice"
     assert [record.offset for record in found] == sorted(there), "offsets are out of order"
@@ -153,7 +153,7 @@ def check_contents(history: History, found: Sequence[Kept], start: int, end: int
 
 
 def _may_have_expired(history: History, offset: int, now_ms: int) -> bool:
-    """Tombstones and markers go when `delete.retention.ms` is over since the first pass over them, not before."""
+    """Tombstones and markers are removed only after `delete.retention.ms` since the first pass over them."""
     covering = [done for done in history.passes if offset < done.end_offset]
     wait_ms = min(done.delete_retention_ms for done in covering)
     return len(covering) > 1 and now_ms >= covering[0].now_ms + wait_ms
@@ -173,7 +173,7 @@ def _aborted_offsets(history: History) -> set[int]:
 
 
 def _latest_offsets(history: History, limit: int, aborted: set[int]) -> Mapping[bytes, int]:
-    """Of each key the latest record before `limit` that is no aborted one's."""
+    """The offset of the latest record of each key before `limit`, without aborted records."""
     return {
         record.key: record.offset
         for batch in history.batches

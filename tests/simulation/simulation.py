@@ -1,17 +1,18 @@
-"""Everything that happens to logs, together, from a seed; after each crash what is found is compared with a list.
+"""All operations on logs, together, from a seed. After each crash the logs are compared with a list.
 
-Three partitions of a log manager, with `replication.Partition` on top, as in the server. In every step something
-happens to one of them: an append (plain, idempotent, transactional, in any codec), a batch sent again, a read, a
-look-up by time, a flush in its three parts, a roll, a cut, retention, DeleteRecords, a part of a pass of compaction, a
-new leader epoch, other settings, an hour that passes; or to all: checkpoints, a clean stop, the process killed, the
-power lost, both also in the midst of any of the other steps, and in the midst of the recovery from the one before.
+There are three partitions of a log manager, with `replication.Partition` on top, as in the server. Every step does
+something with one of them: an append (plain, idempotent, transactional, with any codec), a repeated batch, a read, a
+lookup by time, a flush in its three parts, a roll, a truncation, retention, DeleteRecords, a part of a compaction pass,
+a new leader epoch, a change of settings, an hour that passes. Some steps affect all partitions: checkpoints, a clean
+shutdown, a kill of the process, a power failure. Kills and power failures also happen during any other step, and
+during the recovery from the previous one.
 
-The file system is the in-memory twin, which loses and tears what was not synced; or a real one, where processes are
-killed and the power stays.
+The file system is in memory and loses or tears unsynced data, or it is a real one, where processes are killed without
+power failures.
 
-What is compared: records (with headers and timestamps), log start, high watermark and last stable offset, aborted
-transactions, producers (the last batch is found to be a duplicate, the next sequence is taken), leader epochs; and the
-examiner of `moldau log verify` has nothing to say against the files.
+The simulation compares records (with headers and timestamps), log start offset, high watermark and last stable offset,
+aborted transactions, producers (the last batch is a duplicate, the next sequence is accepted) and leader epochs.
+`moldau log verify` must find no errors in the files.
 
     python -m tests.simulation.simulation --seed 7 --steps 300        replays a failure
     python -m tests.simulation.simulation --seeds 1000 --steps 600    runs for long, and stops at the first failure
@@ -27,13 +28,14 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
+from moldau.inspection.finding import Severity
+from moldau.inspection.log_directories import inspect
 from moldau.log.compaction.compact import compact
 from moldau.log.compaction.job import CompactionResult
-from moldau.log.compaction.swap import Compaction
+from moldau.log.compaction.running import Compaction
 from moldau.log.config import LogConfig
 from moldau.log.files import FileSystem
 from moldau.log.flushing import Flush
-from moldau.log.inspection.finding import Severity
 from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem, SimulatedCrash
 from moldau.log.partition_log import Log
@@ -44,7 +46,6 @@ from moldau.protocol.compression import Codec
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records import Record, RecordBatch, build_batch, iter_batches, iter_records
 from moldau.replication.partition import ISOLATION_READ_COMMITTED, ISOLATION_READ_UNCOMMITTED, Partition
-from moldau.server.inspection import inspect
 
 from .model import Batch, History, Kept, Pass, check_contents
 
@@ -54,15 +55,15 @@ NODE = 1
 KEYS = [b"key %d" % number for number in range(12)]
 IDEMPOTENT = (3, 4)
 TRANSACTIONAL = (5, 6)
-"""Producer 5 has one epoch for all its transactions, 6 a new one for each (KIP-890)."""
+"""Producer 5 has one epoch for all its transactions, producer 6 a new one for each (KIP-890)."""
 
 
 class SimulationError(AssertionError):
-    """What was found is not what must be. The text tells how to see it again."""
+    """The state differs from the expected one. The message has the command that reproduces it."""
 
 
 class Subject:
-    """One partition: what is under test, what is known of it, and what is under way."""
+    """One partition: the log under test, its expected state, and its operations in progress."""
 
     def __init__(self, topic: str, topic_id: bytes, config: LogConfig) -> None:
         self.topic = topic
@@ -70,13 +71,13 @@ class Subject:
         self.config = config
         self.history = History()
         self.view: list[Kept] = []
-        """What the log holds, as far as it was not deleted."""
+        """The expected records of the log, without deleted ones."""
         self.in_flight: Batch | None = None
         self.cut_in_flight: int | None = None
         self.start_limit = 0
-        """How far the log start may be: beyond the history's while records are being deleted."""
+        """The maximum log start offset. It exceeds that of the history while records are being deleted."""
         self.flushed_from = 0
-        """A high watermark beyond it has been flushed, as long as `flush.messages` is 1."""
+        """A high watermark above this offset has been flushed while `flush.messages` is 1."""
         self.leader_epoch = 0
         self.partition: Partition
         self.wanted: list[Log] = []
@@ -86,7 +87,7 @@ class Subject:
         self.result: CompactionResult | None = None
         self.clean_offset: int | None = None
         self.swapping = False
-        """A compacted segment is just being put in place."""
+        """Whether a compacted segment is being swapped in."""
 
     @property
     def log(self) -> Log:
@@ -100,7 +101,7 @@ class Subject:
 
 
 class Simulation:
-    """See the module's text. `run` it; a `SimulationError` tells of what is wrong."""
+    """A simulation; see the docstring of the module. `run` raises `SimulationError` if a check fails."""
 
     STEPS: dict[str, int] = {  # noqa: RUF012
         "append": 30,
@@ -160,7 +161,7 @@ class Simulation:
     # Running
 
     def run(self, steps: int) -> None:
-        """So many steps, a crash, and a clean stop. Raises `SimulationError`."""
+        """Run ``steps`` steps, a crash, and a clean shutdown. Raises `SimulationError`."""
         names, weights = list(self.STEPS), list(self.STEPS.values())
         name = "the start"
         try:
@@ -196,14 +197,14 @@ class Simulation:
         self.digest.update(said.encode())
 
     def _start(self) -> None:
-        """As the server does."""
+        """Start the logs as the server does."""
         self.manager = LogManager([self.root], node_id=NODE, cluster_id="simulation", file_system=self.file_system)
         self.manager.open()
         configs = {subject.topic: subject.config for subject in self.subjects}
         self.report = self.manager.load(now_ms=self.now_ms, config_of=configs.__getitem__)
         assert not self.report.failed, self.report.failed
         for subject in self.subjects:
-            log = self.manager.create(subject.topic, subject.topic_id, 0, subject.config, now_ms=self.now_ms)
+            log = self.manager.get_or_create(subject.topic, subject.topic_id, 0, subject.config, now_ms=self.now_ms)
             subject.wanted = []
             subject.flush = subject.compaction = subject.result = None
             subject.clean_offset = self.manager.clean_offsets.get((subject.topic, 0))
@@ -286,21 +287,21 @@ class Simulation:
         if subject.config.flush_messages == 1:
 
             def told(error: KafkaError | None) -> None:
-                # The setting of now counts: it may have been changed while the batch waited.
+                # The current setting applies: it may have changed while the batch waited.
                 if error is None and subject.config.flush_messages == 1:
                     history.promised = max(history.promised, batch.end_offset)
 
             subject.partition.when_committed(batch.end_offset, told)
 
     def send_again(self, subject: Subject) -> None:
-        """A producer has not heard of its last batch."""
+        """A producer has not received the response for its last batch and sends it again."""
         for producer in subject.history.producers().values():
             if producer.last_batch is not None:
                 self._check_duplicate(subject, producer.last_batch)
 
     def _check_duplicate(self, subject: Subject, batch: Batch) -> None:
         if subject.config.compacted and any(kept.key is None for kept in batch.records):
-            return  # the topic was not compacted when it was written: now it would be refused
+            return  # the topic was not compacted when the batch was written; now the batch would be rejected
         data = self._bytes_of(batch, Codec.NONE)
         info = subject.partition.append(data, acks=-1, now_ms=self.now_ms, verification=SWITCHED_OFF)
         assert info.duplicate, f"the last batch of producer {batch.producer_id} was taken twice"
@@ -347,7 +348,7 @@ class Simulation:
     # Flushing
 
     def flush(self, subject: Subject) -> None:
-        """By way of what is under way: a log has one flush at a time."""
+        """Complete a running flush first: a log has one flush at a time."""
         self.end_flush_whole(subject)
         subject.log.flush(self.now_ms)
 
@@ -356,7 +357,7 @@ class Simulation:
         self.end_flush(subject)
 
     def begin_flush(self, subject: Subject) -> None:
-        # Without group commit appends flush by themselves, and nobody else may be at it.
+        # Without group commit, appends flush synchronously, and no other flush may be running.
         if subject.flush is None and self.group_commit and (subject.wanted or self.dice.random() < 0.2):
             subject.wanted.clear()
             subject.flush = subject.log.begin_flush()
@@ -373,19 +374,19 @@ class Simulation:
             subject.log.end_flush(flush, self.now_ms)
 
     def settle(self, subject: Subject) -> None:
-        """Until everybody who waits for a flush has been told."""
+        """Flush until all pending appends have been acknowledged."""
         self.end_flush_whole(subject)
         while subject.wanted:
             self.begin_flush(subject)
             self.end_flush_whole(subject)
 
-    # What happens to segments
+    # Operations on segments
 
     def roll(self, subject: Subject) -> None:
         subject.log.roll(self.now_ms)
 
     def cut(self, subject: Subject) -> None:
-        """It follows another leader for a moment, which does not have the end of this log."""
+        """Follow another leader for a short time. That leader does not have the end of this log."""
         history, partition = subject.history, subject.partition
         lowest = max(subject.log.log_start_offset, history.compacted_until)
         borders = [batch.first_offset for batch in history.batches[-6:] if batch.first_offset >= lowest]
@@ -394,7 +395,9 @@ class Simulation:
         offset = self.dice.choice(borders)
         subject.cut_in_flight = offset
         subject.leader_epoch += 1
-        self._update(subject, leader_id=NODE + 1)
+        subject.partition.become_follower(
+            leader_id=NODE + 1, leader_epoch=subject.leader_epoch, partition_epoch=0, replicas=(NODE,), isr=(NODE,)
+        )
         subject.log.truncate_to(offset, self.now_ms)
         subject.cut_in_flight = None
         history.cut(offset)
@@ -403,7 +406,7 @@ class Simulation:
         self.lead(subject)
 
     def retain(self, subject: Subject) -> None:
-        """As the server does: what segments that go leave behind is on the device first."""
+        """Like the server: the data after deleted segments must be durable first."""
         log, partition = subject.log, subject.partition
         count = count_segments(log.find_old_segments(partition.high_watermark, self.now_ms))
         if not count:
@@ -428,7 +431,7 @@ class Simulation:
         partition.delete_records_before(offset)
         subject.start_limit = subject.history.start_offset = subject.log.log_start_offset
 
-    # Compaction, in the steps of a pass of the server's
+    # Compaction, in the steps of a pass in the server
 
     def begin_compaction(self, subject: Subject) -> None:
         log = subject.log
@@ -451,13 +454,13 @@ class Simulation:
         if subject.compaction is not None and subject.result is None:
             try:
                 subject.result = compact(subject.compaction.job, self.file_system)
-            except FileNotFoundError:  # retention was faster, and the files are unlinked
+            except FileNotFoundError:  # retention has unlinked the files already
                 self._abandon(subject)
                 return
             self.counts["records compacted away"] += subject.result.statistics.records_dropped
 
     def interrupt_compaction(self, subject: Subject) -> None:
-        """The worker dies while it computes."""
+        """The worker dies during compaction."""
         if subject.compaction is not None and subject.result is None:
             left = self.dice.randint(0, 3)
 
@@ -476,7 +479,7 @@ class Simulation:
         if compaction is None or result is None or compaction.placed >= len(result.replacements):
             return
         subject.swapping = True
-        if not subject.log.put_in_place(compaction, result.replacements[compaction.placed], self.now_ms):
+        if not compaction.put_in_place(result.replacements[compaction.placed], self.now_ms):
             self._abandon(subject)
         subject.swapping = False
         self._look_again(subject)
@@ -487,7 +490,7 @@ class Simulation:
             return
         log = subject.log
         subject.swapping = True
-        complete = log.end_compaction(compaction, result, self.now_ms)
+        complete = compaction.end(result, self.now_ms)
         subject.swapping = False
         subject.compaction = subject.result = None
         self._look_again(subject)
@@ -502,22 +505,19 @@ class Simulation:
     def _abandon(self, subject: Subject) -> None:
         compaction, subject.compaction, subject.result = subject.compaction, None, None
         assert compaction is not None
-        subject.log.abandon_compaction(compaction)
+        compaction.cancel()
 
     def _look_again(self, subject: Subject) -> None:
         log = subject.log
         subject.view = contents(log)
         check_contents(subject.history, subject.view, log.log_start_offset, log.log_end_offset, self.now_ms)
 
-    # What happens around it
+    # Other operations
 
     def lead(self, subject: Subject) -> None:
         subject.leader_epoch = max(subject.leader_epoch, subject.log.latest_epoch) + 1
-        self._update(subject, leader_id=NODE)
-
-    def _update(self, subject: Subject, leader_id: int) -> None:
-        subject.partition.update(
-            leader_id=leader_id, leader_epoch=subject.leader_epoch, partition_epoch=0, replicas=(NODE,), isr=(NODE,)
+        subject.partition.become_leader(
+            leader_epoch=subject.leader_epoch, partition_epoch=0, replicas=(NODE,), isr=(NODE,), now_ms=self.now_ms
         )
 
     def configure(self, subject: Subject) -> None:
@@ -560,7 +560,7 @@ class Simulation:
     # Crashes
 
     def arm(self, subject: Subject) -> None:
-        """The process will die in one of the next changes to the file system."""
+        """Make the process die at one of the next changes to the file system."""
         if self.in_memory:
             self.power_fails = self.dice.random() < 0.6
             self.file_system.operations_left = self.dice.randint(0, 60)
@@ -569,7 +569,7 @@ class Simulation:
         self._crash(power_lost=self.in_memory and self.dice.random() < 0.6)
 
     def _crash(self, *, power_lost: bool) -> None:
-        """The process dies, and perhaps the power fails; the next start is compared with what must be there."""
+        """Kill the process, possibly with a power failure. Then start again and compare with the expected state."""
         self.counts["power lost" if power_lost else "killed"] += 1
         self._die(power_lost)
         while True:
@@ -598,7 +598,7 @@ class Simulation:
                 directory.release()
 
     def stop(self, subject: Subject | None = None) -> None:
-        """A clean stop, and the next start. Everything is on the device."""
+        """A clean shutdown, after which all data is durable, and the next startup."""
         for one in self.subjects:
             self.settle(one)
             if one.compaction is not None:
@@ -612,7 +612,7 @@ class Simulation:
             self._check(one, power_lost=False)
 
     def _check(self, subject: Subject, power_lost: bool) -> None:
-        """What the start has found, against what is known; it is what is known from now on."""
+        """Compare the state after startup with the expected state. It is the expected state from now on."""
         log, history = subject.log, subject.history
         before = subject.view
         if subject.in_flight is not None:
@@ -629,8 +629,8 @@ class Simulation:
         assert start <= limit, f"{subject.topic} begins at {start}: {limit} was the limit"
         history.batches = [batch for batch in history.batches if batch.end_offset <= end]
         last = history.batches[-1].end_offset if history.batches else 0
-        # What is left may end before the log start that a checkpoint has: then the log is begun anew there, and knows
-        # no producer any more.
+        # The remaining records may end before the log start offset of a checkpoint. Then the log starts again there
+        # without producers.
         begun_anew = power_lost and start == end and not log.producers.producers
         assert end in (last, history.start_offset) or begun_anew, f"a batch is there in part: {last} instead of {end}"
         if begun_anew:
@@ -642,8 +642,8 @@ class Simulation:
             new = [kept for kept in subject.view if kept.offset >= max(start, history.start_offset)]
             assert new == old, "a process that was killed has lost records"
         if subject.cut_in_flight is not None:
-            # The cut is perhaps in the page cache alone. Until the next flush a loss of power would undo it, with all
-            # that follows: docs/known_gaps.md.
+            # The truncation may be only in the page cache. Until the next flush, a power failure would undo it, with
+            # all consequences: docs/known_gaps.md.
             log.flush(self.now_ms)
         history.deleted_until = max(history.deleted_until, limit)
         history.start_offset = subject.start_limit = start
@@ -654,7 +654,7 @@ class Simulation:
         self._check_state(subject)
 
     def _check_state(self, subject: Subject) -> None:
-        """Whatever is kept beside the batches is what the batches give."""
+        """Check that the state that is stored next to the batches agrees with the batches."""
         log, history, partition = subject.log, subject.history, subject.partition
         opened, aborted = history.transactions()
         assert log.producers.open_transactions == opened, f"open: {log.producers.open_transactions}, not {opened}"
@@ -672,7 +672,7 @@ class Simulation:
         epochs = {record.offset: batch.leader_epoch for batch in history.batches for record in batch.records}
         for kept in subject.view:
             if kept.offset < history.deleted_until:
-                continue  # deleted, and back after a crash: their epochs had gone with them, as in Apache Kafka
+                continue  # deleted and restored by a crash: their epochs were deleted with them, as in Apache Kafka
             found, written = log.epoch_of(kept.offset), epochs[kept.offset]
             assert found == written, f"offset {kept.offset} of leader epoch {written} is said to be of {found}"
 
@@ -685,7 +685,7 @@ class Simulation:
                 self._check_duplicate(subject, producer.last_batch)
 
     def _examine(self) -> None:
-        """A clean stop of a copy, and what `moldau log verify` says of that."""
+        """Shut a copy down cleanly and check it with `moldau log verify`."""
         if self.in_memory:
             copy = self.file_system.crash(None)
             manager = LogManager([self.root], node_id=NODE, cluster_id="simulation", file_system=copy)
@@ -702,12 +702,12 @@ class Simulation:
         assert not bad, "; ".join(bad)
 
     def close(self) -> None:
-        """Give back what a real file system has open."""
+        """Close the files of a real file system."""
         self.manager.close(now_ms=self.now_ms)
 
 
 def contents(log: Log) -> list[Kept]:
-    """All records of a log, markers and aborted ones too."""
+    """All records of a log, including markers and aborted records."""
     start = log.log_start_offset
     found = []
     for batch in log.batches(start):
@@ -731,7 +731,7 @@ def _records_of(batch: RecordBatch) -> list[Kept]:
 
 
 def _check_aborted(subject: Subject, told: set[tuple[int, int]], offsets: range) -> None:
-    """Every aborted transaction with records in these offsets is among those that the reader was told of."""
+    """Check that the reader gets every aborted transaction with records in these offsets."""
     _opened, aborted = subject.history.transactions()
     there = {kept.offset for kept in subject.view if kept.offset in offsets}
     for transaction in aborted:

@@ -1,4 +1,4 @@
-"""Seeded histories of logs with everything in them; see simulation.py. A failure tells the command that repeats it."""
+"""Seeded histories of logs with all operations; see simulation.py. A failure has the command that reproduces it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ STEPS = 500
 
 
 @pytest.mark.parametrize("seed", range(70))
-def test_nothing_that_was_promised_is_lost_whatever_happens(seed: int) -> None:
+def test_no_guaranteed_record_is_lost(seed: int) -> None:
     simulate(seed, STEPS)
 
 
 @pytest.mark.parametrize("seed", range(500, 510))
-def test_nothing_is_lost_on_a_real_file_system_when_the_process_is_killed(seed: int, tmp_path: Path) -> None:
+def test_no_record_is_lost_on_a_real_file_system_when_the_process_is_killed(seed: int, tmp_path: Path) -> None:
     simulation = Simulation(seed, RealFileSystem(durable=False), str(tmp_path))
     try:
         simulation.run(250)
@@ -30,15 +30,15 @@ def test_nothing_is_lost_on_a_real_file_system_when_the_process_is_killed(seed: 
         simulation.close()
 
 
-def test_everything_happens_in_a_simulation() -> None:
-    """A history in which nothing was compacted, deleted or lost would show nothing."""
+def test_all_operations_happen_in_a_simulation() -> None:
+    """A history without compaction, deletion or loss would prove nothing."""
     simulation = simulate(0, 1_500)
     wanted = {*Simulation.STEPS, "segments deleted", "records compacted away", "passes", "killed", "power lost"}
     assert not [name for name in sorted(wanted) if not simulation.counts[name]]
     assert sum(count for name, count in simulation.counts.items() if name.startswith("crash in ")) > 10
 
 
-def test_a_seed_is_the_same_history_whatever_the_order_of_sets() -> None:
+def test_a_seed_produces_the_same_history_with_any_order_of_sets() -> None:
     repository = Path(__file__).parents[2]
 
     def run(hash_seed: str) -> str:

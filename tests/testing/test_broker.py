@@ -102,8 +102,9 @@ def test_a_killed_broker_comes_back_with_address_and_topics() -> None:
 
 def test_a_broker_that_somebody_else_killed_can_be_started_again() -> None:
     with Broker() as broker:
-        os.kill(broker.pid, signal.SIGKILL)
-        os.waitid(os.P_PID, broker.pid, os.WEXITED | os.WNOWAIT)
+        pid = broker.pid  # it is an error to ask for it when the process has ended
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
         broker.start()
 

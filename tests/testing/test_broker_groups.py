@@ -170,7 +170,7 @@ def test_a_group_is_awaited_until_it_is_stable(broker: Broker, member: Member) -
     member.sync()
     waiting.end()
     # And at once when it is stable already.
-    broker.await_group_stable("g", members=1, timeout=0.5)
+    broker.await_group_stable("g", members=1)
 
 
 def test_a_group_with_fewer_members_is_not_the_one_that_is_awaited(broker: Broker, member: Member) -> None:
@@ -207,7 +207,7 @@ def test_who_waits_is_told_of_the_end_of_the_broker() -> None:
     with Broker() as broker:
         waiting = Waiting(lambda: broker.await_group_stable("g"))
         broker.kill()
-        with pytest.raises(BrokerError, match=r"ended|not running"):
+        with pytest.raises(BrokerError, match=r"exited|not running"):
             waiting.end()
         broker.start()
 
@@ -215,7 +215,7 @@ def test_who_waits_is_told_of_the_end_of_the_broker() -> None:
 def test_who_waits_is_told_of_the_stop_of_the_broker(broker: Broker) -> None:
     waiting = Waiting(lambda: broker.await_group_stable("g"))
     broker.stop()
-    with pytest.raises(BrokerError, match=r"ended|stopped|not running"):
+    with pytest.raises(BrokerError, match=r"exited|stopped|not running"):
         waiting.end()
 
 
@@ -235,18 +235,18 @@ def test_a_lag_is_awaited_until_everything_is_committed(broker: Broker) -> None:
 
 
 def test_a_topic_without_records_is_no_lag(broker: Broker) -> None:
-    broker.await_lag_zero("g", "t", timeout=0.5)
+    broker.await_lag_zero("g", "t")
 
 
 def test_records_that_were_trimmed_are_no_lag(broker: Broker) -> None:
     produce_to(broker, 3)
     broker.trim("t", 0, -1)
-    broker.await_lag_zero("g", "t", timeout=0.5)
+    broker.await_lag_zero("g", "t")
 
 
 def test_the_lag_of_a_topic_that_is_not_there(broker: Broker) -> None:
     before = time.monotonic()
-    with pytest.raises(BrokerError, match="no topic missing"):
+    with pytest.raises(BrokerError, match="Topic missing does not exist"):
         broker.await_lag_zero("g", "missing")
     assert time.monotonic() - before < 10
 
@@ -277,7 +277,7 @@ def test_who_is_no_member_cannot_be_expired(broker: Broker, member: Member) -> N
     with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
         broker.expire_member("g", "somebody")
     member.join()
-    with pytest.raises(BrokerError, match="somebody is no member of the group g"):
+    with pytest.raises(BrokerError, match="somebody is not a member of group g"):
         broker.expire_member("g", "somebody")
 
 

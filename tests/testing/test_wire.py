@@ -46,7 +46,7 @@ class Peer:
 def pair() -> Iterator[tuple[WireClient, Peer]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
-        with WireClient(f"{host}:{port}", client_id="me", timeout_s=5) as wire:
+        with WireClient(f"{host}:{port}", client_id="me") as wire:
             connection, _ = listener.accept()
             peer = Peer(connection)
             with connection, peer.stream:

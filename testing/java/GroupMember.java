@@ -1,0 +1,157 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.PrintStream;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.RangeAssignor;
+import org.apache.kafka.clients.consumer.StickyAssignor;
+import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+
+/** A member of a consumer group with the Java client: see testing/clients/group_member.py for its output. */
+public final class GroupMember {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final PrintStream EVENTS = System.out;
+    private static final Map<String, Class<?>> ASSIGNORS = Map.of("range", RangeAssignor.class, "sticky",
+            StickyAssignor.class, "cooperative", CooperativeStickyAssignor.class);
+
+    public static void main(String[] arguments) throws Exception {
+        JsonNode options = JSON.readTree(arguments[0]);
+        AtomicBoolean leaving = new AtomicBoolean();
+        Thread watcher = new Thread(() -> {
+            try {
+                while (System.in.read() >= 0) {
+                    // only the end counts
+                }
+            } catch (java.io.IOException error) {
+                error.printStackTrace();
+            }
+            leaving.set(true);
+        });
+        watcher.setDaemon(true);
+        watcher.start();
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings(options))) {
+            consumer.subscribe(List.of(options.get("topic").asText()), new Listener(consumer));
+            boolean uncommitted = false;
+            while (!leaving.get()) {
+                ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(100));
+                for (TopicPartition partition : records.partitions()) {
+                    tellConsumed(partition.partition(), records.records(partition));
+                }
+                if (uncommitted || !records.isEmpty()) {
+                    uncommitted = !commit(consumer);
+                }
+            }
+        }
+        tell(event("left"));
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static Map<String, Object> settings(JsonNode options) {
+        Map<String, Object> settings = new HashMap<>();
+        settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, options.get("bootstrap_servers").asText());
+        settings.put(ConsumerConfig.GROUP_ID_CONFIG, options.get("group_id").asText());
+        settings.put(ConsumerConfig.KEY_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class);
+        settings.put(ConsumerConfig.VALUE_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class);
+        settings.put(ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, false);
+        settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
+        settings.put(ConsumerConfig.FETCH_MAX_WAIT_MS_CONFIG, 100);
+        settings.put(ConsumerConfig.RECONNECT_BACKOFF_MAX_MS_CONFIG, 500);
+        if (!options.get("instance_id").isNull()) {
+            settings.put(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG, options.get("instance_id").asText());
+        }
+        String protocol = options.get("protocol").asText();
+        if (protocol.equals("consumer")) { // the session is the server's to say
+            settings.put(ConsumerConfig.GROUP_PROTOCOL_CONFIG, "consumer");
+            return settings;
+        }
+        int sessionTimeoutMs = options.get("session_timeout_ms").asInt();
+        settings.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, sessionTimeoutMs);
+        settings.put(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG, Math.min(300, sessionTimeoutMs / 6));
+        settings.put(ConsumerConfig.PARTITION_ASSIGNMENT_STRATEGY_CONFIG, List.of(ASSIGNORS.get(protocol)));
+        return settings;
+    }
+
+    private static boolean commit(KafkaConsumer<byte[], byte[]> consumer) throws Exception {
+        try {
+            consumer.commitSync();
+        } catch (KafkaException error) {
+            tell(event("refused").put("reason", String.valueOf(error)));
+            return false;
+        }
+        tell(event("committed"));
+        return true;
+    }
+
+    private static void tellConsumed(int partition, List<ConsumerRecord<byte[], byte[]>> records) throws Exception {
+        for (int start = 0, end; start < records.size(); start = end) {
+            end = start + 1;
+            while (end < records.size() && records.get(end).offset() == records.get(end - 1).offset() + 1) {
+                end++;
+            }
+            tell(event("consumed").put("partition", partition).put("first", records.get(start).offset())
+                    .put("last", records.get(end - 1).offset()));
+        }
+    }
+
+    private static ObjectNode event(String name) {
+        Instant now = Instant.now();
+        return JSON.createObjectNode().put("event", name).put("at", now.getEpochSecond() * 1_000_000_000L + now.getNano());
+    }
+
+    private static synchronized void tell(ObjectNode event) throws java.io.IOException {
+        EVENTS.println(JSON.writeValueAsString(event));
+        EVENTS.flush();
+    }
+
+    private static final class Listener implements ConsumerRebalanceListener {
+        private final KafkaConsumer<byte[], byte[]> consumer;
+
+        Listener(KafkaConsumer<byte[], byte[]> consumer) {
+            this.consumer = consumer;
+        }
+
+        @Override
+        public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+            tell("assigned", partitions, consumer.groupMetadata().generationId());
+        }
+
+        @Override
+        public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+            tell("revoked", partitions, null);
+        }
+
+        @Override
+        public void onPartitionsLost(Collection<TopicPartition> partitions) {
+            tell("lost", partitions, null);
+        }
+
+        private static void tell(String name, Collection<TopicPartition> partitions, Integer generation) {
+            ObjectNode event = event(name);
+            ArrayNode numbers = event.putArray("partitions");
+            partitions.forEach(each -> numbers.add(each.partition()));
+            if (generation != null) {
+                event.put("generation", generation);
+            }
+            try {
+                GroupMember.tell(event);
+            } catch (java.io.IOException error) {
+                throw new java.io.UncheckedIOException(error);
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+"""Programs that a compatibility test needs, and what happens if one is missing.
+
+The suite drives programs that pip cannot install: a JVM with Apache Kafka's jars, a Go toolchain, kcat. If
+one is missing, the tests that need it are skipped with a reason that says how to install it. With ``CI=true`` in the
+environment they fail, because a suite that silently skips everything must not pass.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import NoReturn
+
+HOW_TO_GET = {
+    "java": "a Java runtime, 17 or newer (Debian: apt-get install openjdk-17-jre-headless)",
+    "javac": "a Java compiler, 17 or newer (Debian: apt-get install openjdk-17-jdk-headless)",
+    "mvn": "Maven (Debian: apt-get install maven)",
+    "go": "Go 1.26 or newer (https://go.dev/dl)",
+    "kcat": "kcat (Debian: apt-get install kcat; macOS: brew install kcat)",
+}
+
+
+def missing(what: str, how_to_get_it: str) -> NoReturn:
+    """End the running test: it is skipped, or it fails if ``CI=true``."""
+    import pytest  # here, because the benchmarks use this module without pytest
+
+    reason = f"needs {what}: {how_to_get_it}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def require_program(name: str) -> str:
+    """The path of a program of ``HOW_TO_GET``; if it is missing, the test ends as in ``missing``."""
+    path = shutil.which(name)
+    if path is None:
+        missing(name, HOW_TO_GET[name])
+    return path
+
+
+def require_kafka_jars() -> Path:
+    """The folder of Apache Kafka's jars, with a JVM to run them."""
+    from moldau.testing import kafka_jars
+
+    require_program("java")
+    folder = kafka_jars.jars_dir()
+    if folder is None:
+        missing(
+            f"the jars of Apache Kafka {kafka_jars.KAFKA_VERSION}",
+            "run `python -m moldau.testing.kafka_jars`, or name a folder in MOLDAU_KAFKA_JARS",
+        )
+    return folder
+
+
+def require_older_client(version: str) -> Path:
+    """The jar of an older Java client."""
+    from moldau.testing import kafka_jars
+
+    jar = kafka_jars.older_client(version)
+    if jar is None:
+        missing(f"kafka-clients {version}", "run `python -m moldau.testing.kafka_jars`")
+    return jar

@@ -1,0 +1,64 @@
+"""The two servers that the suite can start, behind one interface."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+
+class Server(Protocol):
+    """A started server: the same address and data from the first start to the last stop."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port``."""
+
+    def start(self) -> object:
+        """Start it again; returns when it responds."""
+
+    def stop(self) -> None:
+        """Stop it cleanly."""
+
+    def restart(self) -> None:
+        """Stop it cleanly and start it again."""
+
+    def kill(self) -> None:
+        """``kill -9``; ``start`` restarts it."""
+
+    def log(self) -> str:
+        """Its log."""
+
+
+def start_server(*, apache: bool, config: Mapping[str, str]) -> AbstractContextManager[Server]:
+    """Apache Kafka or Moldau with these settings, and a data directory that is removed at the end."""
+    if apache:
+        from moldau.testing.apache_kafka import ApacheKafka
+
+        return ApacheKafka(config)
+    return _moldau(config)
+
+
+@contextmanager
+def _moldau(config: Mapping[str, str]) -> Iterator[Server]:
+    """A Moldau broker. Its log must not contain a traceback, whatever its clients did."""
+    from moldau.testing import Broker
+
+    with Broker(config=config) as broker:
+        yield broker
+        log = broker.log()
+    if "Traceback" in log:
+        raise AssertionError(f"the server has logged internal errors:\n{around_tracebacks(log)}")
+
+
+def around_tracebacks(log: str, before: int = 20, after: int = 60, at_most: int = 5) -> str:
+    """The first tracebacks of a log, each with the lines before and after it."""
+    lines = log.splitlines()
+    shown: list[str] = []
+    end = 0
+    places = [number for number, line in enumerate(lines) if "Traceback" in line]
+    for place in places[:at_most]:
+        start = max(end, place - before)
+        if start > end:
+            shown.append(f"... {start - end} lines ...")
+        end = max(end, place + after)
+        shown += lines[start:end]
+    return "\n".join([*shown, f"({len(places)} tracebacks in {len(lines)} lines)"])
