@@ -1,23 +1,24 @@
 /*
- * A server that only acknowledges: what a client can do at most on this machine, when its server costs next to nothing.
+ * A server that only acknowledges: the maximum of a client on this machine, when its server costs next to nothing.
  *
  *     ceiling LISTENING_SOCKET ANSWERS PIECES
  *
  * LISTENING_SOCKET is a file descriptor that the parent has bound. ANSWERS is a file of frames that ceiling.py has
- * encoded, one for each API and version that is advertised. Of the protocol this program knows the frame and the header,
+ * encoded, one for each advertised API and version. This program only parses the frame and the header of the protocol,
  *
  *     request: size int32 | api key int16 | version int16 | correlation id int32 | client id string | body
  *     answer:  size int32 | correlation id int32 | body
  *
- * and of the bodies only the few places that ANSWERS names. There is one topic with one partition.
+ * and the few positions of the bodies that ANSWERS contains. There is one topic with one partition.
  *
- * - Produce is received, all of it, and thrown away, but for the last batch when the whole request is small.
- * - Fetch, when the file PIECES is there (it is looked for at every new connection): batches of one size and one number
- *   of records, over and over, as a partition without an end. Offset F is answered with batch F / records, by sendfile;
- *   its base offset is written before it, so the offsets that a client sees always grow.
- * - Fetch, when PIECES is not there: the batch that was produced last, if it is not below the offset asked for; else the
- *   request is held until a batch comes or max_wait_ms are over. That is an echo, for the time of a round trip.
- * - Anything else gets its prepared frame with the right correlation id; what has none closes the connection.
+ * - Produce is received completely and discarded, except for the last batch if the whole request is small.
+ * - Fetch, if the file PIECES exists (this is checked for every new connection): batches of the same size and number of
+ *   records, repeatedly, as a partition without an end. The response to offset F is batch F / records, sent by sendfile;
+ *   its base offset is written before it, so the offsets that a client sees always increase.
+ * - Fetch, if PIECES does not exist: the batch that was produced last, if it is not below the requested offset;
+ *   otherwise the request waits until a batch arrives or max_wait_ms have passed. This is an echo, for the time of a
+ *   round trip.
+ * - Any other request gets its prepared frame with the right correlation id; without one the connection is closed.
  *
  * ANSWERS is a sequence of entries, all numbers big-endian:
  *
@@ -26,11 +27,11 @@
  * look_at and wait_at count from the request's body, write_at from the frame's start:
  *
  *     Produce      look_at: the length of the records
- *     Fetch        look_at: fetch_offset; wait_at: max_wait_ms; write_at: where records and their length are left out
+ *     Fetch        look_at: fetch_offset; wait_at: max_wait_ms; write_at: where records and their length are missing
  *     ListOffsets  look_at: timestamp; write_at: the offset
  *
- * PIECES: size of a batch int32, records in it int32, then batches, each without its first eight bytes (the base offset)
- * and with three zero bytes after it, which are the end of a flexible answer: so they need no system call of their own.
+ * PIECES: size of a batch int32, records in it int32, then batches, each without its first eight bytes (the base
+ * offset) and with three zero bytes after it, the end of a flexible response, which then need no separate system call.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -67,16 +68,16 @@ struct connection {
     uint8_t size[4]; /* the length of the request being received */
     size_t size_have;
     uint64_t body_left;
-    uint8_t head[HEAD]; /* the beginning of the request, or all of it */
+    uint8_t head[HEAD]; /* the beginning of the request, or the whole request */
     size_t head_have;
-    uint8_t *out; /* encoded answers, and how far they are sent */
+    uint8_t *out; /* encoded responses, and the number of sent bytes */
     size_t out_length, out_sent, out_room;
-    off_t piece_at; /* then this part of the file */
+    off_t piece_at; /* followed by this part of the file */
     size_t piece_left;
-    int held; /* a Fetch waits for a batch; it is still in head */
+    int held; /* a waiting Fetch, which is still in head */
     uint64_t deadline_ms;
     struct connection *next_held;
-    uint8_t *rest; /* what came behind a Fetch that is not answered whole: answers keep their order */
+    uint8_t *rest; /* bytes after a pending Fetch: responses keep their order */
     size_t rest_length;
 };
 
@@ -118,7 +119,7 @@ static void write64(uint8_t *p, uint64_t value) {
 
 /* -- sending -- */
 
-/* Make room for `length` bytes at the end of the answers, and return where. */
+/* Allocate `length` bytes at the end of the responses, and return their address. */
 static uint8_t *append(struct connection *c, size_t length) {
     if (c->out_length + length > c->out_room) {
         c->out_room = 2 * (c->out_length + length);
@@ -137,10 +138,10 @@ static void watch(struct connection *c, uint32_t interest) {
     c->interest = interest;
 }
 
-/* Whether the next request has to wait: for a batch, or for a part of the file that the socket has not taken yet. */
+/* Whether the next request must wait: for a batch, or for a part of the file that is not sent yet. */
 static int stopped(const struct connection *c) { return c->held || c->piece_left; }
 
-/* Send what is there. A failed send is left to the event that comes of it. */
+/* Send the pending bytes. The event of a failed send handles the failure. */
 static void flush(struct connection *c) {
     while (c->out_sent < c->out_length) {
         int more = c->piece_left ? MSG_MORE : 0;
@@ -163,7 +164,7 @@ static size_t body_at(const uint8_t *head, int flexible) {
     return 10u + (client_id == UINT16_MAX ? 0u : client_id) + (flexible ? 1u : 0u);
 }
 
-/* The frame of a Fetch's answer up to the records: `length` bytes, of which `here` follow in memory. */
+/* The frame of a Fetch response up to the records: `length` bytes, of which `here` follow in memory. */
 static uint8_t *append_fetch(struct connection *c, const struct answer *a, uint64_t length, uint64_t here) {
     uint8_t field[5];
     size_t field_length = 0;
@@ -220,7 +221,7 @@ static void serve_fetch(struct connection *c, const struct answer *a) {
     first_held = c;
 }
 
-/* Keep the batch of a request that is here whole. */
+/* Store the batch of a completely received request. */
 static void keep_batch(const struct connection *c, const struct answer *a) {
     size_t at = body_at(c->head, a->flexible) + a->look_at;
     uint64_t length = 0;
@@ -265,7 +266,7 @@ static int serve(struct connection *c, uint64_t size) {
 
 /* -- receiving -- */
 
-/* Take requests from `data` as long as they can be answered; returns how much was used, or -1 to close. */
+/* Serve requests from `data` while possible; returns the number of used bytes, or -1 to close. */
 static ssize_t take(struct connection *c, const uint8_t *data, size_t length) {
     size_t at = 0;
     while (at < length && !stopped(c)) {
@@ -302,7 +303,7 @@ static void close_connection(struct connection *c) {
     free(c);
 }
 
-/* Keep what may not be looked at yet. */
+/* Store bytes that must not be parsed yet. */
 static void keep_rest(struct connection *c, const uint8_t *data, size_t length) {
     uint8_t *rest = NULL;
     if (length) {
@@ -314,7 +315,7 @@ static void keep_rest(struct connection *c, const uint8_t *data, size_t length) 
     c->rest_length = length;
 }
 
-/* What was sent made place: go on with what was left over, then with the socket. Returns 0 to close. */
+/* After a send: continue with the stored bytes, then with the socket. Returns 0 to close. */
 static int go_on(struct connection *c) {
     flush(c);
     while (!stopped(c) && c->rest_length) {
@@ -328,7 +329,7 @@ static int go_on(struct connection *c) {
 }
 
 static void readable(struct connection *c) {
-    if (stopped(c)) return watch(c, 0); /* looked at again by go_on */
+    if (stopped(c)) return watch(c, 0); /* checked again by go_on */
     ssize_t n = recv(c->fd, scratch, sizeof scratch, 0);
     if (n < 0 && errno == EAGAIN) return;
     ssize_t used = n > 0 ? take(c, scratch, (size_t)n) : -1;
@@ -338,7 +339,7 @@ static void readable(struct connection *c) {
     if (c->rest_length && !stopped(c) && !go_on(c)) close_connection(c);
 }
 
-/* Answer what waits for a batch that is there now, or for a time that is over. */
+/* Respond to fetches whose batch has arrived, or whose time has passed. */
 static void release_held(void) {
     uint64_t now = now_ms();
     for (struct connection **at = &first_held; *at;) {
@@ -388,7 +389,7 @@ static void accept_all(int listening) {
         if (fd < 0) return;
         look_for_pieces();
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4); /* never paces, as Moldau's local connections */
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4); /* never paces, like Moldau's local connections */
         struct connection *c = calloc(1, sizeof *c);
         if (!c) die("memory");
         c->fd = fd;
@@ -420,7 +421,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: %s LISTENING_SOCKET ANSWERS PIECES\n", argv[0]);
         return 2;
     }
-    signal(SIGPIPE, SIG_IGN); /* a client that leaves in the middle of an answer */
+    signal(SIGPIPE, SIG_IGN); /* a client that disconnects in the middle of a response */
     int listening = atoi(argv[1]);
     load_answers(argv[2]);
     pieces_path = argv[3];

@@ -1,12 +1,12 @@
-"""The ceiling: a server that only acknowledges, so that what is left is the client.
+"""The ceiling: a server that only acknowledges, so that the remaining cost is the client's.
 
-`ceiling.c` knows frames and nothing of the messages inside. Here its answers are encoded beforehand, with our own
-protocol package: one for each version of each API that a client may need to produce to one topic and to read it. What
-the program has to look at in a request, or to write into an answer, is a position, and it is found by encoding a value
-that stands nowhere else.
+`ceiling.c` parses frames, but not the messages inside. Its responses are encoded here in advance, with the protocol
+package: one for each version of each API that a client may need to produce to one topic and to read it. Each field that
+the program must read in a request, or write into a response, is a position. A position is found by encoding a value
+that occurs nowhere else.
 
-There is one topic, `TOPIC`, with one partition; any name that is asked for is answered with it. What it holds is an
-echo of the last small batch, or, within `pieces`, one batch over and over without an end.
+There is one topic, `TOPIC`, with one partition; the response to any topic name is that topic. Its content is an echo of
+the last small batch, or, inside `pieces`, an endless repetition of one batch.
 """
 
 from __future__ import annotations
@@ -69,18 +69,18 @@ TOPIC = "ceiling"
 _TOPIC_ID = bytes(range(16))
 _PIECES = "pieces"
 _END = bytes(3)
-"""What follows the records in a flexible answer: no tagged fields of the partition, the topic, the response."""
+"""The bytes after the records in a flexible response: no tagged fields of the partition, the topic, the response."""
 
 _START_SECONDS = 10.0
 
-# Values that stand nowhere else in a message, by which a position is found.
+# Values that occur nowhere else in a message, to find positions.
 _INT32 = 0x0A1B2C3D
 _INT64 = 0x1A2B3C4D5E6F7081
 _RECORDS = b"?records?"
 
 
 class CeilingServer:
-    """The program as a `row.Server`. ``command`` runs it; ``directory`` is made, and is removed by whoever gave it."""
+    """The program as a `row.Server`. ``command`` runs it; ``directory`` is created here and removed by the caller."""
 
     subject = Subject.CEILING
 
@@ -89,7 +89,7 @@ class CeilingServer:
         self._process: subprocess.Popen[bytes] | None = None
         self.data_dir = directory
         directory.mkdir(parents=True, exist_ok=True)
-        # Bound here and inherited, so the port is ours from now on and known before the answers are encoded.
+        # Bound here and inherited, so that the port is reserved and known before the responses are encoded.
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         self._socket.listen(4096)
@@ -111,7 +111,7 @@ class CeilingServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Start, and return when it has answered ApiVersions. Does nothing when it runs."""
+        """Start, and return after a response to ApiVersions. Does nothing if the server is running."""
         if self._process is not None:
             return
         self._process = subprocess.Popen(
@@ -122,7 +122,7 @@ class CeilingServer:
         processes.wait_for_answer(self.bootstrap_servers, self.pid, timeout_s=_START_SECONDS)
 
     def stop(self) -> None:
-        """End it. It has nothing to close, so this is `kill`, which also ends a process that stands still."""
+        """Stop the server. It has no state to close, so this is `kill`, which also ends a stopped process."""
         self.kill()
 
     def kill(self) -> None:
@@ -133,7 +133,7 @@ class CeilingServer:
             process.wait()
 
     def close(self) -> None:
-        """Stop, and give the port back."""
+        """Stop, and release the port."""
         self.stop()
         self._socket.close()
 
@@ -142,15 +142,15 @@ class CeilingServer:
         return processes.cpu_seconds(self.pid)
 
     def resident_bytes(self) -> int:
-        """What of the process is in memory now."""
+        """The resident memory of the process."""
         return processes.resident_bytes(self.pid)
 
 
 @contextmanager
 def pieces(directory: Path, batch: bytes, count: int) -> Iterator[None]:
-    """While it lasts, the topic of the server with this data directory holds ``batch`` over and over, for all
-    connections that are made then. It is in the file ``count`` times: more than the processor's cache holds, where
-    reading from memory is part of the work."""
+    """Inside the block, the topic of the server with this data directory contains ``batch`` repeatedly, for all new
+    connections. It is in the file ``count`` times: more than the processor's cache holds if reading from memory is
+    part of the work."""
     header = read_batch_header(batch)
     path = directory / _PIECES
     piece = batch[8:] + _END
@@ -165,7 +165,7 @@ def pieces(directory: Path, batch: bytes, count: int) -> Iterator[None]:
 
 
 class Answer(NamedTuple):
-    """An entry of the file; the positions are explained in ceiling.c."""
+    """An entry of the response file; ceiling.c explains the positions."""
 
     api_key: int
     version: int
@@ -181,12 +181,12 @@ class Answer(NamedTuple):
 
 
 def encoded_answers(port: int) -> bytes:
-    """The file of answers of a server on this port."""
+    """The response file of a server on this port."""
     return b"".join(answer.encoded() for answer in prepared_answers(port))
 
 
 def prepared_answers(port: int) -> Iterator[Answer]:
-    """All answers, every version of an API that Apache Kafka 4.3 serves, ApiVersions among them."""
+    """All responses: every version of the APIs as supported by Apache Kafka 4.3, including ApiVersions."""
     responses: dict[ApiKey, Response] = {
         ApiKey.METADATA: _metadata(port),
         ApiKey.FIND_COORDINATOR: _find_coordinator(port),
@@ -282,7 +282,7 @@ def _metadata(port: int) -> MetadataResponse:
 
 
 def _find_coordinator(port: int) -> FindCoordinatorResponse:
-    """In the form of the later versions; `_for_version` has the earlier."""
+    """In the form of the later versions; `_for_version` creates the earlier form."""
     return FindCoordinatorResponse(coordinators=[Coordinator(key="", node_id=1, host="127.0.0.1", port=port)])
 
 
@@ -322,7 +322,7 @@ def _is_flexible(key: ApiKey, version: int) -> bool:
 
 
 def _length_size(flexible: bool) -> int:
-    """Bytes of the length before records that are as short as `_RECORDS`."""
+    """The size of the length field before records that are as short as `_RECORDS`."""
     return 1 if flexible else 4
 
 
@@ -332,5 +332,5 @@ def _epoch(version: int, since: int) -> int:
 
 def _position(encoded: bytes, value: bytes) -> int:
     position = encoded.index(value)
-    assert encoded.find(value, position + 1) == -1, "the value stands there twice"
+    assert encoded.find(value, position + 1) == -1, "the value occurs twice"
     return position

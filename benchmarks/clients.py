@@ -1,11 +1,11 @@
-"""Python's Kafka clients at work, each run in a process of its own so that nobody else's work is in its time.
+"""Python's Kafka clients at work, each run in a separate process so that its time includes no other work.
 
     python -m moldau.benchmarks.clients CLIENT {produce,consume} BOOTSTRAP TOPIC RECORDS
 
-CLIENT is confluent-kafka, kafka-python or aiokafka. Records have 1,000 bytes and go to partition 0, or come from its
-beginning; the partition is assigned, no group takes part. Settings are the client's defaults. Prints one line of JSON:
-records, seconds. Connecting does not count: the clock starts when the first record is acknowledged, or when the first
-have come, and those do not count either.
+CLIENT is confluent-kafka, kafka-python or aiokafka. Records have 1,000 bytes and are produced to partition 0, or
+consumed from its beginning. The partition is assigned, without a group. Settings are the client's defaults. Prints one
+line of JSON: records, seconds. Connecting is excluded: the clock starts when the first record is acknowledged, or when
+the first records have been received, and these are not counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIZE = 1000
 _PATIENCE_SECONDS = 10.0
 
 Counted = tuple[int, float]
-"""Records, and the seconds that they took."""
+"""The number of records, and the time in seconds."""
 
 
 def produce_with_confluent_kafka(bootstrap_servers: str, topic: str, records: int) -> Counted:
@@ -59,7 +59,7 @@ def produce_with_confluent_kafka(bootstrap_servers: str, topic: str, records: in
 def consume_with_confluent_kafka(bootstrap_servers: str, topic: str, records: int) -> Counted:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-    # It wants a group's name even from who belongs to none.
+    # It requires a group id even without a group.
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "none", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
 
@@ -124,7 +124,7 @@ async def produce_with_aiokafka(bootstrap_servers: str, topic: str, records: int
         await producer.flush()
         seconds = time.perf_counter() - started
         for future in sent:
-            future.result()  # or the reason why it was not delivered
+            future.result()  # raises if the record was not delivered
     return records, seconds
 
 
@@ -151,7 +151,7 @@ async def consume_with_aiokafka(bootstrap_servers: str, topic: str, records: int
 
 
 def _count(poll: Callable[[], int], records: int) -> Counted:
-    """Poll until there are ``records``; what the first poll brings does not count."""
+    """Poll until there are ``records`` records, without those of the first poll."""
     left = records - _some(poll())
     counted = 0
     started = time.perf_counter()
@@ -162,7 +162,7 @@ def _count(poll: Callable[[], int], records: int) -> Counted:
 
 def _some(records: int) -> int:
     if not records:
-        raise RuntimeError(f"nothing has come for {_PATIENCE_SECONDS:g} s")
+        raise RuntimeError(f"no records were received for {_PATIENCE_SECONDS:g} s")
     return records
 
 

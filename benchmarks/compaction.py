@@ -1,10 +1,10 @@
-"""Compaction alone, without a server: MB of log for each second of CPU time, and where the time goes.
+"""Compaction alone, without a server: MB of log per second of CPU time, and the distribution of the time.
 
     python -m moldau.benchmarks.compaction --apache
 
-compacts one partition for each shape of records, all of it dirty, and with ``--apache`` has Apache Kafka's own cleaner
-do the same in a Java process. CPU time, because it is little disturbed by what else the machine does. Each is done
-several times, and the fastest counts, so that Java's code is compiled by then.
+compacts one partition for each shape of records, completely dirty. With ``--apache``, Apache Kafka's own cleaner does
+the same in a Java process. CPU time is used because it is hardly affected by other load. Each measurement is repeated,
+and the fastest counts, so that Java's code is compiled by then.
 """
 
 import argparse
@@ -32,13 +32,13 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True)
 class Shape:
-    """What the records of a partition are like."""
+    """The properties of a partition's records."""
 
     name: str
     value_bytes: int
     records_per_batch: int
     keys_per_record: float
-    """0.1: each key is written ten times; 100: hardly any is written twice."""
+    """0.1: each key is written ten times; 100: keys are rarely written twice."""
     codec: Codec = Codec.NONE
 
 
@@ -54,7 +54,7 @@ SHAPES = (
 
 
 def write_partition(directory: Path, shape: Shape, megabytes: float, now_ms: int) -> list[SegmentFiles]:
-    """Segments of so many MB without indexes, the records a day old, each a millisecond younger than the last."""
+    """Segments of ``megabytes`` MB without indexes; the records are a day old, with timestamps 1 ms apart."""
     directory.mkdir(parents=True)
     dice = random.Random(1)
     words = [dice.randbytes(8) for _ in range(64)]
@@ -94,7 +94,7 @@ def write_partition(directory: Path, shape: Shape, megabytes: float, now_ms: int
 
 
 def compact_once(directory: Path, segments: Sequence[SegmentFiles], now_ms: int) -> CompactionStatistics:
-    """One pass of ours, its times in seconds of CPU; the new files are removed."""
+    """One pass of Moldau's compaction, with times in seconds of CPU; the new files are removed."""
     job = CompactionJob(
         directory=str(directory),
         topic="topic",
@@ -118,7 +118,7 @@ def compact_once(directory: Path, segments: Sequence[SegmentFiles], now_ms: int)
 
 
 def compact_by_apache(directory: Path, work: Path) -> float:
-    """Seconds of CPU that Apache Kafka's cleaner takes for a copy of the directory."""
+    """The seconds of CPU of Apache Kafka's cleaner for a copy of the directory."""
     copies = [work / str(number) / "topic-0" for number in range(_PASSES)]
     for copy in copies:
         shutil.copytree(directory, copy)
@@ -134,12 +134,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print a line for each shape."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=", ".join(shape.name for shape in SHAPES))
-    parser.add_argument("--megabytes", type=float, default=64.0, help="of log for each shape")
-    parser.add_argument("--apache", action="store_true", help="Apache Kafka's cleaner, too (Java)")
+    parser.add_argument("--megabytes", type=float, default=64.0, help="size of the log for each shape")
+    parser.add_argument("--apache", action="store_true", help="also measure Apache Kafka's cleaner (Java)")
     options = parser.parse_args(arguments)
     unknown = set(options.shapes) - {shape.name for shape in SHAPES}
     if unknown:
-        parser.error(f"there is no shape {', '.join(sorted(unknown))}")
+        parser.error(f"unknown shape {', '.join(sorted(unknown))}")
     now_ms = int(time.time() * 1000)
     print(f"{'':22}{'MB':>6}{'kept':>7}{'MB/s':>8}{'us/record':>11}{'reading keys':>14}{'Apache MB/s':>13}")
     for shape in SHAPES:

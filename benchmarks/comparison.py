@@ -1,7 +1,6 @@
-"""What the numbers of a run say about each other: medians, spreads, ratios, and whether the targets are reached.
+"""Evaluates the numbers of a run: medians, spreads, ratios, and whether the targets are reached.
 
-A ratio is of medians, and always Moldau's number by the other one: above 1 is good for rates, below 1 for everything
-else.
+A ratio is always Moldau's median divided by the other one: above 1 is good for rates, below 1 for all other numbers.
 """
 
 import statistics
@@ -31,7 +30,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """One number of one row, on everybody."""
+    """One number of one row, for all subjects."""
 
     row: str
     title: str
@@ -51,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A target beside what was measured."""
+    """A target and the measured value."""
 
     row: str
     title: str
@@ -59,7 +58,7 @@ class Verdict:
     wanted: str
     measured: str
     reached: bool | None
-    """None: it was not measured."""
+    """None: not measured."""
 
 
 def spread(row: RowResults, subject: Subject, number: str) -> Spread | None:
@@ -84,7 +83,7 @@ def lines(results: Results, rows: Sequence[Row]) -> list[Line]:
 
 
 def verdicts(results: Results, rows: Iterable[Row]) -> list[Verdict]:
-    """What became of every target."""
+    """The verdict on every target."""
     return [
         _verdict(row, target, results.rows.get(row.name) or RowResults(row.title, row.group))
         for row in rows
@@ -108,7 +107,7 @@ def _verdict(row: Row, target: Target, measured: RowResults) -> Verdict:
 
 
 def _is_reached(target: Target, value: float, reference: float) -> bool:
-    """Multiplied and not divided: the reference may be a latency of 0 ms."""
+    """Multiplied instead of divided, because the reference may be a latency of 0 ms."""
     enough = target.at_least is None or value >= target.at_least * reference
     return enough and (target.at_most is None or value <= target.at_most * reference + target.plus)
 
@@ -133,7 +132,7 @@ def _said(target: Target, value: float, reference: float) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """Two decimals, and three digits where these say little."""
+    """Two decimals, or three digits for small ratios."""
     return digits(ratio) if ratio < 0.1 else f"{ratio:.2f}"
 
 

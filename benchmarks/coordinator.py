@@ -1,4 +1,4 @@
-"""What rows ask coordinators for besides their work: to be there, what they know, and to forget."""
+"""Auxiliary requests of rows to coordinators: availability, committed offsets, deletion of groups, producer ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DELETE_GROUPS_VERSION = 2
 _INIT_PRODUCER_ID_VERSION = 4
 
 _GROUP, _TRANSACTION = 0, 1
-"""What a coordinator is looked for."""
+"""The key types of FindCoordinator."""
 
 _TRANSACTION_TIMEOUT_MS = 60_000
 _INITIALIZED_AT_ONCE = 50
@@ -27,7 +27,7 @@ _INITIALIZED_AT_ONCE = 50
 _PATIENCE_SECONDS = 120.0
 _ASK_AGAIN_SECONDS = 0.01
 
-# What a server says that is about to be the coordinator.
+# Errors of a server that is about to become the coordinator.
 _NOT_YET = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -38,22 +38,22 @@ _NOT_YET = frozenset(
 
 
 def wait_coordinator(server: Server) -> None:
-    """Return when the server coordinates groups. Asking for that makes the topic of the offsets."""
+    """Return when the server coordinates groups. The request also creates the topic of the offsets."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     with WireClient(server.bootstrap_servers) as wire:
         while not (_is_found(wire, _GROUP, "anybody") and committed_offsets(wire, "anybody") is not None):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"there is no coordinator after {_PATIENCE_SECONDS:g} s")
+                raise TimeoutError(f"no coordinator is available after {_PATIENCE_SECONDS:g} s")
             time.sleep(_ASK_AGAIN_SECONDS)
 
 
 def committed_offsets(wire: WireClient, group_id: str) -> dict[tuple[str, int], int] | None:
-    """All that a group has committed, by topic and partition; None while the coordinator is not there."""
+    """All committed offsets of a group, by topic and partition; None while the coordinator is unavailable."""
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
     (group,) = wire.call(request, _OFFSET_FETCH_VERSION).groups
     if group.error_code in _NOT_YET:
         return None
-    _check(group.error_code, f"asking for the offsets of {group_id}")
+    _check(group.error_code, f"fetching the offsets of {group_id}")
     return {
         (topic.name, partition.partition_index): partition.committed_offset
         for topic in group.topics
@@ -62,7 +62,7 @@ def committed_offsets(wire: WireClient, group_id: str) -> dict[tuple[str, int], 
 
 
 def delete_groups(server: Server, group_ids: Sequence[str]) -> None:
-    """Forget groups that have no members."""
+    """Delete groups that have no members."""
     with WireClient(server.bootstrap_servers) as wire:
         answer = wire.call(DeleteGroupsRequest(groups_names=list(group_ids)), _DELETE_GROUPS_VERSION)
     for result in answer.results:
@@ -70,21 +70,21 @@ def delete_groups(server: Server, group_ids: Sequence[str]) -> None:
 
 
 def init_producer(server: Server, transactional_id: str) -> tuple[int, int]:
-    """The producer id and epoch of a transactional id; whoever had it before is fenced. Asking for the coordinator
-    makes the topic of the transactions."""
+    """The producer id and epoch of a transactional id; earlier producers with it are fenced. The request for the
+    coordinator also creates the topic of the transactions."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     with WireClient(server.bootstrap_servers) as wire:
         while not _is_found(wire, _TRANSACTION, transactional_id):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"there is no transaction coordinator after {_PATIENCE_SECONDS:g} s")
+                raise TimeoutError(f"no transaction coordinator is available after {_PATIENCE_SECONDS:g} s")
             time.sleep(_ASK_AGAIN_SECONDS)
     (producer,) = init_producers(server, [transactional_id])
     return producer
 
 
 def init_producers(server: Server, transactional_ids: Sequence[str]) -> list[tuple[int, int]]:
-    """The same for many, once there is a coordinator. A server may be out of producer ids for a moment, or not yet
-    coordinate all of them; those are asked for again."""
+    """The same for many ids, once a coordinator is available. A server may temporarily have no producer ids, or not yet
+    coordinate all of them; these requests are retried."""
     producers: dict[str, tuple[int, int]] = {}
     missing = list(transactional_ids)
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -115,7 +115,7 @@ def _is_found(wire: WireClient, kind: int, key: str) -> bool:
     (found,) = wire.call(request, _FIND_COORDINATOR_VERSION).coordinators
     if found.error_code in _NOT_YET:
         return False
-    _check(found.error_code, "looking for the coordinator")
+    _check(found.error_code, "finding the coordinator")
     return True
 
 

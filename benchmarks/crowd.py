@@ -1,9 +1,9 @@
-"""Connections that are held open by a few hundred or thousand clients that do nothing, while one is busy.
+"""Connections of a few hundred or thousand idle clients that stay open while one client is busy.
 
-The busy one may be one of them, each in its turn.
+The busy client may be one of them, alternately.
 
-Each has asked for the API versions, as every client does first, so the server has accepted it and served it. Then it
-may have sent one request more, which is not to be answered: a Fetch that waits.
+Each has requested the API versions, as every client does first, so the server has accepted and served it. Then it may
+have sent one more request that stays pending: a Fetch that waits.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from types import TracebackType
 from typing import Self
 
 CONNECTIONS_PER_ADDRESS = 1_000
-"""Then the next source address, of which the loopback interface has many. One has 28,000 ports; but the ports of closed
-connections stay taken for a minute, and the kernel's search for a free one becomes slow long before there is none."""
+"""After this number the next source address is used, of which the loopback interface has many. One address has 28,000
+ports; but the ports of closed connections stay in use for a minute, and the kernel's search for a free one becomes slow
+long before there is none."""
 
 _BIND_ADDRESS_NO_PORT = 24
-"""IP_BIND_ADDRESS_NO_PORT of linux/in.h, which Python has no name for: choose the port by the whole connection."""
+"""IP_BIND_ADDRESS_NO_PORT of linux/in.h, which Python does not define: choose the port by the whole connection."""
 
 SPARE_DESCRIPTORS = 500
-"""For all else that this process, or the server, has open."""
+"""For all other open files of this process, or of the server."""
 
 RECEIVE_SECONDS = 30
 
@@ -33,11 +34,11 @@ _RECEIVE_BYTES = 1 << 16
 
 
 class CrowdError(Exception):
-    """Somebody of the crowd was not as idle as it had to be."""
+    """An idle connection received a response or was closed."""
 
 
 def most_connections() -> int:
-    """How many connections this process may hold, and a server with the same limit of open files."""
+    """The maximum number of connections of this process, and of a server with the same limit of open files."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard - SPARE_DESCRIPTORS
@@ -46,14 +47,14 @@ def most_connections() -> int:
 class Crowd:
     """``size`` connections to ``bootstrap_servers``, open until the end of the ``with`` block.
 
-    Opened one after the other, each answered before the next one comes: a server's queue of new connections is short
-    (Apache Kafka: 50), and who does not get into it tries again after a second.
+    They are opened one after the other, each after the response to the previous one. A server's queue of new
+    connections is short (Apache Kafka: 50), and a connection that does not fit into it is retried after a second.
     """
 
     def __init__(
         self, bootstrap_servers: str, size: int, greeting: bytes, request_of: Callable[[int], bytes] | None = None
     ) -> None:
-        """``greeting`` is a frame that is answered; ``request_of`` gives each member's frame that waits."""
+        """``greeting`` is a frame that is answered immediately; ``request_of`` creates each member's pending frame."""
         host, port = bootstrap_servers.rsplit(":", 1)
         self._address = (host, int(port))
         self._size = size
@@ -62,17 +63,21 @@ class Crowd:
         self._sockets: list[socket.socket] = []
 
     def check(self) -> None:
-        """Raise CrowdError if a connection was closed, or got an answer that it was not to get."""
+        """Raise CrowdError if a connection was closed, or received an unexpected response."""
+        answered = self.answered()
+        if answered:
+            raise CrowdError(f"{answered} of {self._size} idle connections were answered or closed")
+
+    def answered(self) -> int:
+        """The number of connections that have an unread response or were closed."""
         with selectors.DefaultSelector() as selector:
             for each in self._sockets:
                 selector.register(each, selectors.EVENT_READ)
-            spoken_to = len(selector.select(0))
-        if spoken_to:
-            raise CrowdError(f"{spoken_to} of {self._size} idle connections were answered or closed")
+            return len(selector.select(0))
 
     def take_turns(self, request: bytes, seconds: float) -> list[float]:
-        """Send ``request`` by one connection after the other, each when the one before has its answer; how long each
-        took, in microseconds."""
+        """Send ``request`` on one connection after the other, each after the response to the previous one. Returns the
+        latencies in microseconds."""
         took = []
         clock = time.perf_counter
         end = clock() + seconds
@@ -87,7 +92,7 @@ class Crowd:
                     return took
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         while self._sockets:
             self._sockets.pop().close()
 
@@ -114,8 +119,8 @@ class Crowd:
 
 
 def greet(member: socket.socket, address: tuple[str, int], number: int, greeting: bytes) -> None:
-    """Connect one of many, and have its first frame answered. ``number`` tells it from the others."""
-    # The kernel's timeout: with one of its own, Python asks before every send and receive whether it may.
+    """Connect one of many clients, and receive its first response. ``number`` selects its source address."""
+    # The kernel's timeout: with Python's own, Python polls before every send and receive.
     member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", RECEIVE_SECONDS, 0))
     member.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
     member.bind((f"127.0.0.{2 + number // CONNECTIONS_PER_ADDRESS}", 0))
@@ -125,7 +130,7 @@ def greet(member: socket.socket, address: tuple[str, int], number: int, greeting
 
 
 def _receive_frame(member: socket.socket) -> None:
-    """Receive the one answer that is outstanding, most likely in one piece."""
+    """Receive the single pending response, most likely in one piece."""
     received = member.recv(_RECEIVE_BYTES)
     while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4], "big"):
         piece = member.recv(_RECEIVE_BYTES)

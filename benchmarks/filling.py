@@ -1,4 +1,4 @@
-"""Topics made large quickly: the same batch, encoded once, again and again through the socket."""
+"""Fills topics quickly: the same batch, encoded once, is sent repeatedly through the socket."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _IN_FLIGHT = 4
 
 @dataclass(frozen=True)
 class Filled:
-    """What partition 0 of a topic holds."""
+    """The content of partition 0 of a topic."""
 
     topic: str
     records: int
     size: int
     files: tuple[Path, ...]
-    """Its segments, oldest first."""
+    """The segments, oldest first."""
 
 
 def fill(bench: Bench, server: Server, topic: str, *, size: int, batch_bytes: int) -> Filled:
@@ -46,7 +46,7 @@ def fill_each_partition(server: Server, topic: str, partitions: int) -> None:
         (answered,) = wire.call(request, load.PRODUCE_VERSION).responses
     failed = [partition.index for partition in answered.partition_responses if partition.error_code]
     if failed or len(answered.partition_responses) != partitions:
-        raise RuntimeError(f"{len(failed)} of {partitions} partitions of {topic} took no record")
+        raise RuntimeError(f"{len(failed)} of {partitions} partitions of {topic} rejected the record")
 
 
 def topic_with_records(server: Server, topic: str, partitions: int) -> None:

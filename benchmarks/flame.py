@@ -1,9 +1,10 @@
-"""Where the time of a row goes: a flame graph of Moldau while it does the row's work.
+"""Where the time of a row is spent: a flame graph of Moldau while it does the row's work.
 
     python -m moldau.benchmarks.flame producer-defaults fetch-64k
 
-writes ``docs/performance/flame-<row>.svg`` for each. It needs py-spy (``pip install py-spy``), which looks on
-from outside, and the right to trace a process of one's own. Only what runs is counted, not what waits for requests.
+writes ``docs/performance/flame-<row>.svg`` for each. It needs py-spy (``pip install py-spy``), which samples the
+process from outside, and the right to trace the user's own processes. Only running code is counted, not waiting for
+requests.
 """
 
 import argparse
@@ -26,7 +27,7 @@ _STOP_SECONDS = 60
 
 
 def record(row: Row, output: Path, py_spy: str) -> None:
-    """Do the row's work once to warm up and once with py-spy looking on, and write its picture to ``output``."""
+    """Do the row's work once to warm up and once with py-spy, and write the graph to ``output``."""
     with ExitStack() as resources:
         parent = resources.enter_context(measurement.run_directory(session.cache_folder() / "work"))
         picture = parent / "flame.svg"
@@ -50,7 +51,7 @@ def record(row: Row, output: Path, py_spy: str) -> None:
 
 
 def of_any_machine(svg: str, title: str) -> str:
-    """py-spy's picture without what it says of the machine: its command line for a title, the checkout's folder."""
+    """py-spy's graph without data about the machine: the command line in the title, the checkout's folder."""
     svg = re.sub(r'(<text id="title"[^>]*>)[^<]*', lambda found: found[1] + html.escape(title), svg, count=1)
     root = machine.checkout()
     return svg.replace(f"({root.name}/", "(moldau/") if root is not None else svg
@@ -64,7 +65,7 @@ def _started(directory: Path, config: Mapping[str, str], data_dir: Path | None) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the pictures, and print where they are."""
+    """Create the graphs, and print their paths."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="+", metavar="ROW", help="see `moldau bench --list`")
     parser.add_argument("--folder", type=Path, help="where to write; default: docs/performance of the checkout")
@@ -79,11 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         rows = registry.select(registry.all_rows(), options.rows)
     except KeyError as error:
-        print(f"there is no row {error.args[0]}; `moldau bench --list` shows them", file=sys.stderr)
+        print(f"unknown row {error.args[0]}; `moldau bench --list` lists all rows", file=sys.stderr)
         return 1
     for row in rows:
         if row.own_server:
-            print(f"{row.name} starts its servers itself; there is no one server to look at", file=sys.stderr)
+            print(f"{row.name} starts its servers itself, so there is no single server to trace", file=sys.stderr)
             return 1
         output = folder / f"flame-{row.name}.svg"
         record(row, output, py_spy)

@@ -1,6 +1,5 @@
 /*
- * What the load generators have in common: a clock, connections, frames on standard input, and latencies with the way in
- * which they are printed.
+ * Shared by the load generators: a clock, connections, frames on standard input, latencies and their output.
  */
 #ifndef GENERATOR_H
 #define GENERATOR_H
@@ -16,10 +15,10 @@
 #include <sys/socket.h>
 #include <time.h>
 
-enum { PATIENCE_MS = 30000 }; /* without any answer */
+enum { PATIENCE_MS = 30000 }; /* without any response */
 
 struct frame {
-    uint8_t *bytes; /* the length included */
+    uint8_t *bytes; /* including the length */
     size_t length;
 };
 
@@ -50,13 +49,13 @@ static inline int connect_to(const struct sockaddr_in *address) {
     return fd;
 }
 
-/* Be told of what arrives, with ``whose``. */
+/* Register for events of received data, with ``whose``. */
 static inline void watch_input(int epoll_fd, int fd, void *whose) {
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = whose};
     if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0) die("epoll_ctl");
 }
 
-/* What recv has returned, which must not be the end. */
+/* Check the result of recv, which must not be the end of the stream. */
 static inline uint64_t received_some(ssize_t n) {
     if (n < 0) die("recv");
     if (n == 0) {
@@ -66,14 +65,14 @@ static inline uint64_t received_some(ssize_t n) {
     return (uint64_t)n;
 }
 
-/* Of the frame that begins here, its four bytes of length included. */
+/* The size of the frame that begins here, including its four bytes of length. */
 static inline size_t whole_length(const uint8_t *bytes) {
     uint32_t size;
     memcpy(&size, bytes, 4);
     return 4 + (size_t)ntohl(size);
 }
 
-/* The next frame of standard input; 0 when there is none, or not all of it. */
+/* The next frame of standard input; 0 if there is none, or an incomplete one. */
 static inline int read_frame(struct frame *frame) {
     uint8_t size[4];
     if (fread(size, 1, sizeof size, stdin) < sizeof size) return 0;
@@ -101,7 +100,7 @@ static inline int compare_latencies(const void *a, const void *b) {
 
 static inline double percentile(double p) { return latencies[(uint64_t)(p * (double)(latencies_count - 1))] / 10.0; }
 
-/* The end of the line of JSON, which the caller has begun. */
+/* The end of the line of JSON that the caller has begun. */
 static inline void print_end(uint64_t took_ns, uint64_t bytes_sent, uint64_t bytes_received) {
     qsort(latencies, latencies_count, sizeof *latencies, compare_latencies);
     printf("\"seconds\": %.6f, \"bytes_sent\": %llu, \"bytes_received\": %llu, "

@@ -1,10 +1,10 @@
-"""Members of classic groups, without a client: they join, sync, and see by their heartbeats when they have to again.
+"""Members of classic groups, without a client library: they join, sync, and rejoin when their heartbeats require it.
 
 All members of a group join at the same time. The server is measured with ``group.initial.rebalance.delay.ms=0``, so the
-first one may find itself alone in a generation; it goes on as a client would, but its heartbeats come every few
-milliseconds and not every three seconds, or these would be the result.
+first member may be alone in a generation. It continues as a client would, but its heartbeats are sent every few
+milliseconds instead of every three seconds, because otherwise these would determine the result.
 
-A group is stable when all of its members have synced in one generation. Its leader knows how many there are; nobody
+A group is stable when all of its members have synced in one generation. Its leader knows their number, and no member
 syncs before the leader has.
 """
 
@@ -39,7 +39,7 @@ _PROTOCOL_VERSION = 3
 
 _HEARTBEAT_SECONDS = 0.02
 _SESSION_TIMEOUT_MS = 1_800_000
-"""As long as servers allow: nobody is to leave because others are measured."""
+"""The maximum that servers allow: no member must time out because others are measured."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,16 +56,16 @@ class ClassicGroup:
     members: list[ClassicMember] = field(default_factory=list)
     leader: str = ""
     sizes: dict[int, int] = field(default_factory=dict)
-    """How many members each generation has, as its leader was told."""
+    """The number of members of each generation, as reported to its leader."""
     least_generation: int = 0
-    """Earlier ones are not what is waited for."""
+    """Earlier generations do not count."""
 
     def is_stable_in(self, generation: int) -> bool:
         return generation >= self.least_generation and self.sizes.get(generation) == len(self.members)
 
 
 class ClassicGroups:
-    """Groups over the same connections; a connection has one member of the groups that form together."""
+    """Groups over the same connections; a connection has one member of the groups that are formed together."""
 
     def __init__(self, connections: GroupConnections, topic: str) -> None:
         self.groups: list[ClassicGroup] = []
@@ -73,13 +73,13 @@ class ClassicGroups:
         subscription = ConsumerProtocolSubscription(topics=[topic])
         self._subscription = _versioned(encode(subscription, _PROTOCOL_VERSION))
         assigned = [ResponseTopicPartition(topic=topic, partitions=[0])]
-        # Opaque to the server, so one serves for all.
+        # Opaque to the server, so all members use the same.
         self._assignment = _versioned(
             encode(ConsumerProtocolAssignment(assigned_partitions=assigned), _PROTOCOL_VERSION)
         )
 
     def form(self, group_ids: Sequence[str], size: int) -> None:
-        """New groups of ``size`` members, all of which join now; returns when each group is stable."""
+        """Form new groups of ``size`` members, which all join now; returns when each group is stable."""
         connections = iter(range(len(self._connections)))
         formed = [ClassicGroup(group_id) for group_id in group_ids]
         for group in formed:
@@ -91,7 +91,7 @@ class ClassicGroups:
         self._settle(members)
 
     def lose_a_member_each(self) -> None:
-        """One member of each group, but not its leader, leaves; returns when the groups are stable without them.
+        """One member of each group, except its leader, leaves; returns when the groups are stable without them.
 
         For groups that were formed together.
         """
@@ -106,7 +106,7 @@ class ClassicGroups:
         self._settle(members)
 
     def heartbeats(self) -> list[Pair]:
-        """Every member's heartbeat."""
+        """The heartbeat of every member."""
         return [
             pair(self._heartbeat_of(member), HeartbeatResponse(), HEARTBEAT_VERSION) for member in _members(self.groups)
         ]
@@ -116,7 +116,7 @@ class ClassicGroups:
         for group in self.groups:
             self._leave(group, group.members)
 
-    # -- what members ask ----------------------------------------------------------------------------------------------
+    # -- requests of members -------------------------------------------------------------------------------------------
 
     def _join(self, member: ClassicMember) -> None:
         request = JoinGroupRequest(
@@ -155,10 +155,10 @@ class ClassicGroups:
         for code in (answer.error_code, *(member.error_code for member in answer.members)):
             _check(code, "leaving")
 
-    # -- what they are answered ----------------------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------------------------------
 
     def _settle(self, members: Iterable[ClassicMember]) -> None:
-        """Let these go on, each of which has asked something, until all of their groups are stable."""
+        """Process the responses of these members, each with a pending request, until all of their groups are stable."""
         unsettled = {member.connection: member for member in members}
         pacemaker = Pacemaker(_HEARTBEAT_SECONDS)
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -172,7 +172,7 @@ class ClassicGroups:
                 self._heartbeat(unsettled[number])
 
     def _go_on(self, member: ClassicMember, answer: Any, pacemaker: Pacemaker) -> bool:
-        """Take an answer; whether the member has nothing more to do."""
+        """Process a response; returns whether the member is done."""
         match answer:
             case JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED):
                 member.member_id = answer.member_id
@@ -194,11 +194,11 @@ class ClassicGroups:
                 _check(answer.error_code, "a heartbeat")
                 pacemaker.later(member.connection)
             case _:
-                raise AssertionError(f"nobody asked for {type(answer).__name__}")
+                raise AssertionError(f"unexpected response {type(answer).__name__}")
         return False
 
     def _assignments(self, member: ClassicMember, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """What the leader has for everybody; nothing from others."""
+        """The leader's assignments for all members; none from other members."""
         if joined.leader != member.member_id:
             return []
         member.group.leader = member.member_id

@@ -1,7 +1,7 @@
-"""The connections of groups' members: one each, all of them served by one thread, with one request outstanding at most.
+"""The connections of group members: one each, served by a single thread, with at most one pending request.
 
-A member that joins waits for its answer until all have joined, so members cannot share a connection: servers answer a
-connection's requests one after the other.
+The response to a JoinGroup waits until all members have joined, so members cannot share a connection: servers respond
+to the requests of a connection one after the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .crowd import greet, most_connections
 from .row import Server
 
 PATIENCE_SECONDS = 60.0
-"""How long nothing at all may come before something is wrong."""
+"""The maximum time without any response."""
 
 _RECEIVE_BYTES = 1 << 18
 _GREETING = load.frame(ApiVersionsRequest(), 0)
@@ -35,11 +35,11 @@ class _Asked(NamedTuple):
 
 
 class GroupConnections:
-    """``count`` connections to ``server``, open until the end of the ``with`` block; known by their numbers."""
+    """``count`` connections to ``server``, open until the end of the ``with`` block, identified by number."""
 
     def __init__(self, server: Server, count: int) -> None:
         if count > most_connections():
-            raise RuntimeError(f"{count} connections are more than this process may have")
+            raise RuntimeError(f"{count} connections are more than this process may open")
         host, port = server.bootstrap_servers.rsplit(":", 1)
         self._address = (host, int(port))
         self._count = count
@@ -52,24 +52,24 @@ class GroupConnections:
         return self._count
 
     def ask(self, number: int, request: Request, version: int) -> None:
-        """Send a request; its answer is one of `answers`."""
+        """Send a request; `answers` returns its response."""
         assert self._asked[number] is None, "one request at a time"
         self._asked[number] = _Asked(request.API_KEY, version)
         self._sockets[number].sendall(load.frame(request, version))
 
     def call(self, number: int, request: Request, version: int) -> Any:
-        """Send a request while no other is outstanding, and wait for its answer."""
+        """Send a request while no other is pending, and wait for its response."""
         self.ask(number, request, version)
         while True:
             for _number, answer in self.answers():
                 return answer
 
     def answers(self, seconds: float | None = None) -> Iterator[tuple[int, Any]]:
-        """What has come, with the connection that it came by; nothing when nothing comes within ``seconds``."""
+        """The received responses with their connection numbers; empty if none is received within ``seconds``."""
         ready = self._selector.select(PATIENCE_SECONDS if seconds is None else max(seconds, 0))
         if not ready and seconds is None:
             waiting = sum(1 for asked in self._asked if asked is not None)
-            raise TimeoutError(f"{waiting} requests had no answer within {PATIENCE_SECONDS:g} s")
+            raise TimeoutError(f"{waiting} requests had no response within {PATIENCE_SECONDS:g} s")
         for key, _events in ready:
             number: int = key.data
             received = self._received[number]
@@ -82,7 +82,7 @@ class GroupConnections:
                 continue
             asked, self._asked[number] = self._asked[number], None
             if asked is None or len(received) > end:
-                raise ConnectionError("an answer that nobody had asked for")
+                raise ConnectionError("a response without a request")
             self._received[number] = bytearray()
             header_version = response_header_version(asked.api_key, asked.version)
             _header, start = decode_at(ResponseHeader, received, header_version, 4)
@@ -115,7 +115,7 @@ class GroupConnections:
 
 
 class Pacemaker:
-    """What members do again after a while: their numbers, in the order in which they are due."""
+    """Actions that members repeat after a delay: the numbers of the members, in the order of their due times."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -125,11 +125,11 @@ class Pacemaker:
         self._due.append((time.monotonic() + self._seconds, number))
 
     def seconds_left(self) -> float | None:
-        """Until somebody is due; None when nobody is."""
+        """The time until the next member is due; None if there is none."""
         return self._due[0][0] - time.monotonic() if self._due else None
 
     def pop_due(self) -> list[int]:
-        """Those whose time has come. All wait equally long, so the first are the ones that have waited longest."""
+        """The members that are due. All have the same delay, so the first ones are those that have waited longest."""
         now = time.monotonic()
         count = next((at for at, (due, _number) in enumerate(self._due) if due > now), len(self._due))
         due, self._due = self._due[:count], self._due[count:]

@@ -1,12 +1,12 @@
-"""Members of consumer groups (KIP-848), without a client: all they do is to send heartbeats.
+"""Members of consumer groups (KIP-848), without a client library: they only send heartbeats.
 
-A member takes what the server assigns to it at once, and says so with its next heartbeat. Heartbeats go in rounds, each
-of all members, as long as they bring something new; clients wait for seconds between two (the server says how long),
-which would be the result. The server does not make an assignment before the one before it is old enough
-(``group.consumer.assignment.interval.ms``, a second), and that *is* in the result: meanwhile one member of
-each group asks now and then.
+A member accepts the server's assignment immediately, and confirms it with its next heartbeat. Heartbeats are sent in
+rounds of all members as long as they cause changes. Clients wait for seconds between two heartbeats (the server sets
+the interval), which would determine the result. The server creates no new assignment before the previous one is old
+enough (``group.consumer.assignment.interval.ms``, a second), and this *is* part of the result: during this time, one
+member of each group sends occasional heartbeats.
 
-A group is stable when the server says so.
+A group is stable when the server reports it.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class ConsumerMember:
     epoch: int = _JOINING
     heartbeat_interval_ms: int = 0
     owned: list[TopicPartitions] | None = None
-    """What it has to tell the server that it owns now; None when the server knows."""
+    """The assignment that it must confirm to the server; None if the server knows it."""
 
     def heartbeat(self) -> ConsumerGroupHeartbeatRequest:
-        """What it sends next: everything at first, and then only what has changed."""
+        """The next heartbeat: all fields at first, and then only changes."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group_id, member_id=self.member_id, member_epoch=self.epoch, topic_partitions=self.owned
         )
@@ -60,7 +60,7 @@ class ConsumerMember:
         return request
 
     def take(self, answer: ConsumerGroupHeartbeatResponse) -> bool:
-        """Do what the server says; whether that was anything new."""
+        """Apply a response; returns whether it contained a change."""
         if answer.error_code:
             raise KafkaError(ErrorCode(answer.error_code), answer.error_message or "a heartbeat")
         changed = answer.assignment is not None or answer.member_epoch != self.epoch
@@ -71,7 +71,7 @@ class ConsumerMember:
 
 
 class ConsumerGroups:
-    """Groups over the same connections; a connection has one member of the groups that form together."""
+    """Groups over the same connections; a connection has one member of the groups that are formed together."""
 
     def __init__(self, connections: GroupConnections, topic: str) -> None:
         self.groups: dict[str, list[ConsumerMember]] = {}
@@ -79,7 +79,7 @@ class ConsumerGroups:
         self._topic = topic
 
     def form(self, group_ids: Sequence[str], size: int) -> None:
-        """New groups of ``size`` members, all of which join now; returns when each group is stable."""
+        """Form new groups of ``size`` members, which all join now; returns when each group is stable."""
         connections = iter(range(len(self._connections)))
         formed = {
             group_id: [ConsumerMember(group_id, next(connections), self._topic) for _ in range(size)]
@@ -97,7 +97,7 @@ class ConsumerGroups:
         self._settle(self.groups)
 
     def heartbeats(self) -> list[Pair]:
-        """Every member's heartbeat while nothing changes."""
+        """The heartbeat of every member while nothing changes."""
         return [
             pair(
                 member.heartbeat(),
@@ -140,7 +140,7 @@ class ConsumerGroups:
             time.sleep(_SCOUT_SECONDS)
 
     def _round(self, members: Sequence[ConsumerMember]) -> bool:
-        """A heartbeat of each; whether that brought anything new."""
+        """Send a heartbeat for each member; returns whether any response contained a change."""
         waiting = {member.connection: member for member in members}
         for member in members:
             self._connections.ask(member.connection, member.heartbeat(), CONSUMER_GROUP_HEARTBEAT_VERSION)

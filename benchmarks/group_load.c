@@ -1,23 +1,23 @@
 /*
- * A load generator for many small requests whose answers are known beforehand: heartbeats, commits.
+ * A load generator for many small requests with known responses: heartbeats, commits.
  *
  *     group_load [--connections N] (--requests N | --seconds S) HOST PORT < PAIRS
  *
  *     --connections N   each with one request outstanding (1)
  *     --requests N      how many requests in all, or
- *     --seconds S       for how long; what is outstanding then is waited for
+ *     --seconds S       for how long; pending responses are then waited for
  *
- * PAIRS are frames, each with its four bytes of length: a request and the answer that it must have, again and again. Pair
- * K belongs to connection K modulo N, which sends its own in turn, over and over, the next one when the one before is
- * answered. Only the correlation id is written anew, and it alone may differ in an answer; any other answer than the
- * expected one ends the program, since a server that refuses quickly would look fast. An answer of no bytes (length 0)
+ * PAIRS are frames, each with its four bytes of length: alternately a request and its expected response. Pair K belongs
+ * to connection K modulo N, which sends its own pairs repeatedly, the next request after the response to the previous
+ * one. Only the correlation id is changed, and only it may differ in a response. Any other response than the expected
+ * one ends the program, since a server that quickly rejects requests would look fast. An empty response (length 0)
  * stands for any.
  *
- * Requests are small: one fits into the socket's buffer, or the program ends.
+ * Requests are small: each must fit into the socket's buffer, or the program ends.
  *
- * Prints what load.c prints: requests, seconds (first request to last answer), bytes_sent, bytes_received, and p50_us,
- * p99_us, p999_us, max_us from the moment a request was handed to the kernel to the moment its answer was there whole.
- * Ends with 1 when an answer is wrong, a connection fails, or nothing is answered for 30 seconds.
+ * Prints what load.c prints: requests, seconds (first request to last response), bytes_sent, bytes_received, and
+ * p50_us, p99_us, p999_us, max_us from the moment a request was passed to the kernel to the moment its response was
+ * complete. Exits with 1 if a response is wrong, a connection fails, or there is no response for 30 seconds.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -35,7 +35,7 @@ struct pair {
 
 struct connection {
     int fd;
-    size_t turn; /* the pair whose answer is outstanding, or was last */
+    size_t turn; /* the pair whose response is pending, or was last */
     uint64_t began_ns;
     uint8_t received[MAX_ANSWER];
     size_t have;

@@ -1,6 +1,6 @@
-"""`group_load.c` from Python: many small requests, each with the answer that it must have.
+"""`group_load.c` from Python: many small requests, each with its expected response.
 
-Versions are the last ones that both servers speak and that name topics by their names: Heartbeat 4,
+Versions are the latest ones that both servers support and that identify topics by name: Heartbeat 4,
 ConsumerGroupHeartbeat 1, OffsetCommit 9.
 """
 
@@ -31,19 +31,19 @@ CONSUMER_GROUP_HEARTBEAT_VERSION = 1
 OFFSET_COMMIT_VERSION = 9
 
 ANY_ANSWER = bytes(4)
-"""For answers that nobody looks at."""
+"""For responses that are not checked."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A request and its answer, as they go over the wire."""
+    """An encoded request and its response."""
 
     request: bytes
     answer: bytes = ANY_ANSWER
 
 
 def pair(request: Request, answer: Response, version: int) -> Pair:
-    """``answer`` is what the server has to say, to the byte; its correlation id apart."""
+    """``answer`` is the exact expected response, except for its correlation id."""
     header = encode(ResponseHeader(), response_header_version(request.API_KEY, version))
     body = header + encode(answer, version)
     return Pair(load.frame(request, version), len(body).to_bytes(4, "big") + body)
@@ -57,7 +57,7 @@ def commit(
     member_id: str = "",
     generation: int = -1,
 ) -> Pair:
-    """A commit that is taken as a whole; from outside of the group's membership unless there is a member."""
+    """A commit without errors; from outside of the group's membership unless a member is given."""
     request = OffsetCommitRequest(
         group_id=group_id,
         member_id=member_id,
@@ -78,7 +78,7 @@ def run(
     requests: int | None = None,
     seconds: float | None = None,
 ) -> Load:
-    """Run the generator to its end. Its options are explained in group_load.c."""
+    """Run the generator to its end. group_load.c explains its options."""
     how_much = ["--requests", str(requests)] if requests is not None else ["--seconds", str(seconds)]
     command = [
         *bench.program("group_load"),

@@ -1,27 +1,27 @@
 /*
- * A load generator for one request, encoded beforehand, so that no client is measured.
+ * A load generator for one request, encoded in advance, so that no client library is measured.
  *
  *     load [OPTION...] HOST PORT < REQUEST
  *
  *     --connections N   busy connections (1)
- *     --in-flight N     requests outstanding on each at most (1)
+ *     --in-flight N     maximum pending requests on each (1)
  *     --requests N      how many requests in all, or
- *     --seconds S       for how long; what is outstanding then is waited for
- *     --rate R          an open loop: R requests a second at fixed times, however long the answers take
- *     --idle N          connections that are opened first and then only held (0)
+ *     --seconds S       for how long; pending responses are then waited for
+ *     --rate R          an open loop: R requests a second at fixed times, whatever the latency of the responses
+ *     --idle N          idle connections that are opened first (0)
  *
- * REQUEST is a frame, its four bytes of length included. It is sent over and over; only the correlation id is written
- * anew. Every connection has a ring of IN-FLIGHT copies, so a request is twelve bytes touched and a send, whatever its
- * size. Answers are received into a buffer, as a client would, and only their length is looked at: whether they are good
- * is for the caller to check.
+ * REQUEST is a frame, including its four bytes of length. It is sent repeatedly with a new correlation id. Every
+ * connection has a ring of IN-FLIGHT copies, so a request costs twelve changed bytes and a send, whatever its size.
+ * Responses are received into a buffer, as by a client, and only their length is parsed: the caller must check that
+ * they are good.
  *
- * Without a rate a connection sends its next request as soon as it has an answer. The latency is then from the moment a
- * request was handed to the kernel to the moment its answer was there whole. With a rate each request has a time at which
- * it should start, and goes to the next connection with a free place, or waits for one. The latency is from that time:
- * a server that stalls is charged for all that should have been asked meanwhile (no coordinated omission).
+ * Without a rate a connection sends its next request as soon as it has a response. The latency is then from the moment
+ * a request was passed to the kernel to the moment its response was complete. With a rate each request has a start
+ * time, and is sent on the next connection with a free place, or waits for one. The latency is from the start time: a
+ * server that stalls is charged for all requests that are due in the meantime (no coordinated omission).
  *
- * Prints one line of JSON: requests, seconds (first request to last answer), bytes_sent, bytes_received, and p50_us,
- * p99_us, p999_us, max_us of the latency. Ends with 1 when a connection fails, or when nothing is answered for 30
+ * Prints one line of JSON: requests, seconds (first request to last response), bytes_sent, bytes_received, and p50_us,
+ * p99_us, p999_us, max_us of the latency. Exits with 1 if a connection fails, or if there is no response for 30
  * seconds.
  */
 #define _GNU_SOURCE
@@ -39,11 +39,11 @@ enum { MAX_FRAME = 8 << 20, RECEIVE = 1 << 20 };
 struct connection {
     int fd;
     int wants_write;
-    uint64_t started, answered; /* requests; the difference is outstanding */
+    uint64_t started, answered; /* requests; the difference is pending */
     uint64_t sent;              /* bytes, of started * frame_length */
     uint8_t *ring;              /* in_flight copies of the frame */
     uint64_t *began;            /* when each of them began */
-    uint8_t size[4];            /* the length of the answer being received */
+    uint8_t size[4];            /* the length of the response being received */
     size_t size_have;
     uint64_t body_left;
 };
@@ -55,7 +55,7 @@ static struct connection *all;
 static uint64_t connections = 1, in_flight = 1, idle, to_start = UINT64_MAX;
 static double rate;
 static uint64_t begin_ns, end_ns = UINT64_MAX, started, answered, received;
-static uint64_t next_connection; /* open loop: whose turn it is */
+static uint64_t next_connection; /* open loop: the next connection */
 static int epoll_fd, timer_fd = -1;
 
 static void watch(struct connection *c, int write) {
@@ -65,7 +65,7 @@ static void watch(struct connection *c, int write) {
     c->wants_write = write;
 }
 
-/* Send what was started; the rest when the socket takes more. */
+/* Send started requests; the rest when the socket is writable again. */
 static void push(struct connection *c) {
     uint64_t ring_length = in_flight * frame_length, left;
     while ((left = c->started * frame_length - c->sent) > 0) {
@@ -82,7 +82,7 @@ static void push(struct connection *c) {
     watch(c, 0);
 }
 
-/* Answers come in the order of the requests, so a place in the ring that is free has been sent, too. */
+/* Responses have the order of the requests, so a free place in the ring has also been sent. */
 static void start(struct connection *c, uint64_t at_ns) {
     uint64_t place = c->started++ % in_flight;
     uint32_t id = htonl((uint32_t)started++);
@@ -98,7 +98,7 @@ static void fill(struct connection *c) {
 
 static uint64_t due_ns(uint64_t request) { return begin_ns + (uint64_t)((double)request * 1e9 / rate); }
 
-/* Open loop: start all that is due and finds a place, and set the clock for the next. */
+/* Open loop: start all due requests that find a place, and set the timer for the next one. */
 static void start_due(void) {
     uint64_t now = now_ns(), tried = 0;
     while (started < to_start && due_ns(started) <= now) {
@@ -108,7 +108,7 @@ static void start_due(void) {
             push(c);
             tried = 0;
         } else if (++tried == connections) {
-            return; /* all are busy: an answer will call again */
+            return; /* all are busy: the next response calls this again */
         }
     }
     if (started < to_start) {

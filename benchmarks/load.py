@@ -1,7 +1,7 @@
-"""`load.c` from Python: requests encoded beforehand, a run of the generator, and topics filled quickly.
+"""`load.c` from Python: requests encoded in advance, a run of the generator, and topics filled quickly.
 
-The requests are Produce version 7 and Fetch version 11: the last ones before flexible encoding or topic ids that both
-servers speak, so a frame can be made without asking a server anything.
+The requests are Produce version 7 and Fetch version 11: the last versions before flexible encoding and topic ids that
+both servers support, so a frame can be created without a query to a server.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ PRODUCE_VERSION = 7
 FETCH_VERSION = 11
 
 TIMEOUT_SECONDS = 600.0
-"""For all that a generator does."""
+"""The time limit of a generator."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """What every generator measures (`generator.h`)."""
+    """The measurements of every generator (`generator.h`)."""
 
     seconds: float
-    """From the first request to the last answer."""
+    """From the first request to the last response."""
     bytes_sent: int
     bytes_received: int
     p50_us: float
@@ -52,7 +52,7 @@ class Timed:
 
 @dataclass(frozen=True, kw_only=True)
 class Load(Timed):
-    """What the generator of requests measured."""
+    """The measurements of the request generator."""
 
     requests: int
 
@@ -62,7 +62,7 @@ class Load(Timed):
 
 
 def frame(request: Request, version: int) -> bytes:
-    """A request as it goes over the wire."""
+    """An encoded request with its length."""
     header = RequestHeader(request_api_key=request.API_KEY, request_api_version=version, client_id="load")
     body = encode(header, request_header_version(request.API_KEY, version)) + encode(request, version)
     return len(body).to_bytes(4, "big") + body
@@ -74,14 +74,14 @@ def produce_frame(topic: str, batch: bytes) -> bytes:
 
 
 def fetch_frame(topic: str, max_bytes: int, *, offset: int = 0, committed: bool = False) -> bytes:
-    """Fetch from partition 0, as a consumer without a session; with ``committed`` it wants no aborted records."""
+    """Fetch from partition 0, as a consumer without a session; with ``committed`` at read_committed isolation."""
     request = fetch_request(topic, offset, max_wait_ms=500, max_bytes=max_bytes, partition_max_bytes=max_bytes)
     request.isolation_level = int(committed)
     return frame(request, FETCH_VERSION)
 
 
 def batch_of(records: int, size: int) -> bytes:
-    """A batch of records of ``size`` random bytes each, stamped now: retention deletes what is old."""
+    """A batch of records of ``size`` random bytes each, stamped now, because retention deletes old records."""
     now_ms = int(time.time() * 1000)
     return build_batch([Record(offset=i, timestamp=now_ms, value=os.urandom(size)) for i in range(records)])
 
@@ -97,7 +97,7 @@ def command(
     rate: float | None = None,
     idle: int = 0,
 ) -> list[str]:
-    """The generator's command line; the options are explained in load.c."""
+    """The generator's command line; load.c explains the options."""
     options: dict[str, float | None] = {
         "connections": connections,
         "in-flight": in_flight,
@@ -124,27 +124,28 @@ def fill(bench: Bench, server: Server, topic: str, batch: bytes, count: int, *, 
 
 @contextmanager
 def filled(bench: Bench, topic: str, batch: bytes, count: int) -> Iterator[None]:
-    """While it lasts, ``topic`` holds ``batch`` ``count`` times, on disk and in the page cache. Against the ceiling it
-    has no end."""
+    """Inside the block, ``topic`` contains ``batch`` ``count`` times, on disk and in the page cache. With the ceiling
+    the
+    topic is endless."""
     if bench.subject is Subject.CEILING:
         # 256 MB are more than any processor's cache.
         with ceiling.pieces(bench.server.data_dir, batch, min(count, 1 + (256 << 20) // len(batch))):
             yield
         return
     fill(bench, bench.server, topic, batch, count)
-    page_cache.sync(bench.server.data_dir.glob(f"{topic}-*/*.log"))  # or the disk is written while it is read
+    page_cache.sync(bench.server.data_dir.glob(f"{topic}-*/*.log"))  # or the disk is written during the reads
     yield
 
 
 def check_end_offset(server: Server, topic: str, expected: int) -> None:
-    """Raise RuntimeError when partition 0 has another number of records: nobody looks into the generator's answers."""
+    """Raise RuntimeError if partition 0 has a different number of records: the generator does not check responses."""
     (found,) = end_offsets(server, topic)
     if found != expected:
         raise RuntimeError(f"{expected} records were produced to {topic}, and it has {found}")
 
 
 def end_offsets(server: Server, topic: str, partitions: int = 1, *, committed: bool = False) -> list[int]:
-    """The end of each partition; with ``committed`` as a reader of committed records sees it."""
+    """The end offset of each partition; with ``committed`` the last stable offset."""
     indexes = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
     request = ListOffsetsRequest(
         replica_id=-1,

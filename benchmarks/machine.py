@@ -1,4 +1,4 @@
-"""What a run was made on and with: the machine, the versions, the commit."""
+"""The environment of a run: the machine, the versions, the commit."""
 
 import os
 import platform
@@ -9,23 +9,23 @@ from importlib import metadata
 from pathlib import Path
 
 from .. import __version__
-from ..compat_tests.kafka_jars import KAFKA_VERSION
+from ..testing.kafka_jars import KAFKA_VERSION
 
 ROOT = Path(__file__).parents[1]
 
 _CLIENTS = ("aiokafka", "confluent-kafka", "kafka-python", "pyspark")
 
-# A run writes these itself, and they change no number.
+# A run writes these files itself, and they do not affect any number.
 _NOT_MEASURED = (":!benchmarks/results", ":!docs")
 
 
 def checkout() -> Path | None:
-    """The root of the repository, when this is the code in it and not a wheel's."""
+    """The root of the repository, if this code is in a checkout and not in an installed wheel."""
     return ROOT if (ROOT / "pyproject.toml").exists() else None
 
 
 def describe(directory: Path) -> dict[str, str]:
-    """The machine; ``directory`` is where the servers keep their data."""
+    """The machine; ``directory`` contains the data of the servers."""
     return {
         "cpu": _cpu_model(),
         "cores": str(os.cpu_count()),
@@ -37,7 +37,7 @@ def describe(directory: Path) -> dict[str, str]:
 
 
 def _congestion_control() -> str:
-    """What TCP connections have by default: BBR paces them, also those on one machine."""
+    """The default of TCP connections: BBR paces them, also on one machine."""
     try:
         return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def _congestion_control() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of everything whose version can matter; what is not installed is left out."""
+    """The versions of all relevant components; missing ones are omitted."""
     found = {
         "moldau": __version__,
         "python": platform.python_version(),
@@ -61,7 +61,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit, with a word when the tree differs from it; "unknown" outside of a checkout."""
+    """The commit, with a note if the tree differs from it; "unknown" outside of a checkout."""
     root = checkout()
     if root is None or shutil.which("git") is None:
         return "unknown"
@@ -78,7 +78,7 @@ def _cpu_model() -> str:
 
 
 def _file_system(directory: Path) -> str:
-    """Of the mount that has ``directory``: the longest mount point that leads to it."""
+    """The type of the mount that contains ``directory``: the longest matching mount point."""
     directory = directory.resolve()
     best, kind = "", "unknown"
     for line in Path("/proc/self/mounts").read_text().splitlines():

@@ -1,7 +1,7 @@
-"""One measurement: what a row has to work with, and what has to be gone before the next one.
+"""One measurement: the resources of a row, and their cleanup before the next one.
 
-Before a measurement begins, the disk has nothing left to write from the one before it: the files of its topics are
-gone, what is in the page cache is on the disk. So a row pays for its own work alone.
+Before a measurement begins, the previous one has no more data to write to the disk: the files of its topics are
+deleted, and the page cache is written. So a row only pays for its own work.
 """
 
 import itertools
@@ -15,10 +15,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from ..compat_tests.wire import wait_for_topic
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ..protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ..testing.topic_requests import wait_for_topic
 from ..testing.wire import WireClient
 from . import programs
 from .ceiling import CeilingServer
@@ -32,13 +32,13 @@ _QUIET_BYTES = 4_000_000
 
 
 class StartServer(Protocol):
-    """Makes and starts a server of one subject."""
+    """Creates and starts a server of one subject."""
 
     def __call__(self, directory: Path, config: Mapping[str, str], data_dir: Path | None) -> MeasuredServer: ...
 
 
 class Measurement:
-    """A ``row.Bench`` for the length of a ``with`` block; what was made with it is gone then."""
+    """A ``row.Bench`` for the length of a ``with`` block; its topics, servers and folders are removed at the end."""
 
     def __init__(
         self, subject: Subject, *, server: Server | None, start_server: StartServer, parent: Path, scale: float
@@ -96,15 +96,15 @@ class Measurement:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
-        """Delete the topics, stop the servers, remove the folders. A server on which something has failed is not asked
-        for anything more."""
+        """Delete the topics, stop the servers, remove the folders. After a failure no more requests are sent to the
+        server."""
         with self._resources:
             if self._topics and kind is None:
                 _delete_topics(self.server, self._topics)
 
 
 def create_topic(server: Server, name: str, *, partitions: int, config: Mapping[str, str]) -> None:
-    """A topic with one replica; returns when each partition has its leader."""
+    """Create a topic with one replica; returns when each partition has a leader."""
     configs = [CreatableTopicConfig(name=key, value=value) for key, value in config.items()]
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
     with WireClient(server.bootstrap_servers, timeout_s=_ADMIN_SECONDS) as wire:
@@ -130,21 +130,21 @@ def _delete_topics(server: Server, names: list[str]) -> None:
 
 
 def settle() -> None:
-    """Write out what is in memory for the disk, and return when it is there: at most after a minute, because others may
-    be writing too."""
+    """Sync the page cache, and return when it is written: after at most a minute, because other processes may also be
+    writing."""
     os.sync()
     with suppress(TimeoutError):
         wait_until(lambda: _unwritten_bytes() < _QUIET_BYTES, "the disk is quiet", seconds=_SYNC_SECONDS)
 
 
 def _unwritten_bytes() -> int:
-    """What the page cache has that the disk has not yet."""
+    """The bytes of the page cache that are not yet on the disk."""
     sizes = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     return sum(int(sizes[name].split()[0]) * 1024 for name in ("Dirty", "Writeback"))
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, seconds: float, pause: float = 0.05) -> None:
-    """Look every `pause` seconds. Raises TimeoutError."""
+    """Check the condition every `pause` seconds. Raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -154,7 +154,7 @@ def wait_until(condition: Callable[[], bool], what: str, *, seconds: float, paus
 
 @contextmanager
 def run_directory(parent: Path) -> Iterator[Path]:
-    """A folder for everything of one run. What a run left behind that was killed is removed."""
+    """A folder for all files of one run. Leftovers of a killed run are removed."""
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob("run-*"):
         if not Path(f"/proc/{left.name.removeprefix('run-')}").exists():

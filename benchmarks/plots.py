@@ -1,12 +1,12 @@
-"""The results as pictures: SVG files for docs/performance/, from one run each time the same to the byte.
+"""Plots of the results: SVG files for docs/performance/, byte for byte reproducible from one run.
 
-They are seen on white and on black pages: there is no background, text is of a grey that both bear, and it stays text
-in the file, so that the file is small and its changes can be read.
+They are readable on white and on black pages: there is no background, and text is gray. It stays text in the file, so
+that the file is small and its changes can be read.
 
-Rates and costs of different work have no common axis that would show more than one of them. So each row's longest bar
-is the full width, and the numbers stand beside the bars; where the unit is the same for all, memory, the axis has it.
+Rates and costs of different rows have no useful common axis. So the longest bar of each row has the full width, and the
+numbers are next to the bars. If all rows have the same unit (memory), the axis shows it.
 
-This module alone needs matplotlib (``pip install 'moldau[bench]'``).
+Only this module needs matplotlib (``pip install 'moldau[bench]'``).
 """
 
 import textwrap
@@ -28,7 +28,7 @@ _GREY = "#808890"
 _COLOURS = {Subject.MOLDAU: "#2f81f7", Subject.APACHE: "#db6d28", Subject.CEILING: "#a0a6ae"}
 _PERCENTILES = (("p50", "o"), ("p99", "D"), ("p999", "^"))
 
-# Latencies in whole milliseconds can be none, which a logarithmic axis does not have.
+# Latencies in whole milliseconds can be 0, which a logarithmic axis cannot show.
 _LEAST_MS = 0.5
 
 _STYLE = {
@@ -49,8 +49,8 @@ _LABEL_LETTERS = 56
 
 
 def draw(results: Results, rows: Sequence[Row], folder: Path) -> list[tuple[Path, str]]:
-    """Draw what the results have, and return the files with what they show. A picture without a single number is not
-    made, and an old one of that name is removed."""
+    """Draw the plots of the results, and return the files with their titles. A plot without numbers is not created, and
+    an old file with its name is removed."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
     pictures: tuple[tuple[str, str, Callable[[Results, Sequence[Row], str], Figure | None]], ...] = (
@@ -90,7 +90,7 @@ def _named(number: str) -> Callable[[Row, RowResults], str | None]:
 
 
 def _rate(row: Row, measured: RowResults) -> str | None:
-    """The rate that the table shows."""
+    """The rate shown in the table."""
     for number in main_numbers(measured.number_names(), (target.number for target in row.targets)):
         found = quantity(number)
         if found is not None and found.kind == "rate" and found.name == number:
@@ -192,7 +192,7 @@ def _latency(results: Results, rows: Sequence[Row], title: str) -> Figure | None
 
 
 def _percentiles_ms(row: RowResults, subject: Subject) -> list[float]:
-    """The medians of all three percentiles; empty when the row does not give them."""
+    """The medians of all three percentiles; empty if the row does not have them."""
     for unit, in_ms, least in (("us", 0.001, 0.0), ("ms", 1.0, _LEAST_MS)):
         medians = [row.median(subject, f"{percentile}_{unit}") for percentile, _marker in _PERCENTILES]
         known = [max(median * in_ms, least) for median in medians if median is not None]

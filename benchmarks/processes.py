@@ -1,9 +1,9 @@
-"""What the harness asks of Linux about a server's process: its CPU time, its memory, and to stand still.
+"""Operations on a server's process under Linux: its CPU time, its memory, and stopping it temporarily.
 
 CPU is the kernel's clock of the process (``clock_getcpuclockid``): nanoseconds, user and system, of all its threads,
-the ended ones too. ``/proc/PID/stat`` counts the same in steps of 10 ms, which is most of what a short measurement
-uses, and ``schedstat`` forgets threads that have ended. Memory is what ``/proc/PID/smaps_rollup`` adds up page by page;
-the number in ``statm`` is kept per core and may be off by some.
+including ended ones. ``/proc/PID/stat`` counts the same in steps of 10 ms, which is most of the CPU time of a short
+measurement, and ``schedstat`` omits threads that have ended. Memory is the sum in ``/proc/PID/smaps_rollup``; the
+number in ``statm`` is kept per core and may be slightly wrong.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from ..testing.wire import WireClient
 
 _LIBC = ctypes.CDLL(None)
 
-# Short beside the start of a Python process (80 ms), and nothing beside the CPU that a start needs.
+# Short compared with the start of a Python process (80 ms), and negligible compared with the CPU of a server's start.
 _ASK_AGAIN_SECONDS = 0.001
 
 
@@ -31,7 +31,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """What of a process is in memory now."""
+    """The resident memory of a process."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Rss:"):
             return int(line.split()[1]) * 1024
@@ -39,7 +39,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def pause(pid: int) -> None:
-    """The process stands still, with all its threads, until ``resume``. Also when nobody is left to resume it."""
+    """Stop the process, with all its threads, until ``resume``, even if this program ends before that."""
     os.kill(pid, signal.SIGSTOP)
 
 
@@ -48,8 +48,8 @@ def resume(pid: int) -> None:
 
 
 def how_it_ended(pid: int) -> str | None:
-    """How ``pid``, a child of this process, has ended; None while it has not."""
-    # WNOWAIT: whoever started the process learns it too.
+    """How ``pid``, a child of this process, has ended; None while it is running."""
+    # WNOWAIT: the status stays available to the code that started the process.
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if ended is None:
         return None
@@ -57,10 +57,10 @@ def how_it_ended(pid: int) -> str | None:
 
 
 def wait_for_answer(address: str, pid: int, *, timeout_s: float) -> None:
-    """Return when the server at ``address`` has answered ApiVersions: the moment at which a client could begin.
+    """Return when the server at ``address`` has responded to ApiVersions: the moment at which a client could begin.
 
-    Asked from outside, again and again, because that is the same for every server. ConnectionError when ``pid``, a
-    child of this process, ends meanwhile, TimeoutError when it takes too long.
+    It is polled from outside, which is the same for every server. ConnectionError if ``pid``, a child of this process,
+    ends before that; TimeoutError if it takes too long.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -69,10 +69,10 @@ def wait_for_answer(address: str, pid: int, *, timeout_s: float) -> None:
                 wire.call(ApiVersionsRequest(), 0)
             return
         except ConnectionError:
-            pass  # nobody listens yet
+            pass  # not listening yet
         how = how_it_ended(pid)
         if how is not None:
-            raise ConnectionError(f"the server at {address} has ended instead of answering ({how})")
+            raise ConnectionError(f"the server at {address} exited before it responded ({how})")
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the server at {address} has not answered within {timeout_s:g} s")
+            raise TimeoutError(f"the server at {address} has not responded within {timeout_s:g} s")
         time.sleep(_ASK_AGAIN_SECONDS)

@@ -1,8 +1,8 @@
-"""The programs that do the work: what a row needs, whether it is there, and the command that runs it.
+"""The programs that do the work: the requirements of a row, whether they are installed, and the commands.
 
-Ours are sources beside this module, compiled once into the cache folder under a hash of what went into them: `load.c`
-and the like with ``cc -O2``, the classes of ``java/`` with ``javac`` and Kafka's jars. Kafka's own are classes in its
-jars, run with the options that its scripts give a tool.
+The benchmark's own programs are sources next to this module, compiled once into the cache folder under a hash of their
+inputs: `load.c` and the like with ``cc -O2``, the classes of ``java/`` with ``javac`` and Kafka's jars. Kafka's own
+programs are classes in its jars, run with the options that its scripts use for tools.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..compat_tests import kafka_jars, requirements
+from ..testing import kafka_jars, requirements
 
 SOURCES = Path(__file__).parent
 
@@ -38,22 +38,22 @@ _C_LIBRARIES = ("-lm", "-pthread")
 
 _PROGRAMS = {**requirements.HOW_TO_GET, "cc": "a C compiler (Debian: apt-get install gcc libc6-dev)"}
 
-# Packages whose modules have another name.
+# Packages whose modules have a different name.
 _MODULES = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}
 
-# Packages that the extra "bench" does not bring.
+# Packages that the extra "bench" does not install.
 _EXTRAS = {"pyspark": "spark"}
 
-# Java alone runs nothing: what is run is in Kafka's jars, or compiled against them.
+# Java alone is not sufficient: the programs are in Kafka's jars, or compiled against them.
 JAVA = ("java", "javac")
 
 
 class ProgramError(Exception):
-    """A program could not be made; the text says why."""
+    """A program could not be compiled; the text states the reason."""
 
 
 def missing(needs: Iterable[str]) -> dict[str, str]:
-    """What of ``needs`` (programs, Python packages) is not here, and how to get it."""
+    """The missing ones of ``needs`` (programs, Python packages), and how to install them."""
     return {name: _how_to_get(name) for name in needs if not _is_there(name)}
 
 
@@ -76,9 +76,9 @@ def _how_to_get(name: str) -> str:
 
 
 def fetch_jars(say: Callable[[str], None]) -> str | None:
-    """Have Kafka's jars in the cache folder; the reason if they cannot be had."""
+    """Download Kafka's jars into the cache folder; returns the reason if that fails."""
     if kafka_jars.jars_dir() is None:
-        say(f"fetching Apache Kafka {kafka_jars.KAFKA_VERSION} with Maven, about 130 MB")
+        say(f"downloading Apache Kafka {kafka_jars.KAFKA_VERSION} with Maven, about 130 MB")
     try:
         kafka_jars.fetch()
     except kafka_jars.JarsUnavailableError as error:
@@ -87,19 +87,20 @@ def fetch_jars(say: Callable[[str], None]) -> str | None:
 
 
 def command(name: str) -> list[str]:
-    """The command of a program: a C source or a Java class of ours, or a class of Kafka's by its full name."""
+    """The command of a program: a C source or Java class of the benchmarks, or a class of Kafka by its full name."""
     if (SOURCES / f"{name}.c").exists():
         return [str(_compiled_c(SOURCES / f"{name}.c"))]
     if (SOURCES / "java" / f"{name}.java").exists():
         return [*_java(_compiled_java(SOURCES / "java"), _libs()), name]
     if "." in name:
         return [*_java(_libs()), name]
-    raise ProgramError(f"there is no program {name}")
+    raise ProgramError(f"unknown program {name}")
 
 
 def run_for_json(what: str, command: Sequence[str], *, timeout_s: float, given: bytes = b"") -> dict[str, Any]:
-    """Run a program of ours to its end, with ``given`` on standard input; the numbers that it prints, some of them
-    integers. RuntimeError says why ``what`` failed."""
+    """Run a program of the benchmarks to its end, with ``given`` on standard input; returns the printed numbers, some
+    of
+    which are integers. RuntimeError states why ``what`` failed."""
     done = subprocess.run(command, input=given, capture_output=True, timeout=timeout_s, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{what} failed:\n{done.stderr.decode(errors='replace')[-4000:]}")
@@ -137,7 +138,7 @@ def _compiled_java(folder_of_sources: Path) -> Path:
 
 
 def _made(sources: Sequence[Path], options: Sequence[str], command_into: Callable[[Path], list[str]]) -> Path:
-    """The folder that a compiler fills from ``sources``; it appears whole, in one rename, and is kept."""
+    """The folder with a compiler's output for ``sources``; it is created with one rename, and kept."""
     content = hashlib.sha256("\0".join(options).encode())
     for source in sources:
         content.update(f"\0{source.name}\0".encode() + source.read_bytes())
@@ -158,6 +159,6 @@ def _made(sources: Sequence[Path], options: Sequence[str], command_into: Callabl
         try:
             incoming.rename(made)
         except OSError:
-            if not made.is_dir():  # otherwise somebody else was faster, and theirs is as good
+            if not made.is_dir():  # otherwise another process has created it first
                 raise
     return made

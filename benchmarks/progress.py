@@ -1,7 +1,7 @@
-"""How far the run is: a bar with the time left on a terminal, a line for each step elsewhere. On standard error.
+"""The progress of a run: a bar with the remaining time on a terminal, otherwise a line per step, on standard error.
 
-The time left is a guess from how long the same row has taken in this run, or else in an earlier one; a row that nobody
-has measured yet counts as much as the average of the others.
+The remaining time is estimated from the time of the same row in this run, or in an earlier one. A row that was never
+measured counts as the average of the others.
 """
 
 import statistics
@@ -23,7 +23,7 @@ _UNKNOWN_SECONDS = 20.0
 
 
 def durations(results: Results) -> dict[str, float]:
-    """How long a round of each row has taken there."""
+    """The duration of a round of each row in these results."""
     found = {}
     for name, row in results.rows.items():
         seconds = [outcome.seconds for outcomes in row.subjects.values() for outcome in outcomes if not outcome.error]
@@ -33,7 +33,7 @@ def durations(results: Results) -> dict[str, float]:
 
 
 class Forecast:
-    """How long what is left will take."""
+    """An estimate of the remaining time."""
 
     def __init__(self, earlier: Mapping[str, float]) -> None:
         self._earlier = dict(earlier)
@@ -59,7 +59,7 @@ class Forecast:
 
 
 class TerminalProgress:
-    """A ``runner.Progress`` for a person. Entered, because the bar must not stay on the terminal."""
+    """A ``runner.Progress`` for a terminal. It is a context manager, because the bar must be removed at the end."""
 
     def __init__(self, earlier: Mapping[str, float]) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
@@ -72,7 +72,7 @@ class TerminalProgress:
             console=self._console,
             disable=not self._console.is_terminal,
             transient=True,
-            refresh_per_second=1,  # drawing it must not be what is measured
+            refresh_per_second=1,  # drawing must not affect the measurement
         )
         self._task = self._bar.add_task("", total=None, left="?")
         self._total = 0
@@ -101,7 +101,7 @@ class TerminalProgress:
         self.say(f"{place}{describe(step)}: {said}")
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         if self._console.is_terminal:
             self._console.print(text, soft_wrap=True)
         else:

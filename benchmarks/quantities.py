@@ -1,7 +1,7 @@
-"""The numbers that rows give, as people read them: words, units, and which of them say the same twice.
+"""The numbers of rows in readable form: names, units, and which of them mean the same.
 
-A number's name is one of `row`'s, or such a one with more words after it (``p99_us_without``), which tell it from
-another of its kind.
+A number's name is one of those in `row`, or one with a suffix (``p99_us_without``), which distinguishes it from another
+number of its kind.
 """
 
 from collections.abc import Iterable
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Quantity:
-    """A name of `row`, explained."""
+    """The description of a name in `row`."""
 
     name: str
     label: str
     unit: str
     kind: str
-    """Of two numbers of a kind that stand for the same, the one that a row gives first is the one to show."""
+    """Of two numbers of the same kind, the first one of a row is shown."""
 
 
 _ALL = (
@@ -47,12 +47,12 @@ _ALL = (
 
 
 def quantity(number: str) -> Quantity | None:
-    """What a number is; None for one that has no name of `row`, such as a count."""
+    """The quantity of a number; None for one without a name in `row`, such as a count."""
     return next((each for each in _ALL if number == each.name or number.startswith(each.name + "_")), None)
 
 
 def label(number: str) -> str:
-    """``p99 without, µs``; a rate is called by its unit."""
+    """``p99 without, µs``; a rate is named after its unit."""
     found = quantity(number)
     if found is None:
         return number.replace("_", " ")
@@ -61,8 +61,8 @@ def label(number: str) -> str:
 
 
 def main_numbers(numbers: Iterable[str], wanted: Iterable[str]) -> list[str]:
-    """What to show: of each kind what is ``wanted``, or else the first. A number with more words is a kind of its
-    own."""
+    """The numbers to show: for each kind those in ``wanted``, or else the first. A number with a suffix is a separate
+    kind."""
     kinds: dict[str, list[str]] = {}
     for number in numbers:
         found = quantity(number)
@@ -74,7 +74,7 @@ def main_numbers(numbers: Iterable[str], wanted: Iterable[str]) -> list[str]:
 
 
 def digits(value: float) -> str:
-    """Three digits that count, and thousands apart: ``0.0123``, ``1.5``, ``40,300``."""
+    """Three significant digits, with thousands separators: ``0.0123``, ``1.5``, ``40,300``."""
     if value == 0:
         return "0"
     rounded = float(f"{value:.3g}")

@@ -1,6 +1,6 @@
-"""A consumer that does as little as it can: it asks for a megabyte, looks where it ends, and asks for what follows.
+"""A minimal consumer: it fetches a megabyte, finds the end of the last batch, and fetches from there.
 
-One partition, one request at a time, no group and no session. Of the records nothing is read but the headers of their
+One partition, one request at a time, no group and no session. Of the records it only reads the headers of their
 batches.
 """
 
@@ -22,11 +22,11 @@ FETCH_BYTES = 1_000_000
 
 _RECEIVE_SECONDS = 60.0
 _BUFFER_BYTES = FETCH_BYTES + 64_000
-"""An answer with its first batch whole, if that is not larger than what is asked for."""
+"""The size of a response that contains its first batch whole, unless that is larger than the requested bytes."""
 
 
 class Reader:
-    """Reads partition 0 of ``topic`` from ``offset`` on, which may be set anew at any time."""
+    """Reads partition 0 of ``topic`` from ``offset`` on, which may be set again at any time."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         host, port = bootstrap_servers.rsplit(":", 1)
@@ -37,15 +37,16 @@ class Reader:
         self.offset = 0
 
     def read(self) -> int:
-        """Fetch once, and go on behind what came; how much that was. At the end of the log: 0, after half a second.
+        """Fetch once, and advance after the received batches; returns their size in bytes. At the end of the log: 0,
+        after half a second.
 
-        An answer may end in the middle of a batch, which is asked for again and does not count.
+        A response may end in the middle of a batch, which is fetched again and not counted.
         """
         self._socket.sendall(load.fetch_frame(self._topic, FETCH_BYTES, offset=self.offset))
         self._receive(4)
         size = int.from_bytes(self._view[:4], "big")
         if size > _BUFFER_BYTES:
-            raise ConnectionError(f"an answer of {size} bytes to a fetch of {FETCH_BYTES}")
+            raise ConnectionError(f"a response of {size} bytes to a fetch of {FETCH_BYTES}")
         self._receive(size)
         version = response_header_version(FetchRequest.API_KEY, load.FETCH_VERSION)
         _header, start = decode_at(ResponseHeader, self._buffer, version, 0)

@@ -1,4 +1,4 @@
-"""All rows, as the modules of ``rows/`` list them."""
+"""All rows, as listed by the modules of ``rows/``."""
 
 import importlib
 import pkgutil
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from . import rows
 from .row import Row
 
-# As they are read best, from whole clients to single costs; a module that is not named here comes after them.
+# In reading order, from whole clients to single costs; modules that are not listed here come last.
 _ORDER = (
     "producers",
     "consumers",
@@ -37,14 +37,13 @@ def all_rows() -> tuple[Row, ...]:
     for name in [*(name for name in _ORDER if name in there), *(name for name in there if name not in _ORDER)]:
         listed: Sequence[Row] = getattr(importlib.import_module(f"{rows.__name__}.{name}"), "ROWS", ())
         for row in listed:
-            assert row.name not in found, f"two rows are called {row.name}"
+            assert row.name not in found, f"two rows are named {row.name}"
             found[row.name] = row
     return tuple(found.values())
 
 
 def select(all_of_them: Sequence[Row], wanted: Sequence[str]) -> tuple[Row, ...]:
-    """Those that ``wanted`` names, by themselves or by their group; all of them when it names none. KeyError for a name
-    that nothing has."""
+    """The rows that ``wanted`` names, by name or group; all of them if it is empty. KeyError for an unknown name."""
     if not wanted:
         return tuple(all_of_them)
     known = {name.casefold() for row in all_of_them for name in (row.name, row.group)}

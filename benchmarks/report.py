@@ -1,7 +1,7 @@
 """The results as text: the generated part of docs/performance.md, between two markers, and a table for the terminal.
 
-What is outside of the markers is written by people, and left as it is. Numbers of two machines say nothing of each
-other: each file of results has a section with tables of its own.
+The text outside of the markers is written manually, and kept. Numbers of two machines are not comparable, so each file
+of results has a section with separate tables.
 """
 
 import os
@@ -21,21 +21,21 @@ COLUMNS = ("work", "number", "Moldau", "Apache Kafka", "ratio", "ceiling", "of t
 
 _LEGEND = (
     "A number is the median of the rounds, with the lowest and the highest after it. The ratio is Moldau's median\n"
-    "by Apache Kafka's; the ceiling is the same client against a server that only acknowledges."
+    "divided by Apache Kafka's; the ceiling is the same client with a server that only acknowledges."
 )
 
 _REACHED = {True: "reached", False: "**not reached**", None: ""}
 
 
 class MarkersError(Exception):
-    """The page has no place for the generated part."""
+    """The page has no markers for the generated part."""
 
 
 def write(
     page: Path, runs: Iterable[tuple[Results, Path]], rows: Sequence[Row], *, plots: Sequence[tuple[Path, str]]
 ) -> None:
-    """Write the part of ``page`` that comes from ``runs``, results with the files that they are in; ``plots`` are
-    pictures with what they show."""
+    """Write the generated part of ``page`` from ``runs``, results with their files; ``plots`` are pictures with their
+    titles."""
 
     def link(path: Path) -> str:
         return os.path.relpath(path.resolve(), page.parent.resolve()).replace(os.sep, "/")
@@ -55,15 +55,15 @@ def replaced(page: str, generated: str) -> str:
 
 
 def fullest(runs: Iterable[Results]) -> Results:
-    """The results that stand for all: those with the most rows, the first such."""
+    """The most complete results: the first ones with the most rows."""
     return max(runs, key=lambda results: len(results.rows))
 
 
 def markdown(runs: Iterable[tuple[Results, str]], rows: Sequence[Row], pictures: Iterable[str] = ()) -> str:
-    """Everything that is generated: for each of ``runs``, results with their source, what was measured where, the
-    targets, and a table for each group; the newest last.
+    """The generated text: for each of ``runs``, results with their source, the environment, the targets, and a table
+    for each group; the newest last.
 
-    The pictures are of the fullest, and what none has measured is told beside its targets.
+    The plots are those of the fullest results, and rows that none has measured are listed next to their targets.
     """
     in_order = sorted(runs, key=lambda run: run[0].date)
     main = fullest(results for results, _source in in_order)
@@ -95,7 +95,7 @@ def _section(results: Results, rows: Sequence[Row], source: str, pictures: Itera
 def terminal_table(results: Results, rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Rows for ``COLUMNS``, with the short names of the work."""
     shown = lines(results, rows)
-    # A title stands in the first line of a row only, and so does the name.
+    # Only the first line of a row has its title, and its name.
     return [(line.row if cells[0] else "", *cells[1:]) for line, cells in zip(shown, _cells(shown), strict=True)]
 
 
@@ -113,7 +113,7 @@ def _introduction(results: Results, source: str) -> str:
 
 
 def _rounds(results: Results) -> str:
-    """How many each row has that succeeded, of the subject that has the fewest: most rows', and which differ."""
+    """The number of successful rounds, of the subject that has the fewest: the usual number, and the exceptions."""
     counts = {
         name: min((sum(not outcome.error for outcome in outcomes) for outcomes in row.subjects.values()), default=0)
         for name, row in results.rows.items()
@@ -162,7 +162,7 @@ def _problems(results: Results) -> Iterable[str]:
         yield f"- {name}: {reason}"
     for name, subject, outcome in results.errors():
         said = (outcome.error or "").strip().splitlines() or [""]
-        # A program's own words begin with what was wanted, and end with what went wrong.
+        # A program's error begins with what was expected, and ends with what failed.
         text = said[0] if len(said) == 1 else f"{said[0]} ... {said[-1]}"
         yield f"- {name}, {NAMES[subject]}, round {outcome.round}: {text}"
 

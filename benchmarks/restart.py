@@ -1,4 +1,4 @@
-"""Starts that are timed, and when a partition is there again."""
+"""Timed starts, and the time until a partition is available again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIST_OFFSETS_VERSION = 4
 _SERVED_SECONDS = 300.0
 _ASK_AGAIN_SECONDS = 0.002
 
-# What a server says that has not heard yet which partitions it leads.
+# Errors of a server that does not know yet which partitions it leads.
 _NOT_YET = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -30,14 +30,14 @@ _NOT_YET = frozenset(
 
 
 def seconds_to_answer(server: Server) -> float:
-    """Start ``server``: the time from the making of its process to its first answer."""
+    """Start ``server``; returns the time from the creation of its process to its first response."""
     began = time.perf_counter()
     server.start()
     return time.perf_counter() - began
 
 
 def seconds_to_serve(server: Server, topic: str, partition: int, records: int) -> float:
-    """Wait until a server that answers serves a partition too, and check that it has all of its ``records``."""
+    """Wait until a running server serves a partition, and check that the partition has all of its ``records``."""
     offset, took = _first_offset(server, lambda wire: _end_offset(wire, topic, partition), f"{topic}-{partition}")
     if offset != records:
         raise RuntimeError(f"{topic}-{partition} had {records} records before the restart, and has {offset}")
@@ -45,7 +45,7 @@ def seconds_to_serve(server: Server, topic: str, partition: int, records: int) -
 
 
 def seconds_to_take_a_record(server: Server, topic: str, partition: int, records: int) -> float:
-    """Wait until a server that answers lets somebody produce to a partition, and check that the record comes after its
+    """Wait until a running server accepts a record for a partition, and check that its offset follows the
     ``records``."""
     batch = load.batch_of(1, 100)
     offset, took = _first_offset(server, lambda wire: _produce(wire, topic, partition, batch), f"{topic}-{partition}")
@@ -55,7 +55,7 @@ def seconds_to_take_a_record(server: Server, topic: str, partition: int, records
 
 
 def _first_offset(server: Server, ask: Callable[[WireClient], int | None], what: str) -> tuple[int, float]:
-    """Ask until there is an offset; the seconds that it took."""
+    """Query until there is an offset; also returns the elapsed seconds."""
     began = time.perf_counter()
     with WireClient(server.bootstrap_servers) as wire:
         while (offset := ask(wire)) is None:
@@ -66,7 +66,7 @@ def _first_offset(server: Server, ask: Callable[[WireClient], int | None], what:
 
 
 def _produce(wire: WireClient, topic: str, partition: int, batch: bytes) -> int | None:
-    """The record's offset; None when nobody leads the partition yet."""
+    """The record's offset; None while the partition has no leader."""
     answer = wire.call(produce_request(topic, batch, partition=partition), load.PRODUCE_VERSION)
     found = answer.responses[0].partition_responses[0]
     if found.error_code in _NOT_YET:

@@ -1,8 +1,8 @@
-"""What a run has measured, and its file: JSON that is written again after every measurement.
+"""The results of a run, and their file: JSON that is written again after every measurement.
 
-The file says on which machine, with which versions and settings, and from which commits it was made; then, for each
-row and subject, one line for each round: its numbers, or the error instead. What is not measured says why. The order is
-that of the rows and the form is fixed, so two files can be compared by eye and with diff.
+The file contains the machine, the versions and settings, and the commits of the run. Then it has, for each row and
+subject, one line per round: its numbers, or the error. For rows that were not measured it has the reason. The order is
+that of the rows and the format is fixed, so that two files can be compared with diff.
 
     {"format": 1, "date": ..., "commits": [...], "machine": {...}, "versions": {...}, "settings": {...},
      "skipped": {row or subject: reason},
@@ -27,16 +27,16 @@ _SIGNIFICANT_DIGITS = 6
 
 
 class ResultsError(Exception):
-    """The file is not one of results; the text says where."""
+    """The file is not a file of results; the text states the position."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One round of one row on one subject: its numbers, or the error that was there instead."""
+    """One round of one row for one subject: its numbers, or its error."""
 
     round: int
     seconds: float
-    """How long it took, with all that belongs to it."""
+    """The duration of the round, including all preparation."""
     numbers: Numbers = field(default_factory=dict)
     error: str | None = None
 
@@ -48,7 +48,7 @@ class RowResults:
     subjects: dict[Subject, list[Outcome]] = field(default_factory=dict)
 
     def values(self, subject: Subject, number: str) -> list[float]:
-        """A number in all rounds that have it."""
+        """The values of a number in all rounds that have it."""
         outcomes = self.subjects.get(subject, [])
         return [outcome.numbers[number] for outcome in outcomes if number in outcome.numbers]
 
@@ -57,7 +57,7 @@ class RowResults:
         return statistics.median(values) if values else None
 
     def number_names(self) -> list[str]:
-        """Every number that some subject has, in the order in which the row gives them."""
+        """Every number that some subject has, in the order of the row."""
         outcomes = (outcome for subject in Subject for outcome in self.subjects.get(subject, []))
         return list(dict.fromkeys(name for outcome in outcomes for name in outcome.numbers))
 
@@ -76,14 +76,14 @@ class Results:
     rows: dict[str, RowResults] = field(default_factory=dict)
 
     def add(self, name: str, title: str, group: str, subject: Subject, outcome: Outcome) -> None:
-        """A measurement; it takes the place of one of the same round."""
+        """Add a measurement; it replaces one of the same round."""
         row = self.rows.setdefault(name, RowResults(title, group))
         row.title, row.group = title, group
         others = [each for each in row.subjects.get(subject, []) if each.round != outcome.round]
         row.subjects[subject] = sorted([*others, outcome], key=lambda each: each.round)
 
     def has(self, name: str, subject: Subject, round_number: int) -> bool:
-        """This was measured, and without an error."""
+        """Whether this was measured without an error."""
         row = self.rows.get(name)
         outcomes = row.subjects.get(subject, []) if row else []
         return any(outcome.round == round_number and outcome.error is None for outcome in outcomes)
@@ -98,7 +98,7 @@ class Results:
         ]
 
     def in_order(self, names: Iterable[str]) -> None:
-        """Put the rows in this order; those that are not in it come last."""
+        """Sort the rows into this order; other rows come last."""
         known = [name for name in names if name in self.rows]
         self.rows = {name: self.rows[name] for name in dict.fromkeys([*known, *self.rows])}
 
@@ -107,7 +107,7 @@ class Results:
 
 
 def save(results: Results, path: Path) -> None:
-    """Write the file; it is whole at every moment."""
+    """Write the file; at every moment it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     incoming = path.with_name(path.name + ".tmp")
     incoming.write_text(_text(_as_json(results)) + "\n", encoding="utf-8")
@@ -115,7 +115,7 @@ def save(results: Results, path: Path) -> None:
 
 
 def load(path: Path) -> Results:
-    """Read a file back; ResultsError when it is not one."""
+    """Read a file; ResultsError if it is invalid."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -164,7 +164,7 @@ def _rounded(value: float) -> float:
 
 
 def _text(value: object, indent: str = "") -> str:
-    """JSON with a line for each member, but one line alone for each outcome."""
+    """JSON with a line per member, but only one line for each outcome."""
     if not isinstance(value, dict | list) or not value or (isinstance(value, dict) and "round" in value):
         return json.dumps(value, ensure_ascii=False)
     inner = indent + " "
@@ -192,7 +192,7 @@ def _from_json(document: object) -> Results:
         for subject, outcomes in _object(row.get("subjects"), f"{name}: subjects").items():
             where = f"{name}: {subject}"
             if subject not in {each.value for each in Subject}:
-                raise ResultsError(f"{where}: nobody of that name is measured")
+                raise ResultsError(f"{where}: unknown subject")
             subjects[Subject(subject)] = [_outcome(outcome, where) for outcome in _list(outcomes, where)]
         results.rows[name] = RowResults(_string(row.get("title"), name), _string(row.get("group"), name), subjects)
     return results
@@ -202,7 +202,7 @@ def _outcome(value: object, where: str) -> Outcome:
     members = _object(value, where)
     round_number = members.get("round")
     if not isinstance(round_number, int):
-        raise ResultsError(f"{where}: no number of a round")
+        raise ResultsError(f"{where}: invalid number of a round")
     error = members.get("error")
     numbers = _object(members.get("numbers", {}), f"{where}: numbers")
     return Outcome(
@@ -227,7 +227,7 @@ def _list(value: object, where: str) -> list[object]:
 
 def _string(value: object, where: str) -> str:
     if not isinstance(value, str):
-        raise ResultsError(f"{where}: {value!r} is not a text")
+        raise ResultsError(f"{where}: {value!r} is not a string")
     return value
 
 

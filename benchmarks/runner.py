@@ -1,11 +1,11 @@
 """The run: every row, on every subject, round after round.
 
-For each row the servers are started on new directories and warmed up, once and uncounted, with half of the work. Then
-come the rounds, the subjects in turn within each: what changes on the machine meanwhile meets them all. Only the one
-that is measured runs; the others stand still. Rows with ``own_server`` start what they need themselves.
+For each row the servers are started on new directories and warmed up once, uncounted, with half of the work. In each of
+the following rounds the subjects alternate, so that changes on the machine affect all of them. Only the measured server
+runs; the others are stopped. Rows with ``own_server`` start their servers themselves.
 
-Each measurement is handed over as soon as it is there, so nothing is lost when a run ends early, and a run that goes on
-asks what is there already. A measurement that fails is a result too: it is kept with its error, and the run goes on.
+Each measurement is saved immediately, so that an interrupted run loses nothing, and a resumed run skips the existing
+ones. A failed measurement is a result too: it is stored with its error, and the run continues.
 """
 
 import tempfile
@@ -23,12 +23,12 @@ from .row import Numbers, Row, Server, Subject
 from .servers import MeasuredServer
 
 WARM_UP = 0.5
-"""The part of a row's work that warms a server up. A JVM that has done less is measured while it still compiles."""
+"""The share of a row's work that warms a server up. With less, a JVM would still compile while it is measured."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Some work of one row on one subject. Round 0 is the warming up."""
+    """Some work of one row for one subject. Round 0 is the warmup."""
 
     row: Row
     subject: Subject
@@ -36,19 +36,19 @@ class Step:
 
 
 class Progress(Protocol):
-    """Whoever shows how far the run is."""
+    """Displays the progress of the run."""
 
     def begin(self, steps: Sequence[Step]) -> None:
-        """All that is going to be done."""
+        """Called with all planned steps."""
 
     def step_began(self, step: Step) -> None: ...
 
     def step_ended(self, step: Step, outcome: Outcome) -> None:
-        """Also when it has failed."""
+        """Also called after a failure."""
 
 
 class NewServer(Protocol):
-    """Makes a server, which is not started yet."""
+    """Creates a server without starting it."""
 
     def __call__(
         self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None
@@ -57,12 +57,12 @@ class NewServer(Protocol):
 
 @dataclass(frozen=True)
 class Machinery:
-    """What the run needs from the machine."""
+    """The run's interface to the machine."""
 
     new_server: NewServer
     """For rows that start their servers themselves."""
     new_paused_server: NewServer
-    """For the others, whose servers have to bear that they stand still."""
+    """For the other rows, whose servers must tolerate being stopped temporarily."""
     pause: Callable[[int], None] = processes.pause
     resume: Callable[[int], None] = processes.resume
     settle: Callable[[], None] = settle
@@ -71,13 +71,13 @@ class Machinery:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured, and how much of it."""
+    """What to measure, and how much of it."""
 
     rows: Sequence[Row]
     subjects: Sequence[Subject]
     rounds: int
     scale: float = 1.0
-    """The part of each row's work that is done; less than 1 to see quickly whether everything works."""
+    """The share of each row's work; less than 1 for a quick test of all rows."""
 
     def rounds_of(self, row: Row) -> int:
         return self.rounds if row.rounds is None or self.scale < 1 else row.rounds
@@ -87,7 +87,7 @@ class Plan:
 
 
 def steps_of(plan: Plan, row: Row, done: Results) -> list[Step]:
-    """What is left of a row, in the order in which it is done."""
+    """The remaining steps of a row, in order."""
     rounds = [
         Step(row, subject, number)
         for number in range(1, plan.rounds_of(row) + 1)
@@ -108,7 +108,7 @@ def run(
     progress: Progress,
     save: Callable[[], None],
 ) -> None:
-    """Measure what ``results`` does not have yet, and add it there; ``save`` is called after each measurement."""
+    """Measure what is missing in ``results``, and add it there; ``save`` is called after each measurement."""
     steps = {row.name: steps_of(plan, row, results) for row in plan.rows}
     progress.begin([step for of_row in steps.values() for step in of_row])
     for row in plan.rows:
@@ -141,9 +141,9 @@ class _RowRun:
                         self._add_warm_server(step.subject, servers, resources)
                     if step.round:
                         numbers = self._measure(step.subject, servers.get(step.subject))
-                except Exception as problem:  # noqa: BLE001 - whatever a row's programs did, the next one can go on
+                except Exception as problem:  # noqa: BLE001 - the next row can run after any error of this one
                     error = describe(problem)
-                    # Nobody knows what state the server is in; the next round has a new one.
+                    # The state of the server is unknown; the next round gets a new one.
                     broken = servers.pop(step.subject, None)
                     if broken is not None:
                         broken.kill()
@@ -154,7 +154,7 @@ class _RowRun:
                 self.progress.step_ended(step, outcome)
 
     def _add_warm_server(self, subject: Subject, servers: dict[Subject, MeasuredServer], resources: ExitStack) -> None:
-        """A new server that has done this row's work once, and stands still."""
+        """Start a server, do this row's work once, and stop it temporarily."""
         folder = Path(tempfile.mkdtemp(prefix=f"{self.row.name}-{subject}-", dir=self.directory))
         server = self.machinery.new_paused_server(subject, folder, {}, None)
         resources.callback(server.close)
@@ -174,22 +174,22 @@ class _RowRun:
         return numbers
 
     def _let_wait(self, server: MeasuredServer) -> None:
-        """It stands still, unless a client goes on that may still have something to say to it, and would wait."""
+        """Stop the server temporarily, unless a client keeps connections to it and would wait for it."""
         if self.row.during is None:
             self.machinery.pause(server.pid)
 
     def _work(self, subject: Subject, server: MeasuredServer | None, scale: float) -> Numbers:
-        """Do the row's work. A server that has not survived it makes it a failure, whatever the numbers are."""
+        """Do the row's work. If the server has exited, this is a failure, whatever the numbers are."""
         problem: Exception | None = None
         numbers: Numbers = {}
         try:
             with self._measurement(subject, server, scale) as bench:
                 numbers = dict(self.row.measure(bench))
-        except Exception as error:  # noqa: BLE001 - it is raised again below
+        except Exception as error:  # noqa: BLE001 - raised again below
             problem = error
         how = None if server is None else self.machinery.how_it_ended(server.pid)
         if how is not None:
-            raise RuntimeError(f"the server has ended ({how})") from problem
+            raise RuntimeError(f"the server exited ({how})") from problem
         if problem is not None:
             raise problem
         return numbers
@@ -208,7 +208,7 @@ class _RowRun:
 
 
 def describe(problem: BaseException) -> str:
-    """An error in a few lines: what it is, and what the program that failed had to say."""
+    """An error in a few lines: the exception, and the output of the failed program."""
     text = f"{type(problem).__name__}: {problem}".strip()
     if problem.__cause__ is not None:
         text += f"\n{describe(problem.__cause__)}"

@@ -1,11 +1,12 @@
-"""The servers that are compared, each started as its users start it.
+"""The compared servers, each started as by its users.
 
 Moldau is the command ``moldau serve``. Apache Kafka is its JVM with the options of Kafka's own start script and the
-threads of its ``server.properties``. Settings are Kafka's defaults on both, but for a few that concern neither the work
-nor its cost (see ``COMMON_CONFIG``).
+thread counts of its ``server.properties``. Settings are Kafka's defaults for both, except for a few that affect neither
+the work nor its cost (see ``COMMON_CONFIG``).
 
-A server that waits is stopped with SIGSTOP, so it costs nothing while another is measured. For Apache Kafka time has
-then jumped when it goes on; its broker must not be fenced for that, so its session is a day long (``PAUSED_CONFIG``).
+A waiting server is stopped with SIGSTOP, so that it costs nothing while another one is measured. When Apache Kafka
+continues, the clock has jumped. Its broker must not be fenced because of that, so its session is a day long
+(``PAUSED_CONFIG``).
 """
 
 import os
@@ -16,12 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from ..compat_tests.apache import ApacheKafka, free_ports, guard
+from ..testing.apache_kafka import ApacheKafka, free_ports, guard
 from . import processes
 from .ceiling import CeilingServer
 from .row import Server, Subject
 
-# As bin/kafka-server-start.sh of Apache Kafka 4.3 has them.
+# The options of bin/kafka-server-start.sh of Apache Kafka 4.3.
 APACHE_JVM_OPTIONS = (
     "-server",
     "-Xmx1G",
@@ -33,8 +34,9 @@ APACHE_JVM_OPTIONS = (
     "-Djava.awt.headless=true",
 )
 
-# What its config/server.properties sets; and the thread that removes files begins at once instead of after 30 s, for
-# which every warming up would wait. The server of the tests has a small topic of transactions; here it is Kafka's own.
+# The settings of its config/server.properties. In addition, files are removed immediately instead of after 30 s, which
+# every warmup would otherwise wait for. The tests' server has a small topic of transactions; here it is Kafka's
+# default.
 APACHE_CONFIG = {
     "num.network.threads": "3",
     "num.io.threads": "8",
@@ -42,9 +44,9 @@ APACHE_CONFIG = {
     "transaction.state.log.num.partitions": "50",
 }
 
-# For both. The files of a deleted topic go at once instead of a minute later, so that every measurement has the disk
-# and the page cache for itself; a classic group does not wait for more members, and the topic of groups is small. The
-# interval of KIP-848 groups is Kafka's default, which Moldau does not use on loopback.
+# For both. The files of a deleted topic are removed immediately instead of a minute later, so that every measurement
+# has the disk and the page cache for itself. A classic group does not wait for more members, and the topic of groups is
+# small. The interval of KIP-848 groups is Kafka's default, which Moldau does not use on loopback.
 COMMON_CONFIG = {
     "log.segment.delete.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
@@ -59,14 +61,14 @@ _STOP_SECONDS = 120.0
 
 
 class MeasuredServer(Server, Protocol):
-    """A server as the runner has it, which makes it and ends it."""
+    """A server for the runner, which creates it and ends it."""
 
     def close(self) -> None:
-        """Stop, and leave nothing behind but a data directory that was given."""
+        """Stop, and remove all files except for a given data directory."""
 
 
 class MoldauServer:
-    """``moldau serve`` on a data directory, from the first ``start`` on."""
+    """``moldau serve`` on a data directory, after the first ``start``."""
 
     def __init__(self, directory: Path, *, config: Mapping[str, str], data_dir: Path | None = None) -> None:
         """``directory`` is for the log, and for the data unless ``data_dir`` is given."""
@@ -109,9 +111,9 @@ class MoldauServer:
                 stdout=log,
                 stderr=log,
                 env=_environment(),
-                start_new_session=True,  # Ctrl-C is the harness's; it stops its servers itself
+                start_new_session=True,  # the harness handles Ctrl-C and stops its servers itself
             )
-        # Not --exit-with-stdin: a server that stands still would not see the end of its input.
+            # Not --exit-with-stdin: a stopped server would not notice the end of its input.
         self._guard = guard(self.pid)
         try:
             processes.wait_for_answer(self.bootstrap_servers, self.pid, timeout_s=_START_SECONDS)
@@ -143,7 +145,7 @@ class MoldauServer:
         if process is None:
             return
         if self._guard is not None:
-            self._guard.kill()  # before the process id can belong to somebody else
+            self._guard.kill()  # before the process id can be reused
             self._guard.communicate()
             self._guard = None
         if process.poll() is None:
@@ -157,7 +159,7 @@ class MoldauServer:
 
 
 class ApacheServer:
-    """Apache Kafka in a JVM as its start script has it; the process and the files are those of the tests' server."""
+    """Apache Kafka in a JVM as started by its script; the process and the files are those of the tests' server."""
 
     def __init__(self, directory: Path, *, config: Mapping[str, str], data_dir: Path | None = None) -> None:
         self._kafka = ApacheKafka(
@@ -218,7 +220,7 @@ class ApacheServer:
 
 
 class GuardedCeilingServer(CeilingServer):
-    """It also ends when the harness ends while it stands still."""
+    """Also ends when the harness ends while this server is stopped."""
 
     _guard: "subprocess.Popen[bytes] | None" = None
 
@@ -242,7 +244,7 @@ class GuardedCeilingServer(CeilingServer):
 
 
 def _environment() -> dict[str, str]:
-    """As a user has it: compiled modules are kept, and nothing of ours is taken for a setting."""
+    """The environment of a user: compiled modules are cached, and no variable is mistaken for a setting."""
     return {
         name: value
         for name, value in os.environ.items()

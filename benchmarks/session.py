@@ -1,7 +1,7 @@
-"""A run from beginning to end: what is there to run, where the results go, which servers there are.
+"""A run from beginning to end: which rows can run, where the results are stored, which servers are available.
 
-A whole run belongs to the project: its results go to ``benchmarks/results/<date>.json`` of the checkout. What measures
-only some rows, or less work, is for the one who looks at it, and goes to the cache folder unless a file is named.
+A complete run belongs to the project: its results are stored in ``benchmarks/results/<date>.json`` of the checkout. A
+run of only some rows, or with less work, is stored in the cache folder unless a file is named.
 """
 
 import datetime
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..compat_tests import kafka_jars
+from ..testing import kafka_jars
 from . import machine, measurement, programs, registry, report, results
 from .progress import TerminalProgress, durations
 from .results import Results, ResultsError
@@ -28,32 +28,32 @@ from .servers import (
 ROUNDS = 3
 
 QUICK_SCALE = 0.02
-"""Enough for every row to show that it works."""
+"""Enough to show that every row works."""
 
-# What a subject needs besides what its rows do.
+# The requirements of a subject besides those of its rows.
 _SUBJECT_NEEDS = {Subject.APACHE: ("java",), Subject.CEILING: ("cc",), Subject.MOLDAU: ()}
 
 
 class SessionError(Exception):
-    """The run cannot be made as it was asked for; the text says why, and what to do."""
+    """The run is not possible as requested; the text states the reason, and what to do."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What somebody wants measured."""
+    """The parameters of a run."""
 
     rows: Sequence[str] = ()
-    """Names of rows or groups; all when there are none."""
+    """Names of rows or groups; all rows if empty."""
     apache: bool = False
     rounds: int | None = None
     quick: bool = False
     resume: bool = False
     again: bool = False
-    """Measure the rows also when a resumed run has them."""
+    """Also measure rows that a resumed run already has."""
     output: Path | None = None
     work_dir: Path | None = None
     moldau_config: Mapping[str, str] = field(default_factory=dict)
-    """Settings of Moldau's servers alone: what does one of them change?"""
+    """Settings only for Moldau's servers, to measure their effect."""
 
 
 def cache_folder() -> Path:
@@ -61,18 +61,18 @@ def cache_folder() -> Path:
 
 
 def rows_of(names: Sequence[str]) -> tuple[Row, ...]:
-    """The rows that are meant; SessionError for a name that nothing has."""
+    """The named rows; SessionError for an unknown name."""
     try:
         return registry.select(registry.all_rows(), names)
     except KeyError as error:
         unknown = ", ".join(str(name) for name in error.args)
-        raise SessionError(f"there is no row and no group {unknown}; `moldau bench --list` shows them") from error
+        raise SessionError(f"unknown row or group {unknown}; `moldau bench --list` lists all of them") from error
 
 
 def measure(request: Request, progress: TerminalProgress) -> tuple[Results, Path]:
-    """Make the run; returns what it measured, and in which file that is."""
+    """Execute the run; returns the results and their file."""
     if not Path("/proc/self/smaps_rollup").exists():
-        raise SessionError("the benchmarks need Linux: they ask /proc for a server's CPU time and memory")
+        raise SessionError("the benchmarks need Linux: they read a server's CPU time and memory from /proc")
     rows = rows_of(request.rows)
     path = _file(request)
     found, resumed = _results(request, path)
@@ -86,9 +86,9 @@ def measure(request: Request, progress: TerminalProgress) -> tuple[Results, Path
     asked_for = {row.name for row in rows} | set(Subject)
     found.skipped = {name: reason for name, reason in found.skipped.items() if name not in asked_for} | skipped
     if not plan.rows or not plan.subjects:
-        raise SessionError("nothing of what was asked for can be measured here")
+        raise SessionError("none of the requested rows can be measured here")
     if is_whole(request) and programs.missing(["matplotlib"]):
-        progress.say(f"no pictures will be drawn, which needs {programs.missing(['matplotlib'])['matplotlib']}")
+        progress.say(f"no plots will be created, which need {programs.missing(['matplotlib'])['matplotlib']}")
     if request.again:
         for row in plan.rows:
             found.rows.pop(row.name, None)
@@ -111,23 +111,23 @@ def measure(request: Request, progress: TerminalProgress) -> tuple[Results, Path
         try:
             run(plan, found, directory=directory, machinery=servers, progress=progress, save=save)
         except KeyboardInterrupt:
-            progress.say(f"{path} has what was measured; --resume goes on")
+            progress.say(f"{path} contains the measurements so far; --resume continues")
             raise
     return found, path
 
 
 def write_report(runs: Sequence[tuple[Results, Path]], say: Callable[[str], None]) -> None:
-    """Write results, each with its file, into the documentation of the checkout, with pictures of the fullest where
-    they can be drawn."""
+    """Write results, each with its file, into the documentation of the checkout, with plots of the fullest ones if
+    possible."""
     root = machine.checkout()
     if root is None:
-        raise SessionError("the report is written into the documentation of a checkout, and this is none")
+        raise SessionError("the report is written into the documentation of a checkout, but this is not a checkout")
     page = root / "docs" / "performance.md"
     rows = registry.all_rows()
     pictures: list[tuple[Path, str]] = []
     lacking = programs.missing(["matplotlib"])
     if lacking:
-        say(f"no pictures: needs {lacking['matplotlib']}")
+        say(f"no plots: needs {lacking['matplotlib']}")
     else:
         from . import plots
 
@@ -147,12 +147,12 @@ def load(path: Path) -> Results:
 
 
 def is_whole(request: Request) -> bool:
-    """A run whose results stand for the project: every row, with all of its work, as users have the servers."""
+    """A run whose results belong to the project: every row, with all of its work, and the servers' usual settings."""
     return not request.rows and not request.quick and not request.moldau_config
 
 
 def earlier_durations() -> dict[str, float]:
-    """How long each row takes, by the newest results in the checkout that have it."""
+    """The duration of each row, from the newest results in the checkout that contain it."""
     known: dict[str, float] = {}
     for path in _committed():
         try:
@@ -163,7 +163,7 @@ def earlier_durations() -> dict[str, float]:
 
 
 def _committed() -> list[Path]:
-    """Files of results in the checkout, the newest last."""
+    """The result files in the checkout, the newest last."""
     root = machine.checkout()
     return sorted((root / "benchmarks" / "results").glob("*.json"), key=_age) if root else []
 
@@ -177,14 +177,14 @@ def _age(path: Path) -> tuple[str, int]:
 def _file(request: Request) -> Path:
     if request.output is not None:
         if request.output.exists() and not request.resume:
-            raise SessionError(f"{request.output} exists: --resume goes on with it, another --output starts anew")
+            raise SessionError(f"{request.output} exists: --resume continues it, a different --output starts a new run")
         return request.output
     root = machine.checkout()
     folder = root / "benchmarks" / "results" if root and is_whole(request) else cache_folder() / "results"
     existing = sorted(folder.glob("*.json"), key=_age)
     if request.resume:
         if not existing:
-            raise SessionError(f"there is nothing to resume in {folder}; --output names a file elsewhere")
+            raise SessionError(f"there is no run to resume in {folder}; use --output for a file in a different folder")
         return existing[-1]
     today = datetime.date.today().isoformat()
     taken = {path.stem for path in existing}
@@ -193,15 +193,15 @@ def _file(request: Request) -> Path:
 
 
 def _results(request: Request, path: Path) -> tuple[Results, bool]:
-    """New results, or those that are there and are gone on with."""
+    """New results, or existing ones to continue."""
     if request.resume and path.exists():
         return load(path), True
     return Results(date=datetime.date.today().isoformat()), False
 
 
 def _describe_run(found: Results, plan: Plan, directory: Path, resumed: bool, moldau_config: Mapping[str, str]) -> None:
-    """Write into the results what they were made with. Results of two machines, or of two amounts of work, are no
-    results: then SessionError."""
+    """Store the environment in the results. Results from two machines, or with two amounts of work, cannot be combined:
+    SessionError."""
     described = machine.describe(directory)
     settings = {
         "work": f"{plan.scale:g}",
@@ -211,7 +211,7 @@ def _describe_run(found: Results, plan: Plan, directory: Path, resumed: bool, mo
     if moldau_config:
         settings["Moldau alone"] = " ".join(f"{name}={value}" for name, value in moldau_config.items())
     if resumed and (found.machine, found.settings) != (described, settings):
-        raise SessionError("those results were made on another machine or with other settings; make new ones")
+        raise SessionError("those results were made on another machine or with other settings; start a new run")
     found.machine, found.settings, found.versions = described, settings, machine.versions()
     commit = machine.commit()
     if commit not in found.commits:
@@ -219,7 +219,7 @@ def _describe_run(found: Results, plan: Plan, directory: Path, resumed: bool, mo
 
 
 def _possible(plan: Plan, say: Callable[[str], None]) -> tuple[Plan, dict[str, str]]:
-    """The plan without what cannot be measured here, and why not."""
+    """The plan without the rows and subjects that cannot be measured here, and the reasons."""
     wants_java = Subject.APACHE in plan.subjects or any(programs.needs_jars(row.needs) for row in plan.rows)
     no_jars = programs.fetch_jars(say) if wants_java and not programs.missing(("java",)) else None
 
@@ -241,11 +241,11 @@ def _possible(plan: Plan, say: Callable[[str], None]) -> tuple[Plan, dict[str, s
 
 @dataclass(frozen=True)
 class _Servers:
-    """Makes servers, each with these settings besides its own."""
+    """Creates servers, each with these settings besides its own."""
 
     extra: Mapping[str, str]
     moldau: Mapping[str, str]
-    """Moldau's alone."""
+    """Moldau's settings."""
 
     def __call__(
         self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None

@@ -1,10 +1,10 @@
-"""One Spark for many jobs: a process with its JVM, which takes jobs through a pipe and answers what they did.
+"""One Spark for many jobs: a process with its JVM, which receives jobs through a pipe and returns their results.
 
     python -m moldau.benchmarks.spark_client
 
-A line of JSON for each job (`spark_jobs`) and each answer; the end of its input ends it. Spark takes ten seconds to
-start, and the first jobs are slow because nothing is compiled yet. So the process stays for all measurements of a row,
-of both servers, and the warming up of the servers warms it, too. It uses nothing while it waits.
+Each job (`spark_jobs`) and each result is a line of JSON; the end of its input ends the process. Spark takes ten
+seconds to start, and the first jobs are slow because no code is compiled yet. So the process runs for all measurements
+of a row, of both servers, and the warmup of the servers also warms Spark. It uses no CPU while it waits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any
 
-from ..compat_tests.apache import guard
+from ..testing.apache_kafka import guard
 from .spark_jobs import JOBS, Done, Job
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ _CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    # Spark keeps its producers for ten minutes. They would ask the server for topics that are deleted, and so make them
-    # again; and the server that they have connections to is to stand still.
+    # Spark caches its producers for ten minutes. They would request metadata of deleted topics, and so create them
+    # again. Also, the server that they are connected to is going to be stopped temporarily.
     "spark.kafka.producer.cache.timeout": "100ms",
     "spark.kafka.producer.cache.evictorThreadRunInterval": "500ms",
 }
@@ -50,9 +50,9 @@ _END_SECONDS = 30.0
 
 
 class SparkClient:
-    """Runs jobs in one process, which starts with the first of them and ends with the block of `running`.
+    """Runs jobs in one process, which starts with the first job and ends with the block of `running`.
 
-    When the process has ended by itself, every further job of the block fails: a new one would be measured cold.
+    If the process has exited, every further job of the block fails, because a new one would be measured cold.
     """
 
     def __init__(self, command: Sequence[str] = _COMMAND, *, job_seconds: float = _JOB_SECONDS) -> None:
@@ -70,14 +70,14 @@ class SparkClient:
             self._end()
 
     def run(self, job: Job) -> Done:
-        """What the job did; RuntimeError says why it failed."""
+        """Run a job; RuntimeError states why it failed."""
         process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
         too_late = threading.Timer(self._job_seconds, process.kill)
         too_late.start()
         try:
-            # A process that has ended is noticed by its answer, which is not there.
+            # The exit of the process is noticed by the missing result.
             with suppress(BrokenPipeError):
                 process.stdin.write(json.dumps({"job": type(job).__name__, **vars(job)}) + "\n")
                 process.stdin.flush()
@@ -85,11 +85,11 @@ class SparkClient:
         finally:
             too_late.cancel()
         if not answer:
-            raise RuntimeError(f"Spark has ended (exit code {process.wait()}):\n{self._last_words()}")
-        told: dict[str, Any] = json.loads(answer)
-        if "error" in told:
-            raise RuntimeError(f"{job} failed: {told['error']}")
-        return Done(**told)
+            raise RuntimeError(f"Spark exited (exit code {process.wait()}):\n{self._last_words()}")
+        result: dict[str, Any] = json.loads(answer)
+        if "error" in result:
+            raise RuntimeError(f"{job} failed: {result['error']}")
+        return Done(**result)
 
     def _start(self) -> subprocess.Popen[str]:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
@@ -99,9 +99,9 @@ class SparkClient:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            start_new_session=True,  # Ctrl-C is the harness's, which ends it
+            start_new_session=True,  # the harness handles Ctrl-C and ends it
         )
-        # In the middle of a job it would not see the end of its input.
+        # In the middle of a job it would not notice the end of its input.
         self._guard = guard(self._process.pid)
         return self._process
 
@@ -115,7 +115,7 @@ class SparkClient:
         if process is None:
             return
         assert self._guard is not None
-        self._guard.kill()  # before the process id can belong to somebody else
+        self._guard.kill()  # before the process id can be reused
         self._guard.communicate()
         self._guard = None
         assert process.stdin is not None
@@ -125,7 +125,7 @@ class SparkClient:
         try:
             process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            process.kill()  # its JVM ends when nobody holds the other end of its input
+            process.kill()  # its JVM ends when the other end of its input is closed
             process.wait()
         process.stdout.close()
         assert self._log is not None
@@ -133,20 +133,20 @@ class SparkClient:
 
 
 def serve(jobs: IO[str], answers: IO[str], spark: SparkSession) -> None:
-    """Run a job for each line, until there are no more. One that fails is an answer: Spark goes on."""
+    """Run a job for each line until the end of the input. The result of a failed job is its error."""
     for line in jobs:
         wanted = json.loads(line)
         job: Job = JOBS[wanted.pop("job")](**wanted)
         try:
             answer = asdict(job.run(spark))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the next job may do better
+        except Exception as error:  # noqa: BLE001 - any error is returned, and the next job may succeed
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 
 def main() -> None:
-    # What the JVM has to say must not stand between the answers.
+    # The output of the JVM must not mix with the results.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     from ..spark_integration.session import session

@@ -1,28 +1,28 @@
 /*
- * A load generator for transactions of one batch each, as a client of transactions version 2 (KIP-890) makes them, so
- * that no client is measured.
+ * A load generator for transactions of one batch each, as sent by a client with transactions version 2 (KIP-890), so
+ * that no client library is measured.
  *
  *     transaction_load --batch BYTES [OPTION...] (--transactions N | --seconds S) HOST PORT < PRODUCERS
  *
  *     --batch BYTES      the size of the record batch in each Produce request
  *     --transactions N   how many in all, or
- *     --seconds S        for how long; the transactions that are open then are ended
+ *     --seconds S        for how long; open transactions are then ended
  *     --abort-every N    of each producer's transactions; the others are committed (0: all of them)
- *     --retry-ms MS      the pause before a request is sent again that was told to come later (20)
+ *     --retry-ms MS      the delay before a rejected request is retried (20)
  *
  * PRODUCERS are frames, each with its four bytes of length: for each producer a Produce request, version 12, with one
- * batch for one partition, and an EndTxn request, version 5. A producer has a connection of its own and sends one and
- * the other, the next request when the one before is answered. The answer of EndTxn says with which producer id and
- * epoch the next transaction is to be written: they go into the batch, whose CRC is then computed anew, and into EndTxn.
- * The sequence number is that of the given batch, 0, in every transaction, since each has an epoch of its own.
+ * batch for one partition, and an EndTxn request, version 5. Each producer has its own connection and sends the two
+ * alternately, the next request after the response to the previous one. The response to EndTxn contains the producer id
+ * and epoch of the next transaction. They are written into the batch, whose CRC is then recomputed, and into EndTxn.
+ * The sequence number is that of the given batch, 0, in every transaction, since each has its own epoch.
  *
- * What is answered with CONCURRENT_TRANSACTIONS, since the transaction before has not ended everywhere, is sent again
- * after a pause, as clients do; any other error ends the program.
+ * A request that fails with CONCURRENT_TRANSACTIONS, since the previous transaction has not ended on all partitions, is
+ * retried after a delay, as by clients; any other error ends the program.
  *
- * Prints one line of JSON: transactions, aborted (of them), retries, seconds (first request to last answer), bytes_sent,
- * bytes_received, and p50_us, p99_us, p999_us, max_us from the moment the Produce request was first handed to the kernel to the moment
- * the answer of EndTxn was there. Ends with 1 when an answer is an error or is none, a connection fails, or nothing is
- * answered for 30 seconds.
+ * Prints one line of JSON: transactions, aborted (of them), retries, seconds (first request to last response),
+ * bytes_sent, bytes_received, and p50_us, p99_us, p999_us, max_us from the moment the Produce request was first passed
+ * to the kernel to the moment the response to EndTxn was complete. Exits with 1 if a response is an error or malformed,
+ * a connection fails, or there is no response for 30 seconds.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,24 +33,24 @@
 
 enum { MAX_ANSWER = 1 << 12, CONCURRENT_TRANSACTIONS = 51 };
 
-/* Of a record batch. The CRC is over what begins with the attributes. */
+/* Offsets in a record batch. The CRC covers the bytes from the attributes on. */
 enum { BATCH_CRC = 17, BATCH_ATTRIBUTES = 21, BATCH_PRODUCER_ID = 43, BATCH_PRODUCER_EPOCH = 51, BATCH_HEADER = 61 };
 
-/* Behind the batch: the tagged fields, none, of its partition, its topic, the request. */
+/* After the batch: the empty tagged fields of its partition, its topic, the request. */
 enum { PRODUCE_TAIL = 3 };
 
 /* Counted from the end of an EndTxn request: producer id, epoch, committed, the tagged fields. */
 enum { END_PRODUCER_ID = 12, END_PRODUCER_EPOCH = 4, END_COMMITTED = 2 };
 
-/* Of answers: length, correlation id, tagged fields of the header. */
+/* The beginning of responses: length, correlation id, tagged fields of the header. */
 enum { ANSWER_BODY = 9, END_ERROR = ANSWER_BODY + 4, END_NEXT_ID = END_ERROR + 2, END_NEXT_EPOCH = END_NEXT_ID + 8,
        END_ANSWER = END_NEXT_EPOCH + 3 };
 
 struct producer {
     struct frame produce, end;
     int fd, is_ending;
-    uint64_t turn; /* of its transactions, the first is 1 */
-    uint64_t began_ns, retry_ns; /* retry_ns: when to send again; 0 while an answer is outstanding, or there is no more to do */
+    uint64_t turn; /* the number of its transaction, from 1 */
+    uint64_t began_ns, retry_ns; /* retry_ns: when to retry; 0 while a response is pending, or there is no more to do */
     uint8_t received[MAX_ANSWER];
     size_t have;
 };
@@ -99,7 +99,7 @@ static void begin(struct producer *p) {
     send_frame(p);
 }
 
-/* Write the transaction's producer, as EndTxn has answered it, into both requests. */
+/* Write the producer id and epoch of the EndTxn response into both requests. */
 static void go_on_as(struct producer *p, const uint8_t *id, const uint8_t *epoch) {
     uint8_t *batch = p->produce.bytes + p->produce.length - PRODUCE_TAIL - batch_bytes;
     memcpy(batch + BATCH_PRODUCER_ID, id, 8);
@@ -110,7 +110,7 @@ static void go_on_as(struct producer *p, const uint8_t *id, const uint8_t *epoch
     memcpy(p->end.bytes + p->end.length - END_PRODUCER_EPOCH, epoch, 2);
 }
 
-/* The answer's error code: in that of Produce behind the topic's name, which is short, and the partition's number. */
+/* The response's error code: for Produce after the topic's name, which is short, and the partition's number. */
 static uint16_t error_of(const struct producer *p, size_t length) {
     size_t at = END_ERROR;
     if (!p->is_ending) {
@@ -161,7 +161,7 @@ static void receive(struct producer *p) {
     answered(p, length);
 }
 
-/* Send again what has waited long enough; the milliseconds until the next one has, or how long to be patient. */
+/* Retry due requests; returns the milliseconds until the next one is due, or the time limit. */
 static int send_again(void) {
     if (!waiting) return PATIENCE_MS;
     uint64_t now = now_ns(), first = UINT64_MAX;
@@ -208,7 +208,7 @@ static void read_producers(const char *program) {
         all = realloc(all, room * sizeof *all);
         if (!all) die("memory");
     }
-    if (!producers_count) usage(program, "nobody on standard input");
+    if (!producers_count) usage(program, "no producers on standard input");
 }
 
 int main(int argc, char **argv) {

@@ -1,7 +1,7 @@
 """`transaction_load.c` from Python: transactions of one batch each, by clients of transactions version 2 (KIP-890).
 
-Produce 12 is the first version that adds its partition to the transaction, EndTxn 5 the first that answers with the
-next epoch.
+Produce 12 is the first version that adds its partition to the transaction, EndTxn 5 the first that returns the next
+epoch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ASK_AGAIN_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Producer:
-    """Somebody with a transactional id, before the first transaction."""
+    """A producer with a transactional id, before the first transaction."""
 
     transactional_id: str
     producer_id: int
@@ -38,12 +38,12 @@ class Producer:
 
 @dataclass(frozen=True, kw_only=True)
 class TransactionLoad(Timed):
-    """What the generator measured; the latencies are of whole transactions."""
+    """The measurements of the generator; the latencies are those of whole transactions."""
 
     transactions: int
     aborted: int
     retries: int
-    """Requests that were sent again, because the transaction before had not ended everywhere."""
+    """Requests that were retried, because the previous transaction had not ended on all partitions."""
 
     @property
     def transactions_per_s(self) -> float:
@@ -51,13 +51,13 @@ class TransactionLoad(Timed):
 
 
 def new_producers(server: Server, count: int) -> list[Producer]:
-    """Producers with ids that nobody had before."""
+    """Producers with unused ids."""
     names = [f"bench-{uuid.uuid4().hex[:12]}" for _ in range(count)]
     return [Producer(name, *init_producer(server, name)) for name in names]
 
 
 def frames(producer: Producer, topic: str, partition: int, values: Sequence[bytes]) -> tuple[bytes, bytes, int]:
-    """What the generator wants of a producer: Produce and EndTxn of its first transaction; and the batch's size."""
+    """The generator's input for a producer: Produce and EndTxn of its first transaction; and the batch's size."""
     now_ms = int(time.time() * 1000)
     batch = build_batch(
         [Record(offset=at, timestamp=now_ms, value=value) for at, value in enumerate(values)],
@@ -89,10 +89,10 @@ def run(
     seconds: float | None = None,
     abort_every: int = 0,
 ) -> TransactionLoad:
-    """Run the generator to its end; its options are explained in transaction_load.c.
+    """Run the generator to its end; transaction_load.c explains its options.
 
-    The producers are new ones, dealt out to the partitions; each writes ``values`` in one batch again and again.
-    Returns when all of it can be read.
+    The producers are new, and are distributed to the partitions; each writes ``values`` in one batch repeatedly.
+    Returns when all records are visible.
     """
     begun = new_producers(server, producers)
     made = [frames(producer, topic, at % partitions, values) for at, producer in enumerate(begun)]
@@ -112,17 +112,17 @@ def run(
     wait_committed(server, topic, partitions, more_than=expected - 1)
     found = sum(load.end_offsets(server, topic, partitions))
     if found != expected:
-        raise RuntimeError(f"{result.transactions} transactions make {expected} offsets of {topic}, and it has {found}")
+        raise RuntimeError(f"{result.transactions} transactions take {expected} offsets of {topic}, but it has {found}")
     return result
 
 
 def wait_committed(server: Server, topic: str, partitions: int = 1, *, more_than: int) -> None:
-    """Return when readers of committed records see ``more_than`` so many offsets: EndTxn is answered before that.
+    """Return when read_committed readers see more than ``more_than`` offsets: EndTxn completes before that.
 
-    RuntimeError when they never do.
+    RuntimeError if this does not happen in time.
     """
     deadline = time.monotonic() + _VISIBLE_SECONDS
     while (found := sum(load.end_offsets(server, topic, partitions, committed=True))) <= more_than:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"of {topic} only {found} offsets are committed, and not more than {more_than}")
+            raise RuntimeError(f"of {topic} only {found} offsets are committed instead of more than {more_than}")
         time.sleep(_ASK_AGAIN_SECONDS)

@@ -12,10 +12,11 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * Reads the first records of a topic's partition 0 as fast as it can: {@code AssignedConsumer BOOTSTRAP TOPIC RECORDS
  * [ISOLATION]}.
  *
- * <p>It assigns the partition instead of subscribing, so no group takes part, and has the consumer's default settings, but for
- * {@code isolation.level} if it is given.
- * The clock starts when the first poll has brought records, which do not count, and stops with the last: connecting and
- * asking for metadata are left out. Prints one line of JSON: records, bytes of their values, seconds.
+ * <p>It assigns the partition instead of subscribing, so no group is used, and has the consumer's default settings,
+ * except
+ * for {@code isolation.level} if it is given.
+ * The clock starts when the first poll has returned records, which are not counted, and stops with the last one:
+ * connecting and fetching metadata are excluded. Prints one line of JSON: records, bytes of their values, seconds.
  */
 public final class AssignedConsumer {
     public static void main(String[] arguments) {
@@ -49,7 +50,7 @@ public final class AssignedConsumer {
     private static ConsumerRecords<byte[], byte[]> poll(KafkaConsumer<byte[], byte[]> consumer) {
         ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofSeconds(10));
         if (records.isEmpty()) {
-            throw new IllegalStateException("nothing has come for ten seconds");
+            throw new IllegalStateException("no records were received for ten seconds");
         }
         return records;
     }

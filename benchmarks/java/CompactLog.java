@@ -15,10 +15,11 @@ import org.apache.kafka.storage.internals.utils.Throttler;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
- * Apache Kafka's log cleaner on partitions' directories: {@code CompactLog MAP_BYTES DIRECTORY...}.
+ * Runs Apache Kafka's log cleaner on partitions' directories: {@code CompactLog MAP_BYTES DIRECTORY...}.
  *
- * <p>The directories are compacted one after the other, so that the last ones find the code compiled. Prints one line of
- * JSON: seconds and cpu_seconds of the fastest pass; the latter is what the whole process used, compiler included.
+ * <p>The directories are compacted one after the other, so that the code is compiled for the last ones. Prints one line
+ * of JSON: seconds and cpu_seconds of the fastest pass; the latter is the CPU of the whole process, including the
+ * compiler.
  */
 public final class CompactLog {
     public static void main(String[] arguments) throws Exception {

@@ -14,15 +14,15 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * How long a record takes to its reader: {@code RoundTrip BOOTSTRAP TOPIC RECORDS WARM_UP_RECORDS SIZE}.
+ * Measures the latency of a record to its reader: {@code RoundTrip BOOTSTRAP TOPIC RECORDS WARM_UP_RECORDS SIZE}.
  *
- * <p>One after the other, each record is sent with acks=1 to partition 0, waited for, and polled by a consumer that stands
- * at the end of the partition. That is what Kafka's EndToEndLatency does, but the answer is in microseconds, the first
- * records do not count, and nothing is committed. The consumer waits for the record with its default settings, so its
- * Fetch is usually at the server when the record comes; EndToEndLatency asks again and again ({@code
- * fetch.max.wait.ms=0}).
+ * <p>One after the other, each record is sent with acks=1 to partition 0, waited for, and polled by a consumer at the
+ * end of the partition. Kafka's EndToEndLatency does the same, but this result is in microseconds, the first records
+ * are not counted, and no offsets are committed. The consumer has its default settings, so its Fetch usually waits at
+ * the server when the record arrives; EndToEndLatency polls repeatedly ({@code fetch.max.wait.ms=0}).
  *
- * <p>Prints one line of JSON: records, and p50_us, p99_us, p999_us and max_us of the time from before send to after poll.
+ * <p>Prints one line of JSON: records, and p50_us, p99_us, p999_us and max_us of the time from before the send to after
+ * the poll.
  */
 public final class RoundTrip {
     public static void main(String[] arguments) throws ExecutionException, InterruptedException {
@@ -34,7 +34,7 @@ public final class RoundTrip {
                 KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(producerSettings(arguments[0]))) {
             consumer.assign(List.of(partition));
             consumer.seekToEnd(List.of(partition));
-            consumer.position(partition); // seeking is lazy: now it is known where the end is
+            consumer.position(partition); // seeking is lazy: this fetches the end offset
             long[] nanoseconds = new long[counted];
             for (int i = -warmUp; i < counted; i++) {
                 Arrays.fill(value, (byte) i);
@@ -43,7 +43,7 @@ public final class RoundTrip {
                 byte[] received = receive(consumer);
                 long took = System.nanoTime() - begin;
                 if (!Arrays.equals(received, value)) {
-                    throw new IllegalStateException("another record came than was sent");
+                    throw new IllegalStateException("the received record is not the one that was sent");
                 }
                 if (i >= 0) {
                     nanoseconds[i] = took;
@@ -63,7 +63,7 @@ public final class RoundTrip {
     private static byte[] receive(KafkaConsumer<byte[], byte[]> consumer) {
         ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofSeconds(10));
         if (records.count() != 1) {
-            throw new IllegalStateException(records.count() + " records came where one was sent");
+            throw new IllegalStateException(records.count() + " records were received instead of one");
         }
         return records.iterator().next().value();
     }
@@ -76,7 +76,7 @@ public final class RoundTrip {
         Properties settings = new Properties();
         settings.put(ProducerConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrapServers);
         settings.put(ProducerConfig.ACKS_CONFIG, "1");
-        settings.put(ProducerConfig.LINGER_MS_CONFIG, "0"); // 5 by default, and they would be the result
+        settings.put(ProducerConfig.LINGER_MS_CONFIG, "0"); // 5 by default, which would determine the result
         settings.put(ProducerConfig.KEY_SERIALIZER_CLASS_CONFIG, ByteArraySerializer.class);
         settings.put(ProducerConfig.VALUE_SERIALIZER_CLASS_CONFIG, ByteArraySerializer.class);
         return settings;

@@ -1,1 +1,1 @@
-"""What is measured: one module for each kind of work, each with its `ROWS`."""
+"""The rows: one module for each kind of work, each with its `ROWS`."""

@@ -1,9 +1,9 @@
-"""A consumer that reads what is not in the page cache, and what a producer feels of it.
+"""A consumer that reads data that is not in the page cache, and its effect on a producer.
 
-A topic of 5 GB is written to the disk and its pages are dropped, which is checked. A producer sends small requests to
-another topic at a fixed rate, an open loop: what should have been asked while the server stood still counts. First
-alone, then while the reader follows the cold topic with one fetch of 1 MB after the other. A reader that comes to the
-end finds everything cold again and starts from the beginning, so the producer is never without it.
+A topic of 5 GB is written to the disk and its pages are dropped, which is verified. A producer sends small requests to
+another topic at a fixed rate, an open loop: requests that are due while the server is stalled count. First alone, then
+while the reader reads the cold topic with one fetch of 1 MB after the other. When the reader reaches the end, the pages
+are dropped again and it restarts from the beginning, so it is active all the time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def cold_reader(bench: Bench) -> Numbers:
     request = load.produce_frame(small, load.batch_of(1, 100))
 
     def produce(seconds: float) -> Load:
-        # In flight: more than ever wait in a second.
+        # In flight: more than ever wait within a second.
         return load.run(bench, bench.server, request, in_flight=_RATE, rate=_RATE, seconds=seconds)
 
     seconds = bench.count(_SECONDS)
@@ -57,7 +57,7 @@ def cold_reader(bench: Bench) -> Numbers:
 
 
 def _read_while(producing: Future[Load], bench: Bench, cold: Filled) -> float:
-    """Read the cold topic until the producer has ended; at how many MB/s, without the time that evicting takes."""
+    """Read the cold topic until the producer has ended; returns the rate in MB/s, without the time of evictions."""
     bytes_read = 0
     evicting = 0.0
     began = time.perf_counter()

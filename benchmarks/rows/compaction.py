@@ -1,12 +1,13 @@
-"""How fast a log is compacted, and what a producer feels of it.
+"""The speed of log compaction, and its effect on a producer.
 
-A topic of 1 GB has 10,000 keys again and again; of it a hundredth stays. `min.compaction.lag.ms` keeps it as it is
-until it is all there. A producer sends small requests to another topic at a fixed rate, an open loop: first alone, then
-while the log is compacted. That has ended when `cleaner-offset-checkpoint`, which both servers write, says so; the
-segment that is still written to does not count.
+A topic of 1 GB contains 10,000 keys repeatedly; a hundredth of it remains. `min.compaction.lag.ms` prevents compaction
+until the topic is complete. A producer sends small requests to another topic at a fixed rate, an open loop: first
+alone, then while the log is compacted. Compaction has ended when `cleaner-offset-checkpoint`, which both servers write,
+shows it; the active segment does not count.
 
-MB/s are those of the log before, by the time from the change of the setting to the checkpoint; both servers look for
-something to compact every 0.1 s here. Where the log is clean before the producer has ended, the rest of it was alone.
+MB/s is the size of the original log divided by the time from the change of the setting to the checkpoint; both servers
+check for logs to compact every 0.1 s here. If the log is clean before the producer has ended, the producer is alone for
+the rest of its time.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def compaction(bench: Bench) -> Numbers:
 
 
 def _fill(bench: Bench, server: Server, size: int) -> None:
-    """All keys, again and again; each batch comes some times in a row."""
+    """All keys, repeatedly; each batch occurs several times in a row."""
     value = os.urandom(_VALUE_BYTES)
     now_ms = int(time.time() * 1000)
     batches = [

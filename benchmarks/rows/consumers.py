@@ -1,7 +1,7 @@
 """Kafka's own consumer, without a group: `java/AssignedConsumer.java` reads a partition from its beginning.
 
-The partition is filled before, on the disk and in the page cache, with batches of 1 MB, each the answer to one fetch
-with the consumer's default settings. Filling is not counted, neither its time nor the server's CPU.
+The partition is filled in advance, on the disk and in the page cache, with batches of 1 MB. With the consumer's default
+settings, each batch is the response to one fetch. Neither the time of filling nor the server's CPU for it is counted.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""How long the deletion of a large topic takes, and what a producer to another topic feels of it.
+"""The time to delete a large topic, and the effect on a producer to another topic.
 
-Each partition has a record, and all of it is on the disk. The time goes from the request to the moment at which
-Metadata knows the topic no more, and to that at which its folders are gone: both servers remove them without delay
-here.
+Each partition has a record, and all records are on the disk. The time is measured from the request to the moment when
+Metadata no longer contains the topic, and to the moment when its folders are deleted: both servers delete them without
+a delay here.
 
-The producer sends small requests at a fixed rate, an open loop: first alone, then as long while the topic is deleted.
-It has begun before the request is sent; where the deletion has ended earlier, the rest of it was alone, on both.
+The producer sends small requests at a fixed rate, an open loop: first alone, then for the same time during the
+deletion. It starts before the request is sent. If the deletion ends earlier, the producer is alone for the rest of its
+time, with both servers.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def delete_topic(bench: Bench) -> Numbers:
         _delete(wire, doomed)
         _wait_until(lambda: not _is_known(wire, doomed), f"{doomed} is not in the metadata")
         seconds = time.perf_counter() - began
-        _wait_until(lambda: not _has_folders(server, doomed), f"the folders of {doomed} are gone")
+        _wait_until(lambda: not _has_folders(server, doomed), f"the folders of {doomed} are deleted")
         seconds_until_removed = time.perf_counter() - began
         beside = producing.result()
     load.check_end_offset(server, small, alone.requests + beside.requests)
@@ -80,7 +81,7 @@ def _is_known(wire: WireClient, topic: str) -> bool:
 
 
 def _has_folders(server: Server, topic: str) -> bool:
-    """Also under the names that they have until they are removed."""
+    """Also under their temporary names before deletion."""
     return any(folder.name.startswith(topic) for folder in server.data_dir.iterdir())
 
 

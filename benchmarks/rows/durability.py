@@ -1,8 +1,8 @@
-"""Producers whose records have to be on the device before they are acknowledged: ``flush.messages=1`` on the topic.
+"""Producers whose records must be synced before they are acknowledged: ``flush.messages=1`` on the topic.
 
-Each connection is a producer that sends one record of 1,000 B and waits for its answer, all to one partition. So a
-server that syncs each append can acknowledge as many as the disk syncs; what is above that was synced together. The
-disk decides most of it: compare the servers, not two machines.
+Each connection is a producer that sends one record of 1,000 B and waits for its response, all to one partition. A
+server that syncs each append can acknowledge as many records as the disk syncs; a higher rate means that records share
+syncs. The disk has the largest effect: compare the servers, not two machines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .. import load
 from ..row import Bench, Numbers, Row, Subject, Target
 
 GROUP = "The log's whole life"
-"""Also of the rows of recovery, starts, deletion and compaction, so that one word measures them all."""
+"""Also the group of the rows of recovery, starts, deletion and compaction, so that one name selects all of them."""
 
 _SECONDS = 6
 _SIZE = 1000
@@ -21,7 +21,7 @@ _SIZE = 1000
 
 @dataclass(frozen=True)
 class DurableProduce:
-    """Produce one record again and again, each synced."""
+    """Produce one record repeatedly, each synced."""
 
     connections: int
 

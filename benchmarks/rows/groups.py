@@ -1,8 +1,8 @@
-"""Consumer groups, with members that are no clients: how fast they become stable, and what they cost while they are.
+"""Consumer groups, with members without a client library: the time until they are stable, and their cost after that.
 
-Members speak the protocol and nothing else (`group_classic`, `group_consumer`); what they do all the time, heartbeats
-and commits, is encoded beforehand and sent by `group_load.c`, which looks at every answer. Rows of members stand for
-the classic protocol or for the consumer protocol (KIP-848).
+Members implement only the protocol (`group_classic`, `group_consumer`). Their frequent requests, heartbeats and
+commits, are encoded in advance and sent by `group_load.c`, which checks every response. Rows of members use the classic
+protocol or the consumer protocol (KIP-848).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _SERVERS = (Subject.APACHE, Subject.MOLDAU)
 
 _SECONDS = 6
 _CONNECTIONS = 50
-"""Of those who send heartbeats or commits."""
+"""Connections that send heartbeats or commits."""
 _MEMBERS_THAT_FORM = 2_500
-"""At a time, where the forming is not what is measured. The first ones send nothing until the last have formed, which
-must not take longer than a session, 45 s."""
+"""Groups that are formed together, if forming is not measured. The first ones send no requests until the last ones
+have formed, which must not take longer than a session, 45 s."""
 _COMMITTING_GROUPS = 50
 
 
@@ -56,14 +56,14 @@ class Kind(Protocol):
 
 @dataclass(frozen=True)
 class Form:
-    """Groups are formed by members that all come at once; then a member leaves each of them."""
+    """Groups are formed by members that all join at the same time; then a member leaves each of them."""
 
     kind: Kind
     groups: int
     size: int
 
     def __call__(self, bench: Bench) -> Numbers:
-        # What is scaled is what there are many of.
+        # The larger number is scaled.
         groups = bench.count(self.groups) if self.groups > 1 else 1
         size = self.size if self.groups > 1 else max(2, bench.count(self.size))
         topic = bench.topic(partitions=size)
@@ -88,7 +88,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Heartbeats:
-    """Stable groups, each of whose members sends heartbeats in its turn, as fast as the server answers."""
+    """Stable groups, whose members send heartbeats in turn, as fast as the server responds."""
 
     kind: Kind
     groups: int
@@ -112,7 +112,7 @@ class Heartbeats:
 
 @dataclass(frozen=True)
 class Commits:
-    """The only member of each group commits its offsets again and again, one request in flight each."""
+    """The only member of each group commits its offsets repeatedly, one request in flight each."""
 
     partitions: int
 
@@ -140,7 +140,7 @@ class Commits:
 
 @contextmanager
 def _group_ids(bench: Bench, count: int) -> Iterator[list[str]]:
-    """Names of groups that nobody had before, and that are forgotten afterwards; their members have left by then."""
+    """Unused names of groups, which are deleted afterwards; their members have left by then."""
     wait_coordinator(bench.server)
     group_ids = [f"bench-{uuid.uuid4().hex[:12]}" for _ in range(count)]
     yield group_ids
@@ -160,7 +160,7 @@ def _send(bench: Bench, pairs: Sequence[Pair]) -> Numbers:
 
 
 class _Clock:
-    """Time, and the server's CPU time, from its making to `stop`."""
+    """The elapsed time, and the server's CPU time, from its creation to `stop`."""
 
     def __init__(self, bench: Bench) -> None:
         self._server = bench.server

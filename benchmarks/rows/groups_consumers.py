@@ -1,7 +1,7 @@
 """Kafka's own consumer in a group: `ConsumerPerformance`, which subscribes.
 
-The partition is filled before, as for the consumer without a group (`consumers`). The tool starts cold, and its clock
-begins before it joins; what joining took is a number of its own.
+The partition is filled in advance, as for the consumer without a group (`consumers`). The tool starts cold, and its
+clock begins before it joins; the time to join is a separate number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RECORDS_OF_BATCH = 1000
 
 _TIMEOUT_SECONDS = 600
 
-# Of the line that the tool prints.
+# From the line that the tool prints.
 _COLUMNS = (
     "start",
     "end",
@@ -60,7 +60,7 @@ class ConsumerPerformance:
 
 
 def _run(bench: Bench, topic: str, records: int, protocol: str) -> dict[str, float]:
-    """The tool's numbers."""
+    """The numbers printed by the tool."""
     command = [
         *bench.program("org.apache.kafka.tools.ConsumerPerformance"),
         *("--bootstrap-server", bench.server.bootstrap_servers, "--topic", topic),

@@ -1,11 +1,12 @@
-"""How long a group has to wait after a restart for a coordinator with much to remember, and what others feel of it.
+"""The time that a group waits after a restart for a coordinator with many offsets, and the effect on other clients.
 
-Groups commit until the offsets topic has a million records, ten at a time: each key about twenty times, nothing
-compacted. Then the server is stopped cleanly and started. From its first answer on, one record at a time is produced to
-another topic, and now and then a group asks for its offsets, which is refused with COORDINATOR_LOAD_IN_PROGRESS until
-it is answered; then it must have all of them. Afterwards the same producer goes on alone, for as long as that took.
+Groups commit until the offsets topic has a million records, ten at a time: each key about twenty times, without
+compaction. Then the server is stopped cleanly and started. From its first response on, one record at a time is produced
+to another topic. From time to time a group fetches its offsets, which fails with COORDINATOR_LOAD_IN_PROGRESS until
+they are loaded; then the response must contain all of them. Afterwards the same producer continues alone for the same
+time.
 
-Both servers are as fresh as they are after a restart: Apache Kafka's code is not yet compiled while it loads.
+Both servers are in the state after a restart: Apache Kafka's code is not yet compiled while it loads.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ _BUSY_TOPIC = "busy"
 _ASK_AGAIN_SECONDS = 0.005
 _LEAST_SECONDS_ALONE = 1.0
 
-# One segment, so that nothing is compacted.
+# One segment, so that compaction does not run.
 _CONFIG = {"offsets.topic.segment.bytes": str(2**30)}
 
 
 @dataclass(frozen=True)
 class Loading:
-    """What was seen from the first answer of the server to that of the group."""
+    """The measurements from the server's first response to the response to the group."""
 
     seconds: float
     refusals: int
@@ -74,13 +75,13 @@ def load_offsets(bench: Bench) -> Numbers:
 
 
 def _commit(bench: Bench, server: Server) -> None:
-    """Every group commits every partition, and goes on until there are enough records."""
+    """Every group commits every partition, repeatedly until there are enough records."""
     create_topic(server, _TOPIC, partitions=_PARTITIONS, config={})
     wait_coordinator(server)
     commits = [
         _commit_of(group, first) for first in range(0, _PARTITIONS, _PARTITIONS_OF_COMMIT) for group in range(_GROUPS)
     ]
-    # One connection sends each of them once; of several, nobody knows which will be the fastest.
+    # One connection sends each of them once; with several, the order of completion is unknown.
     group_load.run(bench, server, commits, connections=1, requests=len(commits))
     more = bench.count(_RECORDS) // _PARTITIONS_OF_COMMIT - len(commits)
     if more > 0:
@@ -109,7 +110,7 @@ def _offset(group: int, partition: int) -> int:
 
 
 def _produce_until_loaded(producer: WireClient, request: bytes, group: WireClient) -> Loading:
-    """Produce one record after the other; ask for a group's offsets now and then, until they are told."""
+    """Produce one record after the other, and fetch a group's offsets from time to time, until they are returned."""
     latencies = []
     refusals = 0
     began = time.perf_counter()
@@ -123,12 +124,12 @@ def _produce_until_loaded(producer: WireClient, request: bytes, group: WireClien
         latencies += _produce(producer, request, _ASK_AGAIN_SECONDS - (time.perf_counter() - asked))
     expected = {(_TOPIC, partition): _offset(_GROUPS - 1, partition) for partition in range(_PARTITIONS)}
     if offsets != expected:
-        raise RuntimeError(f"a group had committed {len(expected)} offsets, and has {len(offsets)}, or others")
+        raise RuntimeError(f"a group had committed {len(expected)} offsets, and has {len(offsets)}, or different ones")
     return Loading(seconds, refusals, latencies)
 
 
 def _produce(producer: WireClient, request: bytes, seconds: float) -> list[float]:
-    """Produce at least once; how long each request took, in microseconds."""
+    """Produce at least once; returns the latency of each request in microseconds."""
     latencies = []
     end = time.perf_counter() + seconds
     while True:
@@ -142,7 +143,7 @@ def _produce(producer: WireClient, request: bytes, seconds: float) -> list[float
 
 
 def _percentiles(latencies: list[float]) -> dict[str, float]:
-    """None of nothing."""
+    """Empty if there are no latencies."""
     if not latencies:
         return {}
     ordered = sorted(latencies)

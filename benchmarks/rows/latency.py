@@ -1,9 +1,9 @@
-"""From a producer to a consumer, one record after the other.
+"""The latency from a producer to a consumer, one record after the other.
 
-`EndToEndLatency` is Kafka's tool. It prints whole milliseconds, starts cold, and its consumer asks again and again
-(``fetch.max.wait.ms=0``). When everything is measured and printed, it commits its offset.
+`EndToEndLatency` is Kafka's tool. It prints whole milliseconds, starts cold, and its consumer polls the server
+repeatedly (``fetch.max.wait.ms=0``). After the measurement it commits its offset.
 
-`java/RoundTrip.java` does the same warm, in microseconds, with a consumer that waits at the server as consumers do.
+`java/RoundTrip.java` does the same warm, in microseconds, with a consumer whose fetch waits at the server as usual.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""What a server costs before and beside its work: the start, its memory, and connections that do nothing.
+"""The cost of a server without work: startup, memory, and idle connections.
 
-A start is timed from outside, from the moment at which the process is made to the first answered ApiVersions, asked for
-every millisecond. Each row starts its server once without a clock: Python keeps what it has compiled, Apache Kafka
-formats its directory, and the files of both are in the page cache.
+A start is timed from outside, from the creation of the process to the first response to ApiVersions, which is requested
+every millisecond. Each row first starts its server once without measuring: Python caches its compiled code, Apache
+Kafka formats its directory, and the files of both are in the page cache.
 
-Memory is resident memory of the server's process. Apache Kafka's is mostly its heap, 1 GB as its own start script has
-it; the collector gives nothing back before that is full, so "after the work" is what an ordinary broker comes to.
+Memory is the resident memory of the server's process. Apache Kafka's is mostly its heap, 1 GB as in its own start
+script. The garbage collector returns no memory before the heap is full, so "after the work" is the state of an ordinary
+broker.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ API_VERSIONS = load.frame(ApiVersionsRequest(), 0)
 
 
 def start_clean(bench: Bench) -> Numbers:
-    """No topics. Apache Kafka finds a formatted directory; Moldau has nothing at all, and makes what it needs."""
+    """No topics. Apache Kafka finds a formatted directory; Moldau has no directory, and creates it."""
     server = bench.start_server()
     server.stop()
     if bench.subject is Subject.MOLDAU:
@@ -50,7 +51,7 @@ def memory_idle(bench: Bench) -> Numbers:
 
 
 def memory_with_partitions(bench: Bench) -> Numbers:
-    """After a restart: what was needed to make the partitions is not counted."""
+    """After a restart: memory for the creation of the partitions is not counted."""
     server = bench.start_server()
     filling.topic_with_records(server, _TOPIC, bench.count(_PARTITIONS))
     server.stop()
@@ -80,7 +81,7 @@ def memory_after_work(bench: Bench) -> Numbers:
 
 
 def idle_connections(bench: Bench) -> Numbers:
-    """Memory for each, and the latency of one busy client without them and among them."""
+    """Memory per connection, and the latency of one busy client without and with them."""
     server = bench.start_server()
     create_topic(server, _TOPIC, partitions=1, config={})
     one_record = load.produce_frame(_TOPIC, load.batch_of(1, 100))
@@ -104,7 +105,7 @@ def idle_connections(bench: Bench) -> Numbers:
 
 
 def _resident_when_idle(bench: Bench, server: Server) -> float:
-    """Once the server has done what it does after a start, or after work."""
+    """After the server has done its tasks after startup, or after work."""
     time.sleep(bench.count(_IDLE_MS) / 1000)
     return server.resident_bytes() / 1e6
 

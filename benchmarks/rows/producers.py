@@ -1,9 +1,9 @@
-"""Kafka's own producer as `ProducerPerformance` drives it: as fast as it can, to one partition.
+"""Kafka's own producer in `ProducerPerformance`: as fast as it can, to one partition.
 
-The tool makes its records of random capital letters, which lz4 can hardly make smaller. Its first records, a tenth of
-those that count, warm up its JVM; rates and latencies are of what comes after (``--warmup-records``). It puts records
-into the producer's buffer faster than they leave, so a latency is mostly the time in that buffer. The server's CPU is
-that of the whole run, over all records.
+The tool generates its records from random capital letters, which lz4 can hardly compress. Its first records, a tenth of
+the counted ones, warm up its JVM; rates and latencies are those of the following records (``--warmup-records``). It
+puts records into the producer's buffer faster than they are sent, so a latency is mostly the time in that buffer. The
+server's CPU is that of the whole run, for all records.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class ProducerPerformance:
     records: int
     size: int
     properties: tuple[str, ...]
-    """The producer's settings, over its defaults."""
+    """The producer's settings, in addition to its defaults."""
     transaction_ms: int | None = None
-    """How long its transactions are; None: it has none."""
+    """The duration of its transactions; None: it is not transactional."""
 
     def __call__(self, bench: Bench) -> Numbers:
         topic = bench.topic()

@@ -1,7 +1,7 @@
-"""Clients of Python programs, with their default settings: `clients.py` runs each in a process of its own.
+"""Python's Kafka clients, with their default settings: `clients.py` runs each in a separate process.
 
-confluent-kafka is a layer over librdkafka, the client of most languages. kafka-python and aiokafka are Python
-themselves, and so slow that every server waits for them: they are here for reference.
+confluent-kafka is a layer over librdkafka, the client of most languages. kafka-python and aiokafka are written in
+Python, and so slow that every server waits for them: they are included for reference.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ClientRun:
 
     def __call__(self, bench: Bench) -> Numbers:
         topic = bench.topic()
-        # Whole batches of records, and two at least: what the first poll brings is not counted.
+        # Whole batches of records, and at least two: the records of the first poll are not counted.
         batches = max(2, bench.count(self.records) // _RECORDS_OF_BATCH)
         records = batches * _RECORDS_OF_BATCH
         consumes = self.work == "consume"
@@ -43,7 +43,7 @@ class ClientRun:
             result = programs.run_for_json(f"{self.client} {self.work}", command, timeout_s=_TIMEOUT_SECONDS)
             cpu = bench.server.cpu_seconds() - before
         if not consumes and bench.subject is not Subject.CEILING:
-            load.check_end_offset(bench.server, topic, records + 1)  # with the one before the clock
+            load.check_end_offset(bench.server, topic, records + 1)  # including the one before the measurement
         records_per_s = result["records"] / result["seconds"]
         return {
             "records_per_s": records_per_s,

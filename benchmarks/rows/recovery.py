@@ -1,15 +1,15 @@
-"""How long a server is away after ``kill -9`` with a large log that it was writing.
+"""The downtime of a server after ``kill -9`` with a large log that it was writing.
 
-A server that was not stopped does not know how far its last segments are whole, so it reads them again, batch by batch,
-with the checksum of each, and makes their indexes anew. All of the log is read: the point up to which it is known to be
-on disk is written once a minute by default, here not at all, so that it does not depend on when that minute ended.
+A server that was not stopped does not know up to which point its last segments are valid. So it reads them again, batch
+by batch, verifies the checksum of each, and rebuilds their indexes. The whole log is read: by default, the flushed
+position is written once a minute; here it is never written, so that the result does not depend on that minute.
 
-Before the restart the log is written to the disk, and it stays in the page cache. So the speed to compare with is that
-of plain reads of the same files right after, by Python with a buffer of 1 MB.
+Before the restart the log is written to the disk, and it stays in the page cache. So the reference is the speed of
+plain reads of the same files directly afterwards, by Python with a buffer of 1 MB.
 
-A broker that was killed is known to the controller for a while as one that lives, and Apache Kafka's does not let it
-return before that session has ended, 9 s by default. It is made as short as it can be used; the rest of it is served
-while the log is recovered.
+The controller considers a killed broker alive for some time, and Apache Kafka's controller does not let it register
+again before that session has ended, 9 s by default. The session is made as short as possible; the rest of it overlaps
+with the recovery of the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .durability import GROUP
 _TOPIC = "bench"
 _LOG_BYTES = 5_000_000_000
 _BATCH_BYTES = 16_000
-"""What Kafka's producer makes of records by default."""
+"""The size of batches of Kafka's producer by default."""
 _READ_BYTES = 1_000_000
 
 _CONFIG = {

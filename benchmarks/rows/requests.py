@@ -1,7 +1,7 @@
-"""Single requests, encoded beforehand and sent by `load.c`: the server alone, without a client's work.
+"""Single requests, encoded in advance and sent by `load.c`: the server alone, without a client's work.
 
-A fetch reads the same beginning of its topic again and again, so the page cache answers. After a run the log is asked
-whether it has all that was produced, and the fetches must have brought their bytes: a server that refuses quickly would
+A fetch reads the same beginning of its topic repeatedly, from the page cache. After a run it is checked that the log
+has all produced records, and that the fetches have returned their bytes: a server that quickly rejects requests would
 look fast.
 """
 
@@ -17,19 +17,19 @@ GROUP = "Single requests, encoded beforehand"
 
 _SECONDS = 6
 _RECORDS_OF_64K = 63
-"""Records of 1,000 bytes whose batch is a little less than 64 kB."""
+"""Records of 1,000 bytes whose batch is slightly less than 64 kB."""
 
 
 @dataclass(frozen=True)
 class Produce:
-    """Produce one batch again and again."""
+    """Produce one batch repeatedly."""
 
     records: int
     size: int
     connections: int
     in_flight: int
     requests: int | None = None
-    """None: as many as fit into some seconds. Large batches are counted: the same bytes for every server's disk."""
+    """None: as many as fit into some seconds. For large batches the count is fixed: the same bytes for each disk."""
 
     def __call__(self, bench: Bench) -> Numbers:
         topic = bench.topic()
@@ -52,7 +52,7 @@ class Produce:
 
 @dataclass(frozen=True)
 class Fetch:
-    """Fetch the same batches again and again."""
+    """Fetch the same batches repeatedly."""
 
     batches: int
     connections: int
@@ -62,7 +62,7 @@ class Fetch:
         topic = bench.topic()
         batch = load.batch_of(_RECORDS_OF_64K, 1000)
         size = len(batch) * self.batches
-        if bench.subject is Subject.CEILING:  # it answers with one batch each time
+        if bench.subject is Subject.CEILING:  # its responses have one batch each
             contents = load.filled(bench, topic, load.batch_of(_RECORDS_OF_64K * self.batches, 1000), 1)
         else:
             contents = load.filled(bench, topic, batch, self.batches)
@@ -83,7 +83,7 @@ class Fetch:
 
 
 def numbers(result: Load, moved: int, cpu: float) -> Numbers:
-    """The numbers of a row: rates, latencies and what they cost the server."""
+    """The numbers of a row: rates, latencies and the server's cost."""
     return {
         "requests_per_s": result.requests_per_s,
         "mb_per_s": moved / result.seconds / 1e6,
@@ -100,7 +100,7 @@ ROWS = (
         group=GROUP,
         measure=Produce(records=1, size=100, connections=1, in_flight=1),
         needs=("cc",),
-        rounds=7,  # it depends on whether the scheduler puts the two processes on one core or on two
+        rounds=7,  # it depends on whether the scheduler runs the two processes on one core or on two
         targets=(Target("p50_us", at_most=1.0), Target("p99_us", at_most=1.0)),
     ),
     Row(

@@ -1,11 +1,11 @@
-"""What a small request costs while more and more stands beside it and does nothing.
+"""The cost of a small request with an increasing number of idle partitions, connections or consumers.
 
 One record is produced with 1 connection x 1 in flight to one partition, while the broker has more partitions, more
-connections or more waiting consumers, level by level. The server's CPU for a request, and its latency, should stay as
-they are: `cpu_growth`, `p50_growth` and `p99_growth` are the cost at the highest level over that at the lowest.
+connections or more waiting consumers, level by level. The server's CPU per request, and its latency, should stay
+constant: `cpu_growth`, `p50_growth` and `p99_growth` are the cost at the highest level divided by that at the lowest.
 
-Each level begins with some uncounted requests, so that what it takes to come there is not measured, and ends with a
-look whether those who should have been idle were.
+Each level begins with some uncounted requests, so that the setup of the level is not measured, and ends with a check
+that the idle clients were idle.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _UNCOUNTED_MS = 300
 _COUNTED_MS = 1_000
 _LOOKS = 4
 
-# Longer than a row takes: nobody's time is to run out while the cost of others is measured.
+# Longer than a row takes: no timeout must occur during the measurement.
 _MAX_WAIT_MS = 600_000
 _OUT_OF_REACH = 2**31 - 1
 
 _MOST_GROWTH = 1.5
-"""What is left to the processor's caches, which are fuller beside 10,000 partitions, and to chance."""
+"""A tolerance for the processor's caches, which are fuller with 10,000 partitions, and for chance."""
 
 _Cost = dict[str, float]
 """Numbers by name."""
@@ -49,7 +49,7 @@ _COSTS = {"cpu": "cpu_us_per_request", "p50": "p50_us", "p99": "p99_us"}
 
 
 class _Producer:
-    """Produces one record at a time to a partition, and knows how many it should have by now."""
+    """Produces one record at a time to a partition, and counts the records it should have."""
 
     def __init__(self, bench: Bench, server: Server, topic: str) -> None:
         self._bench = bench
@@ -59,11 +59,11 @@ class _Producer:
         self._produced = 0
 
     def warm_up(self) -> None:
-        """For servers that nobody has warmed."""
+        """Warm up a server that was just started."""
         self._run(seconds=self._seconds(_WARM_UP_MS), connections=8, in_flight=4)
 
     def cost(self) -> _Cost:
-        """CPU for a request, and latencies."""
+        """CPU per request, and latencies."""
         self._run(seconds=self._seconds(_UNCOUNTED_MS))
         before = self._server.cpu_seconds()
         run = self._run(seconds=self._seconds(_COUNTED_MS))
@@ -71,7 +71,7 @@ class _Producer:
         return {"cpu_us_per_request": cpu / run.requests * 1e6, "p50_us": run.p50_us, "p99_us": run.p99_us}
 
     def cost_in_turn(self, crowd: Crowd) -> _Cost:
-        """The same, by one connection of ``crowd`` after the other. What their opening costs is not counted."""
+        """The same, with one connection of ``crowd`` after the other. The cost of opening them is not counted."""
         self._produced += len(crowd.take_turns(self._request, self._seconds(_UNCOUNTED_MS)))
         before = self._server.cpu_seconds()
         took = crowd.take_turns(self._request, self._seconds(_COUNTED_MS))
@@ -85,7 +85,7 @@ class _Producer:
         }
 
     def check(self) -> None:
-        """All that was produced is in the log."""
+        """Check that all produced records are in the log."""
         load.check_end_offset(self._server, self._topic, self._produced)
 
     def _seconds(self, milliseconds: int) -> float:
@@ -100,7 +100,7 @@ class _Producer:
 
 
 def partitions(bench: Bench) -> Numbers:
-    """Partitions with a record each, made while the server runs. The busy one is the first."""
+    """Partitions with a record each, created while the server runs. The busy one is the first."""
     server = bench.start_server()
     create_topic(server, "busy", partitions=1, config={})
     producer = _Producer(bench, server, "busy")
@@ -112,18 +112,18 @@ def partitions(bench: Bench) -> Numbers:
             more = min(level - there, _PARTITIONS_OF_TOPIC)
             filling.topic_with_records(server, f"idle-{there}", more)
             there += more
-        settle()  # or the disk is still busy with the new files
+        settle()  # otherwise the disk would still be busy with the new files
         costs[level] = _looks([level], lambda _level: producer.cost())[level]
     producer.check()
-    server.kill()  # nobody needs the files; a clean stop would write all of them to the disk
+    server.kill()  # the files are not needed; a clean shutdown would write all of them to the disk
     return _numbers(costs)
 
 
 def connections_in_turn(bench: Bench) -> Numbers:
-    """One request outstanding in all: the next connection asks when the one before has its answer.
+    """A single pending request in total: the next connection sends when the previous one has its response.
 
-    With as many outstanding as there are connections, the server would find more requests waiting the more there are,
-    which makes each cheaper and all of them slower, and neither has to do with their number.
+    With as many pending requests as connections, the server would find more waiting requests with more connections,
+    which makes each cheaper and all of them slower, independent of the number of connections.
     """
     producer = _Producer(bench, bench.server, bench.topic())
 
@@ -143,7 +143,7 @@ def idle_connections(bench: Bench) -> Numbers:
 
 
 def waiting_for_other_partitions(bench: Bench) -> Numbers:
-    """Each consumer has a Fetch parked on one of ten partitions of the topic, to none of which is produced."""
+    """Each consumer has a waiting Fetch on one of ten partitions of the topic to which no records are produced."""
     topic = bench.topic(partitions=1 + _OTHER_PARTITIONS)
 
     def waiting(number: int) -> bytes:
@@ -155,7 +155,7 @@ def waiting_for_other_partitions(bench: Bench) -> Numbers:
 
 
 def waiting_for_more(bench: Bench) -> Numbers:
-    """Each consumer has a Fetch parked on the busy partition itself, and wants more bytes than will come."""
+    """Each consumer has a waiting Fetch on the busy partition itself, for more bytes than will arrive."""
     topic = bench.topic()
 
     def waiting(_number: int) -> bytes:
@@ -167,7 +167,7 @@ def waiting_for_more(bench: Bench) -> Numbers:
 
 
 def _beside_crowds(bench: Bench, topic: str, sizes: Sequence[int], crowd_of: Callable[[int], Crowd]) -> Numbers:
-    """The cost of producing to ``topic`` beside crowds of all sizes."""
+    """The cost of producing to ``topic`` with crowds of all sizes."""
     producer = _Producer(bench, bench.server, topic)
 
     def cost(size: int) -> _Cost:
@@ -182,10 +182,10 @@ def _beside_crowds(bench: Bench, topic: str, sizes: Sequence[int], crowd_of: Cal
 
 
 def _looks(levels: Sequence[int], cost: Callable[[int], _Cost]) -> dict[int, _Cost]:
-    """The least of several looks at each level, upwards and downwards in turn.
+    """The minimum of several measurements at each level, upwards and downwards alternately.
 
-    Whatever else runs on the machine only adds to a cost, and would be taken for growth if it came at a high level.
-    How often a request is late is for other rows to say.
+    Other load on the machine only increases a cost, and would be mistaken for growth if it occurred at a high level.
+    Other rows measure how often a request is late.
     """
     found: dict[int, list[_Cost]] = {level: [] for level in levels}
     for number in range(_LOOKS):
@@ -206,13 +206,13 @@ def _parked_fetch(topic: str, *, partition: int, min_bytes: int) -> bytes:
 
 
 def _levels(bench: Bench, levels: Sequence[int]) -> list[int]:
-    """Those that the run wants; at least the two lowest, for growth needs two."""
+    """The levels for this run; at least the two lowest, since growth needs two."""
     highest = bench.count(max(levels))
     return [level for number, level in enumerate(levels) if number < 2 or level <= highest]
 
 
 def _numbers(costs: Mapping[int, _Cost]) -> Numbers:
-    """Each cost at each level, and how much it grew from the lowest to the highest."""
+    """Each cost at each level, and its growth from the lowest to the highest."""
     named = {f"{cost}_at_{level}": value for level, at in costs.items() for cost, value in at.items()}
     lowest, highest = costs[min(costs)], costs[max(costs)]
     return named | {f"{short}_growth": highest[cost] / lowest[cost] for short, cost in _COSTS.items()}

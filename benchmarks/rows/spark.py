@@ -1,12 +1,12 @@
-"""Spark's own source and sink, and the two jobs that are shipped for it: batches, a stream, an archive and its replay.
+"""Spark's own source and sink, and the two jobs of Moldau's package: batches, a stream, an archive and its replay.
 
-One Spark on the machine's two cores works for both servers in turn. It is what everybody waits for: two servers that
-are equally fast differ by some percent, so the figure that tells them apart is the CPU of the server. There is no
-ceiling: that server knows one partition, and Spark would be as slow with it.
+One Spark on the machine's two cores works for both servers alternately. Spark is the bottleneck: two servers of equal
+speed differ by some percent, so the meaningful figure is the CPU of the server. There is no ceiling: that server has
+one partition, and Spark would be as slow with it.
 
-Reading, each task waits half a second at the end of its partition: Spark's consumer asks for the ends of the partition
-while a fetch of its own, for records that will not come, is parked before that on the same connection
-(``fetch.max.wait.ms``). So the time for 64 partitions is 16 s at least on two cores, with either server.
+When reading, each task waits half a second at the end of its partition: Spark's consumer requests the ends of the
+partition while its own fetch, for records that will not arrive, is waiting on the same connection
+(``fetch.max.wait.ms``). So the time for 64 partitions is at least 16 s on two cores, with either server.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SPARK = SparkClient()
 
 @dataclass(frozen=True)
 class Cost:
-    """What some records took: time, and CPU of the server."""
+    """The cost of some records: time, and CPU of the server."""
 
     records: int
     size: int
@@ -108,7 +108,7 @@ class Once:
 
 @dataclass(frozen=True)
 class Growth:
-    """The same work with more and more partitions; how much the highest level is above the lowest."""
+    """The same work with increasing numbers of partitions, and the growth of its cost."""
 
     work: Work
 
@@ -126,13 +126,14 @@ class Growth:
 
 
 def archive_and_replay(bench: Bench) -> Numbers:
-    """A topic that Spark has filled becomes Parquet, and that a second topic. MB are those of keys and values."""
+    """A topic that Spark has filled is archived as Parquet, and replayed to a second topic. MB are those of keys and
+    values."""
     address, folder = bench.server.bootstrap_servers, str(bench.work_dir / "archive")
     records = bench.count(_ARCHIVED_RECORDS)
     source, target = (
         bench.topic(partitions=_ARCHIVED_PARTITIONS, config={"retention.ms": "-1"}) for _ in ("source", "target")
     )
-    # No value comes twice: Parquet would keep it once.
+    # Each value is unique, since Parquet would store duplicates once.
     SPARK.run(Write(address, source, records, _ARCHIVED_SIZE, random=True))
     check_records(bench.server, source, _ARCHIVED_PARTITIONS, records)
     _sync(bench, source)
@@ -150,7 +151,7 @@ def archive_and_replay(bench: Bench) -> Numbers:
 def _archive_cost(bench: Bench, job: Job, records: int) -> Cost:
     done, cpu_seconds = _run(bench, job)
     if done.records != records:
-        raise RuntimeError(f"{job} was to have {records} records, and had {done.records}")
+        raise RuntimeError(f"{job} should have {records} records, but had {done.records}")
     return Cost(records, _ARCHIVED_SIZE, done.seconds, cpu_seconds)
 
 
@@ -165,14 +166,14 @@ def _read_by(bench: Bench, job: Job, records: int) -> Cost:
 
 
 def _run(bench: Bench, job: Job) -> tuple[Done, float]:
-    """What a job did, and the CPU seconds of the server meanwhile."""
+    """The result of a job, and the CPU seconds of the server during it."""
     before = bench.server.cpu_seconds()
     done = SPARK.run(job)
     return done, bench.server.cpu_seconds() - before
 
 
 def _sync(bench: Bench, topic: str) -> None:
-    """Have the topic's files on the disk: what comes next in this measurement is not to wait for that."""
+    """Write the topic's files to the disk, so that the next step of this measurement does not wait for it."""
     page_cache.sync(bench.server.data_dir.glob(f"{topic}-*/*.log"))
 
 

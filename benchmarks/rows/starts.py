@@ -1,11 +1,11 @@
-"""How long a server with many partitions is away: after ``kill -9``, and after a clean stop.
+"""The downtime of a server with many partitions: after ``kill -9``, and after a clean shutdown.
 
-Each partition has a record. The server is killed when all of it is on the disk, so that it finds every partition as one
-that was not closed; then it is stopped as it should be. A start is over when a partition takes a record, the last one
-that was made: a server may answer ApiVersions, and Metadata, long before. The first answer is told too, and the time
-of the clean stop, which is part of every restart.
+Each partition has a record. The server is killed when all records are on the disk, so that it finds every partition
+unclosed; then it is stopped cleanly. A start is complete when the partition that was created last accepts a record: a
+server may respond to ApiVersions, and Metadata, long before. The time of the first response is also reported, and that
+of the clean shutdown, which is part of every restart.
 
-The session of a broker that was killed is as short as in the row `recovery`, and for the same reason.
+The session of a killed broker is as short as in the row `recovery`, for the same reason.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..row import Bench, Numbers, Row, Server, Subject, Target
 from .durability import GROUP
 
 _PARTITIONS_OF_TOPIC = 1_000
-"""Apache Kafka's controller makes less than 10,000 at once."""
+"""Apache Kafka's controller creates fewer than 10,000 at a time."""
 
 _CONFIG = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "250"}
 
 
 @dataclass(frozen=True)
 class StartWithPartitions:
-    """Starts of a server that has so many partitions."""
+    """Starts of a server with this many partitions."""
 
     partitions: int
 
@@ -49,7 +49,7 @@ class StartWithPartitions:
         seconds_to_stop = time.perf_counter() - began
         settle()
         answered_after_stop, served_after_stop = _start(server, topic, there - 1, records=2)
-        server.kill()  # nobody needs the files
+        server.kill()  # the files are not needed
         return {
             "seconds": answered_after_stop,
             "seconds_until_served": served_after_stop,
@@ -60,7 +60,8 @@ class StartWithPartitions:
 
 
 def _start(server: Server, topic: str, partition: int, *, records: int) -> tuple[float, float]:
-    """Start it; when it has answered first, and when the partition has taken a record after its ``records``."""
+    """Start the server. Returns the time of its first response, and the time when the partition accepted a record after
+    its ``records``."""
     answered = seconds_to_answer(server)
     return answered, answered + seconds_to_take_a_record(server, topic, partition, records)
 

@@ -1,15 +1,15 @@
 """Transactions: Kafka's own producer with them, small ones as fast as they go, and what they leave to readers.
 
-Small transactions come from no client: `transaction_load.c` sends what one sends that knows transactions version 2
-(KIP-890), a Produce and an EndTxn for each, with one record. A transaction takes from the one to the answer of the
-other. The server writes five batches for it, of which the client waits for three: the partition joins the transaction,
-the record, the decision; the marker and the end of the transaction follow. A client that is too fast for that is told
-to come again (``retries``), which it does 20 ms later, as Kafka's own producer. Afterwards readers of committed
-records must see all of it. That time is not counted.
+Small transactions do not come from a client library: `transaction_load.c` sends the requests of a client with
+transactions version 2 (KIP-890), a Produce and an EndTxn for each, with one record. A transaction's latency is the time
+from the first request to the response to the second. The server writes five batches for it, of which the client waits
+for three: the partition joins the transaction, the record, the decision; the marker and the end of the transaction
+follow. If a client is too fast for that, its request is rejected and retried (``retries``) 20 ms later, as by Kafka's
+own producer. Afterwards read_committed readers must see all records. That time is not counted.
 
-Producer ids stay known to the servers for days. What each of them costs in memory is measured in two ways: as a
-transactional id that was only initialized, in the coordinator; and as an idempotent producer that has written one batch
-to a partition, in the partition's log.
+Servers remember producer ids for days. The memory for each of them is measured in two ways: for a transactional id that
+was only initialized, in the coordinator; and for an idempotent producer that has written one batch to a partition, in
+the partition's log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _RECORD_BYTES = 100
 _RECORDS_OF_64K = 63
 _ABORT_EVERY = 10
 _FILLING_PRODUCERS = 20
-"""In turn, so that none of them waits for the end of its transaction before."""
+"""Alternately, so that none of them waits for the end of its previous transaction."""
 _FETCHED_TRANSACTIONS = 4_000
 _CONSUMED_TRANSACTIONS = 16_000
 _FETCH_BATCHES = 16
@@ -60,7 +60,7 @@ _LISTENING_SECONDS = 120
 
 @dataclass(frozen=True)
 class SmallTransactions:
-    """One record each, by some producers at a time, each with a partition of its own."""
+    """One record each, by several producers at a time, each with its own partition."""
 
     producers: int
 
@@ -99,8 +99,8 @@ class _Filled:
 
 @contextmanager
 def _filled(bench: Bench, transactions: int) -> Iterator[_Filled]:
-    """While it lasts, there is a topic with so many batches of 64 kB, a tenth of them aborted, on disk and in the page
-    cache."""
+    """Inside the block, there is a topic with this many batches of 64 kB, a tenth of them aborted, on disk and in the
+    page cache."""
     topic = bench.topic()
     done = transaction_load.run(
         bench,
@@ -121,7 +121,7 @@ def _filled(bench: Bench, transactions: int) -> Iterator[_Filled]:
 
 
 def fetch_committed(bench: Bench) -> Numbers:
-    """Fetch the same megabyte again and again, from the middle of the topic, where many were aborted before."""
+    """Fetch the same megabyte repeatedly, from the middle of the topic, after many aborted transactions."""
     batch = len(load.batch_of(_RECORDS_OF_64K, 1000))
     size = batch * _FETCH_BATCHES
     with _filled(bench, bench.count(_FETCHED_TRANSACTIONS)) as filled:
@@ -135,7 +135,7 @@ def fetch_committed(bench: Bench) -> Numbers:
 
 
 def consume_committed(bench: Bench) -> Numbers:
-    """Read the whole topic with Kafka's own consumer, which gets the aborted batches too and drops them."""
+    """Read the whole topic with Kafka's own consumer, which receives the aborted batches too and drops them."""
     with _filled(bench, bench.count(_CONSUMED_TRANSACTIONS)) as filled:
         command = [*bench.program("AssignedConsumer"), bench.server.bootstrap_servers, filled.topic]
         command += [str(filled.committed_records), "read_committed"]
@@ -153,8 +153,8 @@ def consume_committed(bench: Bench) -> Numbers:
 
 
 def memory_of_producers(bench: Bench) -> Numbers:
-    """What is remembered of many producers, one kind after the other. The first ones of each kind do not count: with
-    them comes what the server needs in any case."""
+    """The memory for many producers, one kind after the other. The first ones of each kind do not count, because they
+    include memory that the server needs in any case."""
     server = bench.start_server()
     count = bench.count(_PRODUCER_IDS)
     topic = f"bench-{uuid.uuid4().hex[:12]}"
@@ -178,7 +178,7 @@ def memory_of_producers(bench: Bench) -> Numbers:
 
 
 def _send(bench: Bench, server: Server, requests: Iterable[bytes]) -> None:
-    """Send each of them once, which is certain of one connection."""
+    """Send each request once, which one connection guarantees."""
     pairs = [Pair(request) for request in requests]
     group_load.run(bench, server, pairs, connections=1, requests=len(pairs))
 
@@ -188,14 +188,14 @@ def _transactional_ids(start: int, end: int) -> list[str]:
 
 
 def _one_batch(topic: str, number: int) -> bytes:
-    """The first batch of an idempotent producer. It takes its id itself, far from those that the server gives."""
+    """The first batch of an idempotent producer. It chooses its id itself, far from those that the server allocates."""
     record = Record(offset=0, timestamp=int(time.time() * 1000), value=bytes(_RECORD_BYTES))
     batch = build_batch([record], producer_id=10**12 + number, producer_epoch=0, base_sequence=0)
     return load.produce_frame(topic, batch)
 
 
 def _check_known(server: Server, topic: str, count: int) -> None:
-    """Nobody has looked at the answers to what was written."""
+    """Check the number of producers, because the responses to the writes were not checked."""
     with WireClient(server.bootstrap_servers, timeout_s=_LISTENING_SECONDS) as wire:
         transactional_ids = len(wire.call(ListTransactionsRequest(), 0).transaction_states)
         asked = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
@@ -203,7 +203,7 @@ def _check_known(server: Server, topic: str, count: int) -> None:
     if (transactional_ids, len(partition.active_producers)) != (count + 1, count):
         raise RuntimeError(
             f"{count} were initialized and {count} have written; "
-            f"known are {transactional_ids} transactional ids and {len(partition.active_producers)} producers"
+            f"the server knows {transactional_ids} transactional ids and {len(partition.active_producers)} producers"
         )
 
 

@@ -1,4 +1,4 @@
-"""Servers and rows that only say what is done with them."""
+"""Fake servers and rows that record what is done with them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ SUBJECTS = (Subject.APACHE, Subject.MOLDAU, Subject.CEILING)
 
 
 class FakeServer:
-    """A server without a process; its life is written into ``events``."""
+    """A server without a process; it records its operations in ``events``."""
 
     def __init__(self, subject: Subject, pid: int, data_dir: Path, events: list[str]) -> None:
         self.subject = subject
@@ -44,7 +44,7 @@ class FakeServer:
 
 
 class FakeMachine:
-    """Everything that a run asks of the machine, and a row's work: all of it goes to ``events``."""
+    """The run's interface to the machine, and a row's work: all operations are recorded in ``events``."""
 
     def __init__(self, folder: Path) -> None:
         self.events: list[str] = []
@@ -69,7 +69,7 @@ class FakeMachine:
         run(plan, self.results, directory=self._folder, machinery=machinery, progress=self, save=self._save)
 
     def row(self, name: str = "row", measure: Callable[[Bench], Numbers] | None = None, **fields: object) -> Row:
-        """A row whose work is an event; ``measure`` gives other numbers, or fails."""
+        """A row whose work is an event; ``measure`` returns other numbers, or fails."""
 
         def work(bench: Bench) -> Numbers:
             self.events.append(f"measure {name} {bench.subject} {bench.count(1000)}")
@@ -102,7 +102,7 @@ class FakeMachine:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MoldauServer]:
-    """A server as a row finds it; its coordinators have their topics."""
+    """A server in the state at the start of a row; the topics of its coordinators exist."""
     started = MoldauServer(tmp_path_factory.mktemp("moldau"), config={})
     try:
         started.start()

@@ -1,4 +1,4 @@
-"""The load generators in C, compiled for a test, and servers that answer them."""
+"""The load generators in C, compiled for a test, and servers for their requests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from moldau import benchmarks
-from moldau.compat_tests.requirements import missing
+from moldau.testing.requirements import missing
 
 SOURCES = Path(benchmarks.__file__).parent
 
 
 def compiled(name: str, folder: Path) -> Path:
-    """A program of ours, compiled into ``folder`` so that no cache hides a source that does not compile."""
+    """A program, compiled into ``folder`` so that no cache hides a source that does not compile."""
     compiler = shutil.which("cc")
     if compiler is None:
         missing("cc", "a C compiler (Debian: apt-get install gcc libc6-dev)")
@@ -29,7 +29,7 @@ def compiled(name: str, folder: Path) -> Path:
 
 
 def run_generator(program: Path, given: bytes, address: str, *options: object) -> dict[str, Any]:
-    """What a generator prints; CalledProcessError when it fails."""
+    """The output of a generator; CalledProcessError if it fails."""
     command = [str(program), *(str(option) for option in options), *address.split(":")]
     done = subprocess.run(command, input=given, capture_output=True, check=True, timeout=60)
     result: dict[str, Any] = json.loads(done.stdout)
@@ -38,7 +38,7 @@ def run_generator(program: Path, given: bytes, address: str, *options: object) -
 
 
 def refused(program: Path, given: bytes, *options: str) -> bytes:
-    """What a generator says that does not even connect."""
+    """The error of a generator that does not connect."""
     command = [str(program), *options, "127.0.0.1", "1"]
     done = subprocess.run(command, input=given, capture_output=True, check=False, timeout=60)
     assert done.returncode == 2
@@ -47,7 +47,7 @@ def refused(program: Path, given: bytes, *options: str) -> bytes:
 
 
 class Stub(ABC):
-    """A server that listens in a ``with`` block, and serves each connection in a thread until the client hangs up."""
+    """A server listening in a ``with`` block, with a thread for each connection until the client disconnects."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -57,7 +57,7 @@ class Stub(ABC):
 
     @abstractmethod
     def serve(self, connection: socket.socket) -> None:
-        """Answer what comes; the connection is closed then."""
+        """Respond to the requests, and then close the connection."""
 
     def __enter__(self) -> Self:
         self._threads[0].start()

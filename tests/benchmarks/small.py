@@ -1,4 +1,4 @@
-"""Rows with little of their work: what the numbers are does not matter, but they must be there."""
+"""Rows with little of their work: the values of the numbers do not matter, but they must exist."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from moldau.benchmarks import programs
 from moldau.benchmarks.measurement import Measurement
 from moldau.benchmarks.row import Numbers, Row, Server, Subject
 from moldau.benchmarks.servers import MoldauServer
-from moldau.compat_tests.requirements import missing, require_kafka_jars
+from moldau.testing.requirements import missing, require_kafka_jars
 
 
 def small_bench(server: Server, folder: Path, *, scale: float, subject: Subject = Subject.MOLDAU) -> Measurement:

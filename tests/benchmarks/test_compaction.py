@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from moldau.benchmarks import compaction
-from moldau.compat_tests.requirements import require_kafka_jars, require_program
+from moldau.testing.requirements import require_kafka_jars, require_program
 
 NOW = 1_700_000_000_000
 
 
 @pytest.mark.parametrize("shape", compaction.SHAPES, ids=lambda shape: shape.name)
-def test_each_shape_keeps_what_its_name_says(shape: compaction.Shape, tmp_path: Path) -> None:
+def test_each_shape_keeps_the_share_in_its_name(shape: compaction.Shape, tmp_path: Path) -> None:
     directory = tmp_path / "topic-0"
     segments = compaction.write_partition(directory, shape, 0.3, NOW)
     before = sorted(directory.iterdir())
@@ -33,7 +33,7 @@ def test_apache_kafkas_cleaner_does_the_same(tmp_path: Path) -> None:
     assert compaction.compact_by_apache(tmp_path / "topic-0", tmp_path) > 0
 
 
-def test_a_shape_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_shape_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         compaction.main(["2kB"])
-    assert "there is no shape 2kB" in capsys.readouterr().err
+    assert "unknown shape 2kB" in capsys.readouterr().err

@@ -28,7 +28,7 @@ def test_ratios_are_of_medians() -> None:
     assert str(line.moldau) == "100 (90 to 300)"
 
 
-def test_a_number_that_only_one_has_has_no_ratio() -> None:
+def test_a_number_of_only_one_subject_has_no_ratio() -> None:
     (line,) = lines(measured(rss_mb={MOLDAU: [25.0]}), [targeted()])
 
     assert (line.apache, line.ratio, line.of_the_ceiling) == (None, None, None)
@@ -60,8 +60,8 @@ def test_a_ratio_to_the_ceiling() -> None:
 
 
 @pytest.mark.parametrize(("apache", "reached"), [(0.0, False), (1.0, True)])
-def test_whole_milliseconds_have_some_room_above(apache: float, reached: bool) -> None:
-    """2 ms against 0 ms has no ratio, and still a verdict."""
+def test_targets_in_whole_milliseconds_have_a_tolerance(apache: float, reached: bool) -> None:
+    """2 ms against 0 ms has no ratio, but a verdict."""
     results = measured(p99_ms={MOLDAU: [2.0], APACHE: [apache]})
     found = verdict(results, Target("p99_ms", at_most=1.0, plus=1.0))
 
@@ -78,7 +78,7 @@ def test_at_most_apaches_zero(moldau: float, reached: bool) -> None:
 
 
 @pytest.mark.parametrize(("moldau", "reached"), [(0.3, True), (0.31, False)])
-def test_a_bound_on_the_number_itself(moldau: float, reached: bool) -> None:
+def test_a_limit_for_the_number_itself(moldau: float, reached: bool) -> None:
     results = measured(seconds={MOLDAU: [moldau], APACHE: [0.001]})
     found = verdict(results, Target("seconds", at_most=0.3, against=None))
 
@@ -93,7 +93,7 @@ def test_a_number_between_two_bounds(value: float) -> None:
     assert verdict(measured(rss_mb={MOLDAU: [value]}), target).reached is False
 
 
-def test_what_was_not_measured_is_neither_reached_nor_not() -> None:
+def test_an_unmeasured_target_is_neither_reached_nor_missed() -> None:
     target = Target("records_per_s", at_least=1.0)
 
     assert verdict(Results(date="2026-11-21"), target).reached is None
@@ -101,7 +101,7 @@ def test_what_was_not_measured_is_neither_reached_nor_not() -> None:
     assert verdict(measured(mb_per_s={MOLDAU: [1.0], APACHE: [1.0]}), target).reached is None
 
 
-def test_of_numbers_that_say_the_same_one_is_shown() -> None:
+def test_only_one_of_equivalent_numbers_is_shown() -> None:
     given = ["requests_per_s", "mb_per_s", "p50_us", "p99_us", "p99_us_without", "cpu_us_per_request", "cpu_s_per_gb"]
 
     shown = ["requests_per_s", "p50_us", "p99_us", "p99_us_without", "cpu_us_per_request"]
@@ -120,7 +120,7 @@ def test_labels_have_units() -> None:
     ]
 
 
-def test_three_digits_count() -> None:
+def test_numbers_have_three_significant_digits() -> None:
     values = (0, 0.000123456, 0.0955, 1.5, 15.566, 123.4, 40260.9, 99.96)
 
     assert [digits(value) for value in values] == ["0", "0.000123", "0.0955", "1.5", "15.6", "123", "40,300", "100"]

@@ -1,4 +1,4 @@
-"""What a flame graph says of the machine that it was made on: nothing."""
+"""A flame graph contains no data about the machine on which it was created."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from moldau.benchmarks import machine
 from moldau.benchmarks.flame import of_any_machine
 
 
-def test_no_path_of_the_machine_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_graph_contains_no_path_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     root = Path("/somewhere/a-checkout")
     monkeypatch.setattr(machine, "checkout", lambda: root)
     svg = (

@@ -1,4 +1,4 @@
-"""The generator of many small requests: who sends what, and that no answer goes unseen."""
+"""The generator of many small requests: which connection sends which request, and that every response is checked."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Coordinator(Stub):
-    """Takes heartbeats, and answers each as it is told; without an answer it hangs up."""
+    """Accepts heartbeats, and sends the configured responses; without a response it disconnects."""
 
     def __init__(self, answer: Callable[[HeartbeatRequest], HeartbeatResponse | None]) -> None:
         super().__init__()
         self.heard: list[list[str]] = []
-        """The members of each connection, in the order in which they were heard."""
+        """The members of each connection, in the order of their requests."""
         self._answer = answer
 
     def serve(self, connection: socket.socket) -> None:
@@ -86,7 +86,7 @@ def test_each_connection_sends_its_own_requests_in_turn(program: Path, content: 
     assert len(first) + len(second) == 40
 
 
-def test_stops_when_the_time_is_over(program: Path, content: Coordinator) -> None:
+def test_stops_at_the_time_limit(program: Path, content: Coordinator) -> None:
     result = run(program, content, heartbeats("a"), "--seconds", 0.2)
     assert result["seconds"] >= 0.2
     assert result["requests"] > 2
@@ -95,7 +95,7 @@ def test_stops_when_the_time_is_over(program: Path, content: Coordinator) -> Non
 @pytest.mark.parametrize(
     "wrong", [HeartbeatResponse(error_code=27), HeartbeatResponse(throttle_time_ms=1)], ids=["error", "throttled"]
 )
-def test_another_answer_than_the_expected_one_is_a_failure(program: Path, wrong: HeartbeatResponse) -> None:
+def test_an_unexpected_response_is_a_failure(program: Path, wrong: HeartbeatResponse) -> None:
     def answer(request: HeartbeatRequest) -> HeartbeatResponse:
         return wrong if request.member_id == "b" else HeartbeatResponse()
 
@@ -105,7 +105,7 @@ def test_another_answer_than_the_expected_one_is_a_failure(program: Path, wrong:
     assert b"answer 2 is another one" in failed.value.stderr
 
 
-def test_any_answer_will_do_where_none_is_expected(program: Path) -> None:
+def test_any_response_is_accepted_if_none_is_expected(program: Path) -> None:
     pairs = [Pair(each.request, ANY_ANSWER) for each in heartbeats("a")]
     with Coordinator(lambda _request: HeartbeatResponse(error_code=27)) as coordinator:
         assert run(program, coordinator, pairs, "--requests", 10)["requests"] == 10
@@ -129,10 +129,10 @@ def test_a_closed_connection_is_a_failure(program: Path) -> None:
         (("--requests", "1"), ""),
     ],
 )
-def test_refuses_what_means_nothing(program: Path, options: tuple[str, ...], members: str) -> None:
+def test_invalid_arguments_are_rejected(program: Path, options: tuple[str, ...], members: str) -> None:
     refused(program, given(heartbeats(*members)), *options)
 
 
-def test_a_request_without_its_answer_means_nothing(program: Path) -> None:
+def test_a_request_without_a_response_is_rejected(program: Path) -> None:
     (lonely,) = heartbeats("a")
     assert b"without its answer" in refused(program, lonely.request, "--requests", "1")

@@ -1,4 +1,4 @@
-"""What is in the page cache, as `mincore` tells it."""
+"""The content of the page cache, as reported by `mincore`."""
 
 import mmap
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 from moldau.benchmarks.page_cache import cached_share, evict, sync
 
 
-def test_what_was_just_written_is_in_memory(tmp_path: Path) -> None:
+def test_written_pages_are_in_memory(tmp_path: Path) -> None:
     file = tmp_path / "written"
     file.write_bytes(bytes(10 * mmap.PAGESIZE + 1))
     sync([file])
     assert cached_share([file]) == 1.0
 
 
-def test_pages_that_nobody_touched_are_not(tmp_path: Path) -> None:
+def test_untouched_pages_are_not_in_memory(tmp_path: Path) -> None:
     untouched, written = tmp_path / "untouched", tmp_path / "written"
     with untouched.open("wb") as file:
         file.truncate(3 * mmap.PAGESIZE)
@@ -29,7 +29,7 @@ def test_no_pages_at_all(tmp_path: Path) -> None:
     assert cached_share([]) == 0.0
 
 
-def test_evicting_leaves_the_contents(tmp_path: Path) -> None:
+def test_evicting_keeps_the_content(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"moldau" * mmap.PAGESIZE)
     evict([file])

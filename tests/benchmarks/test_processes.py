@@ -1,4 +1,4 @@
-"""What Linux says about a process."""
+"""Data of Linux about a process."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ def child() -> Iterator["subprocess.Popen[str]"]:
         process.kill()
 
 
-def test_cpu_time_has_that_of_threads_that_ended(child: "subprocess.Popen[str]") -> None:
+def test_cpu_time_includes_ended_threads(child: "subprocess.Popen[str]") -> None:
     assert child.stdout is not None
     child.stdout.readline()
     ticks = os.sysconf("SC_CLK_TCK")
@@ -44,7 +44,7 @@ def test_cpu_time_has_that_of_threads_that_ended(child: "subprocess.Popen[str]")
     assert processes.cpu_seconds(child.pid) > 0.01
 
 
-def test_a_process_that_stands_still_uses_nothing(child: "subprocess.Popen[str]") -> None:
+def test_a_stopped_process_uses_no_cpu(child: "subprocess.Popen[str]") -> None:
     processes.pause(child.pid)
     os.waitid(os.P_PID, child.pid, os.WSTOPPED)
     before = processes.cpu_seconds(child.pid)
@@ -57,16 +57,16 @@ def test_a_process_that_stands_still_uses_nothing(child: "subprocess.Popen[str]"
     assert processes.cpu_seconds(child.pid) > before
 
 
-def test_memory_is_about_what_a_python_has(child: "subprocess.Popen[str]") -> None:
+def test_memory_is_about_that_of_a_python_process(child: "subprocess.Popen[str]") -> None:
     assert child.stdout is not None
     child.stdout.readline()
 
     assert 2_000_000 < processes.resident_bytes(child.pid) < 200_000_000
 
 
-def test_a_server_that_ends_is_not_waited_for() -> None:
+def test_the_wait_ends_when_the_server_exits() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        with pytest.raises(ConnectionError, match=r"has ended .*exit code 0"):
+        with pytest.raises(ConnectionError, match=r"exited before it responded .*exit code 0"):
             processes.wait_for_answer("127.0.0.1:1", process.pid, timeout_s=60)
         assert process.wait() == 0
 

@@ -82,7 +82,7 @@ def base_offsets(fetched: Any) -> list[int]:
 # -- the ceiling --
 
 
-def test_every_advertised_version_is_answered(wire: WireClient) -> None:
+def test_every_advertised_version_has_a_response(wire: WireClient) -> None:
     requests: dict[int, Request] = {
         ApiKey.PRODUCE: produce(load.batch_of(1, 100)),
         ApiKey.FETCH: fetch(0, max_wait_ms=0),
@@ -110,7 +110,7 @@ def test_metadata_leads_to_the_server(server: CeilingServer, wire: WireClient) -
     assert [partition.leader_id for partition in answer.topics[0].partitions] == [answer.brokers[0].node_id]
 
 
-def test_what_was_not_prepared_closes_the_connection(wire: WireClient) -> None:
+def test_an_unprepared_request_closes_the_connection(wire: WireClient) -> None:
     wire.send(request_class(ApiKey.HEARTBEAT)(), 4)
     assert wire.closed_by_server()
 
@@ -128,9 +128,7 @@ def test_echoes_the_last_batch_with_its_offset(wire: WireClient, produce_version
     assert wire.call(list_offsets(-2)).topics[0].partitions[0].offset == 0
 
 
-def test_a_fetch_is_held_until_a_batch_comes_and_answers_keep_their_order(
-    server: CeilingServer, wire: WireClient
-) -> None:
+def test_a_fetch_waits_for_a_batch_and_responses_keep_their_order(server: CeilingServer, wire: WireClient) -> None:
     wire.send(fetch(0, max_wait_ms=60_000), 12)
     wire.send(list_offsets(-1), 5)  # in the queue behind it, on the same connection
     with WireClient(server.bootstrap_servers) as producer:
@@ -139,11 +137,11 @@ def test_a_fetch_is_held_until_a_batch_comes_and_answers_keep_their_order(
     assert wire.receive().topics[0].partitions[0].offset == 1
 
 
-def test_a_held_fetch_is_answered_empty_when_its_time_is_over(wire: WireClient) -> None:
+def test_a_waiting_fetch_times_out_with_an_empty_response(wire: WireClient) -> None:
     assert base_offsets(wire.call(fetch(0, max_wait_ms=20), 12)) == []
 
 
-def test_a_client_that_leaves_while_its_fetch_is_held_is_forgotten(server: CeilingServer, wire: WireClient) -> None:
+def test_the_waiting_fetch_of_a_disconnected_client_is_dropped(server: CeilingServer, wire: WireClient) -> None:
     with WireClient(server.bootstrap_servers) as gone:
         gone.send(fetch(0, max_wait_ms=60_000), 12)
         gone.send(list_offsets(-1), 5)
@@ -151,7 +149,7 @@ def test_a_client_that_leaves_while_its_fetch_is_held_is_forgotten(server: Ceili
     assert base_offsets(wire.call(fetch(0), 12)) == [0]
 
 
-def test_requests_may_come_byte_by_byte(server: CeilingServer) -> None:
+def test_requests_may_arrive_byte_by_byte(server: CeilingServer) -> None:
     frame = load.produce_frame(ceiling.TOPIC, load.batch_of(1, 100))
     host, port = server.bootstrap_servers.split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
@@ -175,7 +173,7 @@ def test_pieces_are_a_partition_without_end(server: CeilingServer) -> None:
         assert base_offsets(wire.call(fetch(0, max_wait_ms=0), 12)) == []
 
 
-def test_pieces_larger_than_a_socket_takes_arrive_in_order(server: CeilingServer) -> None:
+def test_pieces_larger_than_the_socket_buffer_arrive_in_order(server: CeilingServer) -> None:
     batch = load.batch_of(4000, 1000)
     with (
         ceiling.pieces(server.data_dir, batch, 2),
@@ -187,7 +185,7 @@ def test_pieces_larger_than_a_socket_takes_arrive_in_order(server: CeilingServer
             assert base_offsets(wire.receive()) == [number * 4000]
 
 
-def test_it_comes_back_on_the_same_port(server: CeilingServer) -> None:
+def test_it_restarts_on_the_same_port(server: CeilingServer) -> None:
     before = server.bootstrap_servers
     server.kill()
     server.start()
@@ -207,7 +205,7 @@ def run_load(programs: Path, server: str, *options: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("connections", "in_flight"), [(1, 1), (3, 4), (64, 1)])
-def test_sends_as_many_requests_as_it_is_told(
+def test_sends_the_requested_number_of_requests(
     programs: Path, server: CeilingServer, wire: WireClient, connections: int, in_flight: int
 ) -> None:
     options = ("--connections", connections, "--in-flight", in_flight, "--requests", 1001)
@@ -217,7 +215,7 @@ def test_sends_as_many_requests_as_it_is_told(
     assert wire.call(list_offsets(-1)).topics[0].partitions[0].offset == 1001
 
 
-def test_stops_when_the_time_is_over(programs: Path, server: CeilingServer) -> None:
+def test_stops_at_the_time_limit(programs: Path, server: CeilingServer) -> None:
     result = run_load(programs, server.bootstrap_servers, "--seconds", 0.2, "--connections", 2)
     assert result["seconds"] >= 0.2
     assert result["requests"] > 2
@@ -229,13 +227,13 @@ def test_an_open_loop_sends_what_is_due(programs: Path, server: CeilingServer) -
     assert result["seconds"] >= 0.199  # the last one is due one interval before the end
 
 
-def test_the_other_connections_are_only_held(programs: Path) -> None:
+def test_idle_connections_are_only_held(programs: Path) -> None:
     with Answering() as stub:
         run_load(programs, stub.address, "--idle", 7, "--connections", 2, "--requests", 20)
     assert (stub.connections, stub.asked) == (9, 2)
 
 
-def test_a_stall_is_charged_to_all_that_were_due_meanwhile(programs: Path) -> None:
+def test_a_stall_is_charged_to_all_requests_that_are_due_during_it(programs: Path) -> None:
     with Answering(stall_seconds=0.3) as stub:
         open_loop = run_load(programs, stub.address, "--rate", 1000, "--seconds", 0.4)
     with Answering(stall_seconds=0.3) as stub:
@@ -253,7 +251,7 @@ def test_a_closed_connection_is_a_failure(programs: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--requests", "1", "--seconds", "1"), ("--requests", "0"), ("--nonsense",)])
-def test_refuses_options_that_mean_nothing(programs: Path, options: tuple[str, ...]) -> None:
+def test_invalid_options_are_rejected(programs: Path, options: tuple[str, ...]) -> None:
     refused(programs / "load", bytes(20), *options)
 
 

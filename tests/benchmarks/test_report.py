@@ -40,14 +40,14 @@ def test_a_table_for_each_group_and_one_of_the_targets() -> None:
     assert "mean nothing" not in text
 
 
-def test_less_than_the_whole_work_is_told() -> None:
+def test_a_reduced_amount_of_work_is_reported() -> None:
     results = compared()
     results.settings["work"] = "0.02"
 
     assert "Only 0.02 of each row's work" in report.markdown([(results, "results")], [targeted()])
 
 
-def test_failures_and_what_was_left_out_are_told() -> None:
+def test_failures_and_skipped_rows_are_reported() -> None:
     results = compared()
     results.skipped["lonely"] = "needs a friend"
     results.add("row", "some work", "Group", APACHE, Outcome(2, 1.0, error="TimeoutError: too slow\nand more"))
@@ -57,7 +57,7 @@ def test_failures_and_what_was_left_out_are_told() -> None:
     assert "- lonely: needs a friend\n- row, Apache Kafka, round 2: TimeoutError: too slow ... and more\n" in text
 
 
-def test_each_run_has_a_section_of_its_own_the_newest_last() -> None:
+def test_each_run_has_a_separate_section_the_newest_last() -> None:
     def never(_bench: Bench) -> Numbers:
         raise AssertionError("nothing is measured here")
 
@@ -90,7 +90,7 @@ def test_each_run_has_a_section_of_its_own_the_newest_last() -> None:
     assert report.fullest([later, main]) is main
 
 
-def test_only_what_is_between_the_markers_is_replaced(tmp_path: Path) -> None:
+def test_only_the_text_between_the_markers_is_replaced(tmp_path: Path) -> None:
     page = tmp_path / "docs" / "performance.md"
     page.parent.mkdir()
     page.write_text(f"Before.\n\n{report.BEGIN}\nyesterday\n{report.END}\n\nAfter.\n")
@@ -110,7 +110,7 @@ def test_only_what_is_between_the_markers_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["nothing", report.BEGIN, f"{report.END} {report.BEGIN}"])
-def test_a_page_without_markers_is_left_alone(page: str) -> None:
+def test_a_page_without_markers_is_not_changed(page: str) -> None:
     with pytest.raises(report.MarkersError):
         report.replaced(page, "text")
 
@@ -128,14 +128,14 @@ def test_the_terminal_has_the_rows_names() -> None:
     assert second[:3] == ("", "p50, µs", "20")
 
 
-def test_every_target_is_about_somebody_who_is_measured() -> None:
+def test_every_target_refers_to_a_measured_subject() -> None:
     for row in registry.all_rows():
         for target in row.targets:
             assert target.at_least is not None or target.at_most is not None, row.name
             assert target.against is None or target.against in row.subjects, row.name
 
 
-def test_pictures_are_the_same_each_time_and_only_of_what_there_is(tmp_path: Path) -> None:
+def test_plots_are_reproducible_and_only_exist_for_measured_numbers(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'moldau[bench]'")
     from moldau.benchmarks import plots
 

@@ -1,4 +1,4 @@
-"""The file of results: what is read is what was written, its form is fixed, and what is no such file is refused."""
+"""The file of results: it is read unchanged, its format is fixed, and any other file is rejected."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def some_results() -> Results:
     return results
 
 
-def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+def test_written_results_are_read_unchanged(tmp_path: Path) -> None:
     save(some_results(), tmp_path / "folder" / "results.json")
 
     assert load(tmp_path / "folder" / "results.json") == some_results()
@@ -39,7 +39,7 @@ def test_a_measurement_is_a_line(tmp_path: Path) -> None:
     assert len(before) == len(after)
 
 
-def test_the_order_is_that_of_the_rows_and_not_of_the_measuring() -> None:
+def test_the_order_is_that_of_the_rows_and_not_of_the_measurements() -> None:
     results = some_results()
     results.add("first", "", "Group", Subject.MOLDAU, Outcome(1, 1.0))
     results.add("unknown", "", "Group", Subject.MOLDAU, Outcome(1, 1.0))
@@ -49,7 +49,7 @@ def test_the_order_is_that_of_the_rows_and_not_of_the_measuring() -> None:
     assert list(results.rows) == ["first", "row", "unknown"]
 
 
-def test_a_measurement_takes_the_place_of_one_of_its_round() -> None:
+def test_a_measurement_replaces_one_of_the_same_round() -> None:
     results = some_results()
     assert not results.has("row", Subject.MOLDAU, 3)
     results.add("row", "some work", "Group", Subject.MOLDAU, Outcome(3, 2.0, {"requests_per_s": 3.0}))
@@ -64,15 +64,15 @@ def test_a_measurement_takes_the_place_of_one_of_its_round() -> None:
     [
         (["format"], 2, "format 2"),
         (["commits"], "abc", "commits is not a list"),
-        (["machine", "cpu"], 3, "machine: cpu: 3 is not a text"),
-        (["rows", "row", "title"], None, "row: None is not a text"),
-        (["rows", "row", "subjects", "nobody"], [], "nobody of that name"),
-        (["rows", "row", "subjects", "moldau", 0, "round"], "1", "no number of a round"),
+        (["machine", "cpu"], 3, "machine: cpu: 3 is not a string"),
+        (["rows", "row", "title"], None, "row: None is not a string"),
+        (["rows", "row", "subjects", "nobody"], [], "unknown subject"),
+        (["rows", "row", "subjects", "moldau", 0, "round"], "1", "invalid number of a round"),
         (["rows", "row", "subjects", "moldau", 0, "numbers", "requests_per_s"], "1", "'1' is not a number"),
         (["rows", "row", "subjects", "moldau", 0, "numbers", "requests_per_s"], True, "True is not a number"),
     ],
 )
-def test_anything_else_is_refused_with_its_place(
+def test_invalid_content_is_rejected_with_its_position(
     tmp_path: Path, where: list[str | int], value: object, complaint: str
 ) -> None:
     path = tmp_path / "results.json"
@@ -89,7 +89,7 @@ def test_anything_else_is_refused_with_its_place(
     assert str(path) in str(refused.value)
 
 
-def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
+def test_invalid_json_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text("{")
 
     with pytest.raises(ResultsError):

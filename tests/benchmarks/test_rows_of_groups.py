@@ -21,6 +21,7 @@ from moldau.benchmarks.rows.groups import GROUP
 from moldau.benchmarks.servers import MoldauServer
 from moldau.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from moldau.protocol.messages.describe_groups import DescribeGroupsRequest
+from moldau.testing.full_run import first_of
 from moldau.testing.wire import WireClient
 
 from .small import measured
@@ -40,7 +41,7 @@ def new_topic(server: Server, partitions: int) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", first_of(ROWS), ids=lambda row: row.name)
 def test_row(row: Row, server: MoldauServer, tmp_path: Path) -> None:
     numbers = measured(row, server, tmp_path, scale=0.01)
     assert [name for name, number in numbers.items() if number < 0 or (number == 0 and name not in MAY_BE_NONE)] == []

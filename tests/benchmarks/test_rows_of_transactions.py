@@ -14,6 +14,7 @@ from moldau.benchmarks.registry import all_rows
 from moldau.benchmarks.row import Row
 from moldau.benchmarks.rows.transactions import GROUP
 from moldau.benchmarks.servers import MoldauServer
+from moldau.testing.full_run import first_of
 
 from .small import measured
 
@@ -26,7 +27,7 @@ MAY_BE_NONE = ("retries", "kb_per_transactional_id", "kb_per_producer_id")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", first_of(ROWS), ids=lambda row: row.name)
 def test_row(row: Row, server: MoldauServer, tmp_path: Path) -> None:
     numbers = measured(row, server, tmp_path, scale=0.01)
     assert [name for name, number in numbers.items() if number <= 0 and name not in MAY_BE_NONE] == []

@@ -1,4 +1,4 @@
-"""The run: in which order servers are started, warmed, stopped and measured; what is kept, and what a failure does."""
+"""The run: the order in which servers are started, warmed up, stopped and measured; stored results and failures."""
 
 from moldau.benchmarks.results import Outcome
 from moldau.benchmarks.row import Bench, Numbers, Subject
@@ -8,7 +8,7 @@ from .conftest import FakeMachine
 MOLDAU, APACHE, CEILING = Subject.MOLDAU, Subject.APACHE, Subject.CEILING
 
 
-def test_subjects_take_turns_and_only_the_measured_one_runs(machine: FakeMachine) -> None:
+def test_subjects_alternate_and_only_the_measured_one_runs(machine: FakeMachine) -> None:
     machine.run(machine.row(), rounds=2)
 
     turn = {
@@ -25,7 +25,7 @@ def test_subjects_take_turns_and_only_the_measured_one_runs(machine: FakeMachine
     assert machine.events == [*warming, *one_round, *one_round, *closing]
 
 
-def test_each_measurement_is_saved_at_once_and_warming_up_is_not_counted(machine: FakeMachine) -> None:
+def test_each_measurement_is_saved_immediately_and_the_warmup_is_not_counted(machine: FakeMachine) -> None:
     machine.run(machine.row(), rounds=3)
 
     assert machine.saved == 9
@@ -33,7 +33,7 @@ def test_each_measurement_is_saved_at_once_and_warming_up_is_not_counted(machine
     assert [step.round for step in machine.begun] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
-def test_rows_come_one_after_the_other_with_new_servers(machine: FakeMachine) -> None:
+def test_rows_run_one_after_the_other_with_new_servers(machine: FakeMachine) -> None:
     machine.run(machine.row("first"), machine.row("second"), rounds=1, subjects=(MOLDAU,))
 
     assert machine.events == [
@@ -44,7 +44,7 @@ def test_rows_come_one_after_the_other_with_new_servers(machine: FakeMachine) ->
     ]
 
 
-def test_a_row_can_leave_subjects_out_and_have_its_own_number_of_rounds(machine: FakeMachine) -> None:
+def test_a_row_can_omit_subjects_and_have_its_own_number_of_rounds(machine: FakeMachine) -> None:
     machine.run(machine.row(subjects=(APACHE, MOLDAU), rounds=1), rounds=5)
 
     assert [(step.subject, step.round) for step, _outcome in machine.ended] == [
@@ -81,7 +81,7 @@ def test_a_row_with_its_own_servers_starts_them_and_leaves_none(machine: FakeMac
     assert machine.events == [*one[APACHE], *one[MOLDAU], *one[APACHE], *one[MOLDAU]]
 
 
-def test_a_failed_measurement_is_kept_and_the_next_round_has_a_new_server(machine: FakeMachine) -> None:
+def test_a_failed_measurement_is_stored_and_the_next_round_has_a_new_server(machine: FakeMachine) -> None:
     attempts: list[Subject] = []
 
     def fail_once(bench: Bench) -> Numbers:
@@ -105,7 +105,7 @@ def test_a_failed_measurement_is_kept_and_the_next_round_has_a_new_server(machin
     assert machine.events.count("measure row moldau 500") == 2
 
 
-def test_a_subject_that_never_gets_warm_fails_in_each_round_and_holds_nobody_up(machine: FakeMachine) -> None:
+def test_a_subject_whose_warmup_fails_fails_in_each_round_and_does_not_stop_the_run(machine: FakeMachine) -> None:
     def apache_fails(bench: Bench) -> Numbers:
         if bench.subject is APACHE:
             raise ConnectionError("gone")
@@ -118,17 +118,17 @@ def test_a_subject_that_never_gets_warm_fails_in_each_round_and_holds_nobody_up(
     assert len(machine.results.rows["two"].values(APACHE, "requests_per_s")) == 2
 
 
-def test_a_server_that_does_not_survive_its_work_has_failed(machine: FakeMachine) -> None:
+def test_a_server_that_exits_during_its_work_has_failed(machine: FakeMachine) -> None:
     machine.ended_servers[MOLDAU] = "signal 13"
 
     machine.run(machine.row(), rounds=1, subjects=(APACHE, MOLDAU))
 
     (outcome,) = machine.results.rows["row"].subjects[MOLDAU]
-    assert outcome.error == "RuntimeError: the server has ended (signal 13)"
+    assert outcome.error == "RuntimeError: the server exited (signal 13)"
     assert machine.results.rows["row"].values(APACHE, "requests_per_s") == [1000.0]
 
 
-def test_why_the_client_failed_is_told_after_the_end_of_the_server(machine: FakeMachine) -> None:
+def test_the_error_of_the_client_follows_that_of_the_server(machine: FakeMachine) -> None:
     def fails(_bench: Bench) -> Numbers:
         raise ConnectionError("reset")
 
@@ -136,10 +136,10 @@ def test_why_the_client_failed_is_told_after_the_end_of_the_server(machine: Fake
     machine.run(machine.row(measure=fails), rounds=1, subjects=(MOLDAU,))
 
     (outcome,) = machine.results.rows["row"].subjects[MOLDAU]
-    assert outcome.error == "RuntimeError: the server has ended (exit code 1)\nConnectionError: reset"
+    assert outcome.error == "RuntimeError: the server exited (exit code 1)\nConnectionError: reset"
 
 
-def test_a_resumed_run_measures_what_is_missing_and_what_has_failed(machine: FakeMachine) -> None:
+def test_a_resumed_run_measures_missing_and_failed_rounds(machine: FakeMachine) -> None:
     row = machine.row(subjects=(APACHE, MOLDAU))
     done = Outcome(1, 1.0, {"requests_per_s": 5.0})
     machine.results.add(row.name, row.title, row.group, APACHE, done)
@@ -155,7 +155,7 @@ def test_a_resumed_run_measures_what_is_missing_and_what_has_failed(machine: Fak
     assert machine.results.errors() == []
 
 
-def test_nothing_is_started_for_a_row_that_is_complete(machine: FakeMachine) -> None:
+def test_no_server_is_started_for_a_complete_row(machine: FakeMachine) -> None:
     row = machine.row(subjects=(MOLDAU,))
     machine.results.add(row.name, row.title, row.group, MOLDAU, Outcome(1, 1.0, {"requests_per_s": 5.0}))
 

@@ -1,4 +1,4 @@
-"""What is run, where its results go, and what it means that something is missing."""
+"""Which rows run, where the results are stored, and the effect of missing programs."""
 
 import datetime
 from pathlib import Path
@@ -39,7 +39,7 @@ def measure(request: Request) -> tuple[Results, Path]:
         return session.measure(request, progress)
 
 
-def test_a_whole_run_goes_to_the_project_and_less_to_the_cache(tmp_path: Path) -> None:
+def test_a_complete_run_is_stored_in_the_project_and_any_other_in_the_cache(tmp_path: Path) -> None:
     _found, whole = measure(Request())
     _found, some = measure(Request(rows=["own"]))
     _found, quick = measure(Request(quick=True))
@@ -50,7 +50,7 @@ def test_a_whole_run_goes_to_the_project_and_less_to_the_cache(tmp_path: Path) -
     assert not list((tmp_path / "cache" / "moldau" / "bench" / "work").iterdir())
 
 
-def test_what_was_measured_is_in_the_file(tmp_path: Path) -> None:
+def test_measurements_are_stored_in_the_file(tmp_path: Path) -> None:
     found, path = measure(Request(output=tmp_path / "here.json", rounds=2))
 
     kept = results.load(path)
@@ -63,7 +63,7 @@ def test_what_was_measured_is_in_the_file(tmp_path: Path) -> None:
     assert found.commits
 
 
-def test_a_file_that_is_there_is_gone_on_with_only_if_asked(tmp_path: Path) -> None:
+def test_an_existing_file_is_only_continued_on_request(tmp_path: Path) -> None:
     path = tmp_path / "here.json"
     found, _path = measure(Request(rows=["own"], output=path))
     found.rows["own"].subjects[Subject.MOLDAU] = [Outcome(1, 1.0, {"seconds": 7.0})]
@@ -77,7 +77,7 @@ def test_a_file_that_is_there_is_gone_on_with_only_if_asked(tmp_path: Path) -> N
     assert again.rows["own"].values(Subject.MOLDAU, "seconds") == [1.0, 1.0, 1.0]
 
 
-def test_a_setting_of_moldau_alone_is_told_and_is_not_the_projects_result(
+def test_a_setting_of_moldau_is_recorded_and_the_result_is_not_stored_in_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configs: list[dict[str, str]] = []
@@ -114,8 +114,8 @@ def test_a_setting_of_moldau_alone_is_told_and_is_not_the_projects_result(
         measure(Request(rounds=1, apache=True, output=path, resume=True))
 
 
-def test_resuming_takes_the_newest(tmp_path: Path) -> None:
-    with pytest.raises(SessionError, match="nothing to resume"):
+def test_resuming_continues_the_newest_run(tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="no run to resume"):
         measure(Request(resume=True))
     folder = tmp_path / "checkout" / "benchmarks" / "results"
     for name in ("2026-01-02.json", "2026-01-02-10.json", "2026-01-02-9.json", "2025-12-31-11.json"):
@@ -125,7 +125,7 @@ def test_resuming_takes_the_newest(tmp_path: Path) -> None:
     assert path.name == "2026-01-02-10.json"
 
 
-def test_results_of_another_machine_are_not_gone_on_with(tmp_path: Path) -> None:
+def test_results_of_another_machine_are_not_continued(tmp_path: Path) -> None:
     found, path = measure(Request(output=tmp_path / "here.json"))
     found.machine["cpu"] = "abacus"
     results.save(found, path)
@@ -136,7 +136,7 @@ def test_results_of_another_machine_are_not_gone_on_with(tmp_path: Path) -> None
         measure(Request(output=path, resume=True, quick=True))
 
 
-def test_rows_are_named_by_themselves_or_by_their_group() -> None:
+def test_rows_are_selected_by_name_or_by_group() -> None:
     assert session.rows_of(["own"]) == (OWN,)
     assert session.rows_of(["other"]) == (FAILS, NEEDY)
     assert session.rows_of(["needy", "one group"]) == (OWN, NEEDY)
@@ -145,7 +145,7 @@ def test_rows_are_named_by_themselves_or_by_their_group() -> None:
         session.rows_of(["own", "nonsense"])
 
 
-def test_a_report_is_of_one_file_or_of_several(tmp_path: Path) -> None:
+def test_a_report_has_one_file_or_several(tmp_path: Path) -> None:
     page = tmp_path / "checkout" / "docs" / "performance.md"
     page.parent.mkdir(parents=True)
     page.write_text(f"Before.\n{report.BEGIN}\n{report.END}\n")
@@ -171,7 +171,7 @@ def test_a_report_is_of_one_file_or_of_several(tmp_path: Path) -> None:
     assert "| some work | time, s | 8 |" in page.read_text()
 
 
-def test_how_long_a_row_takes_is_of_the_newest_file_that_has_it(tmp_path: Path) -> None:
+def test_the_duration_of_a_row_is_from_the_newest_file_with_it(tmp_path: Path) -> None:
     folder = tmp_path / "checkout" / "benchmarks" / "results"
     for name, seconds in (("2026-11-21", {"own": 1.0, "fails": 2.0}), ("2026-11-22", {"own": 3.0})):
         found = Results(date=name)
@@ -183,12 +183,12 @@ def test_how_long_a_row_takes_is_of_the_newest_file_that_has_it(tmp_path: Path) 
     assert session.earlier_durations() == {"own": 3.0, "fails": 2.0}
 
 
-def test_nothing_to_measure_is_said() -> None:
-    with pytest.raises(SessionError, match="nothing"):
+def test_a_run_without_measurable_rows_is_rejected() -> None:
+    with pytest.raises(SessionError, match="none of the requested rows"):
         measure(Request(rows=["needy"]))
 
 
-def test_a_program_says_how_to_get_it() -> None:
+def test_a_missing_program_is_reported_with_how_to_install_it() -> None:
     lacking = programs.missing(["no_such_package", "pytest"])
 
     assert list(lacking) == ["no_such_package"]
@@ -197,7 +197,7 @@ def test_a_program_says_how_to_get_it() -> None:
         programs.command("no-such-program")
 
 
-def test_the_time_left_is_of_the_same_row_or_else_of_an_average() -> None:
+def test_the_remaining_time_is_estimated_from_the_same_row_or_the_average() -> None:
     forecast = Forecast({"own": 10.0})
     steps = [Step(row, Subject.MOLDAU, number) for row in (OWN, NEEDY) for number in (1, 2)]
     forecast.begin(steps)

@@ -1,4 +1,4 @@
-"""One process for many jobs: it is there for all of a row's measurements, and says what it did, or why not."""
+"""One process for many jobs: it runs for all of a row's measurements, and returns results or errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moldau.benchmarks import spark_client, spark_jobs
 from moldau.benchmarks.row import Bench, Numbers, Subject
 from moldau.benchmarks.spark_client import SparkClient
 from moldau.benchmarks.spark_jobs import Done, Read
-from moldau.compat_tests.wire import wait_until
+from moldau.testing.topic_requests import wait_until
 
 from .conftest import FakeMachine
 
@@ -46,7 +46,7 @@ def client_of(program: str, **options: Any) -> SparkClient:
     return SparkClient([sys.executable, "-c", program], **options)
 
 
-def test_all_jobs_are_done_by_one_process_which_ends_with_the_row() -> None:
+def test_one_process_runs_all_jobs_and_ends_with_the_row() -> None:
     client = client_of(COUNTING)
     with client.running():
         first = client.run(JOB)
@@ -59,12 +59,12 @@ def test_all_jobs_are_done_by_one_process_which_ends_with_the_row() -> None:
         assert client.run(JOB).records == 1
 
 
-def test_nothing_is_started_for_a_row_without_a_job() -> None:
+def test_no_process_is_started_for_a_row_without_a_job() -> None:
     with SparkClient(["/no/such/program"]).running():
         pass
 
 
-def test_a_job_that_fails_is_told_with_its_reason_and_the_next_one_is_done() -> None:
+def test_a_failed_job_is_reported_with_its_reason_and_the_next_one_runs() -> None:
     client = client_of(REFUSING)
     with client.running():
         for _ in range(2):
@@ -74,21 +74,21 @@ def test_a_job_that_fails_is_told_with_its_reason_and_the_next_one_is_done() -> 
             assert str(failure.value) == f"{JOB} failed: no {wanted}"
 
 
-def test_a_process_that_has_ended_is_not_replaced_by_a_cold_one() -> None:
+def test_an_exited_process_is_not_replaced_by_a_cold_one() -> None:
     client = client_of("import sys; sys.exit('no connector')")
     with client.running():
         for _ in range(2):
-            with pytest.raises(RuntimeError, match=r"Spark has ended \(exit code 1\):\nno connector"):
+            with pytest.raises(RuntimeError, match=r"Spark exited \(exit code 1\):\nno connector"):
                 client.run(JOB)
 
 
-def test_a_job_without_an_end_is_ended() -> None:
+def test_a_job_that_takes_too_long_is_ended() -> None:
     client = client_of("import time; time.sleep(1000)", job_seconds=0.1)
     with client.running(), pytest.raises(RuntimeError, match="exit code -9"):
         client.run(JOB)
 
 
-def test_a_job_does_not_outlive_a_harness_that_is_killed(tmp_path: Path) -> None:
+def test_a_job_does_not_outlive_a_killed_harness(tmp_path: Path) -> None:
     told = tmp_path / "pid"
     program = f"import os, time; open({str(tmp_path / 'new')!r}, 'w').write(str(os.getpid())); "
     program += f"os.rename({str(tmp_path / 'new')!r}, {str(told)!r}); time.sleep(1000)"
@@ -112,7 +112,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_jobs_are_answered_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_job_has_a_result_line(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True)
     class Doubling:
         number: int
@@ -133,7 +133,7 @@ def test_jobs_are_answered_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None
     ]
 
 
-def test_what_stays_for_a_row_is_there_from_its_first_warming_up_to_its_last_measurement(machine: FakeMachine) -> None:
+def test_the_resource_of_a_row_exists_from_its_first_warmup_to_its_last_measurement(machine: FakeMachine) -> None:
     @contextmanager
     def client() -> Iterator[None]:
         machine.events.append("client starts")

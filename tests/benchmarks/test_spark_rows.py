@@ -20,8 +20,8 @@ from moldau.benchmarks.rows.spark import GROUP, SPARK
 from moldau.benchmarks.servers import MoldauServer
 from moldau.benchmarks.spark_jobs import Archive
 from moldau.benchmarks.spark_topics import check_records, filled_topic
-from moldau.compat_tests.requirements import missing, require_program
 from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from moldau.testing.requirements import missing, require_program
 from moldau.testing.wire import WireClient
 
 from .small import measured, small_bench
@@ -40,15 +40,15 @@ def one_spark() -> Iterator[None]:
         yield
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_row(row: Row, server: MoldauServer, one_spark: None, tmp_path: Path) -> None:
     numbers = measured(row, server, tmp_path, scale=0.001)
     assert [name for name, number in numbers.items() if number <= 0] == []
 
 
-@pytest.mark.slow
-def test_spark_says_why_it_cannot_do_a_job(server: MoldauServer, one_spark: None, tmp_path: Path) -> None:
+@pytest.mark.full
+def test_the_error_of_a_spark_job_is_reported(server: MoldauServer, one_spark: None, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="ArchiveError: there is no topic nowhere"):
         SPARK.run(Archive(server.bootstrap_servers, "nowhere", str(tmp_path / "archive")))
 
@@ -65,7 +65,7 @@ def test_a_topic_is_filled_evenly_and_to_the_end(server: MoldauServer, tmp_path:
         with WireClient(server.bootstrap_servers) as wire:
             (topic,) = wire.call(request, 4).topics
         assert [(each.partition_index, each.offset) for each in topic.partitions] == [(at, 375) for at in range(4)]
-        with pytest.raises(RuntimeError, match="was to have 1501 records, and has 1500"):
+        with pytest.raises(RuntimeError, match="should have 1501 records, but has 1500"):
             check_records(server, filled.name, 4, 1_501)
         with pytest.raises(RuntimeError, match="4: error 3"):
             check_records(server, filled.name, 5, 1_500)

@@ -136,7 +136,7 @@ def run(program: Path, broker: Broker, *producers: Producer, options: Sequence[o
     return run_generator(program, sent, broker.address, "--batch", size, *options)
 
 
-def test_each_transaction_is_written_with_the_epoch_that_the_end_of_the_one_before_gave(program: Path) -> None:
+def test_each_transaction_has_the_epoch_of_the_previous_end_txn_response(program: Path) -> None:
     with Broker() as broker:
         result = run(program, broker, Producer("id", 4000, 0), options=("--transactions", 3))
     assert (result["transactions"], result["aborted"], result["retries"]) == (3, 0, 0)
@@ -152,7 +152,7 @@ def test_each_transaction_is_written_with_the_epoch_that_the_end_of_the_one_befo
     }
 
 
-def test_a_producer_whose_epochs_are_used_up_goes_on_with_its_new_id(program: Path) -> None:
+def test_a_producer_with_exhausted_epochs_continues_with_its_new_id(program: Path) -> None:
     def answer(heard: Heard, number: int) -> tuple[ErrorCode, int, int]:
         return (ErrorCode.NONE, 5000, 0) if heard.producer_epoch == 32766 else next_epoch(heard, number)
 
@@ -163,7 +163,7 @@ def test_a_producer_whose_epochs_are_used_up_goes_on_with_its_new_id(program: Pa
     ]  # fmt: skip
 
 
-def test_producers_have_connections_and_partitions_of_their_own(program: Path) -> None:
+def test_producers_have_separate_connections_and_partitions(program: Path) -> None:
     with Broker() as broker:
         result = run(program, broker, Producer("one", 1, 0), Producer("two", 2, 5), options=("--transactions", 20))
     assert result["transactions"] == 20
@@ -184,7 +184,7 @@ def test_some_are_aborted(program: Path) -> None:
     assert committed == [True, True, False, True, True, False, True]
 
 
-def test_asks_again_while_the_transaction_before_ends(program: Path) -> None:
+def test_retries_while_the_previous_transaction_ends(program: Path) -> None:
     def answer(heard: Heard, number: int) -> tuple[ErrorCode, int, int]:
         busy = number in (2, 3, 5)  # Produce of the second transaction twice, then its EndTxn
         return (ErrorCode.CONCURRENT_TRANSACTIONS, -1, -1) if busy else next_epoch(heard, number)
@@ -196,7 +196,7 @@ def test_asks_again_while_the_transaction_before_ends(program: Path) -> None:
     assert kinds == [(Written, 0), (Ended, 0), *[(Written, 1)] * 3, *[(Ended, 1)] * 2]
 
 
-def test_stops_when_the_time_is_over_with_nothing_open(program: Path) -> None:
+def test_stops_at_the_time_limit_without_open_transactions(program: Path) -> None:
     with Broker() as broker:
         result = run(program, broker, Producer("id", 1, 0), options=("--seconds", 0.2))
     assert result["seconds"] >= 0.2
@@ -228,7 +228,7 @@ def test_an_error_is_a_failure(program: Path, number: int) -> None:
     ],
     ids=" ".join,
 )
-def test_refuses_what_means_nothing(program: Path, options: Sequence[str]) -> None:
+def test_invalid_arguments_are_rejected(program: Path, options: Sequence[str]) -> None:
     sent, _ = given(Producer("id", 1, 0))
     refused(program, sent, *options)
 
