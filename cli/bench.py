@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from ..benchmarks.row import Row
 
 
-@click.command("bench", short_help="Measure Moldau, beside Apache Kafka if wanted.")
-@click.option("--compare", type=click.Choice(["apache"]), help="Measure Apache Kafka too (needs Java and Maven).")
-@click.option("--only", metavar="ROW", multiple=True, help="Measure this row, or group of rows; repeatable.")
-@click.option("--list", "list_rows", is_flag=True, help="List the rows, and measure nothing.")
-@click.option("--quick", is_flag=True, help="One round with a fiftieth of the work: does everything run?")
-@click.option("--rounds", type=click.IntRange(1), help="Rounds of each row; default 3.")
-@click.option("--resume", is_flag=True, help="Go on with the newest results, or those of --output.")
-@click.option("--again", is_flag=True, help="With --resume and --only: measure these rows once more.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="The file of the results.")
+@click.command("bench", short_help="Benchmark Moldau, optionally against Apache Kafka.")
+@click.option("--compare", type=click.Choice(["apache"]), help="Also measure Apache Kafka (requires Java and Maven).")
+@click.option("--only", metavar="ROW", multiple=True, help="Measure only this row or group of rows; repeatable.")
+@click.option("--list", "list_rows", is_flag=True, help="List the rows and exit.")
+@click.option("--quick", is_flag=True, help="Run one round with 1/50 of the work, as a smoke test.")
+@click.option("--rounds", type=click.IntRange(1), help="Rounds per row; default 3.")
+@click.option("--resume", is_flag=True, help="Resume the newest results, or those in --output.")
+@click.option("--again", is_flag=True, help="With --resume and --only: measure these rows again.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the results to this file.")
 @click.option(
     "--report",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="Measure nothing; write these results into docs/performance.md; repeatable.",
+    help="Write these results to docs/performance.md and exit; repeatable.",
 )
 @click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="A broker setting for Moldau alone; repeatable."
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Broker setting for Moldau only; repeatable."
 )
-@click.option("--work-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the servers keep data.")
-@click.option("--json", "as_json", is_flag=True, help="Print the results, or the list, as JSON.")
+@click.option("--work-dir", type=click.Path(file_okay=False, path_type=Path), help="Directory for the servers' data.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(
     compare: str | None,
     only: tuple[str, ...],
@@ -50,7 +50,7 @@ def command(
     work_dir: Path | None,
     as_json: bool,
 ) -> int:
-    """Measure Moldau, and Apache Kafka beside it: the same work, in turn, round after round.
+    """Benchmark Moldau, optionally against Apache Kafka: the same work on each server in turn, for several rounds.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def command(
     from ..benchmarks.progress import TerminalProgress
 
     if again and not (resume and only):
-        raise click.UsageError("--again goes with --resume and --only")
+        raise click.UsageError("--again requires --resume and --only")
     moldau_config = dict(setting.partition("=")[::2] for setting in settings)
     try:
         if list_rows:
@@ -88,7 +88,7 @@ def command(
         _show(found)
     failed = found.errors()
     if failed:
-        _say(f"{len(failed)} measurements have failed; --resume tries them again")
+        _say(f"{len(failed)} measurements failed; run again with --resume to retry them")
     return 1 if failed else 0
 
 

@@ -1,8 +1,8 @@
-"""Reaching a server: the address option, a first connection, and kafka-python's producer and consumer.
+"""Connecting to a server: the address option, the first connection, and kafka-python's producer and consumer.
 
-Before kafka-python is asked, a connection of our own tells whether a Kafka server listens: the client itself would go
-on trying for half a minute. Its log is silenced, because what matters comes as an exception, and its codecs are ours,
-because it would otherwise need a package for each.
+Moldau's own connection first checks that a Kafka server listens, because kafka-python would retry for half a minute.
+kafka-python's log is silenced, because every relevant error is also an exception. Its codecs are replaced with
+Moldau's, because it would otherwise require one package per codec.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def bootstrap_option(function: _Function) -> _Function:
-    """The option ``--bootstrap-server`` of every command that talks to a server."""
+    """The option ``--bootstrap-server`` of every command that connects to a server."""
     option = click.option(
         "--bootstrap-server",
         "-b",
@@ -38,7 +38,7 @@ def bootstrap_option(function: _Function) -> _Function:
         default=DEFAULT_BOOTSTRAP_SERVER,
         show_default=True,
         callback=_checked_addresses,
-        help="Server to talk to; several with commas between.",
+        help="Server to connect to; separate several with commas.",
     )
     return option(function)
 
@@ -55,13 +55,13 @@ def _checked_addresses(context: click.Context, parameter: click.Parameter, value
 
 
 def parse_addresses(text: str) -> list[tuple[str, int]]:
-    """``HOST:PORT,...`` as hosts and ports; a port that is left out is 9092."""
+    """``HOST:PORT,...`` as hosts and ports; the default port is 9092."""
     addresses = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         _, is_url, after_scheme = entry.partition("://")
         if is_url:
             address = after_scheme.partition("/")[0] or "HOST:PORT"
-            raise click.BadParameter(f"{entry!r} is a URL; write {address}", param_hint="--bootstrap-server")
+            raise click.BadParameter(f"{entry!r} is a URL; use {address}", param_hint="--bootstrap-server")
         host, colon, port = entry.rpartition(":")
         if not colon or entry.endswith("]"):
             host, port = entry, "9092"
@@ -69,12 +69,12 @@ def parse_addresses(text: str) -> list[tuple[str, int]]:
             raise click.BadParameter(f"{entry!r} is not HOST:PORT", param_hint="--bootstrap-server")
         addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
     if not addresses:
-        raise click.BadParameter("at least one HOST:PORT is needed", param_hint="--bootstrap-server")
+        raise click.BadParameter("the address is empty; give at least one HOST:PORT", param_hint="--bootstrap-server")
     return addresses
 
 
 def connect(bootstrap_server: str) -> Connection:
-    """A connection to the first address that answers; Failure when none does."""
+    """A connection to the first address that accepts one. Raises Failure if none does."""
     problems = []
     for host, port in parse_addresses(bootstrap_server):
         try:
@@ -83,14 +83,13 @@ def connect(bootstrap_server: str) -> Connection:
             problems.append(f"cannot reach {host}:{port}: {problem}")
     raise Failure(
         "; ".join(problems) + "\nIs the server running? `moldau serve` starts one; --bootstrap-server or "
-        f"{BOOTSTRAP_SERVERS_VARIABLE} names another."
+        f"{BOOTSTRAP_SERVERS_VARIABLE} selects another address."
     )
 
 
 @contextmanager
 def producer(bootstrap_server: str, **settings: Any) -> "Iterator[KafkaProducer]":
-    """A producer for the length of a ``with`` block, at whose end nothing is left to send; errors end it
-    as Failure."""
+    """A producer as a context manager, which flushes on exit. Errors of kafka-python become Failure."""
     with _explained(bootstrap_server):
         from kafka import KafkaProducer
 
@@ -106,21 +105,23 @@ def producer(bootstrap_server: str, **settings: Any) -> "Iterator[KafkaProducer]
 
 
 def _give_up(client: "KafkaProducer") -> None:
-    """Close a producer that may have records to send which no server takes: its own ``close`` would wait for them, and
-    raise the timeout in the place of what ended the command."""
+    """Close a producer without delivering its pending records.
+
+    The producer's own ``close`` would wait for them and replace the original exception with its timeout.
+    """
     from kafka.errors import KafkaTimeoutError
 
     try:
         client.close(timeout=0)
     except KafkaTimeoutError:
-        client._sender.force_close()  # there is no public way
+        client._sender.force_close()  # there is no public API
         with suppress(KafkaTimeoutError):
             client.close(timeout=1)
 
 
 @contextmanager
 def consumer(bootstrap_server: str, **settings: Any) -> "Iterator[KafkaConsumer]":
-    """A consumer without a group for the length of a ``with`` block; errors end it as Failure."""
+    """A consumer without a group as a context manager. Errors of kafka-python become Failure."""
     with _explained(bootstrap_server):
         from kafka import KafkaConsumer
 
@@ -139,13 +140,13 @@ def consumer(bootstrap_server: str, **settings: Any) -> "Iterator[KafkaConsumer]
 
 
 def error_text(error: object) -> str:
-    """What an error of kafka-python says, with Kafka's own name of the error code where it has one."""
+    """The text of a kafka-python error, with the Kafka error code's name if there is one."""
     message = getattr(error, "message", None)
     arguments = getattr(error, "args", ())
-    said = next((str(argument) for argument in arguments if argument), "")
-    if message and said and said != message:
-        return f"{message}: {said}"
-    return str(message or said or error)
+    detail = next((str(argument) for argument in arguments if argument), "")
+    if message and detail and detail != message:
+        return f"{message}: {detail}"
+    return str(message or detail or error)
 
 
 @contextmanager
@@ -158,8 +159,8 @@ def _explained(bootstrap_server: str) -> Iterator[None]:
         yield
     except (errors.KafkaTimeoutError, errors.KafkaConnectionError) as error:
         raise Failure(
-            f"{bootstrap_server} takes connections, but gave no answer in time ({error_text(error)})\n"
-            "Is it a Kafka server, and can its advertised addresses be reached? `moldau doctor` looks into it."
+            f"{bootstrap_server} accepts connections but did not respond in time ({error_text(error)})\n"
+            "Is it a Kafka server, and are its advertised addresses reachable? Run `moldau doctor` to check."
         ) from error
     except errors.KafkaError as error:
         raise Failure(error_text(error)) from error
@@ -185,7 +186,7 @@ def _silence_log() -> None:
 
 
 def _use_our_codecs() -> None:
-    """Have kafka-python compress with what Moldau depends on anyway, instead of a package for each codec."""
+    """Make kafka-python use the compression libraries that Moldau already depends on."""
     from kafka import codec as availability
     from kafka.record import default_records
 

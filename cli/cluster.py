@@ -1,4 +1,4 @@
-"""A cluster as a command sees it: any of its brokers for most questions, a certain one for what only that one knows."""
+"""A cluster as seen by a command: most requests go to any broker, others to the one that holds the state."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,14 +23,14 @@ OFFSET_OF_MAX_TIMESTAMP = -3
 
 
 class Position(NamedTuple):
-    """An answer of ListOffsets: -1 and -1 when there is no such record."""
+    """A ListOffsets result; offset and timestamp are -1 if there is no such record."""
 
     offset: int
     timestamp_ms: int
 
 
 class Cluster:
-    """Connections to brokers, made when they are needed."""
+    """Connections to brokers, opened on first use."""
 
     def __init__(self, bootstrap: Connection) -> None:
         self._bootstrap = bootstrap
@@ -43,15 +43,15 @@ class Cluster:
 
     @property
     def bootstrap(self) -> Connection:
-        """The connection to the broker that was reached first."""
+        """The connection to the bootstrap broker."""
         return self._bootstrap
 
     def ask(self, request: Request) -> Any:
-        """The answer of any broker."""
+        """The response of any broker."""
         return self._bootstrap.ask(request)
 
     def ask_broker(self, node_id: int, request: Request) -> Any:
-        """The answer of one broker; Failure when there is none of that id, PeerError when it cannot be reached."""
+        """The response of one broker. Raises Failure for an unknown id, PeerError if the broker is unreachable."""
         return self.broker(node_id).ask(request)
 
     def broker_ids(self) -> list[int]:
@@ -59,14 +59,14 @@ class Cluster:
         return sorted(self._known_addresses())
 
     def topics(self, names: Iterable[str] | None) -> list[MetadataResponseTopic]:
-        """Metadata of these topics (None: of all), each with its own error; nothing is created by asking."""
+        """Metadata of these topics (None: all), each with its error code. Does not create topics."""
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         metadata = self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
         assert isinstance(metadata, MetadataResponse)
         return metadata.topics
 
     def positions(self, topics: Iterable[MetadataResponseTopic], timestamp: int) -> dict[tuple[str, int], Position]:
-        """The positions that ListOffsets has for ``timestamp``, of all partitions that have a leader which answers."""
+        """The ListOffsets results for ``timestamp``, for all partitions whose leader responds."""
         by_leader: dict[int, list[ListOffsetsTopic]] = {}
         for topic in topics:
             for partition in topic.partitions:
@@ -85,12 +85,12 @@ class Cluster:
         return positions
 
     def broker(self, node_id: int) -> Connection:
-        """The connection to one broker; Failure when there is none of that id, PeerError when it cannot be reached."""
+        """The connection to one broker. Raises Failure for an unknown id, PeerError if the broker is unreachable."""
         if node_id not in self._brokers:
             addresses = self._known_addresses()
             if node_id not in addresses:
                 known = ", ".join(map(str, sorted(addresses)))
-                raise Failure(f"there is no broker {node_id}; there are: {known}")
+                raise Failure(f"unknown broker {node_id}; the cluster has: {known}")
             host, port = addresses[node_id]
             self._brokers[node_id] = Connection(host, port, timeout_s=CONNECT_TIMEOUT_S)
         return self._brokers[node_id]
@@ -104,28 +104,28 @@ class Cluster:
 
 @contextmanager
 def cluster(bootstrap_server: str) -> Iterator[Cluster]:
-    """The cluster behind an address for the length of a ``with`` block; a peer's failure ends it as Failure."""
+    """The cluster at an address as a context manager. PeerError becomes Failure."""
     found = Cluster(connect(bootstrap_server))
     try:
         yield found
     except PeerError as problem:
-        raise Failure(f"{bootstrap_server}: {problem}\n`moldau doctor` looks into it.") from problem
+        raise Failure(f"{bootstrap_server}: {problem}\nRun `moldau doctor` to check the server.") from problem
     finally:
         found.close()
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code; a code that is newer than we are, as its number."""
+    """The Kafka name of an error code; the number if the code is unknown."""
     try:
         return ErrorCode(code).name
     except ValueError:
         return f"error {code}"
 
 
-def explain(code: int, said: str | None = None, hints: dict[ErrorCode, str] | None = None) -> str:
-    """An error for people: what to do where that is known, else the server's own words, always with Kafka's name."""
+def explain(code: int, message: str | None = None, hints: dict[ErrorCode, str] | None = None) -> str:
+    """A readable error: a hint if there is one, else the server's message, always with the Kafka error name."""
     name = error_name(code)
-    words = next((hint for known, hint in (hints or {}).items() if known == code), None) or said
+    words = next((hint for known, hint in (hints or {}).items() if known == code), None) or message
     return f"{words} ({name})" if words else name
 
 

@@ -20,7 +20,7 @@ from .failure import Failure
 from .output import print_json, print_table
 from .suggestions import CommandGroup
 
-# The numbers of resource types and of operations in the protocol.
+# Resource types and operations as numbered by the protocol.
 _ENTITIES: Final = {"topic": 2, "broker": 4, "group": 32}
 _SET: Final = 0
 _DELETE: Final = 1
@@ -35,7 +35,7 @@ _name = click.argument("name", metavar="NAME")
 def command() -> None:
     """Show and change the settings of topics, brokers and groups on a running server.
 
-    A broker is named by its id; `default` stands for all brokers. A group need not exist yet.
+    Identify a broker by its id, or use `default` for all brokers. A group does not have to exist.
 
     \b
     Examples:
@@ -51,11 +51,11 @@ def command() -> None:
 @command.command("describe", short_help="Show settings and where their values come from.")
 @_entity
 @_name
-@click.option("--all", "everything", is_flag=True, help="Show settings that have their default too.")
+@click.option("--all", "everything", is_flag=True, help="Also show settings that have their default value.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @bootstrap_option
 def describe(entity: str, name: str, everything: bool, as_json: bool, bootstrap_server: str) -> None:
-    """Show the settings of a topic, a broker or a group that differ from the default, or all of them.
+    """Show the settings of a topic, broker or group that differ from their defaults.
 
     \b
     Examples:
@@ -79,7 +79,7 @@ def describe(entity: str, name: str, everything: bool, as_json: bool, bootstrap_
     if rows:
         print_table(("setting", "value", "source"), rows)
     else:
-        print(f"All settings of {entity} {name} have their defaults; --all shows them.")
+        print(f"All settings of {entity} {name} have their default values; use --all to show them.")
 
 
 @command.command("set", short_help="Change settings.")
@@ -88,7 +88,7 @@ def describe(entity: str, name: str, everything: bool, as_json: bool, bootstrap_
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
 @bootstrap_option
 def set_settings(entity: str, name: str, settings: tuple[str, ...], bootstrap_server: str) -> None:
-    """Change settings of a topic, a broker or a group; the others stay as they are.
+    """Change settings of a topic, broker or group. Other settings keep their values.
 
     \b
     Examples:
@@ -100,16 +100,16 @@ def set_settings(entity: str, name: str, settings: tuple[str, ...], bootstrap_se
     changes = parse_settings(settings)
     with cluster(bootstrap_server) as servers:
         alter_settings(servers, entity, name, changes, ())
-    print(f"Set {', '.join(changes)} of {entity} {name}.")
+    print(f"Set {', '.join(changes)} on {entity} {name}.")
 
 
-@command.command("delete", short_help="Go back to the defaults.")
+@command.command("delete", short_help="Reset settings to their defaults.")
 @_entity
 @_name
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @bootstrap_option
 def delete(entity: str, name: str, keys: tuple[str, ...], bootstrap_server: str) -> None:
-    """Remove settings of a topic, a broker or a group, which then have their defaults again.
+    """Remove settings of a topic, broker or group, which resets them to their defaults.
 
     \b
     Examples:
@@ -117,7 +117,7 @@ def delete(entity: str, name: str, keys: tuple[str, ...], bootstrap_server: str)
     """
     with cluster(bootstrap_server) as servers:
         alter_settings(servers, entity, name, {}, keys)
-    print(f"Removed {', '.join(keys)} of {entity} {name}.")
+    print(f"Removed {', '.join(keys)} from {entity} {name}.")
 
 
 def describe_settings(servers: Cluster, entity: str, name: str) -> dict[str, dict[str, Any]]:
@@ -142,7 +142,7 @@ def describe_settings(servers: Cluster, entity: str, name: str) -> dict[str, dic
 def alter_settings(
     servers: Cluster, entity: str, name: str, changes: Mapping[str, str], deleted: Iterable[str]
 ) -> None:
-    """Set and remove settings in one request; Failure with the server's words when it refuses."""
+    """Set and remove settings in one request. Raises Failure with the server's message if it is rejected."""
     alterations = [AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in changes.items()]
     alterations += [AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in deleted]
     resource = AlterConfigsResource(
@@ -155,12 +155,12 @@ def alter_settings(
 
 
 def _ask(servers: Cluster, entity: str, name: str, request: Request) -> Any:
-    """A broker answers for itself only; for anything else, any of them does."""
+    """The broker to ask: only the broker itself knows its settings; any broker serves other resources."""
     if entity != "broker" or name == _ALL_BROKERS:
         return servers.ask(request)
     broker_id = bounded_integer(name, 2**31 - 1)
     if broker_id is None:
-        raise click.UsageError(f"a broker is named by its id, or {_ALL_BROKERS!r} for all of them, not {name!r}")
+        raise click.UsageError(f"{name!r} is not a broker id; use a number, or {_ALL_BROKERS!r} for all brokers")
     return servers.ask_broker(broker_id, request)
 
 

@@ -1,7 +1,7 @@
-"""One connection to a server and single requests over it, for what kafka-python does not offer or does not tell.
+"""One connection to a server and single requests over it, for APIs and details that kafka-python does not expose.
 
-No retries and no metadata: a command that uses this wants to know what exactly happens on this connection. The version
-of each request is the newest that both sides have, learned from ApiVersions when the connection is made.
+There are no retries and no metadata, so a command sees exactly what happens on this connection. Each request uses the
+newest version that both sides support, as learned from ApiVersions when the connection is opened.
 """
 
 import itertools
@@ -18,20 +18,20 @@ from ..protocol.messages.headers import RequestHeader, ResponseHeader
 from ..protocol.schema import Request
 
 CLIENT_ID: Final = "moldau-cli"
-# An answer to what is asked here is far smaller; a length beyond this is something else than Kafka's protocol.
+# Responses to these requests are far smaller; a larger length means that the peer does not speak Kafka's protocol.
 _MAX_ANSWER_BYTES: Final = 100_000_000
 _LENGTH: Final = Struct(">i")
 
 
 class PeerError(Exception):
-    """The peer cannot be reached, or does not behave like a Kafka server; the text says how, in a few words."""
+    """The peer is unreachable or does not behave like a Kafka server; the message is a short reason."""
 
 
 class Connection:
-    """A connection that has been greeted: ``api_versions`` maps API keys to the versions the server has."""
+    """A connection that has exchanged ApiVersions: ``api_versions`` maps API keys to the server's versions."""
 
     def __init__(self, host: str, port: int, *, timeout_s: float) -> None:
-        """Connect and ask for the server's versions; PeerError when that does not work."""
+        """Connect and request the server's API versions. Raises PeerError."""
         self.host, self.port = host, port
         self._timeout_s = timeout_s
         self._correlation_ids = itertools.count(1)
@@ -61,28 +61,28 @@ class Connection:
         return api_key in self.api_versions
 
     def version_of(self, request: type[Request], *, at_most: int | None = None) -> int:
-        """The newest version of a request that both sides have, up to ``at_most``; PeerError when there is none."""
+        """The newest version of a request that both sides support, up to ``at_most``. Raises PeerError if none."""
         name = ApiKey(request.API_KEY).message_name
         lowest, highest = self.api_versions.get(request.API_KEY, (0, -1))
         version = min(highest, request.STABLE_VERSIONS.highest if at_most is None else at_most)
         if highest < 0:
-            raise PeerError(f"the server does not offer {name}")
+            raise PeerError(f"the server does not support {name}")
         if version < max(lowest, request.STABLE_VERSIONS.lowest):
-            raise PeerError(f"the server has {name} in versions {lowest}-{highest} only")
+            raise PeerError(f"the server supports only versions {lowest}-{highest} of {name}")
         return version
 
     def ask(self, request: Request, *, at_most: int | None = None) -> Any:
-        """Send a request, in no newer version than ``at_most``, and return its answer; PeerError when none comes."""
+        """Send a request, with version ``at_most`` at most, and return the response. Raises PeerError."""
         return self._exchange(request, self.version_of(type(request), at_most=at_most))
 
     def _greet(self) -> ApiVersionsResponse:
         request = ApiVersionsRequest(client_software_name="moldau", client_software_version="0")
         answer = self._exchange(request, ApiVersionsRequest.STABLE_VERSIONS.highest)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # KIP-511: the refusal comes in version 0, whatever was asked, and so can the next question.
+            # KIP-511: the error response has version 0, whatever was requested, so the retry uses version 0.
             answer = self._exchange(ApiVersionsRequest(), 0)
         if answer.error_code:
-            raise PeerError(f"ApiVersions was answered {ErrorCode(answer.error_code).name}")
+            raise PeerError(f"ApiVersions failed with {ErrorCode(answer.error_code).name}")
         assert isinstance(answer, ApiVersionsResponse)
         return answer
 
@@ -100,12 +100,12 @@ class Connection:
             self._socket.sendall(_LENGTH.pack(len(body)) + body)
             (length,) = _LENGTH.unpack(self._receive(4))
             if not 0 <= length <= _MAX_ANSWER_BYTES:
-                raise PeerError(f"what came back for {name} is not Kafka's protocol")
+                raise PeerError(f"the response to {name} is not Kafka's protocol")
             data = self._receive(length)
         except TimeoutError as error:
-            raise PeerError(f"no answer to {name} within {self._timeout_s:g} seconds") from error
+            raise PeerError(f"no response to {name} within {self._timeout_s:g} seconds") from error
         except OSError as error:
-            raise PeerError(f"the connection broke while waiting for {name}: {error.strerror}") from error
+            raise PeerError(f"the connection failed while waiting for {name}: {error.strerror}") from error
         return self._decode(request, version, correlation_id, data)
 
     def _decode(self, request: Request, version: int, correlation_id: int, data: bytes) -> Any:
@@ -116,9 +116,9 @@ class Connection:
                 version = 0
             answer, _ = decode_at(response_class(request.API_KEY), data, version, offset)
         except MalformedMessage as error:
-            raise PeerError(f"the answer to {name} cannot be read: {error}") from error
+            raise PeerError(f"cannot decode the response to {name}: {error}") from error
         if header.correlation_id != correlation_id:
-            raise PeerError(f"the answer to {name} belongs to another request")
+            raise PeerError(f"the response to {name} has the wrong correlation id")
         return answer
 
     def _receive(self, count: int) -> bytes:
@@ -126,7 +126,7 @@ class Connection:
         while len(received) < count:
             data = self._socket.recv(min(count - len(received), 1 << 20))
             if not data:
-                raise PeerError("the server closed the connection without an answer")
+                raise PeerError("the server closed the connection without a response")
             received += data
         return bytes(received)
 
@@ -136,7 +136,7 @@ _UNSUPPORTED_VERSION: Final = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "bi
 
 def _connect_problem(error: OSError, timeout_s: float) -> str:
     if isinstance(error, socket.gaierror):
-        return f"the name does not resolve ({error.strerror})"
+        return f"cannot resolve the host name ({error.strerror})"
     if isinstance(error, TimeoutError):
-        return f"no answer within {timeout_s:g} seconds"
+        return f"no response within {timeout_s:g} seconds"
     return (error.strerror or str(error)).lower()

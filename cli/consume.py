@@ -19,22 +19,27 @@ if TYPE_CHECKING:
 
 _POLL_MS: Final = 500
 _MAX_POLL_RECORDS: Final = 5000
-# Without news for so long, what should be there does not come: a partition is without its leader, say.
+# Give up after this long without records below the end offset, for example because a partition has no leader.
 _STALLED_S: Final = 30.0
 
 
 @click.command("consume", short_help="Print the records of a topic.")
 @click.argument("topic")
-@click.option("--from-beginning", is_flag=True, help="Start with the oldest record.")
-@click.option("--offset", type=int, help="Start at an offset; a negative one counts from the end.")
+@click.option("--from-beginning", is_flag=True, help="Start at the oldest record.")
+@click.option("--offset", type=int, help="Start at an offset; a negative value counts from the end.")
 @click.option("--timestamp", metavar="TIME", help="Start at a time: milliseconds since 1970, or ISO 8601.")
 @click.option(
-    "--partition", "-p", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable."
+    "--partition",
+    "-p",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Read only this partition; repeatable.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on when the end is reached, until Ctrl-C.")
-@click.option("--max-messages", "-n", type=click.IntRange(1), help="Stop after so many records.")
-@click.option("--read-committed", is_flag=True, help="Leave out records of aborted and open transactions.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per record, with everything it has.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for new records at the end, until Ctrl-C.")
+@click.option("--max-messages", "-n", type=click.IntRange(1), help="Stop after this many records.")
+@click.option("--read-committed", is_flag=True, help="Skip records of aborted and open transactions.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per record, with all its fields.")
 @click.option("--key-separator", "-k", metavar="TEXT", help="Print the key and TEXT before every value.")
 @bootstrap_option
 def command(
@@ -52,9 +57,9 @@ def command(
 ) -> None:
     """Print the records of TOPIC.
 
-    Without --follow it prints what is there, from the oldest record on unless told otherwise, and ends. With --follow
-    it starts at the end, unless told otherwise, and goes on until Ctrl-C. It never joins a group and commits nothing.
-    Without --json, values are printed as they are, a line each; a null is an empty line.
+    Without --follow, print the existing records and exit; the default start is the oldest record. With --follow, wait
+    for new records until Ctrl-C; the default start is the end. The command never joins a group and commits no offsets.
+    Without --json, each value is printed unchanged on its own line; a null is an empty line.
 
     \b
     Examples:
@@ -64,7 +69,7 @@ def command(
       moldau consume events --timestamp 2026-01-31T12:00:00Z --json
     """
     if sum((from_beginning, offset is not None, timestamp is not None)) > 1:
-        raise click.UsageError("--from-beginning, --offset and --timestamp exclude each other: choose one")
+        raise click.UsageError("--from-beginning, --offset and --timestamp are mutually exclusive")
     timestamp_ms = None if timestamp is None else parse_time(timestamp)
     write = _json_writer() if as_json else _plain_writer(key_separator)
     isolation = "read_committed" if read_committed else "read_uncommitted"
@@ -88,7 +93,7 @@ def command(
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since 1970: given as such, or as ISO 8601 (local time unless it says otherwise)."""
+    """Milliseconds since 1970, from a number or from ISO 8601 (local time without an offset)."""
     milliseconds = signed_integer(text, 64)
     if milliseconds is not None:
         return milliseconds
@@ -106,11 +111,11 @@ def _choose_partitions(client: "KafkaConsumer", topic: str, wanted: tuple[int, .
 
     there = client.partitions_for_topic(topic)
     if not there:
-        raise Failure(f"there is no topic {topic}; `moldau topics list` shows what there is")
+        raise Failure(f"topic {topic} does not exist; `moldau topics list` lists the topics")
     missing = sorted(set(wanted) - there)
     if missing:
         raise Failure(
-            f"{topic} has no partition {', '.join(map(str, missing))}; it has {', '.join(map(str, sorted(there)))}"
+            f"{topic} has no partition {', '.join(map(str, missing))}, only {', '.join(map(str, sorted(there)))}"
         )
     return [TopicPartition(topic, partition) for partition in sorted(set(wanted) or there)]
 
@@ -130,19 +135,21 @@ def _seek_to_offset(client: "KafkaConsumer", partitions: "list[TopicPartition]",
     for partition in partitions:
         low, high = first[partition], after_last[partition]
         if offset > high or 0 <= offset < low:
-            raise Failure(f"partition {partition.partition} has the offsets {low} to {high}, and not {offset}")
+            raise Failure(
+                f"offset {offset} is out of range: partition {partition.partition} has offsets {low} to {high}"
+            )
         client.seek(partition, offset if offset >= 0 else max(low, high + offset))
 
 
 def _records(
     client: "KafkaConsumer", partitions: "list[TopicPartition]", ends: "dict[TopicPartition, int] | None"
 ) -> "Iterator[ConsumerRecord]":
-    """Records as they come, in order within a partition; up to the ends when there are any."""
+    """Records in order of arrival (in offset order per partition), up to ``ends`` if given."""
     remaining = list(partitions)
     last_news = time.monotonic()
     while True:
         if ends is not None:
-            # Positions, not records: the last offsets of a partition may hold none (transaction markers, compaction).
+            # Compare positions, not records: the last offsets may hold no records (transaction markers, compaction).
             remaining = [partition for partition in remaining if client.position(partition) < ends[partition]]
             if not remaining:
                 return
@@ -151,9 +158,7 @@ def _records(
             last_news = time.monotonic()
         elif ends is not None and time.monotonic() - last_news > _STALLED_S:
             stalled = ", ".join(str(partition.partition) for partition in remaining)
-            raise Failure(
-                f"no records of partition {stalled} for {_STALLED_S:g} seconds; `moldau doctor` finds out more"
-            )
+            raise Failure(f"no records from partition {stalled} for {_STALLED_S:g} seconds; run `moldau doctor`")
         for partition, records in polled.items():
             for record in records:
                 if ends is None or record.offset < ends[partition]:
@@ -180,7 +185,7 @@ def _json_writer() -> "Callable[[ConsumerRecord], None]":
 
 
 def record_as_json(record: "ConsumerRecord") -> dict[str, Any]:
-    """A record as `moldau produce --json` reads it back; ``time`` is there for people."""
+    """A record in the form that `moldau produce --json` reads; ``time`` is informational."""
     return {
         "topic": record.topic,
         "partition": record.partition,

@@ -1,7 +1,7 @@
-"""Who coordinates a group or a transactional id, and asking them.
+"""Requests to the coordinator of a group or transactional id.
 
-Each question is two: FindCoordinator to anybody, and then the question. A coordinator that is being made, that loads or
-that has moved says so, and is asked again for a while.
+Each call sends FindCoordinator to any broker, then the request to the coordinator. A request is retried for a while if
+the coordinator is being created, is loading or has moved.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from .failure import Failure
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
-"""Kinds of keys, as FindCoordinator numbers them."""
+"""Key types of FindCoordinator."""
 
-# So long a coordinator may take to be made, to load or to move.
-_PATIENCE_S: Final = 15.0
-_AGAIN_S: Final = 0.1
-COMES_LATER: Final = frozenset(
+# How long a coordinator may take to become available, to load or to move.
+_RETRY_TIMEOUT_S: Final = 15.0
+_RETRY_BACKOFF_S: Final = 0.1
+RETRIABLE: Final = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""What a coordinator says that should be asked again."""
+"""Error codes of a coordinator after which the request is retried."""
 
-_SEVERAL_KEYS_SINCE: Final = 4
+_BATCHED_KEYS_SINCE: Final = 4
 
 T = TypeVar("T")
 
 
 class Coordinators:
-    """The coordinators of one kind of keys."""
+    """The coordinators of one key type."""
 
     def __init__(self, cluster: Cluster, key_type: int) -> None:
         self._cluster = cluster
@@ -54,29 +54,29 @@ class Coordinators:
         *,
         at_most: int | None = None,
     ) -> Any:
-        """The coordinator's answer to the request, which may depend on the versions that it has."""
+        """The coordinator's response to a request, which may depend on the versions that it supports."""
 
         def ask() -> Any:
             connection = self.connection(key)
             return connection.ask(request(connection), at_most=at_most)
 
-        return patiently(ask, error_code, again=lambda: self._node_ids.pop(key, None))
+        return with_retries(ask, error_code, before_retry=lambda: self._node_ids.pop(key, None))
 
     def connection(self, key: str) -> Connection:
-        """The connection to the coordinator of this key; Failure when it has none."""
+        """The connection to the coordinator of this key. Raises Failure if there is none."""
         return self._cluster.broker(self.node_id(key))
 
     def node_id(self, key: str) -> int:
-        """The broker that coordinates this key; Failure when there is none."""
+        """The node id of the coordinator of this key. Raises Failure if there is none."""
         if key not in self._node_ids:
-            code, said, node_id = patiently(lambda: self._find(key), lambda found: found[0])
+            code, message, node_id = with_retries(lambda: self._find(key), lambda found: found[0])
             if code:
-                raise Failure(f"{key or 'the empty name'} has no coordinator: {explain(code, said)}")
+                raise Failure(f"no coordinator for {key!r}: {explain(code, message)}")
             self._node_ids[key] = node_id
         return self._node_ids[key]
 
     def _find(self, key: str) -> tuple[int, str | None, int]:
-        if self._cluster.bootstrap.version_of(FindCoordinatorRequest) >= _SEVERAL_KEYS_SINCE:
+        if self._cluster.bootstrap.version_of(FindCoordinatorRequest) >= _BATCHED_KEYS_SINCE:
             answer = self._cluster.ask(FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=[key]))
             found = answer.coordinators[0]
         else:
@@ -84,24 +84,24 @@ class Coordinators:
         return found.error_code, found.error_message, found.node_id
 
 
-def patiently(
+def with_retries(
     ask: Callable[[], T],
     error_code: Callable[[T], int],
-    again: Callable[[], object] = lambda: None,
+    before_retry: Callable[[], object] = lambda: None,
     *,
-    comes_later: frozenset[ErrorCode] = COMES_LATER,
+    retriable: frozenset[ErrorCode] = RETRIABLE,
 ) -> T:
-    """The first answer that does not ask to come later; Failure when it takes too long."""
-    deadline = time.monotonic() + _PATIENCE_S
+    """The first response without a retriable error. Raises Failure after the retry timeout."""
+    deadline = time.monotonic() + _RETRY_TIMEOUT_S
     while True:
         answer = ask()
         code = error_code(answer)
-        if code not in comes_later:
+        if code not in retriable:
             return answer
         if time.monotonic() > deadline:
             raise Failure(
-                f"the coordinator has not been ready for {_PATIENCE_S:g} seconds ({error_name(code)})\n"
-                "`moldau doctor` looks into it."
+                f"the coordinator was not available within {_RETRY_TIMEOUT_S:g} seconds ({error_name(code)})\n"
+                "Run `moldau doctor` to check the server."
             )
-        time.sleep(_AGAIN_S)
-        again()
+        time.sleep(_RETRY_BACKOFF_S)
+        before_retry()

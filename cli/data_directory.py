@@ -1,4 +1,4 @@
-"""Where a server that is not told otherwise keeps its data: among the user's data, as the platform has it."""
+"""The default data directory of a server: the platform's directory for user data."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +9,6 @@ def default_data_directory(environment: Mapping[str, str], platform: str) -> Pat
     if platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "moldau"
     given = environment.get("XDG_DATA_HOME", "")
-    # The XDG specification: a path that is not absolute does not count.
+    # The XDG specification: ignore a path that is not absolute.
     base = Path(given) if given.startswith("/") else Path.home() / ".local" / "share"
     return base / "moldau"

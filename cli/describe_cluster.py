@@ -1,8 +1,8 @@
-"""``moldau cluster``: what a cluster is, by its own account.
+"""``moldau cluster``: a cluster's description of itself.
 
-Kafka's protocol has no request for the version of a server. The finalized ``metadata.version`` is the nearest thing:
-the release whose records and features the whole cluster uses. Every other fact has a request of its own that older or
-other servers may not have, and what a server does not say is shown as such.
+Kafka's protocol has no request for a server's version. The finalized ``metadata.version`` comes closest: it is the
+release whose records and features the whole cluster uses. Every other fact comes from a separate request, which older
+or other servers may not support; a missing fact is shown as unknown.
 """
 
 from typing import Any, Final
@@ -21,7 +21,7 @@ from .output import print_json, print_table
 
 _METADATA_VERSION: Final = "metadata.version"
 
-# The levels of metadata.version by release, from the first one that KRaft clusters in production have (3.3-IV3) on.
+# Levels of metadata.version by release, starting at the first production KRaft release (3.3-IV3).
 _FIRST_LEVEL: Final = 7
 _LEVELS: Final = (
     "3.3-IV3", "3.4-IV0", "3.5-IV0", "3.5-IV1", "3.5-IV2", "3.6-IV0", "3.6-IV1", "3.6-IV2", "3.7-IV0", "3.7-IV1",
@@ -29,17 +29,17 @@ _LEVELS: Final = (
     "4.1-IV1", "4.2-IV0", "4.2-IV1", "4.3-IV0", "4.4-IV0",
 )  # fmt: skip
 
-# Only Moldau has a setting of this name.
+# Only Moldau has a setting with this name.
 _OWN_SETTING: Final = "moldau.validate.records"
 _BROKER: Final = 4
 _FENCED_SINCE: Final = 2
 
 
-@click.command("cluster", short_help="Id, version, controller, features and brokers of a cluster.")
+@click.command("cluster", short_help="Show id, version, controller, features and brokers.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @bootstrap_option
 def command(as_json: bool, bootstrap_server: str) -> None:
-    """Describe the cluster behind an address: its id, version, controller, features and brokers.
+    """Show the id, version, controller, features and brokers of a cluster.
 
     \b
     Examples:
@@ -55,7 +55,7 @@ def command(as_json: bool, bootstrap_server: str) -> None:
 
 
 def describe(servers: Cluster) -> dict[str, Any]:
-    """What the cluster says about itself; None for what it does not say."""
+    """The cluster's description; None for facts that it does not report."""
     features = _features(servers.bootstrap.greeting)
     level = features.get(_METADATA_VERSION, {}).get("finalized")
     cluster_id, controller, brokers = _members(servers)
@@ -70,13 +70,13 @@ def describe(servers: Cluster) -> dict[str, Any]:
 
 
 def release(level: int | None) -> str | None:
-    """The release that a level of metadata.version belongs to; None if it is not known here."""
+    """The release of a metadata.version level; None if unknown."""
     known = level is not None and 0 <= level - _FIRST_LEVEL < len(_LEVELS)
     return _LEVELS[level - _FIRST_LEVEL] if level is not None and known else None
 
 
 def _features(greeting: ApiVersionsResponse) -> dict[str, dict[str, int | None]]:
-    """Finalized level and supported levels by feature; a feature that is not finalized is at level 0."""
+    """Finalized and supported levels by feature; a feature that is not finalized has level 0."""
     finalized = {feature.name: feature.max_version_level for feature in greeting.finalized_features}
     supported = {feature.name: feature for feature in greeting.supported_features}
     is_known = greeting.finalized_features_epoch >= 0
@@ -91,7 +91,7 @@ def _features(greeting: ApiVersionsResponse) -> dict[str, dict[str, int | None]]
 
 
 def _members(servers: Cluster) -> tuple[str | None, int | None, list[dict[str, Any]]]:
-    """Cluster id, controller and brokers. DescribeCluster also has fenced brokers, which Metadata leaves out."""
+    """Cluster id, controller and brokers. DescribeCluster includes fenced brokers, Metadata does not."""
     connection = servers.bootstrap
     if connection.offers(ApiKey.DESCRIBE_CLUSTER):
         fenced_too = connection.version_of(DescribeClusterRequest) >= _FENCED_SINCE
@@ -104,8 +104,8 @@ def _members(servers: Cluster) -> tuple[str | None, int | None, list[dict[str, A
     return metadata.cluster_id, _id(metadata.controller_id), brokers
 
 
-def _broker(broker_id: int, said: Any, fenced: bool | None) -> dict[str, Any]:
-    return {"id": broker_id, "host": said.host, "port": said.port, "rack": said.rack, "fenced": fenced}
+def _broker(broker_id: int, broker: Any, fenced: bool | None) -> dict[str, Any]:
+    return {"id": broker_id, "host": broker.host, "port": broker.port, "rack": broker.rack, "fenced": fenced}
 
 
 def _id(node_id: int) -> int | None:
@@ -113,7 +113,7 @@ def _id(node_id: int) -> int | None:
 
 
 def _leader_of_quorum(servers: Cluster, otherwise: int | None) -> int | None:
-    """The active controller. In answers for clients KRaft brokers name any broker instead, which forwards requests."""
+    """The active controller. To clients, KRaft brokers report any broker instead, which forwards."""
     if not servers.bootstrap.offers(ApiKey.DESCRIBE_QUORUM):
         return otherwise
     topic = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
@@ -128,7 +128,7 @@ def _leader_of_quorum(servers: Cluster, otherwise: int | None) -> int | None:
 
 
 def _software(servers: Cluster, brokers: list[dict[str, Any]]) -> str | None:
-    """Moldau, if it is that."""
+    """``Moldau`` if the cluster runs it, else None."""
     running = [broker["id"] for broker in brokers if not broker["fenced"]]
     if not running or not servers.bootstrap.offers(ApiKey.DESCRIBE_CONFIGS):
         return None
@@ -140,15 +140,15 @@ def _software(servers: Cluster, brokers: list[dict[str, Any]]) -> str | None:
 
 
 def show(described: dict[str, Any]) -> None:
-    """Print a description for people."""
+    """Print a description as text."""
     level = described["features"].get(_METADATA_VERSION, {}).get("finalized")
-    version = described["version"] or "not known"
+    version = described["version"] or "unknown"
     if level is None:
-        version += " (the server does not report its metadata.version)"
+        version += " (the server does not report a metadata.version)"
     else:
-        version += f" (metadata.version {level}; Kafka's protocol has no version of the server itself)"
+        version += f" (metadata.version {level}; Kafka's protocol does not report the server's own version)"
     print(f"cluster id  {_or_unknown(described['cluster_id'])}")
-    print(f"software    {described['software'] or 'not known; it is not Moldau, or does not show its settings'}")
+    print(f"software    {described['software'] or 'unknown: not Moldau, or its settings are not readable'}")
     print(f"version     {version}")
     print(f"controller  {_or_unknown(described['controller'])}")
     print()
@@ -159,7 +159,7 @@ def show(described: dict[str, Any]) -> None:
         ]
         print_table(("feature", "level", "supported"), rows)
     else:
-        print("The server does not report any features.")
+        print("The server reports no features.")
     print()
     brokers = [
         (broker["id"], broker["host"], broker["port"], broker["rack"], _STATES[broker["fenced"]])
@@ -172,9 +172,9 @@ _STATES: Final = {None: "active", False: "active", True: "fenced"}
 
 
 def _or_unknown(value: object) -> object:
-    return "not known" if value is None else value
+    return "unknown" if value is None else value
 
 
 def _range(feature: dict[str, int | None]) -> str:
     lowest, highest = feature["lowest_supported"], feature["highest_supported"]
-    return "not known" if lowest is None else str(lowest) if lowest == highest else f"{lowest}-{highest}"
+    return "unknown" if lowest is None else str(lowest) if lowest == highest else f"{lowest}-{highest}"

@@ -1,4 +1,4 @@
-"""``moldau doctor``: is there a Kafka server, can clients work with it, and what is to be done if not."""
+"""``moldau doctor``: check that a Kafka server is reachable and usable, and suggest fixes."""
 
 import time
 from typing import TYPE_CHECKING
@@ -9,21 +9,21 @@ from .client import bootstrap_option, parse_addresses
 from .output import print_json
 
 if TYPE_CHECKING:
-    from .examination import Finding
+    from .diagnosis import Finding
 
 _MARKS = {"ok": ("ok     ", "green"), "note": ("note   ", "yellow"), "problem": ("PROBLEM", "red")}
 
 
-@click.command("doctor", short_help="Find out what is wrong with a server, and what to do.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per finding.")
+@click.command("doctor", short_help="Check a server and suggest fixes.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding.")
 @bootstrap_option
 @click.pass_context
 def command(context: click.Context, as_json: bool, bootstrap_server: str) -> None:
-    """Examine a server as a client meets it: whether it can be reached and speaks Kafka's protocol, whether the
-    addresses it sends clients to can be reached, whether partitions have leaders and replicas are in sync, whether
-    disks are full and clocks agree. Nothing is changed by it.
+    """Check a server from a client's side: that it is reachable and speaks Kafka's protocol, that its advertised
+    addresses are reachable, that partitions have leaders and in-sync replicas, that disks are not full, and that
+    clocks agree. Nothing is changed.
 
-    The exit code is 0 when there is no problem, and 1 when there is one.
+    The exit code is 0 if there are no problems, 1 otherwise.
 
     \b
     Examples:
@@ -31,10 +31,10 @@ def command(context: click.Context, as_json: bool, bootstrap_server: str) -> Non
       moldau doctor --bootstrap-server kafka.example:9092
       moldau doctor --json --bootstrap-server broker1:9092,broker2:9092
     """
-    from .examination import Level, examine
+    from .diagnosis import Level, diagnose
 
     problems = 0
-    for finding in examine(parse_addresses(bootstrap_server), now_ms=time.time_ns() // 1_000_000):
+    for finding in diagnose(parse_addresses(bootstrap_server), now_ms=time.time_ns() // 1_000_000):
         problems += finding.level is Level.PROBLEM
         if as_json:
             print_json({"level": finding.level.value, "text": finding.text, "advice": finding.advice})

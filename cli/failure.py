@@ -1,4 +1,4 @@
-"""A command that cannot do what was asked says so in one message, and what to do about it."""
+"""The failure of a command: one message that states what happened and what to do."""
 
 import sys
 
@@ -15,11 +15,11 @@ class Failure(click.ClickException):
 
 
 class Interrupted(Failure):
-    """Ends the command after Ctrl-C, with what had been done until then."""
+    """Ends the command after Ctrl-C with a message about the work done so far."""
 
     exit_code = 130
 
     def show(self, file: object = None) -> None:
         if sys.stderr.isatty():
-            print(file=sys.stderr)  # the terminal has echoed ^C
+            print(file=sys.stderr)  # the terminal echoed ^C
         super().show()

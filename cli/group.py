@@ -1,4 +1,4 @@
-"""The commands and where they live. A command's module is imported when the command is called or described."""
+"""The table of commands. A command's module is imported when the command runs or shows its help."""
 
 from importlib import import_module
 from typing import Final
@@ -8,7 +8,7 @@ import click
 from .failure import Failure
 from .suggestions import CommandGroup
 
-# Command: its module here, each with a click command called ``command``; `serve` makes its own (see serve.py).
+# Command to module. Each module has a click command named ``command``; `serve` builds one (see serve.py).
 _MODULES: Final = {
     "topics": "topics",
     "produce": "produce",
@@ -25,7 +25,7 @@ _MODULES: Final = {
 
 HELP: Final = """\b
 Moldau is a Kafka server without a JVM, and these are its tools.
-They speak Kafka's protocol, and work against Apache Kafka too.
+They speak Kafka's protocol and also work with Apache Kafka.
 
 \b
 Examples:

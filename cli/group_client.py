@@ -1,7 +1,7 @@
-"""What commands ask of groups: who coordinates one, its members, its committed offsets.
+"""Requests about groups: the coordinator of a group, its members and its committed offsets.
 
-A group is known to its coordinator alone. Offsets are asked for by the names of topics, in versions that have names, so
-that offsets of deleted topics are seen too.
+Only a group's coordinator knows the group. Offset requests use versions with topic names, not topic ids, so that
+offsets of deleted topics are included.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from ..protocol.messages.offset_delete import (
 from ..protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from .cluster import Cluster, explain
 from .connection import Connection
-from .coordinators import GROUP, Coordinators, patiently
+from .coordinators import GROUP, Coordinators, with_retries
 from .failure import Failure
 
-# The first versions in which topics have ids in place of names.
+# The first versions that replace topic names with topic ids.
 _OFFSET_FETCH_NAMED: Final = 9
 _OFFSET_COMMIT_NAMED: Final = 9
 
 _NO_LEADER_EPOCH: Final = -1
 
 HINTS: Final = {
-    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group; `moldau groups list` shows what there is",
-    ErrorCode.NON_EMPTY_GROUP: "it has members; stop them first (`moldau groups describe GROUP --members` names them)",
-    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "its members read this topic; stop them first",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition; `moldau topics list` shows topics",
-    ErrorCode.UNKNOWN_MEMBER_ID: "it has members by now; stop them and try again",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the group does not exist; `moldau groups list` lists the groups",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first (`moldau groups describe GROUP` lists them)",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "members of the group subscribe to this topic; stop them first",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the topic or partition does not exist; `moldau topics list` lists topics",
+    ErrorCode.UNKNOWN_MEMBER_ID: "members have joined the group; stop them and retry",
 }
-"""What to do about errors of groups."""
+"""Hints for the error codes of group requests."""
 
 
 class TopicPartition(NamedTuple):
@@ -71,7 +71,7 @@ class Committed(NamedTuple):
 
 @dataclass
 class Member:
-    """A member of a group; what only the consumer protocol has is None in others."""
+    """A group member; fields of the consumer protocol are None for other protocols."""
 
     member_id: str
     instance_id: str | None
@@ -85,7 +85,7 @@ class Member:
 
 @dataclass
 class Group:
-    """A group as its coordinator describes it."""
+    """A group as described by its coordinator."""
 
     group_id: str
     type: str
@@ -100,7 +100,7 @@ class Group:
 
     @property
     def is_active(self) -> bool:
-        """Whether it has members, or may have: its offsets belong to them."""
+        """Whether the group has or may have members, which then own its offsets."""
         return self.state not in ("Empty", "Dead")
 
 
@@ -112,20 +112,20 @@ class GroupClient:
         self._coordinators = Coordinators(cluster, GROUP)
 
     def list(self) -> list[ListedGroup]:
-        """All groups, of every broker, by name."""
+        """The groups of all brokers, sorted by name."""
         found: dict[str, ListedGroup] = {}
         for node_id in self._cluster.broker_ids():
-            answer = patiently(
+            answer = with_retries(
                 lambda node_id=node_id: self._cluster.ask_broker(node_id, ListGroupsRequest()),  # type: ignore[misc]
                 lambda answer: int(answer.error_code),
             )
             if answer.error_code:
-                raise Failure(f"broker {node_id} does not list its groups: {explain(answer.error_code)}")
+                raise Failure(f"cannot list the groups of broker {node_id}: {explain(answer.error_code)}")
             found.update((group.group_id, group) for group in answer.groups)
         return [found[group_id] for group_id in sorted(found)]
 
     def describe(self, group_id: str) -> Group | None:
-        """State and members; None when there is no such group of either protocol."""
+        """The group's state and members; None if the group does not exist in either protocol."""
         if self._coordinators.connection(group_id).offers(ApiKey.CONSUMER_GROUP_DESCRIBE):
             answer = self._coordinators.ask(
                 group_id,
@@ -135,7 +135,7 @@ class GroupClient:
             described = answer.groups[0]
             if described.error_code == 0:
                 return self._consumer_group(described)
-            # UNSUPPORTED_VERSION: the cluster has the protocol switched off.
+            # UNSUPPORTED_VERSION: the protocol is disabled in the cluster.
             if described.error_code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
                 raise Failure(f"{group_id}: {explain(described.error_code, described.error_message, HINTS)}")
         answer = self._coordinators.ask(
@@ -144,7 +144,7 @@ class GroupClient:
             lambda answer: int(answer.groups[0].error_code),
         )
         classic: DescribedGroup = answer.groups[0]
-        # Servers before version 6 describe what is not there as a dead group.
+        # Before version 6, a missing group is described as dead.
         if classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND or classic.group_state == "Dead":
             return None
         if classic.error_code:
@@ -152,7 +152,7 @@ class GroupClient:
         return self._classic_group(classic)
 
     def committed(self, group_id: str) -> dict[TopicPartition, Committed]:
-        """All committed offsets of a group, in the order of topics and partitions; of an unknown group, none."""
+        """All committed offsets of a group, sorted by topic and partition; empty for an unknown group."""
 
         def request(connection: Connection) -> OffsetFetchRequest:
             if connection.version_of(OffsetFetchRequest, at_most=_OFFSET_FETCH_NAMED) >= 8:
@@ -183,7 +183,7 @@ class GroupClient:
         return dict(sorted(found.items()))
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Commit for a group without members; the error codes of the partitions that have one."""
+        """Commit offsets for a group without members. Returns the error codes of the partitions that failed."""
         topics = [
             OffsetCommitRequestTopic(
                 name=topic,
@@ -205,7 +205,7 @@ class GroupClient:
         return _partition_errors(answer)
 
     def delete(self, group_id: str) -> int:
-        """Delete a group and its offsets; the error code."""
+        """Delete a group and its offsets. Returns the error code."""
         answer = self._coordinators.ask(
             group_id,
             lambda connection: DeleteGroupsRequest(groups_names=[group_id]),
@@ -214,8 +214,10 @@ class GroupClient:
         return int(answer.results[0].error_code)
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Delete offsets of a group; the error codes of the partitions that have one. Failure when none was looked
-        at."""
+        """Delete offsets of a group. Returns the error codes of the partitions that failed.
+
+        Raises Failure if the whole request failed.
+        """
         topics = [
             OffsetDeleteRequestTopic(
                 name=topic,
@@ -255,7 +257,7 @@ class GroupClient:
                     assignment=_partitions(member.assignment),
                     target_assignment=_partitions(member.target_assignment),
                     epoch=member.member_epoch,
-                    # 0 is the classic protocol, 1 the consumer protocol, -1 not known.
+                    # 0 is the classic protocol, 1 the consumer protocol, -1 unknown.
                     uses_classic_protocol=None if member.member_type < 0 else member.member_type == 0,
                 )
                 for member in described.members
@@ -286,7 +288,7 @@ class GroupClient:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Partitions under the names of their topics, sorted."""
+    """Partitions grouped by topic name, sorted."""
     topics: dict[str, list[TopicPartition]] = {}
     for partition in sorted(partitions):
         topics.setdefault(partition.topic, []).append(partition)
@@ -315,7 +317,7 @@ def _partitions(assignment: Assignment) -> list[TopicPartition]:
 
 
 def _classic_assignment(data: bytes) -> list[TopicPartition]:
-    """What the leader gave a consumer. Bytes of another kind of member say nothing here."""
+    """The partitions that the group leader assigned to a consumer; empty for members that are not consumers."""
     if len(data) < 2:
         return []
     version = int.from_bytes(data[:2], "big", signed=True)

@@ -1,7 +1,7 @@
-"""Where a group's offsets are to go: which partitions are meant, and the new offset of each.
+"""The targets of an offset reset: the selected partitions and the new offset of each.
 
-Nothing in here asks a server but through `LogOffsets`, and nothing writes. What is out of a partition's range becomes
-the end that it lies beyond, and is told; a time after the last record is the end of the partition.
+Only `LogOffsets` sends requests, and nothing here writes. An offset out of range is clamped to the partition's first
+offset or end, with a warning; a time after the last record becomes the end of the partition.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _NO_OFFSET: Final = -1
 
 
 class WantedTopic(NamedTuple):
-    """A topic as it was asked for; no partitions are all of them."""
+    """A requested topic; ``partitions`` None selects all of them."""
 
     name: str
     partitions: tuple[int, ...] | None
 
 
 def parse_topic(text: str) -> WantedTopic:
-    """``events`` or ``events:0,1,2``; ValueError for anything else."""
+    """Parse ``events`` or ``events:0,1,2``. Raises ValueError."""
     name, colon, numbers = text.partition(":")
     if not colon and name:
         return WantedTopic(name, None)
     partitions = {bounded_integer(part, 2**31 - 1) for part in numbers.split(",")}
     if not name or None in partitions:
-        raise ValueError(f"{text!r} is neither a topic nor TOPIC:0,1,2")
+        raise ValueError(f"{text!r} is neither TOPIC nor TOPIC:0,1,2")
     return WantedTopic(name, tuple(sorted(partition for partition in partitions if partition is not None)))
 
 
 class Row(NamedTuple):
-    """A line of a file of offsets; a group is named when the file is for several."""
+    """A line of an offsets file; ``group_id`` is None in a file for a single group."""
 
     group_id: str | None
     partition: TopicPartition
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 def read_rows(text: str) -> list[Row]:
-    """The lines ``topic,partition,offset`` or ``group,topic,partition,offset``; ValueError names a bad one."""
+    """Parse lines ``topic,partition,offset`` or ``group,topic,partition,offset``. Raises ValueError with the line."""
     rows = []
     for number, cells in enumerate(csv.reader(io.StringIO(text)), 1):
         cells = [cell.strip() for cell in cells]
@@ -64,7 +64,7 @@ def read_rows(text: str) -> list[Row]:
 
 
 def written_rows(rows: Iterable[Row]) -> str:
-    """The inverse of `read_rows`: what Kafka's own tool exports, and reads."""
+    """The inverse of `read_rows`, in the format of Kafka's kafka-consumer-groups tool."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in rows:
@@ -74,14 +74,14 @@ def written_rows(rows: Iterable[Row]) -> str:
 
 
 class LogOffsets:
-    """The offsets that the partitions themselves have."""
+    """The log offsets of partitions, from ListOffsets."""
 
     def __init__(self, cluster: Cluster, warn: Callable[[str], None]) -> None:
         self._cluster = cluster
         self._warn = warn
 
     def partitions(self, wanted: Iterable[WantedTopic]) -> list[TopicPartition]:
-        """The partitions that are meant; Failure for a topic that is not there."""
+        """The selected partitions. Raises Failure for an unknown topic."""
         wanted = list(wanted)
         topics = {topic.name or "": topic for topic in self._topics(each.name for each in wanted)}
         found: dict[TopicPartition, None] = {}
@@ -93,7 +93,7 @@ class LogOffsets:
         return list(found)
 
     def check(self, partitions: Iterable[TopicPartition]) -> None:
-        """Raise Failure unless all of these are there and have a leader."""
+        """Raise Failure unless all of these partitions exist and have a leader."""
         wanted = list(partitions)
         leaders = {
             TopicPartition(topic.name or "", partition.partition_index): partition.leader_id
@@ -102,45 +102,45 @@ class LogOffsets:
         }
         missing = [str(partition) for partition in wanted if partition not in leaders]
         if missing:
-            raise Failure(f"there is no partition {', '.join(missing)}; `moldau topics describe` shows what there is")
+            raise Failure(f"unknown partition {', '.join(missing)}; `moldau topics describe` lists the partitions")
         leaderless = [str(partition) for partition in wanted if leaders[partition] < 0]
         if leaderless:
-            raise Failure(f"{', '.join(leaderless)} has no leader, so its offsets are not known; `moldau doctor` helps")
+            raise Failure(f"no leader for {', '.join(leaderless)}, so the log offsets are unknown; run `moldau doctor`")
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The first offset of each."""
+        """The first offset of each partition."""
         return self._known(partitions, EARLIEST_OFFSET)
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The offset after the last record of each."""
+        """The offset after the last record of each partition."""
         return self._known(partitions, LATEST_OFFSET)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """As `latest`; None where that cannot be learned: the topic is deleted, or there is no leader."""
+        """Like `latest`, but None for partitions that are deleted or have no leader."""
         wanted = list(partitions)
         metadata = self._cluster.topics(sorted({partition.topic for partition in wanted})) if wanted else []
         positions = self._cluster.positions([topic for topic in metadata if topic.error_code == 0], LATEST_OFFSET)
         return {partition: positions[partition].offset if partition in positions else None for partition in wanted}
 
     def at_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Offsets:
-        """The first record of each that is not older; the end where there is none."""
+        """The offset of each partition's first record at or after the time; the end if there is none."""
         wanted = list(partitions)
         found = self._known(wanted, timestamp_ms)
         behind = [partition for partition in wanted if found[partition] == _NO_OFFSET]
         for partition in behind:
-            self._warn(f"{partition} has no record of that time or later; its end is taken")
+            self._warn(f"{partition} has no record at or after this time; using its end offset")
         return found | (self.latest(behind) if behind else {})
 
     def within(self, offsets: Mapping[TopicPartition, int]) -> Offsets:
-        """The same offsets, kept between the first one and the end of each partition."""
+        """The same offsets, clamped to the first and end offset of each partition."""
         earliest, latest = self.earliest(offsets), self.latest(offsets)
         kept = {}
         for partition, offset in offsets.items():
             first, end = earliest[partition], latest[partition]
             if offset > end:
-                self._warn(f"{partition} ends at {end}, before {offset}; its end is taken")
+                self._warn(f"offset {offset} is beyond the end of {partition}; using the end offset {end}")
             elif offset < first:
-                self._warn(f"{partition} begins at {first}, after {offset}; its first offset is taken")
+                self._warn(f"offset {offset} is before the start of {partition}; using the first offset {first}")
             kept[partition] = min(max(offset, first), end)
         return kept
 
@@ -150,7 +150,7 @@ class LogOffsets:
         positions = self._cluster.positions(topics, timestamp)
         unknown = [str(partition) for partition in wanted if partition not in positions]
         if unknown:
-            raise Failure(f"the leader of {', '.join(unknown)} does not tell its offsets; `moldau doctor` helps")
+            raise Failure(f"the leader of {', '.join(unknown)} did not return its offsets; run `moldau doctor`")
         return {partition: positions[partition].offset for partition in wanted}
 
     def _topics(self, names: Iterable[str]) -> list[MetadataResponseTopic]:
@@ -163,7 +163,7 @@ class LogOffsets:
 
 
 def _only(topic: MetadataResponseTopic, partitions: list[TopicPartition]) -> MetadataResponseTopic:
-    """The topic with those of its partitions that are wanted."""
+    """The topic with only the given partitions."""
     numbers = {partition.partition for partition in partitions if partition.topic == topic.name}
     return MetadataResponseTopic(
         name=topic.name, partitions=[each for each in topic.partitions if each.partition_index in numbers]

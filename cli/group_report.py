@@ -1,4 +1,4 @@
-"""How groups are shown: as JSON for programs, as tables for people. A dash stands for what there is not."""
+"""The output formats of groups: JSON, and tables in which a dash marks a missing value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NONE: Final = "-"
 
 
 def position(commit: Committed | None, end: int | None) -> dict[str, Any]:
-    """What is committed, the end of the partition, and the distance between them."""
+    """The committed offset, the end of the partition, and the lag."""
     return {
         "committed": None if commit is None else commit.offset,
         "end": end,
@@ -24,7 +24,7 @@ def position(commit: Committed | None, end: int | None) -> dict[str, Any]:
 
 
 def offset_rows(client: GroupClient, log: LogOffsets, group: Group) -> list[dict[str, Any]]:
-    """A row for every partition that is committed or assigned."""
+    """One row per partition with a committed offset or an assignment."""
     committed = client.committed(group.group_id)
     readers = {partition: member for member in group.members for partition in member.assignment}
     partitions = sorted({*committed, *readers})
@@ -46,7 +46,7 @@ def offset_rows(client: GroupClient, log: LogOffsets, group: Group) -> list[dict
 
 
 def group_as_json(group: Group, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Everything that is known of a group; ``rows`` are those of `offset_rows`."""
+    """All fields of a group; ``rows`` come from `offset_rows`."""
     return {
         "group": group.group_id,
         "type": group.type,
@@ -83,19 +83,19 @@ def _numbers(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _written(partitions: Iterable[TopicPartition] | None) -> str:
-    """``events:0,1 clicks:2``, as --topic takes it."""
+    """``events:0,1 clicks:2``, the syntax of --topic."""
     topics = _numbers(partitions or ())
     return " ".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in topics.items()) or _NONE
 
 
 def print_heading(group: Group) -> None:
-    """The group in a line."""
+    """Print a one-line summary of the group."""
     members = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
     print(f"{group.group_id}  {group.state}, {group.type}, {members}")
 
 
 def print_states(groups: list[Group], verbose: bool) -> None:
-    """A table of groups: states, assignors, coordinators."""
+    """Print a table of groups: states, assignors, coordinators."""
     columns = ["group", "state", "type", "members", "assignor", "coordinator"]
     rows: list[list[object]] = [
         [
@@ -116,7 +116,7 @@ def print_states(groups: list[Group], verbose: bool) -> None:
 
 
 def print_members(group: Group, verbose: bool) -> None:
-    """A table of members and what they are assigned; nothing for a group without members."""
+    """Print a table of members and their assignments; nothing for a group without members."""
     if not group.members:
         return
     columns = ["member", "instance", "client", "host", "partitions", "assignment"]
@@ -140,9 +140,9 @@ def print_members(group: Group, verbose: bool) -> None:
 
 
 def print_offsets(rows: list[dict[str, Any]], verbose: bool) -> None:
-    """A table of partitions: offsets, lag, readers."""
+    """Print a table of partitions: offsets, lag, members."""
     if not rows:
-        print("Nothing is committed or assigned.")
+        print("No committed offsets or assignments.")
         return
     columns = ["topic", "partition", "committed", "end", "lag", *(["leader_epoch"] if verbose else [])]
     readers = ["member_id", "host", "client_id"]

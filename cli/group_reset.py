@@ -1,4 +1,4 @@
-"""What ``moldau groups reset`` would do: the plan for each group, from options or from a file."""
+"""The plans of ``moldau groups reset``: the new offsets of each group, from options or from a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .output import print_json, print_table
 
 
 class Plan(NamedTuple):
-    """Where the offsets of a group are, and where they are to go."""
+    """The committed and the new offsets of a group."""
 
     group_id: str
     committed: Mapping[TopicPartition, Committed]
@@ -29,7 +29,7 @@ def new_offsets(
     committed: Mapping[TopicPartition, Committed],
     log: LogOffsets,
 ) -> Offsets:
-    """Where an option sends these partitions, which are there and have leaders."""
+    """The new offsets that an option selects for these partitions, which exist and have leaders."""
     match way:
         case "--to-earliest":
             return log.earliest(partitions)
@@ -47,7 +47,7 @@ def new_offsets(
             return log.at_time(partitions, max(0, _now_ms() - value))
     missing = [str(partition) for partition in partitions if partition not in committed]
     if missing:
-        raise Failure(f"nothing is committed for {', '.join(missing)}, so there is nothing to shift; use --to-offset")
+        raise Failure(f"no committed offset to shift for {', '.join(missing)}; use --to-offset")
     return log.within({partition: committed[partition].offset + value for partition in partitions})
 
 
@@ -56,7 +56,7 @@ def _now_ms() -> int:
 
 
 def rows_of(file: TextIO | None) -> list[Row]:
-    """The lines of a file; no file has none. Failure for one that is not of this kind."""
+    """The lines of an offsets file; empty without a file. Raises Failure for a malformed file."""
     if file is None:
         return []
     try:
@@ -66,17 +66,17 @@ def rows_of(file: TextIO | None) -> list[Row]:
 
 
 def offsets_of(rows: list[Row], group_id: str, *, alone: bool) -> Offsets:
-    """The offsets that a file has for a group; lines that name no group are for the only one."""
+    """A file's offsets for a group; lines without a group apply to a single group."""
     if not alone and any(row.group_id is None for row in rows):
-        raise Failure("the file names no groups, so it is for one: give one GROUP")
+        raise Failure("the file's lines have no group column, so it applies to one group; give exactly one GROUP")
     return {row.partition: row.offset for row in rows if row.group_id in (None, group_id)}
 
 
-def carry_out(plan: list[Plan], client: GroupClient) -> tuple[list[Plan], list[str]]:
-    """Move the offsets of one group after the other: what was moved, and what could not be.
+def execute_plans(plan: list[Plan], client: GroupClient) -> tuple[list[Plan], list[str]]:
+    """Commit the new offsets group by group. Returns the plans that succeeded and the error messages.
 
-    A group that cannot be moved holds up no other. A broker that is gone may have moved the group that it was asked
-    about, and is not asked about the rest.
+    An error of one group does not affect the others. If the connection fails, the outcome of the current group is
+    unknown and the remaining groups are skipped.
     """
     moved: list[Plan] = []
     problems: list[str] = []
@@ -84,14 +84,17 @@ def carry_out(plan: list[Plan], client: GroupClient) -> tuple[list[Plan], list[s
         try:
             errors = client.commit(group_id, new)
         except Failure as failure:
-            problems.append(f"cannot move {group_id}: {failure.message}")
+            problems.append(f"cannot reset {group_id}: {failure.message}")
             continue
         except PeerError as problem:
-            problems.append(f"nobody knows whether {group_id} was moved: {problem}; `moldau doctor` looks into it")
-            problems += [f"{each.group_id} was not moved" for each in plan[number + 1 :]]
+            problems.append(
+                f"unknown whether {group_id} was reset: {problem}; check with `moldau groups offsets {group_id}`"
+            )
+            problems += [f"{each.group_id} was not reset" for each in plan[number + 1 :]]
             break
         problems += [
-            f"cannot move {group_id} in {partition}: {explain(code, None, HINTS)}" for partition, code in errors.items()
+            f"cannot reset {group_id} in {partition}: {explain(code, None, HINTS)}"
+            for partition, code in errors.items()
         ]
         done = {partition: offset for partition, offset in new.items() if partition not in errors}
         moved.append(Plan(group_id, committed, done))
@@ -99,7 +102,7 @@ def carry_out(plan: list[Plan], client: GroupClient) -> tuple[list[Plan], list[s
 
 
 def print_plan(plan: list[Plan], *, alone: bool, export: bool, as_json: bool) -> None:
-    """Show old and new offsets, or write the new ones as lines that `read_rows` takes."""
+    """Print old and new offsets, or the new ones in the format of `read_rows`."""
     if export:
         rows = [
             Row(None if alone else group_id, partition, offset)

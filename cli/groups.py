@@ -25,13 +25,13 @@ from .group_report import (
     print_offsets,
     print_states,
 )
-from .group_reset import Plan, carry_out, new_offsets, offsets_of, print_plan, rows_of
+from .group_reset import Plan, execute_plans, new_offsets, offsets_of, print_plan, rows_of
 from .output import print_json, print_table
 from .parsed_options import datetime_ms, parsed
 from .suggestions import CommandGroup
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-_all_groups = click.option("--all-groups", is_flag=True, help="All groups there are.")
+_all_groups = click.option("--all-groups", is_flag=True, help="Select all groups.")
 _groups = click.argument("groups", nargs=-1, metavar="[GROUP]...")
 
 
@@ -42,13 +42,15 @@ _topics = click.option(
     callback=parsed(parse_topic),
     multiple=True,
     metavar="TOPIC[:0,1,2]",
-    help="This topic, or these partitions of it; repeatable.",
+    help="Select this topic, or only these partitions of it; repeatable.",
 )
 
 
-@click.group("groups", cls=CommandGroup, short_help="Look at consumer groups, move and delete their offsets.")
+@click.group(
+    "groups", cls=CommandGroup, short_help="List and describe consumer groups, reset and delete their offsets."
+)
 def command() -> None:
-    """Look at groups of consumers, move their offsets, delete them.
+    """List, describe and delete consumer groups; reset and delete their offsets.
 
     \b
     Examples:
@@ -61,7 +63,7 @@ def command() -> None:
     """
 
 
-@command.command("list", short_help="Names, types and states of all groups.")
+@command.command("list", short_help="List the names, types and states of all groups.")
 @click.option("--state", "states", metavar="STATE,...", help="Only groups in these states: empty, stable, ...")
 @click.option("--type", "types", metavar="TYPE,...", help="Only groups of these types: classic, consumer, ...")
 @_json_option
@@ -93,16 +95,18 @@ def list_groups(states: str | None, types: str | None, as_json: bool, bootstrap_
         rows = [(each["group"], each["type"], each["state"], each["protocol_type"] or "-") for each in found]
         print_table(("group", "type", "state", "protocol"), rows)
     else:
-        print("There are no such groups." if states or types else "There are no groups.", file=sys.stderr)
+        print("No matching groups." if states or types else "No groups.", file=sys.stderr)
 
 
-@command.command("describe", short_help="State, members, assignments, offsets and lag.")
+@command.command("describe", short_help="Show state, members, assignments, offsets and lag.")
 @_groups
 @_all_groups
-@click.option("--state", "only_state", is_flag=True, help="State, assignor, coordinator.")
-@click.option("--members", "only_members", is_flag=True, help="Members and what they are assigned.")
-@click.option("--offsets", "only_offsets", is_flag=True, help="Committed offsets, lag, and who reads what.")
-@click.option("--verbose", "-v", is_flag=True, help="Show epochs and target assignments too.")
+@click.option("--state", "only_state", is_flag=True, help="Show only state, assignor and coordinator.")
+@click.option("--members", "only_members", is_flag=True, help="Show only members and their assignments.")
+@click.option(
+    "--offsets", "only_offsets", is_flag=True, help="Show only committed offsets, lag and the assigned members."
+)
+@click.option("--verbose", "-v", is_flag=True, help="Also show epochs and target assignments.")
 @_json_option
 @bootstrap_option
 def describe(
@@ -115,7 +119,7 @@ def describe(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Describe groups: state, members and their partitions, committed offsets and lag.
+    """Show the state, members, assignments, committed offsets and lag of groups.
 
     \b
     Examples:
@@ -132,7 +136,7 @@ def describe(
         for group_id in _chosen(client, groups, all_groups, "describe"):
             group = client.describe(group_id)
             if group is None:
-                problems.append(_not_there(group_id))
+                problems.append(_not_found(group_id))
             else:
                 rows = offset_rows(client, log, group) if everything or only_offsets or as_json else []
                 described.append((group, rows))
@@ -151,7 +155,7 @@ def describe(
     _fail(problems)
 
 
-@command.command("offsets", short_help="Committed offsets and lag.")
+@command.command("offsets", short_help="Show committed offsets and lag.")
 @_groups
 @_all_groups
 @_topics
@@ -164,7 +168,7 @@ def offsets(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Print what groups have committed, and how far behind they are; also of groups without members.
+    """Show the committed offsets and the lag of groups, with or without members.
 
     \b
     Examples:
@@ -175,14 +179,14 @@ def offsets(
     found: list[dict[str, Any]] = []
     with cluster(bootstrap_server) as servers:
         client = GroupClient(servers)
-        for group_id in _chosen(client, groups, all_groups, "look at"):
+        for group_id in _chosen(client, groups, all_groups, "show"):
             committed = {
                 partition: commit
                 for partition, commit in client.committed(group_id).items()
                 if not topics or _is_wanted(partition, topics)
             }
             if not committed and client.describe(group_id) is None:
-                problems.append(_not_there(group_id))
+                problems.append(_not_found(group_id))
             ends = LogOffsets(servers, _warn).ends(committed)
             found += [
                 {
@@ -199,41 +203,41 @@ def offsets(
         columns = ("group", "topic", "partition", "committed", "end", "lag")
         print_table(columns, [[row[column] for column in columns] for row in found])
     elif not problems:
-        print("There are no committed offsets.", file=sys.stderr)
+        print("No committed offsets.", file=sys.stderr)
     _fail(problems)
 
 
-@command.command("reset", short_help="Move committed offsets. Shows what it would do; --execute does it.")
+@command.command("reset", short_help="Reset committed offsets. A dry run unless --execute is given.")
 @_groups
 @_all_groups
 @_topics
-@click.option("--all-topics", is_flag=True, help="All partitions that the group has committed offsets of.")
-@click.option("--to-earliest", is_flag=True, help="To the first record.")
-@click.option("--to-latest", is_flag=True, help="To the end.")
-@click.option("--to-current", is_flag=True, help="To where it is; to the end where nothing is committed.")
-@click.option("--to-offset", type=click.IntRange(0), metavar="N", help="To this offset.")
-@click.option("--shift-by", type=int, metavar="N", help="By so many offsets, forwards or backwards.")
+@click.option("--all-topics", is_flag=True, help="Select all partitions with a committed offset.")
+@click.option("--to-earliest", is_flag=True, help="Reset to the first offset.")
+@click.option("--to-latest", is_flag=True, help="Reset to the end.")
+@click.option("--to-current", is_flag=True, help="Keep the committed offset; reset to the end if there is none.")
+@click.option("--to-offset", type=click.IntRange(0), metavar="N", help="Reset to this offset.")
+@click.option("--shift-by", type=int, metavar="N", help="Shift by N offsets; a negative N shifts backward.")
 @click.option(
     "--to-datetime",
     callback=datetime_ms,
     metavar="TIME",
-    help="To the first record that is not older: milliseconds since 1970, or ISO 8601 (UTC unless it says otherwise).",
+    help="Reset to the first record at or after TIME: milliseconds since 1970, or ISO 8601 (default UTC).",
 )
 @click.option(
     "--by-duration",
     callback=parsed(parse_duration_ms),
     metavar="DURATION",
-    help="To the first record that is not older than so long ago: PT30M, P1D, P1DT2H.",
+    help="Reset to the first record at most DURATION old: PT30M, P1D, P1DT2H.",
 )
 @click.option(
     "--from-file",
     type=click.File("r", encoding="utf-8"),
     metavar="FILE",
-    help="To the offsets of a file of lines [GROUP,]TOPIC,PARTITION,OFFSET; - is standard input.",
+    help="Reset to the offsets in FILE, with lines [GROUP,]TOPIC,PARTITION,OFFSET; - is standard input.",
 )
-@click.option("--execute", is_flag=True, help="Do it.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done; the default.")
-@click.option("--export", is_flag=True, help="Print the new offsets as lines that --from-file takes.")
+@click.option("--execute", is_flag=True, help="Commit the new offsets.")
+@click.option("--dry-run", is_flag=True, help="Show the new offsets without committing them; the default.")
+@click.option("--export", is_flag=True, help="Print the new offsets in the format of --from-file.")
 @_json_option
 @bootstrap_option
 def reset(
@@ -255,10 +259,10 @@ def reset(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Move the committed offsets of groups that nobody reads with. Shows what it would do; --execute does it.
+    """Reset the committed offsets of groups without members. A dry run unless --execute is given.
 
-    Say which partitions (--topic or --all-topics; a file names them itself) and where to. Offsets that a partition does
-    not have become its first or its last. A group that does not exist is made.
+    Select partitions (--topic or --all-topics; a file names them) and one target. Offsets out of range become the first
+    or the end offset of the partition. A group that does not exist is created.
 
     \b
     Examples:
@@ -280,15 +284,15 @@ def reset(
     }
     given = [name for name, value in ways.items() if value is not None]
     if len(given) != 1:
-        raise click.UsageError(f"say where to, in one way: {', '.join(ways)}")
+        raise click.UsageError(f"give exactly one target: {', '.join(ways)}")
     if from_file is not None and (topics or all_topics):
-        raise click.UsageError("--from-file names the partitions itself: leave --topic and --all-topics out")
+        raise click.UsageError("--from-file selects the partitions; remove --topic and --all-topics")
     if from_file is None and bool(topics) == all_topics:
-        raise click.UsageError("say which partitions: --topic TOPIC, --topic TOPIC:0,1 or --all-topics")
+        raise click.UsageError("select partitions with either --topic TOPIC, --topic TOPIC:0,1 or --all-topics")
     if execute and dry_run:
-        raise click.UsageError("--execute and --dry-run exclude each other: choose one")
+        raise click.UsageError("--execute and --dry-run are mutually exclusive")
     if export and as_json:
-        raise click.UsageError("--export and --json exclude each other: choose one")
+        raise click.UsageError("--export and --json are mutually exclusive")
     rows = rows_of(from_file)
     with cluster(bootstrap_server) as servers:
         client = GroupClient(servers)
@@ -312,29 +316,29 @@ def reset(
             else:
                 partitions = list(committed) if all_topics else log.partitions(topics)
                 if not partitions:
-                    problems.append(f"{group_id} has no committed offsets; --topic names what to read from")
+                    problems.append(f"{group_id} has no committed offsets; select partitions with --topic")
                     continue
                 log.check(partitions)
                 new = new_offsets(given[0], ways[given[0]], partitions, committed, log)
             plan.append(Plan(group_id, committed, new))
-        # Nothing is moved before all of it is known to make sense.
+        # All groups are validated before the first one is changed.
         if execute:
-            plan, failures = carry_out(plan, client)
+            plan, failures = execute_plans(plan, client)
             problems += failures
     print_plan(plan, alone=len(chosen) == 1, export=export, as_json=as_json)
     if plan and not execute and not export:
-        print("Nothing was changed; the same with --execute does it.", file=sys.stderr)
+        print("Dry run: no offsets were changed. Run again with --execute to apply.", file=sys.stderr)
     _fail(problems)
 
 
 @command.command("delete", short_help="Delete groups and their offsets.")
 @_groups
 @_all_groups
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @_json_option
 @bootstrap_option
 def delete(groups: tuple[str, ...], all_groups: bool, yes: bool, as_json: bool, bootstrap_server: str) -> None:
-    """Delete groups without members and everything that they have committed. On a terminal it asks first.
+    """Delete groups without members and their committed offsets. Asks for confirmation on a terminal.
 
     \b
     Examples:
@@ -346,10 +350,10 @@ def delete(groups: tuple[str, ...], all_groups: bool, yes: bool, as_json: bool, 
     answers: list[dict[str, Any]] = []
     with cluster(bootstrap_server) as servers:
         client = GroupClient(servers)
-        doomed = _chosen(client, groups, all_groups, "delete")
-        _confirm(yes, f"Delete {', '.join(doomed)} and all committed offsets?")
+        targets = _chosen(client, groups, all_groups, "delete")
+        _confirm(yes, f"Delete {', '.join(targets)} and all committed offsets?")
         try:
-            for group_id in doomed:
+            for group_id in targets:
                 code = client.delete(group_id)
                 answers.append({"group": group_id, "error": error_name(code) if code else None})
                 if code:
@@ -357,7 +361,7 @@ def delete(groups: tuple[str, ...], all_groups: bool, yes: bool, as_json: bool, 
                 elif not as_json:
                     print(f"Deleted {group_id}.")
         finally:
-            # Also when the broker goes away in between: what is deleted is deleted.
+            # Print also if the broker fails in between, because earlier groups are already deleted.
             if as_json:
                 print_json(answers)
     _fail(problems)
@@ -366,8 +370,8 @@ def delete(groups: tuple[str, ...], all_groups: bool, yes: bool, as_json: bool, 
 @command.command("delete-offsets", short_help="Delete committed offsets of topics.")
 @click.argument("group", metavar="GROUP")
 @_topics
-@click.option("--all-topics", is_flag=True, help="Everything that the group has committed.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--all-topics", is_flag=True, help="Select all committed offsets of the group.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @_json_option
 @bootstrap_option
 def delete_offsets(
@@ -378,7 +382,7 @@ def delete_offsets(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Delete what a group has committed for topics that it does not read any more. On a terminal it asks first.
+    """Delete a group's committed offsets of topics that it no longer reads. Asks for confirmation on a terminal.
 
     \b
     Examples:
@@ -386,16 +390,16 @@ def delete_offsets(
       moldau groups delete-offsets billing --topic events:3 --yes
     """
     if bool(topics) == all_topics:
-        raise click.UsageError("say which offsets: --topic TOPIC, --topic TOPIC:0,1 or --all-topics")
+        raise click.UsageError("select offsets with either --topic TOPIC, --topic TOPIC:0,1 or --all-topics")
     with cluster(bootstrap_server) as servers:
         client = GroupClient(servers)
-        doomed = [partition for partition in client.committed(group) if all_topics or _is_wanted(partition, topics)]
-        if not doomed:
+        targets = [partition for partition in client.committed(group) if all_topics or _is_wanted(partition, topics)]
+        if not targets:
             if client.describe(group) is None:
-                raise Failure(_not_there(group))
-            raise Failure(f"{group} has no such offsets; `moldau groups offsets {group}` shows what it has")
-        _confirm(yes, f"Delete the offsets of {group} in {', '.join(map(str, doomed))}?")
-        errors = client.delete_offsets(group, doomed)
+                raise Failure(_not_found(group))
+            raise Failure(f"{group} has no matching committed offsets; `moldau groups offsets {group}` lists them")
+        _confirm(yes, f"Delete the offsets of {group} in {', '.join(map(str, targets))}?")
+        errors = client.delete_offsets(group, targets)
     if as_json:
         print_json(
             [
@@ -405,11 +409,11 @@ def delete_offsets(
                     "partition": partition.partition,
                     "error": error_name(errors[partition]) if partition in errors else None,
                 }
-                for partition in doomed
+                for partition in targets
             ]
         )
     else:
-        for topic, partitions in by_topic(partition for partition in doomed if partition not in errors).items():
+        for topic, partitions in by_topic(partition for partition in targets if partition not in errors).items():
             numbers = ", ".join(str(partition.partition) for partition in partitions)
             print(f"Deleted the offsets of {group} in {topic}, partition {numbers}.")
     _fail(
@@ -423,7 +427,7 @@ def delete_offsets(
 
 def _chosen(client: GroupClient, groups: tuple[str, ...], all_groups: bool, what: str) -> list[str]:
     if bool(groups) == all_groups:
-        raise click.UsageError(f"say which groups to {what}: their names, or --all-groups")
+        raise click.UsageError(f"give the groups to {what}, or --all-groups")
     return [group.group_id for group in client.list()] if all_groups else list(dict.fromkeys(groups))
 
 
@@ -438,19 +442,19 @@ def _is_wanted(partition: TopicPartition, topics: Iterable[WantedTopic]) -> bool
     )
 
 
-def _not_there(group_id: str) -> str:
-    return f"there is no group {group_id}; `moldau groups list` shows what there is"
+def _not_found(group_id: str) -> str:
+    return f"group {group_id} does not exist; `moldau groups list` lists the groups"
 
 
 def _is_active(group: Group) -> str:
     members = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
     return (
-        f"{group.group_id} is {group.state} with {members}, and offsets can only be moved while nobody reads: stop "
-        f"them and try again; `moldau groups describe {group.group_id} --members` names them"
+        f"{group.group_id} is {group.state} with {members}; offsets can only be reset in a group without members. "
+        f"Stop the members and retry; `moldau groups describe {group.group_id} --members` lists them"
     )
 
 
-# -- talking to people -------------------------------------------------------------------------------------------------
+# -- messages ----------------------------------------------------------------------------------------------------------
 
 
 def _confirm(yes: bool, question: str) -> None:

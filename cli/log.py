@@ -1,4 +1,4 @@
-"""``moldau log``: what is in the files of a log directory, whoever wrote them, and whether it is whole."""
+"""``moldau log``: dump, verify, repair and compact the files of a log directory, of Moldau or of Apache Kafka."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from .segment_dump import Fact
 
 
-@click.group("log", cls=CommandGroup, short_help="Look into log files, check and repair them.")
+@click.group("log", cls=CommandGroup, short_help="Dump, verify, repair and compact log files.")
 def command() -> None:
-    """Look into the files of a log directory, of Moldau or of Apache Kafka, check and repair them.
+    """Dump, verify, repair and compact the files of a log directory, of Moldau or of Apache Kafka.
 
     \b
     Examples:
@@ -34,15 +34,15 @@ command.add_command(log_dirs.dirs)
 
 @command.command("dump", short_help="Print batches, index entries, producers, checkpoints.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--records", "-r", is_flag=True, help="Print the records of every batch too.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line.")
+@click.option("--records", "-r", is_flag=True, help="Also print the records of every batch.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def dump_files(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
-    """Print what FILES hold, which are told by their names.
+    """Print the contents of FILES. The file name determines the format.
 
     Segments (.log), indexes (.index, .timeindex, .txnindex), producer snapshots (.snapshot), the metadata log and its
     snapshots (.checkpoint), leader-epoch-checkpoint, partition.metadata, meta.properties and the offset checkpoints.
-    Checksums are verified, and entries of an .index are compared with the .log beside it. The exit code is 1 when
-    something is damaged.
+    Checksums are verified, and entries of an .index are compared with the .log beside it. The exit code is 1 if
+    a file is damaged.
 
     \b
     Examples:
@@ -71,7 +71,7 @@ def dump_files(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
         except OSError as error:
             raise Failure(f"cannot read {path}: {error.strerror}") from error
     if problems:
-        raise Failure(f"{problems} place{'' if problems == 1 else 's'} damaged")
+        raise Failure(f"found damage in {problems} place{'' if problems == 1 else 's'}")
 
 
 def _in_words(fact: "Fact") -> str:
@@ -136,7 +136,7 @@ def _shown(name: str, value: object) -> str:
 
 
 def _time(timestamp_ms: int) -> str:
-    """The number and, where it is one, the moment."""
+    """The timestamp, followed by the date and time if it has one."""
     if timestamp_ms < 0:
         return str(timestamp_ms)
     try:

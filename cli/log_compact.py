@@ -1,4 +1,4 @@
-"""``moldau log compact``: compaction of a directory that no server uses."""
+"""``moldau log compact``: offline compaction of log directories."""
 
 import contextlib
 import time
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 
 
-@click.command("compact", short_help="Compact the logs of a directory that no server uses.")
+@click.command("compact", short_help="Compact log directories while no server uses them.")
 @click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--now", is_flag=True, help="Compact all of it, whatever min.cleanable.dirty.ratio says.")
-@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic; may be given several times.")
+@click.option("--now", is_flag=True, help="Compact everything, regardless of min.cleanable.dirty.ratio.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Compact only this topic; repeatable.")
 @click.option("--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="The server.properties that the server uses, if it has one.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per partition.")
+              help="The server's server.properties file, if it uses one.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per partition.")
 def compact(
     directories: tuple[Path, ...], now: bool, topics: tuple[str, ...], config_file: Path | None, as_json: bool
 ) -> None:
-    """Compact the topics with cleanup.policy=compact in DIRECTORIES, which are all those of one server.
+    """Compact the topics with cleanup.policy=compact in DIRECTORIES, which must be all log directories of one server.
 
-    The server must have stopped: a directory in use is refused. Directories are opened as a server opens them, so after
-    an unclean stop they are recovered first. A running server compacts by itself.
+    Stop the server first; a directory in use is rejected. After an unclean shutdown the logs are recovered first, as at
+    a server start. A running server compacts automatically.
 
     \b
     Examples:
@@ -45,10 +45,10 @@ def compact(
         logs = sorted(manager.logs(), key=lambda log: (log.topic, log.partition))
         unknown = set(topics) - {log.topic for log in logs}
         if unknown:
-            raise Failure(f"there is no topic {', '.join(sorted(unknown))} in {', '.join(map(str, directories))}")
+            raise Failure(f"unknown topic {', '.join(sorted(unknown))} in {', '.join(map(str, directories))}")
         chosen = [log for log in logs if log.config.compacted and (not topics or log.topic in topics)]
         if topics and not chosen:
-            raise Failure(f"{', '.join(topics)}: cleanup.policy does not say compact")
+            raise Failure(f"cannot compact {', '.join(topics)}: cleanup.policy does not include compact")
         with _progress() as show:
             for log in chosen:
                 name = f"{log.topic}-{log.partition}"
@@ -72,21 +72,21 @@ def compact(
 
 
 class _NotCompactedError(Exception):
-    """A partition could not be compacted; the text says why."""
+    """A partition could not be compacted; the message says why."""
 
 
 @contextlib.contextmanager
 def _opened(directories: tuple[Path, ...], config_file: Path | None) -> "Iterator[LogManager]":
-    """The logs, as a server opens and closes them."""
+    """The logs as a context manager, opened and closed like in a server."""
     from ..config.definition import ConfigError
     from ..config.sources import load
     from ..log.checkpoints import META_PROPERTIES
     from ..log.files import RealFileSystem
-    from ..server.storage import StorageError, open_storage
+    from ..server.storage.opening import StorageError, open_storage
 
     for directory in directories:
         if not (directory / META_PROPERTIES).exists():
-            raise Failure(f"{directory} is no log directory: it has no {META_PROPERTIES}")
+            raise Failure(f"{directory} is not a log directory: {META_PROPERTIES} is missing")
     try:
         config = load(file=config_file)
         paths = [str(directory) for directory in directories]
@@ -103,13 +103,13 @@ def _opened(directories: tuple[Path, ...], config_file: Path | None) -> "Iterato
 
 
 def _high_watermarks(manager: "LogManager") -> dict[tuple[str, int], int]:
-    """As they were found; a log of which none was found ends there, as nobody follows it."""
+    """The checkpointed high watermarks; the log end offset of a log without one, which has no followers."""
     ends = {(log.topic, log.partition): log.log_end_offset for log in manager.logs()}
     return {key: min(manager.high_watermarks.get(key, end), end) for key, end in ends.items()}
 
 
 def _compact(manager: "LogManager", log: "Log", now: bool, progress: Progress) -> "list[CompactionStatistics]":
-    """As many passes as it takes; what each did."""
+    """Compact a log in as many passes as needed. Returns the statistics of each pass."""
     from ..log.compaction.job import CorruptSegmentError
     from ..protocol.errors import KafkaError
 
@@ -137,7 +137,7 @@ def _compact(manager: "LogManager", log: "Log", now: bool, progress: Progress) -
 def _pass(
     manager: "LogManager", log: "Log", clean_offset: int | None, ratio: float | None, progress: Progress
 ) -> "CompactionResult | None":
-    """One pass, in the order of `server.log_cleaner`. None if nothing is to be done."""
+    """One pass, with the steps of `server.upkeep.log_cleaner` in order. None if there is nothing to compact."""
     from ..log.compaction.compact import compact
 
     first_unstable = log.first_unstable_offset()
@@ -154,19 +154,19 @@ def _pass(
         return None
 
     def put_in_place(replacement: "Replacement") -> None:
-        log.put_in_place(compaction, replacement, _now_ms())
+        compaction.put_in_place(replacement, _now_ms())
 
     try:
         result = compact(compaction.job, manager.file_system, on_progress=progress, on_replacement=put_in_place)
-        log.end_compaction(compaction, result, _now_ms())
+        compaction.end(result, _now_ms())
     except BaseException:
-        log.abandon_compaction(compaction)
+        compaction.cancel()
         raise
     manager.file_system.sync_directory(log.directory)
     return result
 
 
-# What a server takes by default: log.cleaner.dedupe.buffer.size times log.cleaner.io.buffer.load.factor.
+# A server's default: log.cleaner.dedupe.buffer.size times log.cleaner.io.buffer.load.factor.
 _BUFFER_BYTES = 120_795_955
 
 
@@ -176,7 +176,7 @@ def _now_ms() -> int:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[str], Progress]]:
-    """A bar on standard error, which shows one partition after the other; nothing if that is no terminal."""
+    """A progress bar on standard error, for one partition after another; nothing if it is not a terminal."""
     import sys
 
     if not sys.stderr.isatty():

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from ..protocol.messages.describe_log_dirs import DescribeLogDirsResult
 
 
-@click.command("dirs", short_help="Directories of running brokers, with sizes and free space.")
+@click.command("dirs", short_help="Show the log directories of running brokers: sizes and free space.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @bootstrap_option
 def dirs(as_json: bool, bootstrap_server: str) -> None:
-    """Show the log directories of all brokers: what is in them, what is moving there, and how much room is left.
+    """Show the log directories of all brokers: replicas, replicas that are moving there, and free space.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``moldau log verify``: is everything in a log directory as it should be. Nothing is changed."""
+"""``moldau log verify``: check a log directory without changing it."""
 
 import sys
 import time
@@ -12,32 +12,32 @@ from .failure import Failure
 from .output import print_json
 
 if TYPE_CHECKING:
-    from ..log.inspection.finding import Finding
-    from ..server.inspection import InspectionReport, Watcher
+    from ..inspection.finding import Finding
+    from ..inspection.log_directories import InspectionReport, Watcher
 
-_PIECES_PER_SECOND = 10
+_UPDATES_PER_SECOND = 10
 
 
-class CannotLook(Failure):
-    """There is no verdict: exit code 2."""
+class CannotCheck(Failure):
+    """The directories could not be checked: exit code 2."""
 
     exit_code = 2
 
 
 @click.command("verify", short_help="Check every batch, index and snapshot.")
 @click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=click.Path())
-@click.option("--deep", is_flag=True, help="Decompress every batch and look at each record.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per finding, and one of totals.")
+@click.option("--deep", is_flag=True, help="Decompress every batch and check each record.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding and one with totals.")
 def verify(paths: tuple[str, ...], deep: bool, as_json: bool) -> None:
-    """Check log directories, of Moldau or of Apache Kafka, that no server is running on.
+    """Check log directories, of Moldau or of Apache Kafka, while no server uses them.
 
-    DIR is a log directory, the directory of one partition, or a file of one. Name all directories of a server
-    together. Every batch is looked at (length, CRC, offsets, leader epochs, counts), every entry of the indexes is
-    compared with the batches, so are producer snapshots and aborted transactions; checkpoints, topic ids,
-    meta.properties, the metadata log and its snapshots have to agree with all of that.
+    DIR is a log directory, a partition's directory, or a file in one. Give all log directories of a server together.
+    Every batch is checked (length, CRC, offsets, leader epochs, counts). Index entries, producer snapshots and aborted
+    transactions are compared with the batches. Checkpoints, topic ids, meta.properties, the metadata log and its
+    snapshots must agree with the logs.
 
-    Nothing is changed. The exit code is 0 when nothing is wrong (notes do not count), 1 when there are findings, and 2
-    when it is not possible to look.
+    Nothing is changed. The exit code is 0 without findings (notes do not count), 1 with findings, and 2 if the
+    directories could not be checked.
 
     \b
     Examples:
@@ -58,23 +58,23 @@ def verify(paths: tuple[str, ...], deep: bool, as_json: bool) -> None:
 
 
 def inspected(paths: Sequence[str], *, deep: bool = False) -> "InspectionReport":
-    """What is found there, with a bar on a terminal. Raises `CannotLook`."""
+    """The inspection report, with a progress bar on a terminal. Raises `CannotCheck`."""
+    from ..inspection.log_directories import CannotInspectError, inspect
     from ..log.files import RealFileSystem
-    from ..server.inspection import CannotInspectError, inspect
 
     began = time.monotonic()
     try:
         with progress_bar("Checking") as watcher:
             report = inspect(RealFileSystem(), paths, deep=deep, watcher=watcher)
     except CannotInspectError as error:
-        raise CannotLook(str(error)) from error
+        raise CannotCheck(str(error)) from error
     report.seconds = time.monotonic() - began
     return report
 
 
 @contextmanager
 def progress_bar(what: str) -> Iterator["Watcher | None"]:
-    """A bar over bytes on standard error, if somebody looks."""
+    """A progress bar in bytes on standard error, if it is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -85,25 +85,27 @@ def progress_bar(what: str) -> Iterator["Watcher | None"]:
     columns += [TimeRemainingColumn(), TextColumn("{task.fields[partition]}", markup=False)]
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=None, partition="")
-        yield _seldom(lambda done, total, name: progress.update(task, completed=done, total=total, partition=name))
+        yield _rate_limited(
+            lambda done, total, name: progress.update(task, completed=done, total=total, partition=name)
+        )
 
 
-def _seldom(tell: Callable[[int, int, str], object]) -> "Watcher":
-    """A bar that is moved for each of 10,000 small partitions would take longer than the partitions."""
+def _rate_limited(update: Callable[[int, int, str], object]) -> "Watcher":
+    """Limit the rate of updates: updating a bar for each of 10,000 small partitions takes longer than the checks."""
     last = 0.0
 
     def watcher(done: int, total: int, name: str) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last > 1 / _PIECES_PER_SECOND or done >= total:
+        if now - last > 1 / _UPDATES_PER_SECOND or done >= total:
             last = now
-            tell(done, total, name)
+            update(done, total, name)
 
     return watcher
 
 
 def print_findings(findings: Sequence["Finding"]) -> None:
-    """Partition by partition, a line for each, and what a repair would do."""
+    """Print findings grouped by partition, one line each, with the repair for each finding."""
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
         groups.setdefault(finding.partition or "", []).append(finding)
@@ -126,8 +128,8 @@ def _place(finding: "Finding") -> str:
 
 
 def summary(report: "InspectionReport") -> str:
-    """One line: how much was looked at, and how much is wrong."""
-    from ..log.inspection.finding import Severity
+    """A one-line summary: totals and numbers of findings."""
+    from ..inspection.finding import Severity
 
     totals = report.totals
     looked = (
@@ -137,11 +139,11 @@ def summary(report: "InspectionReport") -> str:
     if totals.records:
         looked += f", {_count(totals.records, 'record')}"
     counts = [_count(report.count(severity), severity.value) for severity in Severity if report.count(severity)]
-    return f"{looked}: {', '.join(counts) or 'nothing is wrong'}"
+    return f"{looked}: {', '.join(counts) or 'no findings'}"
 
 
 def _totals(report: "InspectionReport") -> dict[str, Any]:
-    from ..log.inspection.finding import Severity
+    from ..inspection.finding import Severity
 
     totals = report.totals
     return {

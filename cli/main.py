@@ -1,10 +1,10 @@
-"""The entry of ``moldau`` and ``python -m moldau``: finds what is asked for and turns failures into one line.
+"""The entry point of ``moldau`` and ``python -m moldau``: runs a command and turns failures into one line.
 
-``moldau serve`` does not go through click, whose import alone costs as much as the rest of a server's start; only its
-help and its usage errors do. Exit codes: 0 done, 1 it failed (one line on standard error says why), 2 the command line
-makes no sense, 130 interrupted.
+``moldau serve`` bypasses click, whose import takes as long as the rest of a server's start; only its help and usage
+errors go through click. Exit codes: 0 success, 1 failure (one line on standard error states the reason), 2 usage error,
+130 interrupted.
 
-Nobody but a developer is helped by a traceback: a mistake of ours is a line too, unless MOLDAU_TRACEBACK is set.
+An unexpected exception is also reported in one line, unless MOLDAU_TRACEBACK is set.
 """
 
 import os
@@ -17,15 +17,15 @@ EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command in ``arguments`` (default: the process's own) and exit."""
+    """Run the command in ``arguments`` (default: those of the process) and exit."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         sys.exit(_run(given))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output has left (`moldau consume ... | head`). Python would complain once more when it
-        # flushes standard output at exit, so nothing is left there to flush.
+        # The reader of standard output has closed the pipe (`moldau consume ... | head`). Redirect standard output, or
+        # Python would report another error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILURE)
 
@@ -47,5 +47,5 @@ def _run(arguments: list[str]) -> int:
         if os.environ.get("MOLDAU_TRACEBACK"):
             raise
         print(f"moldau: {type(error).__name__}: {error}", file=sys.stderr)
-        print("This should not happen; with MOLDAU_TRACEBACK=1 set it tells where it did.", file=sys.stderr)
+        print("This is a bug in moldau; set MOLDAU_TRACEBACK=1 to see the traceback.", file=sys.stderr)
         return EXIT_FAILURE

@@ -1,6 +1,6 @@
-"""What commands print: tables for people, JSON for programs.
+"""The output of commands: tables and JSON.
 
-On a terminal a table is drawn by rich; into a file or a pipe it goes as plain columns, with nothing folded or cut.
+On a terminal, rich draws the tables; in a file or a pipe they are plain columns without wrapping or truncation.
 """
 
 import base64
@@ -9,19 +9,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-# A terminal without a width (a test's, a dumb one) gets this.
+# The width of a terminal that reports none (in tests, or a dumb terminal).
 _GAP: Final = "  "
-# What `int` takes of a text (sys.get_int_max_str_digits).
+# The maximum number of digits that `int` parses (sys.get_int_max_str_digits).
 _MOST_DIGITS: Final = 4300
 
 
 def print_json(value: object) -> None:
-    """One JSON document on a line of its own."""
+    """Print one JSON document on one line."""
     print(json.dumps(value, ensure_ascii=False))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Rows under column names. Columns whose values are all numbers are aligned to the right."""
+    """Print rows under column names. Columns of numbers are right-aligned."""
     texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
     numeric = [bool(rows) and all(isinstance(row[index], int | float) for row in rows) for index in range(len(columns))]
     if sys.stdout.isatty():
@@ -55,7 +55,7 @@ def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric:
 
 
 def binary_as_json(name: str, data: bytes | None) -> dict[str, str | None]:
-    """``{"value": text}`` for bytes that are UTF-8, else ``{"value_base64": ...}``; null is null."""
+    """``{"value": text}`` for valid UTF-8, else ``{"value_base64": ...}``; None becomes null."""
     if data is None:
         return {name: None}
     try:
@@ -65,21 +65,21 @@ def binary_as_json(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def binary_from_json(name: str, fields: Mapping[str, object], texts: Mapping[str, str] | None = None) -> bytes | None:
-    """The inverse of ``binary_as_json``; a name that is missing is null. ValueError for anything else.
+    """The inverse of ``binary_as_json``; a missing name is None. Raises ValueError.
 
-    An object or an array becomes the text that ``texts`` has for the name: what was written, unchanged.
+    An object or an array becomes its unchanged source text, from ``texts``.
     """
     encoded = fields.get(f"{name}_base64")
     value = fields.get(name)
     if encoded is not None:
         if value is not None:
-            raise ValueError(f"there are both {name} and {name}_base64; leave one out")
+            raise ValueError(f"both {name} and {name}_base64 are given; remove one")
         if not isinstance(encoded, str):
             raise ValueError(f"{name}_base64 is not a string")
         try:
             return base64.b64decode(encoded, validate=True)
         except ValueError as error:
-            raise ValueError(f"{name}_base64 is not base64: {error}") from error
+            raise ValueError(f"{name}_base64 is not valid base64: {error}") from error
     if value is None:
         return None
     if isinstance(value, dict | list) and texts is not None:
@@ -91,12 +91,12 @@ def binary_from_json(name: str, fields: Mapping[str, object], texts: Mapping[str
 
 
 def any_integer(text: str) -> int | float:
-    """For `json`, which would refuse a number of more digits than `int` takes; such a one is infinite."""
+    """A number parser for `json`: a number with more digits than `int` accepts becomes infinity, not an error."""
     return int(text) if len(text) <= _MOST_DIGITS else float(text)
 
 
 def member_texts(text: str) -> dict[str, str]:
-    """The members of a JSON object, each as it is written: numbers keep their digits. ``text`` is valid JSON."""
+    """The source text of each member of a JSON object, so that numbers keep their digits. ``text`` is valid JSON."""
     decode = json.JSONDecoder(parse_int=any_integer).raw_decode
     members: dict[str, str] = {}
     position = _skip_blanks(text, text.index("{") + 1)

@@ -1,4 +1,4 @@
-"""Options whose value is parsed from what people type: durations, points in time."""
+"""Callbacks of options with parsed values: durations, points in time."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,8 +11,10 @@ from ..config.integers import signed_integer
 
 
 def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """The callback of an option that ``parse`` reads, which raises ValueError with words for people. None stays None,
-    and each value of a repeatable option is parsed."""
+    """The click callback for an option that ``parse`` parses. Its ValueError becomes the usage error's message.
+
+    None stays None; every value of a repeatable option is parsed.
+    """
 
     def callback(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         try:
@@ -26,7 +28,7 @@ def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parame
 
 
 def parse_datetime_ms(text: str) -> int:
-    """Milliseconds since 1970, given as such or as ISO 8601, in UTC unless it says otherwise; ValueError otherwise."""
+    """Milliseconds since 1970, from a number or from ISO 8601 (UTC without an offset). Raises ValueError."""
     milliseconds = signed_integer(text, 64)
     if milliseconds is not None:
         return milliseconds
@@ -38,7 +40,7 @@ def parse_datetime_ms(text: str) -> int:
 
 
 duration_ms = parsed(parse_short_duration_ms)
-"""The callback of an option like ``--older-than 90s``: its value in milliseconds."""
+"""The click callback of an option like ``--older-than 90s``: milliseconds."""
 
 datetime_ms = parsed(parse_datetime_ms)
-"""The callback of an option like ``--from 2026-01-31T12:00:00``: its value in milliseconds since 1970."""
+"""The click callback of an option like ``--from 2026-01-31T12:00:00``: milliseconds since 1970."""

@@ -1,4 +1,4 @@
-"""``moldau produce``: lines, of standard input or of a file, become records."""
+"""``moldau produce``: send lines from standard input or a file as records."""
 
 import json
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _BATCH_BYTES: Final = 256 * 1024
-# The largest record the client sends; what is too large for the topic is the server's to say.
+# The client's maximum record size. It is large, because the server enforces the topic's limit.
 _MAX_REQUEST_BYTES: Final = 64 * 1024 * 1024
 _METADATA_TIMEOUT_MS: Final = 15_000
 _LAST_FLUSH_S: Final = 3
@@ -34,7 +34,7 @@ Header = tuple[str, bytes]
 
 
 class OutgoingRecord(NamedTuple):
-    """What a line says; ``partition`` and ``timestamp_ms`` None leave the choice to the client."""
+    """A parsed line; the client chooses ``partition`` and ``timestamp_ms`` if they are None."""
 
     key: bytes | None
     value: bytes | None
@@ -44,13 +44,13 @@ class OutgoingRecord(NamedTuple):
 
 
 class LineError(Exception):
-    """A line that is no record; the text says why."""
+    """A line that cannot be parsed as a record; the message says why."""
 
 
 _WRITTEN_FIELDS: Final = (
     "key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp",
 )  # fmt: skip
-# `moldau consume --json` prints these as well; a new record gets its own.
+# `moldau consume --json` also prints these; they are ignored, because a new record gets new values.
 _IGNORED_FIELDS: Final = ("topic", "offset", "time", "timestamp_type")
 _HEADER_FIELDS: Final = ("name", "value", "value_base64")
 
@@ -58,12 +58,14 @@ _HEADER_FIELDS: Final = ("name", "value", "value_base64")
 @click.command("produce", short_help="Send lines as records to a topic.")
 @click.argument("topic")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
-@click.option("--key-separator", "-k", metavar="TEXT", help="What stands between key and value in a line.")
+@click.option("--key-separator", "-k", metavar="TEXT", help="Separator of key and value in a line.")
 @click.option(
-    "--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record; repeatable."
+    "--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Header to add to every record; repeatable."
 )
-@click.option("--null", metavar="TEXT", help="A key or value that is exactly TEXT is null.")
-@click.option("--json", "as_json", is_flag=True, help="Every line is a JSON object, as `moldau consume --json` prints.")
+@click.option("--null", metavar="TEXT", help="Send a key or value that equals TEXT as null.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Parse each line as a JSON object, as printed by `moldau consume --json`."
+)
 @click.option("--compression", "-z", type=click.Choice(_CODECS), default="none", show_default=True, help="Codec.")
 @click.option(
     "--acks",
@@ -72,7 +74,7 @@ _HEADER_FIELDS: Final = ("name", "value", "value_base64")
     show_default=True,
     help="Acknowledgments to wait for.",
 )
-@click.option("--partition", "-p", type=click.IntRange(0), help="Send everything to one partition.")
+@click.option("--partition", "-p", type=click.IntRange(0), help="Send all records to this partition.")
 @bootstrap_option
 def command(
     topic: str,
@@ -88,10 +90,9 @@ def command(
 ) -> None:
     """Send the lines of FILE, or of standard input, as records to TOPIC.
 
-    The bytes of a line are the value as they are, without the line's end. With --json, a line is an object with key,
-    value, headers, partition and timestamp, all of them optional. A key or value that is an object or an array is sent
-    as its JSON text; key_base64 and value_base64 carry bytes that are not UTF-8. `moldau consume --json` prints such
-    lines.
+    The value is the line's bytes without the newline. With --json, a line is an object with the optional fields key,
+    value, headers, partition and timestamp. A key or value that is an object or an array is sent as its JSON text;
+    key_base64 and value_base64 carry bytes that are not UTF-8. `moldau consume --json` prints this format.
 
     \b
     Examples:
@@ -102,7 +103,7 @@ def command(
       moldau consume events --json | moldau produce copy --json
     """
     if as_json and (key_separator is not None or null is not None):
-        raise click.UsageError("--json says itself what is key and what is null: leave out --key-separator and --null")
+        raise click.UsageError("--json cannot be combined with --key-separator or --null")
     fixed_headers = [_parse_header(header) for header in headers]
     read = _JsonLines(fixed_headers) if as_json else _PlainLines(fixed_headers, key_separator, null)
     existed = _partitions(bootstrap_server, topic) is not None
@@ -112,7 +113,7 @@ def command(
         count = None if existed else _partitions(bootstrap_server, topic)
         if count is not None:
             partitions = f"{count} partition{'' if count == 1 else 's'}"
-            print(f"There was no topic {topic}; the server created it with {partitions}.", file=sys.stderr)
+            print(f"The topic {topic} did not exist; the server created it with {partitions}.", file=sys.stderr)
 
     with (
         producer(
@@ -132,14 +133,14 @@ def command(
 
 
 def _partitions(bootstrap_server: str, topic: str) -> int | None:
-    """The number of partitions, None if there is no such topic; asking does not create it."""
+    """The number of partitions, None if the topic does not exist. Does not create the topic."""
     with cluster(bootstrap_server) as servers:
         (found,) = servers.topics([topic])
     return None if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else len(found.partitions)
 
 
 class _PlainLines:
-    """A line is the value, or key and value around a separator."""
+    """Parses a line as a value, or as key, separator and value."""
 
     def __init__(self, headers: list[Header], key_separator: str | None, null: str | None) -> None:
         self._headers = headers
@@ -153,7 +154,7 @@ class _PlainLines:
             return OutgoingRecord(None, self._or_null(line), self._headers)
         key, separator, value = line.partition(self._separator)
         if not separator:
-            raise LineError(f"there is no {self._separator.decode()!r} in it, which --key-separator asks for")
+            raise LineError(f"the key separator {self._separator.decode()!r} is missing")
         return OutgoingRecord(self._or_null(key), self._or_null(value), self._headers)
 
     def _or_null(self, data: bytes) -> bytes | None:
@@ -161,7 +162,7 @@ class _PlainLines:
 
 
 class _Object(dict[str, Any]):
-    """A JSON object that knows whether a name stands in it twice, of which a dict keeps the last."""
+    """A JSON object that records a duplicate name, of which a dict would silently keep the last value."""
 
     def __init__(self, members: list[tuple[str, Any]]) -> None:
         super().__init__(members)
@@ -170,7 +171,7 @@ class _Object(dict[str, Any]):
 
 
 class _JsonLines:
-    """A line is an object with the fields that `moldau consume --json` prints."""
+    """Parses a line as an object with the fields that `moldau consume --json` prints."""
 
     def __init__(self, headers: list[Header]) -> None:
         self._headers = headers
@@ -180,13 +181,13 @@ class _JsonLines:
             text = line.decode("utf-8-sig")
             fields = json.loads(text, parse_constant=_refuse_constant, parse_int=any_integer, object_pairs_hook=_Object)
         except ValueError as error:
-            raise LineError(f"it is not valid JSON: {error}") from error
+            raise LineError(f"not valid JSON: {error}") from error
         except RecursionError:
-            raise LineError("its arrays and objects are nested too deeply") from None
+            raise LineError("the JSON is nested too deeply") from None
         if not isinstance(fields, _Object):
-            raise LineError("it is not a JSON object")
+            raise LineError("not a JSON object")
         if fields.repeated is not None:
-            raise LineError(f"the field {fields.repeated!r} is there twice")
+            raise LineError(f"duplicate field {fields.repeated!r}")
         try:
             _check_fields(fields, _WRITTEN_FIELDS, _IGNORED_FIELDS)
             structured = any(isinstance(fields.get(name), dict | list) for name in ("key", "value"))
@@ -203,25 +204,25 @@ class _JsonLines:
 
 
 def _json_headers(headers: object) -> list[Header]:
-    """Headers as an object, name to value, or as a list, in which names may repeat and values need not be text."""
+    """Headers as an object of names and values, or as a list, which allows duplicate names and binary values."""
     if headers is None:
         return []
     if isinstance(headers, _Object):
         if headers.repeated is not None:
             raise LineError(
-                f'header {headers.repeated!r} is there twice; write headers as [{{"name": ..., "value": ...}}, ...]'
+                f'duplicate header {headers.repeated!r}; write headers as [{{"name": ..., "value": ...}}, ...]'
             )
         return [_json_header({"name": name, "value": value}) for name, value in headers.items()]
     if isinstance(headers, list):
         return [_json_header(entry) for entry in headers]
-    raise LineError('headers are written {"NAME": "VALUE", ...} or [{"name": ..., "value": ...}, ...]')
+    raise LineError('write headers as {"NAME": "VALUE", ...} or [{"name": ..., "value": ...}, ...]')
 
 
 def _json_header(entry: object) -> Header:
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise LineError(
-            'headers are written {"NAME": "VALUE", ...} or [{"name": ..., "value": ...}, ...], '
-            f"and this is none: {abridged(json.dumps(entry))}"
+            'write headers as {"NAME": "VALUE", ...} or [{"name": ..., "value": ...}, ...], '
+            f"not {abridged(json.dumps(entry))}"
         )
     _check_fields(entry, _HEADER_FIELDS)
     try:
@@ -229,26 +230,26 @@ def _json_header(entry: object) -> Header:
     except ValueError as error:
         raise LineError(f"header {entry['name']}: {error}") from error
     if value is None:
-        raise LineError(f"header {entry['name']} is null, which this client cannot send")
+        raise LineError(f"header {entry['name']} is null, which kafka-python cannot send")
     return entry["name"], value
 
 
 def _check_fields(fields: Mapping[str, object], known: Sequence[str], ignored: Sequence[str] = ()) -> None:
     for name in fields:
         if name not in known and name not in ignored:
-            suggestion = did_you_mean(name, known) or f" There are {', '.join(known)}."
+            suggestion = did_you_mean(name, known) or f" Known fields: {', '.join(known)}."
             raise LineError(f"unknown field {name!r}.{suggestion}")
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"JSON has no {name}")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _integer(fields: dict[str, Any], name: str) -> int | None:
     value = fields.get(name)
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise LineError(f"{name} is not a whole number")
+    raise LineError(f"{name} is not an integer")
 
 
 def _parse_header(text: str) -> Header:
@@ -259,10 +260,10 @@ def _parse_header(text: str) -> Header:
 
 
 class Progress:
-    """How many records were sent, and what became of them; acknowledgments are counted by the client's thread."""
+    """Counts of sent and acknowledged records; the client's thread counts the acknowledgments."""
 
     def __init__(self, topic: str, *, confirmed: bool) -> None:
-        """``confirmed``: whether the server answers at all, which it does not with acks=0."""
+        """``confirmed``: whether the server responds, which it does not with acks=0."""
         self.topic = topic
         self._confirmed = confirmed
         self.sent = 0
@@ -279,15 +280,15 @@ class Progress:
             self.failed.set()
 
     def __str__(self) -> str:
-        # An interrupt may come between a record and its count.
+        # An interrupt may arrive between sending a record and counting it.
         sent = max(self.sent, self.acknowledged)
-        said = f"{_records(sent)} sent to {self.topic}"
+        text = f"{_records(sent)} sent to {self.topic}"
         if not self._confirmed:
-            return f"{said}; with --acks 0 the server does not acknowledge them"
+            return f"{text}; the server sends no acknowledgments with --acks 0"
         if self.acknowledged == sent:
-            return f"{said}, all acknowledged" if sent else said
+            return f"{text}, all acknowledged" if sent else text
         return (
-            f"{said}, {self.acknowledged} acknowledged; the server may or may not have stored the other "
+            f"{text}, {self.acknowledged} acknowledged; the server may or may not have stored the other "
             f"{sent - self.acknowledged}"
         )
 
@@ -304,7 +305,7 @@ def _send_all(
     partition: int | None,
     on_first: Callable[[], None],
 ) -> None:
-    """Send every line and wait until all are acknowledged; Failure at the first that is not, or at an interrupt."""
+    """Send every line and wait for all acknowledgments. Raises Failure at the first error, or at an interrupt."""
     try:
         for number, line in enumerate(lines, 1):
             if progress.failed.is_set():
@@ -327,7 +328,7 @@ def _send_all(
 
 
 def _flush_briefly(client: "KafkaProducer") -> None:
-    """Let records that are on their way arrive, for as long as a user waits for a command that was interrupted."""
+    """Wait briefly for in-flight records after an interrupt."""
     from kafka.errors import KafkaTimeoutError
 
     with suppress(KafkaTimeoutError):
@@ -347,7 +348,7 @@ def _send(
     from kafka.errors import KafkaTimeoutError
 
     if record.key is None and record.value is None:
-        raise Failure(f"line {number}: key and value are both null, which this client cannot send")
+        raise Failure(f"line {number}: key and value are both null, which kafka-python cannot send")
     try:
         future = client.send(
             progress.topic,
@@ -359,8 +360,8 @@ def _send(
         )
     except KafkaTimeoutError as error:
         raise Failure(
-            f"there is no topic {progress.topic} and the server does not create topics, or it has no leader\n"
-            f"`moldau topics create {progress.topic}` creates it; `moldau doctor` looks for the reason."
+            f"topic {progress.topic} does not exist and is not auto-created, or it has no leader\n"
+            f"Create it with `moldau topics create {progress.topic}`, or run `moldau doctor` to check the server."
         ) from error
     except (AssertionError, ValueError) as error:
         raise Failure(f"line {number}: {error}") from error
@@ -371,10 +372,10 @@ def _send(
 
 @contextmanager
 def _lines(file: Path | None) -> Iterator[Iterable[bytes]]:
-    """The lines without their ends; of a file with a progress bar when somebody looks."""
+    """The lines without newlines; shows a progress bar for a file on a terminal."""
     if file is None or str(file) == "-":
         if sys.stdin.isatty():
-            print("Type records, one to a line; Ctrl-D ends.", file=sys.stderr)
+            print("Enter one record per line; end with Ctrl-D.", file=sys.stderr)
         yield _without_ends(sys.stdin.buffer)
         return
     with file.open("rb") as stream:

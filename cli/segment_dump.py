@@ -1,7 +1,7 @@
-"""What the files of a log directory hold, as facts: dictionaries that are printed as they are, or put into words.
+"""The contents of the files of a log directory, as facts: dictionaries that are printed as JSON or as text.
 
-The reading is that of an examiner: damage is a fact among others, told with its place, and where the rest can still be
-read it is. Every fact has a ``kind``; facts about damage have ``problem``.
+Damage is a fact like any other, with its position, and reading continues after it where possible. Every fact has a
+``kind``; facts about damage have a ``problem``.
 """
 
 import mmap
@@ -49,13 +49,13 @@ _ABORTED_ENTRY: Final = Layout(">hqqqq")
 
 
 class NotDumpableError(Exception):
-    """A file that is none of a log directory's; the text says which there are."""
+    """The file is not a known file of a log directory; the message lists the known ones."""
 
 
 def dump(path: Path, *, records: bool) -> Iterator[Fact]:
-    """The facts of a file, which is told by its name; with ``records`` also the records of batches.
+    """The facts in a file, whose name determines the format; with ``records``, including the records of batches.
 
-    Raises NotDumpableError for a name that says nothing, OSError for a file that cannot be read.
+    Raises NotDumpableError for an unknown file name, OSError for a file that cannot be read.
     """
     return _reader(path.name)(path, records)
 
@@ -68,7 +68,7 @@ def _reader(name: str) -> Callable[[Path, bool], Iterator[Fact]]:
         if stem.endswith(suffix):
             return reader
     known = ", ".join([*_BY_SUFFIX, *_BY_NAME])
-    raise NotDumpableError(f"{name} is none of the files of a log directory, which are: {known}")
+    raise NotDumpableError(f"cannot dump {name}: not a file of a log directory; known files: {known}")
 
 
 def _dump_batches(path: Path, records: bool) -> Iterator[Fact]:
@@ -82,7 +82,7 @@ def _dump_batches(path: Path, records: bool) -> Iterator[Fact]:
                 yield _rest(data, position, str(error))
                 return
             if position + header.size > len(data):
-                yield _rest(data, position, f"the batch should have {header.size} bytes")
+                yield _rest(data, position, f"the batch is cut off; its length is {header.size} bytes")
                 return
             batch = next(iter_batches(data[position : position + header.size]))
             yield _batch_fact(batch, position)
@@ -92,7 +92,7 @@ def _dump_batches(path: Path, records: bool) -> Iterator[Fact]:
 
 
 def _decoder_of_records(path: Path) -> Callable[[RecordBatch], Iterator[Fact]]:
-    """What the records mean is told by the topic, which is in the name of the file's folder."""
+    """The decoder of a file's records, chosen by the topic in the name of the file's folder."""
     folder = path.absolute().parent.name
     if path.name.endswith(_CHECKPOINT) or folder.startswith(names.METADATA_TOPIC):
         return lambda batch: _metadata_facts(batch, path)
@@ -105,14 +105,14 @@ def _decoder_of_records(path: Path) -> Callable[[RecordBatch], Iterator[Fact]]:
 
 def _rest(data: memoryview, position: int, reason: str) -> Fact:
     left = len(data) - position
-    # Preallocated space is no damage: a log may be larger than what was written to it.
+    # Preallocated space is not damage: a segment may be larger than the data written to it.
     if _is_zeros(data, position):
         return {"kind": "unused", "position": position, "bytes": left}
     return {"kind": "damage", "position": position, "bytes": left, "problem": reason}
 
 
 def _is_zeros(data: memoryview, position: int) -> bool:
-    """From `position` on. Compared by pieces, as there may be gigabytes of them."""
+    """Whether all bytes from ``position`` on are zero. Compared in chunks, because there may be gigabytes."""
     zeros = bytes(1 << 16)
     return all(
         (piece := bytes(data[start : start + len(zeros)])) == zeros[: len(piece)]
@@ -141,12 +141,12 @@ def _batch_fact(batch: RecordBatch, position: int) -> Fact:
         "crc": batch.crc,
     }
     if not batch.has_valid_crc():
-        fact["problem"] = "the checksum does not match"
+        fact["problem"] = "the CRC does not match"
     return fact
 
 
 def record_fact(record: Record) -> Fact:
-    """A record of a batch, under the names that `moldau consume --json` uses."""
+    """A record of a batch, with the field names of `moldau consume --json`."""
     return {
         "kind": "record",
         "offset": record.offset,
@@ -158,14 +158,14 @@ def record_fact(record: Record) -> Fact:
 
 
 def group_fact(record: Record) -> Fact:
-    """A record of the offsets topic; one of an unknown kind as its bytes."""
+    """A record of ``__consumer_offsets``; a record of an unknown type as bytes."""
     from ..group_coordinator.records import decode_record
 
     return _coordinator_fact(record, "group", decode_record)
 
 
 def transaction_fact(record: Record) -> Fact:
-    """A record of the transactions' topic, with the name of the transaction's state."""
+    """A record of ``__transaction_state``, with the name of the transaction's state."""
     from ..transaction_coordinator.records import decode_record
     from ..transaction_coordinator.transaction import TransactionStatus
 
@@ -184,7 +184,7 @@ def _coordinator_fact(
     try:
         decoded = decode(record.key or b"", record.value)
     except MalformedMessage as error:
-        return {**record_fact(record), "problem": f"it is no record of a {kind}: {error}"}
+        return {**record_fact(record), "problem": f"cannot decode the {kind} record: {error}"}
     if decoded is None:
         return record_fact(record)
     key, value, version = decoded
@@ -210,7 +210,7 @@ def _record_facts(batch: RecordBatch, as_fact: Callable[[Record], Fact] = record
                 fact["coordinator_epoch"] = marker.coordinator_epoch
             yield fact
     except (InvalidRecordsError, CompressionError, CodecUnavailableError) as error:
-        yield {"kind": "damage", "base_offset": batch.base_offset, "problem": f"its records cannot be read: {error}"}
+        yield {"kind": "damage", "base_offset": batch.base_offset, "problem": f"cannot read the records: {error}"}
 
 
 def _metadata_facts(batch: RecordBatch, path: Path) -> Iterator[Fact]:
@@ -238,9 +238,9 @@ def _dump_offset_index(path: Path, records: bool) -> Iterator[Fact]:
     previous = -1
     for number, (relative_offset, position) in enumerate(_entries(path, _OFFSET_ENTRY)):
         if relative_offset <= previous or (number == 0 and relative_offset == 0 == position):
-            # What follows the entries of an active segment's index in Apache Kafka is preallocated zeros.
+            # Apache Kafka preallocates the index of an active segment with zeros after the entries.
             if relative_offset or position:
-                yield {"kind": "damage", "entry": number, "problem": "the entries are out of order"}
+                yield {"kind": "damage", "entry": number, "problem": "the index entries are out of order"}
             return
         previous = relative_offset
         offset = base_offset + relative_offset
@@ -255,7 +255,7 @@ def _dump_time_index(path: Path, records: bool) -> Iterator[Fact]:
     for number, (timestamp, relative_offset) in enumerate(_entries(path, _TIME_ENTRY)):
         if timestamp <= previous or (number == 0 and timestamp == 0 == relative_offset):
             if timestamp or relative_offset:
-                yield {"kind": "damage", "entry": number, "problem": "the entries are out of order"}
+                yield {"kind": "damage", "entry": number, "problem": "the index entries are out of order"}
             return
         previous = timestamp
         yield {"kind": "time index entry", "timestamp": timestamp, "offset": base_offset + relative_offset}
@@ -341,7 +341,7 @@ _BY_SUFFIX: Final[dict[str, Callable[[Path, bool], Iterator[Fact]]]] = {
 
 
 class _mapped:  # noqa: N801 - used like a function
-    """A file's bytes without reading them all; an empty file cannot be mapped."""
+    """A file's bytes, memory-mapped; empty for an empty file, which cannot be mapped."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
@@ -354,19 +354,19 @@ class _mapped:  # noqa: N801 - used like a function
         return memoryview(self._map)
 
     def __exit__(self, *_: object) -> None:
-        # The map goes when the last view of it does; closing it under a view would be an error.
+        # The map is closed with its last view; closing it earlier would raise BufferError.
         self._file.close()
 
 
 class _BatchesByPosition:
-    """The batches of the log beside an index, to tell whether an entry of the index is right."""
+    """The batches of the segment that belongs to an index, to check the index entries."""
 
     def __init__(self, index_path: Path) -> None:
         log_path = index_path.with_suffix(names.LOG)
         self._data = memoryview(log_path.read_bytes()) if log_path.is_file() else None
 
     def problem_at(self, position: int, offset: int) -> str | None:
-        """Why an entry from ``offset`` to ``position`` is wrong; None when it is right, or nobody can say."""
+        """Why the entry from ``offset`` to ``position`` is wrong; None if it is right or there is no segment."""
         if self._data is None:
             return None
         try:
@@ -374,9 +374,9 @@ class _BatchesByPosition:
         except InvalidRecordsError:
             batch = None
         if batch is None:
-            return "there is no batch at this position of the log"
+            return "no batch starts at this position of the segment"
         if not batch.base_offset <= offset <= batch.last_offset:
-            return "the batch at this position of the log does not have this offset"
+            return "the batch at this position does not contain this offset"
         return None
 
 

@@ -1,8 +1,8 @@
-"""``moldau serve``: from the options to a checked configuration, and on to the server.
+"""``moldau serve``: parse the options, check the configuration, start the server.
 
-The options are a table, of which both parsers are made: the small one here, which every ordinary start takes, and
-click's (``command``), which knows how to help and to complain. What the small one does not understand it leaves to
-click, so that there is one wording of usage errors.
+Both parsers are built from one table of options: the small one here, which an ordinary start uses, and click's
+(``command``), which prints help and usage errors. Everything that the small one does not understand goes to click, so
+that usage errors are worded in one place.
 """
 
 import os
@@ -21,7 +21,7 @@ _LOCAL_ORIGIN: Final = "default on loopback"
 
 
 class Option(NamedTuple):
-    """An option of ``serve``; a flag when it has no ``metavar``, given any number of times when ``many``."""
+    """An option of ``serve``; a flag if ``metavar`` is empty, repeatable if ``many``."""
 
     name: str
     metavar: str
@@ -34,23 +34,21 @@ OPTIONS: Final = (
     Option(
         "--listen",
         "[NAME://]HOST:PORT",
-        "Address to listen on; port 0 takes a free one. Can be given several times. Default: 127.0.0.1:9092, or what "
-        "`listeners` says.",
+        "Address to listen on; port 0 selects a free port. Repeatable. Default: the setting listeners, or "
+        "127.0.0.1:9092.",
         many=True,
     ),
-    Option("--data-dir", "DIRECTORY", "Where the data is kept. Default: a folder for Moldau among your data."),
+    Option("--data-dir", "DIRECTORY", "Data directory. Default: a moldau folder in the user's data directory."),
     Option(
         "--allow-non-empty",
         "",
-        "Let a directory that holds other files become a data directory. Needed once; those files are left alone.",
+        "Allow a new data directory that contains other files, which are not changed. Required only once.",
     ),
     Option("--ephemeral", "", "Keep the data in a temporary directory that is removed when the server stops."),
-    Option(
-        "--durable", "", "Force every append to disk before it is acknowledged (sets log.flush.interval.messages=1)."
-    ),
+    Option("--durable", "", "Flush every append to disk before acknowledging it (sets log.flush.interval.messages=1)."),
     Option("--config", "FILE", "Read settings from FILE, in the format of Kafka's server.properties."),
-    Option("--set", "KEY=VALUE", "Set one of Kafka's broker settings. Can be given several times.", many=True),
-    Option("--print-config", "", "Print every setting that is in force and where it comes from, and do not start."),
+    Option("--set", "KEY=VALUE", "Set a Kafka broker setting. Repeatable.", many=True),
+    Option("--print-config", "", "Print all effective settings and their sources, then exit."),
     Option("--exit-with-stdin", "", "Stop when standard input is closed.", hidden=True),
 )
 
@@ -61,19 +59,19 @@ Examples:
   moldau serve --listen 127.0.0.1:0 --ephemeral
   moldau serve --config server.properties --set num.partitions=6
 
-Settings come from --config, then KAFKA_... environment variables as in Apache Kafka's Docker image
-(KAFKA_LOG_RETENTION_MS is log.retention.ms), then --set, then the other options; later ones win.
-When the server answers, a line on standard output begins `moldau is ready: HOST:PORT`. Ctrl-C or SIGTERM stops it.
+Settings come from --config, KAFKA_... environment variables as in Apache Kafka's Docker image
+(KAFKA_LOG_RETENTION_MS is log.retention.ms), --set, and the other options; later sources override earlier ones.
+When the server is ready, it prints `moldau is ready: HOST:PORT`. Stop it with Ctrl-C or SIGTERM.
 """
 
-HELP: Final = "Start a server."
+HELP: Final = "Start a Kafka server."
 
-# What the options said, by name: a list of values, empty for a flag.
+# Option values by name: a list of values, empty for a flag.
 Options = Mapping[str, list[str]]
 
 
 def parse(arguments: Sequence[str]) -> dict[str, list[str]] | None:
-    """The options in ``arguments``; None when something in them is better explained by click."""
+    """The options in ``arguments``; None if click must handle them (help, usage errors)."""
     known = {option.name: option for option in OPTIONS}
     parsed: dict[str, list[str]] = {}
     remaining = list(arguments)
@@ -96,7 +94,7 @@ def parse(arguments: Sequence[str]) -> dict[str, list[str]] | None:
 
 
 def command() -> "click.Command":
-    """The same as a click command, for ``--help`` and for what ``parse`` does not understand."""
+    """The click command, for ``--help`` and for arguments that ``parse`` does not understand."""
     import click
 
     def callback(**values: object) -> None:
@@ -124,7 +122,7 @@ def _parameter(option: Option) -> str:
 
 
 def run(options: Options) -> int:
-    """Start the server that the options describe; returns its exit code when it has stopped."""
+    """Run the server until it stops. Returns the exit code."""
     from ..config.checks import check_broker_config, warnings
     from ..config.definition import ConfigError
 
@@ -142,6 +140,9 @@ def run(options: Options) -> int:
     ephemeral = "--ephemeral" in options
     if not ephemeral:
         _say(f"data directory: {', '.join(config.log_dirs)}")
+    from ..server.asyncio_without_tls import import_asyncio
+
+    import_asyncio()  # before all that imports it
     from ..server.main import run as run_server
     from ..server.server import StartError
 
@@ -159,16 +160,16 @@ def run(options: Options) -> int:
 
 
 def load_config(options: Options, environment: Mapping[str, str]) -> "BrokerConfig":
-    """All sources merged, the options last; raises ConfigError."""
+    """Merge all sources of settings; options override the others. Raises ConfigError."""
     from ..config.definition import ConfigError
     from ..config.sources import StaticValue, load
 
     if "--ephemeral" in options and "--data-dir" in options:
-        raise ConfigError("--ephemeral and --data-dir exclude each other: choose one")
+        raise ConfigError("--ephemeral and --data-dir are mutually exclusive; remove one")
     command_line: dict[str, StaticValue] = {}
     if "--data-dir" in options:
         if not options["--data-dir"][0]:
-            raise ConfigError("--data-dir is empty: name a directory")
+            raise ConfigError("--data-dir is empty; give a directory")
         directory = Path(options["--data-dir"][0]).expanduser().absolute()
         command_line["log.dirs"] = StaticValue(str(directory), "--data-dir")
     if "--durable" in options:
@@ -186,10 +187,10 @@ def load_config(options: Options, environment: Mapping[str, str]) -> "BrokerConf
 
 
 def _without_group_delays(config: "BrokerConfig") -> "BrokerConfig":
-    """On loopback alone, groups assign partitions at once, unless their settings say otherwise.
+    """If all listeners are on loopback, disable the group rebalance delays that are not configured.
 
-    The delays spare a cluster the rebalances while many members start. On a developer's machine they only make the
-    first records late: by three seconds in a classic group, and in a KIP-848 group by a heartbeat of five.
+    The delays avoid repeated rebalances while many members start. On a developer's machine they only delay the first
+    records: by three seconds in a classic group, and by one heartbeat of five seconds in a KIP-848 group.
     """
     from ..config.definition import ConfigError
     from ..config.sources import StaticValue
@@ -202,19 +203,19 @@ def _without_group_delays(config: "BrokerConfig") -> "BrokerConfig":
             "group.consumer.assignment.interval.ms": config.int("group.consumer.min.assignment.interval.ms"),
         }
     except ConfigError:
-        return config  # check_broker_config reports what is wrong, with its origin
+        return config  # check_broker_config reports the error with its origin
     return config.with_static(
         {name: StaticValue(str(ms), _LOCAL_ORIGIN) for name, ms in shortest.items() if name not in config.static}
     )
 
 
 def _is_loopback(host: str) -> bool:
-    # A name that resolves to loopback today need not do so tomorrow, so only the reserved one counts (RFC 6761).
+    # Only the reserved name counts (RFC 6761); other names may stop resolving to loopback.
     return host.lower() in ("localhost", "::1") or (host.startswith("127.") and host.replace(".", "").isdecimal())
 
 
 def _listeners(addresses: Sequence[str], protocols: Mapping[str, str]) -> dict[str, "StaticValue"]:
-    """``--listen`` as Kafka's settings. An address without a name gets one: PLAINTEXT, PLAINTEXT_2, ..."""
+    """``--listen`` as Kafka settings. Unnamed listeners are named PLAINTEXT, PLAINTEXT_2, ..."""
     from ..config.definition import ConfigError
     from ..config.sources import StaticValue
 
@@ -223,7 +224,7 @@ def _listeners(addresses: Sequence[str], protocols: Mapping[str, str]) -> dict[s
     for number, address in enumerate(addresses, 1):
         name, separator, host_and_port = address.rpartition("://")
         if name.lower() in ("http", "https"):
-            raise ConfigError(f"--listen {address}: Kafka's protocol is not HTTP; write --listen {host_and_port}")
+            raise ConfigError(f"--listen {address}: a Kafka listener is not HTTP; use --listen {host_and_port}")
         if not separator:
             name = "PLAINTEXT" if number == 1 else f"PLAINTEXT_{number}"
         if host_and_port.isdigit():
@@ -252,7 +253,7 @@ def _print_config(config: "BrokerConfig") -> int:
                 print(f"# {config.origin(setting.name)}")
             value = config.get(setting.name)
             text = "[hidden]" if setting.is_sensitive and value is not None else format_value(value)
-            # A setting without a value has no way to be written; "name=" would be an empty one.
+            # A properties file cannot express an unset value; "name=" would be an empty one.
             print(f"# {setting.name} is not set" if text is None else f"{setting.name}={text}")
     return 0
 

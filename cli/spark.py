@@ -1,6 +1,6 @@
-"""``moldau spark``: jobs that Spark runs between topics and files.
+"""``moldau spark``: Spark jobs on topics and files.
 
-The modules of the sub commands know click only; Spark and what belongs to it are imported when a job is started.
+The subcommand modules import only click; Spark is imported when a job starts.
 """
 
 import click
@@ -11,10 +11,10 @@ from .spark_replay import replay
 from .suggestions import CommandGroup
 
 
-@click.group("spark", cls=CommandGroup, short_help="Archive topics with Spark, put archives back, balance the books.")
+@click.group("spark", cls=CommandGroup, short_help="Archive, compact, replay and audit topics with Spark.")
 def command() -> None:
-    """Jobs of Spark on topics and files. They need Java 17 and the extra `spark`: `pip install '.[spark]'` in a
-    checkout.
+    """Run Spark jobs on topics and files. Requires Java 17 and the extra `spark` (`pip install '.[spark]'` in a
+    checkout).
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``moldau spark archive`` and ``moldau spark compact``: a topic as Parquet files, and fewer of these."""
+"""``moldau spark archive`` and ``moldau spark compact``: archive a topic as Parquet files, merge small files."""
 
 import signal
 import sys
@@ -22,40 +22,46 @@ _MEGABYTE: Final = 1024 * 1024
 
 @click.command("archive", short_help="Archive a topic as Parquet files, exactly once.")
 @click.argument("topic")
-@click.option("--to", "folder", metavar="DIR", required=True, help="The archive: a new folder, or one to go on with.")
-@click.option("--once", is_flag=True, help="Archive what there is, and end; without it, go on until Ctrl-C.")
+@click.option(
+    "--to",
+    "folder",
+    metavar="DIR",
+    required=True,
+    help="Archive folder: a new one, or an existing archive to continue.",
+)
+@click.option("--once", is_flag=True, help="Archive the existing records and exit. Without it, run until Ctrl-C.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0),
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Without --once: how often there is a batch.",
+    help="Without --once: interval between batches.",
 )
 @click.option(
     "--starting-offsets",
     default="earliest",
     show_default=True,
     metavar="OFFSETS",
-    help='Where a new archive begins: earliest, latest, or offsets by partition, \'{"0": 12, "1": -2}\'.',
+    help='Start of a new archive: earliest, latest, or offsets by partition, \'{"0": 12, "1": -2}\'.',
 )
-@click.option("--checkpoint", metavar="DIR", help="Spark's checkpoint; default: in the archive.")
+@click.option("--checkpoint", metavar="DIR", help="Spark checkpoint directory; default: in the archive.")
 @click.option(
     "--json-schema",
     metavar="SCHEMA|@FILE",
-    help="Parse values as JSON: columns as in SQL, 'id INT NOT NULL, name STRING', or Spark's JSON of a struct.",
+    help="Parse values as JSON: SQL columns, 'id INT NOT NULL, name STRING', or the JSON of a Spark struct.",
 )
-@click.option("--avro-schema", metavar="SCHEMA|@FILE", help="Parse values as Avro: the schema of a record.")
-@click.option("--registry-header", is_flag=True, help="Values begin with a schema registry's header of 5 bytes.")
-@click.option("--strict", is_flag=True, help="Stop at a value that does not fit the schema, instead of counting it.")
+@click.option("--avro-schema", metavar="SCHEMA|@FILE", help="Parse values as Avro with this record schema.")
+@click.option("--registry-header", is_flag=True, help="Skip the 5-byte schema registry header of each value.")
+@click.option("--strict", is_flag=True, help="Stop at a value that does not match the schema, instead of counting it.")
 @click.option(
     "--batch-records",
     type=click.IntRange(1),
     default=1_000_000,
     show_default=True,
-    help="Records of a batch, at most.",
+    help="Maximum number of records per batch.",
 )
-@click.option("--accept-data-loss", is_flag=True, help="Go on when records were deleted before they were archived.")
+@click.option("--accept-data-loss", is_flag=True, help="Continue if records were deleted before they were archived.")
 @client_option
 @spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
@@ -82,8 +88,8 @@ def archive(
 ) -> None:
     """Archive TOPIC as Parquet files by date and partition, with key, value, headers, timestamp and offset.
 
-    Every record is archived exactly once, also when the job is killed and started again. With a schema, values are
-    parsed into the column `parsed`, too; a value that does not fit is kept with a null there, and counted.
+    Every record is archived exactly once, even if the job is killed and restarted. With a schema, values are also
+    parsed into the column `parsed`; a value that does not match has a null there and is counted.
 
     \b
     Examples:
@@ -112,7 +118,7 @@ def archive(
         )
         with open_archive(request) as job:
             if strict and job.value_schema is None:
-                raise click.UsageError("--strict goes with --json-schema or --avro-schema")
+                raise click.UsageError("--strict requires --json-schema or --avro-schema")
             before = job.manifest.records
             left = job.records_left() if once else None
             is_avro = job.value_schema is not None and job.value_schema.format == "avro"
@@ -138,16 +144,16 @@ def archive(
     default=128,
     show_default=True,
     metavar="MEGABYTES",
-    help="Merge pieces whose files are on average under half of it, into files of about this size.",
+    help="Target size of the merged files. Pieces whose average file size is below half of it are merged.",
 )
 @spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def compact(
     folder: str, file_size: int, master: str, spark_configs: dict[str, str], spark_log: bool, as_json: bool
 ) -> None:
-    """Merge the small files of the archive in DIR. Stop `moldau spark archive` for that time.
+    """Merge the small files of the archive in DIR. Stop `moldau spark archive` first.
 
-    Readers of the manifest see the files from before or those from after, and each record once. It can be interrupted.
+    Readers of the manifest see either the old or the new files, and each record once. The job can be interrupted.
 
     \b
     Examples:
@@ -167,7 +173,10 @@ def compact(
                 ):
 
                     def on_merge(done: MergeDone) -> None:
-                        advance(done.pieces, f"{done.pieces} pieces, {done.files_before} files: {done.files_after} now")
+                        advance(
+                            done.pieces,
+                            f"{done.pieces} pieces: {done.files_before} files merged into {done.files_after}",
+                        )
 
                     job.run(spark, on_merge)
             manifest = job.manifest
@@ -176,26 +185,26 @@ def compact(
     if as_json:
         print_json(summary)
     else:
-        print(f"{folder}: {manifest.records} records in {manifest.files} files, which were {files_before}.")
+        print(f"{folder}: {manifest.records} records in {manifest.files} files, previously {files_before}.")
 
 
 def _value_schema(json_schema: str | None, avro_schema: str | None, registry_header: bool) -> "ValueSchema | None":
     from ..spark_integration.archive_values import ValueSchema, read_schema_text
 
     if json_schema is not None and avro_schema is not None:
-        raise click.UsageError("--json-schema and --avro-schema exclude each other: choose one")
+        raise click.UsageError("--json-schema and --avro-schema are mutually exclusive")
     if json_schema is not None:
         return ValueSchema("json", read_schema_text(json_schema), registry_header)
     if avro_schema is not None:
         return ValueSchema("avro", read_schema_text(avro_schema), registry_header)
     if registry_header:
-        raise click.UsageError("--registry-header goes with --json-schema or --avro-schema")
+        raise click.UsageError("--registry-header requires --json-schema or --avro-schema")
     return None
 
 
 @contextmanager
 def _stopped_by_signals(job: "ArchiveJob") -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the job after what it is at, as they end a server."""
+    """Make Ctrl-C and SIGTERM stop the job after the current batch, as they stop a server."""
 
     def stop(_number: int, _frame: object) -> None:
         job.stop()
@@ -213,7 +222,7 @@ def _batches_shown(topic: str, left: int | None) -> "Iterator[Callable[[BatchDon
     with bar(f"archiving {topic}", left) as advance:
 
         def show(done: "BatchDone") -> None:
-            unfit = f", {done.unfit} that do not fit the schema" if done.unfit else ""
+            unfit = f", {done.unfit} that do not match the schema" if done.unfit else ""
             advance(
                 done.records,
                 f"batch {done.batch}: {done.records} records{unfit}, {done.bytes / _MEGABYTE:.1f} MB in {done.files} "
@@ -225,9 +234,9 @@ def _batches_shown(topic: str, left: int | None) -> "Iterator[Callable[[BatchDon
 
 @contextmanager
 def bar(what: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
-    """``advance(steps, said)``: a bar on a terminal, elsewhere a line for each step. On standard error."""
+    """``advance(steps, text)``: a progress bar on a terminal, otherwise one line per step, on standard error."""
     if not sys.stderr.isatty():
-        yield lambda steps, said: print(said, file=sys.stderr, flush=True)
+        yield lambda steps, text: print(text, file=sys.stderr, flush=True)
         return
     from rich.console import Console
     from rich.progress import (
@@ -241,10 +250,10 @@ def bar(what: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
 
     columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
     columns.append(TimeElapsedColumn() if total is None else TimeRemainingColumn())
-    columns.append(TextColumn("{task.fields[said]}", markup=False))
+    columns.append(TextColumn("{task.fields[text]}", markup=False))
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total, said="")
-        yield lambda steps, said: progress.update(task, advance=steps, said=said)
+        task = progress.add_task(what, total=total, text="")
+        yield lambda steps, text: progress.update(task, advance=steps, text=text)
 
 
 def _summary(folder: str, manifest: "Manifest", new_records: int) -> dict[str, Any]:
@@ -274,7 +283,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
         f"new; {summary['files']} files, {summary['bytes'] / _MEGABYTE:.1f} MB."
     )
     if summary["unfit"]:
-        print(f"{summary['unfit']} values do not fit the schema: the column `parsed` is null there.")
+        print(f"{summary['unfit']} values do not match the schema; their column `parsed` is null.")
     if summary["partitions"]:
         rows = [tuple(entry.values()) for entry in summary["partitions"]]
         print_table(("partition", "records", "first offset", "last offset"), rows)

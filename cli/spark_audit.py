@@ -1,4 +1,4 @@
-"""``moldau spark audit``: what producers, the server, consumers and archives have counted, balanced per window."""
+"""``moldau spark audit``: compare the record counts of producers, server, consumers and archives per window."""
 
 import os
 import signal
@@ -26,20 +26,22 @@ EXIT_FAILURE: Final = 2
 
 
 class _AuditFailure(Failure):
-    """1 is for books that do not balance; 2 is for everything that kept them from being looked at."""
+    """1 means that the counts do not balance; 2 means that the audit failed."""
 
     exit_code = EXIT_FAILURE
 
 
-@click.command("audit", short_help="Balance what producers, server, consumers and archives have counted.")
+@click.command("audit", short_help="Compare the record counts of producers, server, consumers and archives.")
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
-@click.option("--audit-topic", metavar="TOPIC", default="_audit", show_default=True, help="Where the counts are.")
+@click.option(
+    "--audit-topic", metavar="TOPIC", default="_audit", show_default=True, help="Topic that contains the counts."
+)
 @click.option(
     "--window",
     "window_ms",
     metavar="DURATION",
     callback=duration_ms,
-    help="Balance windows of this length, 90s, 10m, 1h; default: the longest in which somebody has counted.",
+    help="Window length: 90s, 10m, 1h; default: the longest window of all counts.",
 )
 @click.option(
     "--watermark",
@@ -48,18 +50,18 @@ class _AuditFailure(Failure):
     default="10m",
     show_default=True,
     callback=duration_ms,
-    help="A window is over so long after its end; what comes later is late.",
+    help="Close a window this long after its end; later counts are late.",
 )
 @click.option(
     "--from",
     "from_ms",
     metavar="TIME",
     callback=datetime_ms,
-    help="Only windows from this time on: milliseconds since 1970, or ISO 8601 (UTC unless it says otherwise).",
+    help="Only windows from this time on: milliseconds since 1970, or ISO 8601 (default UTC).",
 )
 @click.option("--until", "until_ms", metavar="TIME", callback=datetime_ms, help="Only windows that end by this time.")
-@click.option("--archive", "archives", metavar="DIR", multiple=True, help="Balance this archive as well; repeatable.")
-@click.option("--follow", is_flag=True, help="Go on until Ctrl-C: tell each window when it is over, and what is late.")
+@click.option("--archive", "archives", metavar="DIR", multiple=True, help="Also compare this archive; repeatable.")
+@click.option("--follow", is_flag=True, help="Run until Ctrl-C: report each window when it closes, and late counts.")
 @click.option(
     "--every",
     "every_ms",
@@ -67,7 +69,7 @@ class _AuditFailure(Failure):
     default="30s",
     show_default=True,
     callback=duration_ms,
-    help="With --follow: how often the books are balanced.",
+    help="With --follow: interval between comparisons.",
 )
 @click.option(
     "--keep",
@@ -76,12 +78,14 @@ class _AuditFailure(Failure):
     default="1h",
     show_default=True,
     callback=duration_ms,
-    help="With --follow: how long a window that is over is still watched.",
+    help="With --follow: how long to watch a closed window for late counts.",
 )
-@click.option("--plot", metavar="FILE", help="Draw the counts and findings over time: a file .svg or .png.")
+@click.option("--plot", metavar="FILE", help="Plot counts and findings over time to an .svg or .png file.")
 @client_option
 @spark_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --follow, a line for each round with news.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON; with --follow, one line for each round with changes."
+)
 @bootstrap_option
 @click.pass_context
 def audit(
@@ -104,13 +108,13 @@ def audit(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Balance the books of TOPICs, or of all that are counted: tell what is missing, double, uncounted or late.
+    """Audit TOPICs, or all counted topics: report missing, duplicate, uncounted and late records.
 
-    Producers and consumers count with moldau.spark_integration.audit.Audit, and their counts are in the audit topic.
-    The server's are read from the topics themselves. Records are compared by partition and offset, so that a loss and
-    a duplicate do not cancel out.
+    Producers and consumers count with moldau.spark_integration.audit.Audit and send their counts to the audit topic.
+    The server's counts are read from the topics themselves. Records are compared by partition and offset, so that a
+    loss and a duplicate do not cancel out.
 
-    The exit code is 0 when everything balances, 1 when there are findings, 2 when the audit failed.
+    The exit code is 0 if everything balances, 1 if there are findings, and 2 if the audit failed.
 
     \b
     Examples:
@@ -120,7 +124,7 @@ def audit(
       moldau spark audit --follow --every 60s --watermark 5m
     """
     if follow and plot is not None:
-        raise click.UsageError("--plot draws a finished audit: leave out --follow")
+        raise click.UsageError("--plot and --follow are mutually exclusive")
     with _explained():
         from ..spark_integration.audit.request import AuditRequest
 
@@ -163,7 +167,7 @@ def audit(
 
 
 def _check_early(request: "AuditRequest", plot: str | None) -> None:
-    """What can be known before a JVM is started."""
+    """Check the options before a JVM is started."""
     from ..spark_integration.archive_layout import Layout, local_folder
     from ..spark_integration.archive_manifest import check_files, load_existing
     from ..spark_integration.audit.cluster import AuditCluster
@@ -181,7 +185,7 @@ def _check_early(request: "AuditRequest", plot: str | None) -> None:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Whatever keeps the books from being looked at ends the command with its own exit code."""
+    """Any error that prevents the audit ends the command with its own exit code."""
     from ..spark_integration.audit.request import AuditError
 
     try:
@@ -196,20 +200,20 @@ def _explained() -> Iterator[None]:
     except Exception as error:
         if os.environ.get("MOLDAU_TRACEBACK"):
             raise
-        # Whoever goes by the exit code must not take this for findings.
+        # The exit code must differ from that of findings.
         raise _AuditFailure(_said(error)) from error
 
 
 def _said(error: Exception) -> str:
     if not _is_spark_failure(error):
         return f"{type(error).__name__}: {error}"
-    from ..spark_integration.archive_failures import said
+    from ..spark_integration.archive_failures import error_summary
 
-    return f"Spark failed: {said(error)}\nWith --spark-log it says more."
+    return f"Spark failed: {error_summary(error)}\nRun with --spark-log for details."
 
 
 def _is_spark_failure(error: Exception) -> bool:
-    """The error is one of Spark's, which there are only when it is installed."""
+    """Whether the error is one of Spark's, whose classes exist only if Spark is installed."""
     if "pyspark" not in sys.modules:
         return False
     from ..spark_integration.archive_failures import spark_failures
@@ -219,7 +223,7 @@ def _is_spark_failure(error: Exception) -> bool:
 
 @contextmanager
 def _until_signal() -> Iterator[Callable[[float], bool]]:
-    """``wait(seconds)``, which is False once Ctrl-C or SIGTERM has come. A round that runs is finished before."""
+    """``wait(seconds)``, which returns False after Ctrl-C or SIGTERM. A running round is completed first."""
     stopped = threading.Event()
 
     def stop(_number: int, _frame: object) -> None:
@@ -248,7 +252,7 @@ def _show(report: "Report") -> None:
     for finding in findings:
         print(finding.sentence())
     open_count = sum(window.state.value == "open" for window in report.windows)
-    over = f"{_count(len(report.windows) - open_count, 'window')} over, {_count(open_count, 'window')} not over yet"
+    over = f"{_count(len(report.windows) - open_count, 'window')} closed, {_count(open_count, 'window')} still open"
     print(f"{over}: " + (f"{_count(len(findings), 'finding')}." if findings else "everything balances."))
     for note in report.notes:
         print(f"Note: {note}.", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""``moldau spark replay``: an archive as a topic again."""
+"""``moldau spark replay``: send an archive to a topic."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -16,21 +16,26 @@ from .spark_session import client_option, explained, spark_options, spark_sessio
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-@click.command("replay", short_help="Put an archive back into a topic.")
+@click.command("replay", short_help="Replay an archive into a topic.")
 @click.argument("folder", metavar="DIR")
-@click.option("--to", "topic", metavar="TOPIC", required=True, help="Where to; it is made when it is not there.")
+@click.option("--to", "topic", metavar="TOPIC", required=True, help="Target topic; created if it does not exist.")
 @click.option(
     "--from",
     "from_ms",
     metavar="TIME",
     callback=datetime_ms,
-    help="Only records from this time on: milliseconds since 1970, or ISO 8601 (UTC unless it says otherwise).",
+    help="Only records from this time on: milliseconds since 1970, or ISO 8601 (default UTC).",
 )
 @click.option("--until", "until_ms", metavar="TIME", callback=datetime_ms, help="Only records before this time.")
-@click.option("--append", is_flag=True, help="Send to a topic that has records already.")
-@click.option("--resume", is_flag=True, help="Go on with a replay that was interrupted.")
+@click.option("--append", is_flag=True, help="Allow a topic that already has records.")
+@click.option("--resume", is_flag=True, help="Resume an interrupted replay.")
 @click.option(
-    "--compression", "-z", type=click.Choice(_CODECS), default="lz4", show_default=True, help="Codec of the records."
+    "--compression",
+    "-z",
+    type=click.Choice(_CODECS),
+    default="lz4",
+    show_default=True,
+    help="Compression codec of the records.",
 )
 @client_option
 @spark_options
@@ -51,10 +56,10 @@ def replay(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Put the archive in DIR back into a topic: keys, values, headers, timestamps, partitions and their order.
+    """Replay the archive in DIR into a topic, with keys, values, headers, timestamps, partitions and record order.
 
-    The topic is made with as many partitions as the archived one had, and keeps everything (retention.ms=-1). One that
-    is there is refused if it would drop or change records, or is not empty.
+    A new topic gets the archived number of partitions and keeps all records (retention.ms=-1). An existing topic is
+    rejected if it would drop or change records, or is not empty.
 
     \b
     Examples:
@@ -63,7 +68,7 @@ def replay(
       moldau spark replay /archive/events --to events-again --resume
     """
     if append and resume:
-        raise click.UsageError("--append and --resume exclude each other: choose one")
+        raise click.UsageError("--append and --resume are mutually exclusive")
     with explained():
         from ..spark_integration.replay import ReplayRequest, open_replay
 
@@ -86,7 +91,9 @@ def replay(
                 ):
                     done = job.run(spark, on_progress)
             except KeyboardInterrupt:
-                raise Failure(f"interrupted; {topic} may have a part of the records. --resume sends the rest") from None
+                raise Failure(
+                    f"interrupted; {topic} may contain some of the records. Run again with --resume to send the rest"
+                ) from None
     if as_json:
         print_json(
             {
@@ -102,14 +109,14 @@ def replay(
         )
         return
     found = sum(done.found.values())
-    resumed = f"; {found} were there already" if found else ""
+    resumed = f"; {found} already existed" if found else ""
     print(f"{topic}: {sum(done.records.values())} records of {folder} sent{resumed}.")
     print_table(("partition", "records"), sorted(done.records.items()))
 
 
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar of the records that are stored, on a terminal."""
+    """A progress bar of the stored records, on a terminal."""
     if not sys.stderr.isatty():
         yield lambda stored, total: None
         return

@@ -1,4 +1,4 @@
-"""The Spark of a command: its options, its session, and its log, which is kept back unless it is wanted."""
+"""The Spark session of a command: its options and its log, which is hidden unless --spark-log is given."""
 
 import os
 import re
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
-# The numbers of the standard streams.
+# File descriptors of the standard streams.
 _OUTPUT: Final = 1
 _ERRORS: Final = 2
 
-# What Ivy says when Maven does not have the Kafka connector.
+# Ivy's message if Maven does not have the Kafka connector.
 _NO_CONNECTOR: Final = re.compile(r"#spark-sql-kafka-0-10_\S+: not found")
 
 _SETTINGS: Final = {
@@ -33,20 +33,18 @@ _SETTINGS: Final = {
 
 
 def spark_options(function: _Function) -> _Function:
-    """The options of every command that starts Spark."""
+    """Add the options of every command that starts Spark."""
     for option in (
-        click.option("--spark-log", is_flag=True, help="Show what Spark says; without it, it is kept back."),
+        click.option("--spark-log", is_flag=True, help="Show Spark's log output."),
         click.option(
             "--spark-config",
             "spark_configs",
             multiple=True,
             metavar="KEY=VALUE",
             callback=key_values,
-            help="Set one of Spark's settings; repeatable.",
+            help="Spark setting; repeatable.",
         ),
-        click.option(
-            "--master", metavar="URL", default="local[*]", show_default=True, help="Where Spark runs its tasks."
-        ),
+        click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Spark master."),
     ):
         function = option(function)
     return function
@@ -60,13 +58,13 @@ def client_option(function: _Function) -> _Function:
         multiple=True,
         metavar="KEY=VALUE",
         callback=key_values,
-        help="Set one of the Kafka client's settings, such as security.protocol; repeatable.",
+        help="Kafka client setting, such as security.protocol; repeatable.",
     )
     return option(function)
 
 
 def key_values(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """The callback of an option whose values are KEY=VALUE."""
+    """The click callback of an option with KEY=VALUE values."""
     found = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -78,7 +76,7 @@ def key_values(context: click.Context, parameter: click.Parameter, given: tuple[
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """What a job cannot do ends the command as Failure."""
+    """Convert the errors of a job to Failure."""
     from ..spark_integration.archive_layout import ArchiveError
     from ..spark_integration.connector import SparkUnavailableError
 
@@ -91,7 +89,7 @@ def explained() -> Iterator[None]:
 def session_settings(
     master: str, configs: Mapping[str, str], *, log: bool, packages: Mapping[str, str]
 ) -> dict[str, str]:
-    """Those of the user come before ours, but for ``packages``, which have the jars of the user in them."""
+    """The user's settings override the defaults, except ``packages``, which include the user's jars."""
     ours = {**_SETTINGS, "spark.master": master, "spark.log.level": "WARN" if log else "OFF"}
     return {**ours, **configs, **packages}
 
@@ -100,11 +98,11 @@ def session_settings(
 def spark_session(
     app_name: str, master: str, configs: Mapping[str, str], *, log: bool, packages: Mapping[str, str] | None = None
 ) -> "Iterator[SparkSession]":
-    """Spark for the length of a ``with`` block. ``packages``: settings that bring more jars."""
+    """A Spark session as a context manager. ``packages``: settings that add jars."""
     from ..spark_integration.session import session
 
     if not log:
-        # pyspark warns of pandas and PyArrow, of which a command uses neither.
+        # pyspark warns about pandas and PyArrow, which the commands do not use.
         warnings.filterwarnings("ignore", module="pyspark")
     with _log_kept_back(log), explained():
         spark = session(app_name, session_settings(master, configs, log=log, packages=packages or {}))
@@ -116,10 +114,10 @@ def spark_session(
 
 @contextmanager
 def _log_kept_back(show: bool) -> Iterator[None]:
-    """While a JVM starts: give it other standard streams, and show what it said only when it does not start.
+    """Redirect the standard streams while a JVM starts, and show its output only if it fails to start.
 
-    The JVM keeps what it was started with, so its later words go there, too. None are on standard output, which is the
-    command's: the launcher of Spark 3 speaks there.
+    The JVM keeps the streams it was started with, so its later output is redirected too. Standard output is reserved
+    for the command; the launcher of Spark 3 writes to it.
     """
     if show:
         with _redirected(_OUTPUT, _ERRORS):
@@ -131,16 +129,16 @@ def _log_kept_back(show: bool) -> Iterator[None]:
                 yield
         except BaseException:
             kept.seek(0)
-            said = kept.read().decode(errors="replace")
-            # Then the error says all that is in Ivy's hundred lines, which --spark-log shows.
-            if _NO_CONNECTOR.search(said) is None:
-                real.write(said)
+            text = kept.read().decode(errors="replace")
+            # The error contains everything relevant in Ivy's hundred lines, which --spark-log shows.
+            if _NO_CONNECTOR.search(text) is None:
+                real.write(text)
             raise
 
 
 @contextmanager
 def _redirected(number: int, target: int) -> Iterator[None]:
-    """Have a standard stream, also that of programs that are started meanwhile, go where another one goes."""
+    """Redirect a standard stream, including that of child processes started meanwhile, to another one."""
     sys.stdout.flush()
     sys.stderr.flush()
     real = os.dup(number)
@@ -153,7 +151,7 @@ def _redirected(number: int, target: int) -> Iterator[None]:
 
 
 def _status(file: Any) -> Any:
-    """A word that something happens, for whoever looks at a terminal."""
+    """A status line on a terminal."""
     from rich.console import Console
 
     return Console(file=file).status("starting Spark")

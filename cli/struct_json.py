@@ -1,4 +1,4 @@
-"""A protocol struct as JSON: field by field under their names, ids as Kafka writes them."""
+"""A protocol struct as JSON: all fields by name, ids in Kafka's notation."""
 
 import base64
 from typing import Any, Final
@@ -10,12 +10,12 @@ _SAYS_NOTHING: Final[tuple[object, ...]] = (None, "", b"", [])
 
 
 def struct_as_json(struct: Struct) -> dict[str, Any]:
-    """Every field of a struct; uuids in Kafka's form, other bytes as base64."""
+    """All fields of a struct; UUIDs in Kafka's notation, other bytes as base64."""
     return {field.name: _value_as_json(field, getattr(struct, field.name)) for field in struct.FIELDS}
 
 
 def struct_as_text(struct: Struct) -> str:
-    """``TopicRecord(name='events', topic_id=...)``, for people: without what is null, empty, or a tag nobody set."""
+    """``TopicRecord(name='events', topic_id=...)``, without null and empty fields and unset tags."""
     values = [
         f"{field.name}={_value_as_text(field, value)}"
         for field in struct.FIELDS

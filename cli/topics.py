@@ -18,21 +18,21 @@ from .failure import Failure
 from .output import print_json, print_table
 from .suggestions import CommandGroup
 
-# How long the server may take to make or delete topics before it answers.
+# How long the server may take to create or delete topics.
 _TIMEOUT_MS: Final = 15_000
 _SERVERS_CHOICE: Final = -1
 
 _HINTS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic; `moldau topics list` shows what there is",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "there is already one; --if-not-exists leaves it as it is",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the topic does not exist; `moldau topics list` lists topics",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic already exists; use --if-not-exists to ignore this",
 }
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
-@click.group("topics", cls=CommandGroup, short_help="List, make, describe, change and delete topics.")
+@click.group("topics", cls=CommandGroup, short_help="List, create, describe, alter and delete topics.")
 def command() -> None:
-    """List, make, describe, change and delete topics.
+    """List, create, describe, alter and delete topics.
 
     \b
     Examples:
@@ -44,8 +44,8 @@ def command() -> None:
     """
 
 
-@command.command("list", short_help="Names, partitions and replicas of all topics.")
-@click.option("--internal", is_flag=True, help="Show Kafka's own topics too.")
+@command.command("list", short_help="List all topics with partitions and replicas.")
+@click.option("--internal", is_flag=True, help="Include Kafka's internal topics.")
 @_json_option
 @bootstrap_option
 def list_topics(internal: bool, as_json: bool, bootstrap_server: str) -> None:
@@ -74,15 +74,17 @@ def list_topics(internal: bool, as_json: bool, bootstrap_server: str) -> None:
         rows = [(topic["name"], topic["partitions"], topic["replication_factor"]) for topic in topics]
         print_table(("topic", "partitions", "replicas"), rows)
     else:
-        print("There are no topics. `moldau topics create NAME` makes one.", file=sys.stderr)
+        print("No topics. Create one with `moldau topics create NAME`.", file=sys.stderr)
 
 
-@command.command("create", short_help="Make topics.")
+@command.command("create", short_help="Create topics.")
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--partitions", "-p", type=click.IntRange(1), help="Number of partitions; default: the server's.")
-@click.option("--replication-factor", "-r", type=click.IntRange(1), help="Replicas; default: the server's.")
-@click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="Setting of the topic; repeatable.")
-@click.option("--if-not-exists", is_flag=True, help="Do not fail for a topic that is already there.")
+@click.option("--partitions", "-p", type=click.IntRange(1), help="Number of partitions; default: the server's default.")
+@click.option(
+    "--replication-factor", "-r", type=click.IntRange(1), help="Replication factor; default: the server's default."
+)
+@click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="Topic setting; repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="Do not fail if the topic already exists.")
 @bootstrap_option
 def create(
     names: tuple[str, ...],
@@ -92,7 +94,7 @@ def create(
     if_not_exists: bool,
     bootstrap_server: str,
 ) -> None:
-    """Make topics.
+    """Create topics.
 
     \b
     Examples:
@@ -116,19 +118,19 @@ def create(
                 made = "" if result.num_partitions < 0 else f" with {_count(result.num_partitions, 'partition')}"
                 print(f"Created {result.name}{made}.")
             elif if_not_exists and result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
-                print(f"{result.name} is already there.")
+                print(f"{result.name} already exists.")
             else:
                 reason = explain(result.error_code, result.error_message, _HINTS)
                 problems.append(f"cannot create {result.name}: {reason}")
     _fail(problems)
 
 
-@command.command("describe", short_help="Partitions, leaders, replicas, offsets and settings.")
+@command.command("describe", short_help="Show partitions, leaders, replicas, offsets and settings.")
 @click.argument("names", nargs=-1, metavar="[TOPIC]...")
 @_json_option
 @bootstrap_option
 def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
-    """Describe topics, or all of them: partitions with leaders, replicas and offsets, and the settings that differ.
+    """Show partitions with leaders, replicas and offsets, and changed settings, of topics (default: all).
 
     \b
     Examples:
@@ -153,10 +155,10 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> No
 
 @command.command("delete", short_help="Delete topics and all their records.")
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @bootstrap_option
 def delete(names: tuple[str, ...], yes: bool, bootstrap_server: str) -> None:
-    """Delete topics and all their records. On a terminal it asks first.
+    """Delete topics and all their records. Asks for confirmation on a terminal.
 
     \b
     Examples:
@@ -179,11 +181,19 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap_server: str) -> None:
     _fail(problems)
 
 
-@command.command("alter", short_help="Add partitions, change settings.")
+@command.command("alter", short_help="Add partitions or change settings.")
 @click.argument("name", metavar="TOPIC")
-@click.option("--partitions", "-p", type=click.IntRange(1), help="New number of partitions; can only grow.")
-@click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="Set a setting; repeatable.")
-@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Go back to the default; repeatable.")
+@click.option(
+    "--partitions", "-p", type=click.IntRange(1), help="New number of partitions; must be larger than the current one."
+)
+@click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="Topic setting to set; repeatable.")
+@click.option(
+    "--delete-config",
+    "deleted",
+    multiple=True,
+    metavar="KEY",
+    help="Topic setting to reset to its default; repeatable.",
+)
 @bootstrap_option
 def alter(
     name: str, partitions: int | None, configs: tuple[str, ...], deleted: tuple[str, ...], bootstrap_server: str
@@ -206,14 +216,14 @@ def alter(
             (result,) = servers.ask(CreatePartitionsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS)).results
             if result.error_code:
                 raise Failure(f"cannot alter {name}: {explain(result.error_code, result.error_message, _HINTS)}")
-            print(f"{name} has {_count(partitions, 'partition')} now.")
+            print(f"{name} now has {_count(partitions, 'partition')}.")
         if settings or deleted:
             alter_settings(servers, "topic", name, settings, deleted)
             print(f"Changed the settings of {name}.")
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
-    """``KEY=VALUE`` options as a dictionary."""
+    """Parse ``KEY=VALUE`` options."""
     parsed = {}
     for setting in settings:
         key, equals, value = setting.partition("=")

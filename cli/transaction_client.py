@@ -1,7 +1,7 @@
-"""What commands ask of transactions: coordinators, who know them by transactional id, and partitions, by producer id.
+"""Requests about transactions: to coordinators, by transactional id, and to partition leaders, by producer id.
 
-Both should tell the same. A transaction that is open in a partition and that no coordinator knows *hangs*: nobody will
-ever end it, and readers of committed records wait behind it for ever. Before KIP-890, clients could make such ones.
+Both views should agree. A transaction that is open in a partition but unknown to its coordinator is *hanging*: it never
+ends, and read_committed consumers cannot read past it. Before KIP-890, clients could cause hanging transactions.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from ..protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from .cluster import Cluster, explain
-from .coordinators import COMES_LATER, TRANSACTION, Coordinators, patiently
+from .coordinators import RETRIABLE, TRANSACTION, Coordinators, with_retries
 from .failure import Failure
 
-# So many partitions are asked about at once.
+# The maximum number of partitions per request.
 _PARTITIONS_OF_A_REQUEST: Final = 500
 
 HINTS: Final = {
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "there is no such transactional id; `moldau transactions list` shows them",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition; `moldau topics list` shows topics",
-    ErrorCode.INVALID_PRODUCER_EPOCH: "the producer has gone on meanwhile",
-    ErrorCode.PRODUCER_FENCED: "another producer has taken its place meanwhile",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "the transactional id does not exist; `moldau transactions list` lists them",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the topic or partition does not exist; `moldau topics list` lists topics",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "the producer has a newer epoch; list the transactions again",
+    ErrorCode.PRODUCER_FENCED: "another producer now uses the transactional id; list the transactions again",
 }
-"""What to do about errors of transactions."""
+"""Hints for the error codes of transaction requests."""
 
 
 class ListedTransaction(NamedTuple):
-    """A transactional id as its coordinator lists it."""
+    """A transactional id as listed by its coordinator."""
 
     transactional_id: str
     coordinator_id: int
@@ -48,14 +48,14 @@ class ListedTransaction(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction as a partition sees it: nobody has ended it there yet."""
+    """A transaction that is open in a partition."""
 
     topic: str
     partition: int
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
-    """Of the coordinator that ended the producer's last transaction here; -1 before there is one."""
+    """The coordinator epoch of the producer's last completed transaction here; -1 if there is none."""
     start_offset: int
     last_timestamp_ms: int
 
@@ -77,7 +77,7 @@ class TransactionClient:
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> list[ListedTransaction]:
-        """The transactional ids of all brokers by name, as far as they pass these filters."""
+        """The transactional ids of all brokers that match the filters, sorted by name."""
         request = ListTransactionsRequest(
             state_filters=list(states),
             producer_id_filters=list(producer_ids),
@@ -88,15 +88,17 @@ class TransactionClient:
         for node_id in self._cluster.broker_ids():
             version = self._cluster.broker(node_id).version_of(ListTransactionsRequest)
             if (version < 1 and longer_than_ms >= 0) or (version < 2 and pattern is not None):
-                raise Failure(f"broker {node_id} is too old to choose transactions by their duration or by a pattern")
-            answer = patiently(
+                raise Failure(
+                    f"broker {node_id} is too old to filter transactions by duration or pattern; remove these options"
+                )
+            answer = with_retries(
                 lambda node_id=node_id: self._cluster.ask_broker(node_id, request),  # type: ignore[misc]
                 lambda answer: int(answer.error_code),
             )
             if answer.error_code:
-                raise Failure(f"broker {node_id} does not list its transactions: {explain(answer.error_code)}")
+                raise Failure(f"cannot list the transactions of broker {node_id}: {explain(answer.error_code)}")
             if answer.unknown_state_filters:
-                raise Failure(f"there is no such state: {', '.join(answer.unknown_state_filters)}")
+                raise Failure(f"unknown transaction state: {', '.join(answer.unknown_state_filters)}")
             found += (
                 ListedTransaction(each.transactional_id, node_id, each.producer_id, each.transaction_state)
                 for each in answer.transaction_states
@@ -104,11 +106,11 @@ class TransactionClient:
         return sorted(found)
 
     def coordinator_of(self, transactional_id: str) -> int:
-        """The id of the broker that coordinates it."""
+        """The id of the broker that coordinates the transactional id."""
         return self._coordinators.node_id(transactional_id)
 
     def describe(self, transactional_id: str) -> DescribedTransaction | None:
-        """State, producer and partitions; None when there is no such transactional id."""
+        """The state, producer and partitions of a transactional id; None if it does not exist."""
         answer = self._coordinators.ask(
             transactional_id,
             lambda connection: DescribeTransactionsRequest(transactional_ids=[transactional_id]),
@@ -122,9 +124,9 @@ class TransactionClient:
         return described
 
     def terminate(self, transaction: DescribedTransaction) -> None:
-        """Abort what is open under a transactional id, and fence its producer: as a producer that begins anew does."""
+        """Abort the open transaction and fence its producer with InitProducerId, as a restarted producer does."""
         name = transaction.transactional_id
-        answer = patiently(
+        answer = with_retries(
             lambda: self._coordinators.ask(
                 name,
                 lambda connection: InitProducerIdRequest(
@@ -133,7 +135,7 @@ class TransactionClient:
                 lambda answer: int(answer.error_code),
             ),
             lambda answer: int(answer.error_code),
-            comes_later=COMES_LATER | {ErrorCode.CONCURRENT_TRANSACTIONS},
+            retriable=RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS},
         )
         if answer.error_code:
             raise Failure(f"cannot abort the transaction of {name}: {explain(answer.error_code, None, HINTS)}")
@@ -141,7 +143,7 @@ class TransactionClient:
     # -- as partitions see them ----------------------------------------------------------------------------------------
 
     def open_in(self, topics: Iterable[MetadataResponseTopic]) -> list[OpenTransaction]:
-        """The transactions that are open in these topics, as the leaders of their partitions know them."""
+        """The open transactions in these topics, as reported by the partition leaders."""
         by_leader: dict[int, list[tuple[str, int]]] = {}
         for topic in topics:
             for partition in topic.partitions:
@@ -162,7 +164,9 @@ class TransactionClient:
             for partition in topic.partitions:
                 if partition.error_code:
                     reason = explain(partition.error_code, partition.error_message, HINTS)
-                    raise Failure(f"cannot look at the producers of {topic.name}-{partition.partition_index}: {reason}")
+                    raise Failure(
+                        f"cannot describe the producers of {topic.name}-{partition.partition_index}: {reason}"
+                    )
                 for producer in partition.active_producers:
                     if producer.current_txn_start_offset >= 0:
                         yield OpenTransaction(
@@ -176,9 +180,9 @@ class TransactionClient:
                         )
 
     def hanging(self, topics: Iterable[MetadataResponseTopic], *, older_than_ms: int) -> list[OpenTransaction]:
-        """The open transactions that no coordinator is going to end.
+        """The hanging transactions: open in a partition, but unknown to their coordinator.
 
-        One that is young is left out: its coordinator may end it while it is asked, or may not have heard of it yet.
+        Younger transactions are skipped, because their coordinator may not know them yet or may just be ending them.
         """
         now_ms = time.time_ns() // 1_000_000
         candidates = [each for each in self.open_in(topics) if now_ms - each.last_timestamp_ms > older_than_ms]
@@ -197,7 +201,7 @@ class TransactionClient:
         return [each for each in candidates if (each.producer_id, each.topic, each.partition) not in expected]
 
     def abort_in(self, leader: int, transaction: OpenTransaction) -> None:
-        """Write an abort marker into one partition, whatever its coordinator thinks of it."""
+        """Write an abort marker to one partition, regardless of the coordinator's state."""
         marker = WritableTxnMarker(
             producer_id=transaction.producer_id,
             producer_epoch=transaction.producer_epoch,

@@ -20,13 +20,13 @@ from .transaction_client import HINTS, OpenTransaction, TransactionClient
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
-# The states in which a transaction is under way; in all others there is none.
-_UNDER_WAY: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+# The states with an open transaction.
+_OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
 
-@click.group("transactions", cls=CommandGroup, short_help="Look at transactions, and end those that hang.")
+@click.group("transactions", cls=CommandGroup, short_help="List, describe and abort transactions; find hanging ones.")
 def command() -> None:
-    """Look at transactions of producers, abort them, find those that nobody will end.
+    """List, describe and abort transactions, and find hanging ones.
 
     \b
     Examples:
@@ -38,7 +38,7 @@ def command() -> None:
     """
 
 
-@command.command("list", short_help="All transactional ids and their states.")
+@command.command("list", short_help="List transactional ids and their states.")
 @click.option(
     "--state",
     "states",
@@ -53,7 +53,7 @@ def command() -> None:
     help="Only transactions that have been open for longer: 90s, 10m, 1h.",
 )
 @click.option(
-    "--matching", "pattern", metavar="REGEX", help="Only transactional ids that this expression (RE2) matches."
+    "--matching", "pattern", metavar="REGEX", help="Only transactional ids that match this regular expression (RE2)."
 )
 @_json_option
 @bootstrap_option
@@ -80,15 +80,15 @@ def list_transactions(
         print_table(("transactional id", "state", "producer id", "coordinator"), rows)
     else:
         chosen = wanted or longer_than_ms is not None or pattern is not None
-        print("There are no such transactions." if chosen else "There are no transactions.", file=sys.stderr)
+        print("No matching transactions." if chosen else "No transactions.", file=sys.stderr)
 
 
-@command.command("describe", short_help="State, producer, timeout and partitions.")
+@command.command("describe", short_help="Show state, producer, timeout and partitions.")
 @click.argument("transactional_ids", nargs=-1, required=True, metavar="TRANSACTIONAL-ID...")
 @_json_option
 @bootstrap_option
 def describe(transactional_ids: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
-    """Describe transactional ids: the producer, since when its transaction is open, and where it has written.
+    """Show the state, producer, timeout and open transaction of transactional ids.
 
     \b
     Examples:
@@ -130,7 +130,7 @@ def _described(servers: Cluster, client: TransactionClient, transactional_id: st
             for each in client.open_in(topics)
             if each.producer_id == described.producer_id
         }
-    is_open = described.transaction_start_time_ms >= 0 and described.transaction_state in _UNDER_WAY
+    is_open = described.transaction_start_time_ms >= 0 and described.transaction_state in _OPEN_STATES
     return {
         "transactional_id": transactional_id,
         "state": described.transaction_state,
@@ -162,9 +162,11 @@ def _print_described(each: dict[str, Any]) -> None:
 
 @command.command("abort", short_help="Abort an open transaction and fence its producer.")
 @click.argument("transactional_id", required=False, metavar="[TRANSACTIONAL-ID]")
-@click.option("--topic", "-t", metavar="TOPIC", help="Abort what hangs in this topic; with the next two options.")
-@click.option("--partition", "-p", type=click.IntRange(0), metavar="N", help="The partition in which it hangs.")
-@click.option("--start-offset", type=click.IntRange(0), metavar="OFFSET", help="Where the transaction begins there.")
+@click.option(
+    "--topic", "-t", metavar="TOPIC", help="Topic of a hanging transaction; requires --partition and --start-offset."
+)
+@click.option("--partition", "-p", type=click.IntRange(0), metavar="N", help="Partition of a hanging transaction.")
+@click.option("--start-offset", type=click.IntRange(0), metavar="OFFSET", help="First offset of a hanging transaction.")
 @bootstrap_option
 def abort(
     transactional_id: str | None,
@@ -173,10 +175,10 @@ def abort(
     start_offset: int | None,
     bootstrap_server: str,
 ) -> None:
-    """Abort the open transaction of a transactional id. Its producer is fenced: it cannot write any more.
+    """Abort the open transaction of a transactional id. Its producer is fenced and can no longer write.
 
-    A transaction that hangs has no transactional id any more. It goes by topic, partition and offset, as find-hanging
-    tells them, and ends in that partition alone.
+    A hanging transaction no longer has a transactional id. Identify it by topic, partition and start offset, as printed
+    by find-hanging; it is aborted in that partition only.
 
     \b
     Examples:
@@ -185,14 +187,14 @@ def abort(
     """
     place = (topic, partition, start_offset)
     if (transactional_id is None) == (place == (None, None, None)):
-        raise click.UsageError("either a TRANSACTIONAL-ID, or --topic, --partition and --start-offset")
+        raise click.UsageError("give either a TRANSACTIONAL-ID, or --topic, --partition and --start-offset")
     with cluster(bootstrap_server) as servers:
         client = TransactionClient(servers)
         if transactional_id is not None:
             _abort_open(client, transactional_id)
             return
         if topic is None or partition is None or start_offset is None:
-            raise click.UsageError("--topic, --partition and --start-offset go together")
+            raise click.UsageError("--topic, --partition and --start-offset must be given together")
         _abort_hanging(servers, client, topic, partition, start_offset)
 
 
@@ -213,20 +215,22 @@ def _abort_hanging(servers: Cluster, client: TransactionClient, topic: str, part
     found = _topics(servers, [topic])[0]
     leader = next((each.leader_id for each in found.partitions if each.partition_index == partition), -1)
     if leader < 0:
-        raise Failure(f"{topic}-{partition}: {HINTS[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]}, or it has no leader")
+        raise Failure(
+            f"{topic}-{partition} does not exist or has no leader; `moldau topics describe {topic}` shows both"
+        )
     for each in client.open_in([found]):
         if (each.partition, each.start_offset) == (partition, start_offset):
             client.abort_in(leader, each)
             print(f"Aborted the transaction of producer {each.producer_id} in {topic}-{partition}.")
             return
     raise Failure(
-        f"no open transaction begins at offset {start_offset} of {topic}-{partition}; "
-        "`moldau transactions find-hanging` shows those that hang"
+        f"no open transaction starts at offset {start_offset} of {topic}-{partition}; "
+        "`moldau transactions find-hanging` lists hanging transactions"
     )
 
 
-@command.command("find-hanging", short_help="Find transactions that nobody will end.")
-@click.option("--topic", "-t", "topics", multiple=True, metavar="TOPIC", help="Look in this topic only; repeatable.")
+@command.command("find-hanging", short_help="Find transactions that never end.")
+@click.option("--topic", "-t", "topics", multiple=True, metavar="TOPIC", help="Search only this topic; repeatable.")
 @click.option(
     "--older-than",
     "older_than_ms",
@@ -234,14 +238,14 @@ def _abort_hanging(servers: Cluster, client: TransactionClient, topic: str, part
     default="15m",
     show_default=True,
     callback=duration_ms,
-    help="Only those that have not been written to for so long: the longest timeout that a producer may have.",
+    help="Only transactions without writes for this long; the default is the maximum transaction timeout.",
 )
 @_json_option
 @bootstrap_option
 def find_hanging(topics: tuple[str, ...], older_than_ms: int, as_json: bool, bootstrap_server: str) -> None:
-    """Find transactions that are open in a partition, and that no coordinator is going to end.
+    """Find hanging transactions: open in a partition, but unknown to their coordinator.
 
-    Consumers that read what is committed wait behind them for ever. `moldau transactions abort` ends them.
+    They block read_committed consumers forever. `moldau transactions abort` ends them.
 
     \b
     Examples:
@@ -255,11 +259,11 @@ def find_hanging(topics: tuple[str, ...], older_than_ms: int, as_json: bool, boo
         print_json([each._asdict() for each in found])
         return
     if not found:
-        print("No transaction hangs.", file=sys.stderr)
+        print("No hanging transactions.", file=sys.stderr)
         return
     columns = ("topic", "partition", "from offset", "producer id", "epoch", "last written", "ago")
     print_table(columns, [_row_of(each) for each in found])
-    print("\nEach is ended by a command; nobody will see its records then:")
+    print("\nAbort them with these commands; consumers with read_committed never see the aborted records:")
     for each in found:
         place = f"--topic {each.topic} --partition {each.partition} --start-offset {each.start_offset}"
         print(f"  moldau transactions abort {place}")

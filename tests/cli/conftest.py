@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from moldau.cli.main import main
-from moldau.compat_tests.wire import wait_for_topic
+from moldau.testing.topic_requests import wait_for_topic
 
 
 class Result(NamedTuple):
@@ -33,7 +33,7 @@ class Result(NamedTuple):
         return self.text.splitlines()
 
     def json(self) -> Any:
-        """What a command with --json printed, as one document."""
+        """The output of a command with --json, as one document."""
         return json.loads(self.out)
 
     def json_lines(self) -> list[Any]:
@@ -46,7 +46,7 @@ class Run(Protocol):
 
 @pytest.fixture(scope="session")
 def run() -> Run:
-    """``run("topics", "list", input=b"")``: a command and what became of it."""
+    """``run("topics", "list", input=b"")``: run a command, and return its result."""
 
     def run_command(*arguments: str, input: bytes = b"") -> Result:
         with CliRunner().isolation(input=input) as (out, err, _):
@@ -75,7 +75,7 @@ _session = uuid4().hex[:8]
 
 @pytest.fixture
 def new_topic(ask: Run, bootstrap_servers: str) -> Callable[..., str]:
-    """``new_topic(partitions, "key=value", ...)``: a topic of the test's own; its name."""
+    """``new_topic(partitions, "key=value", ...)``: create a topic for this test, and return its name."""
 
     def make(partitions: int = 1, *configs: str) -> str:
         name = f"cli-{next(_numbers)}-{_session}"
@@ -90,7 +90,7 @@ def new_topic(ask: Run, bootstrap_servers: str) -> Callable[..., str]:
 
 @pytest.fixture
 def unused_port() -> int:
-    """A port at which nobody listens."""
+    """A port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""``moldau cluster``: what a cluster says about itself, and what it does not say."""
+"""``moldau cluster``: the reported properties of a cluster, and missing ones."""
 
 from collections.abc import Callable
 from typing import Any
@@ -70,7 +70,7 @@ def described_without(bootstrap_servers: str) -> Callable[..., dict[str, Any]]:
     return describe
 
 
-def test_server_without_the_newer_requests_is_described_by_its_metadata(
+def test_server_without_the_newer_apis_is_described_by_its_metadata(
     described_without: Callable[..., dict[str, Any]],
 ) -> None:
     complete = described_without()
@@ -81,7 +81,7 @@ def test_server_without_the_newer_requests_is_described_by_its_metadata(
     assert [{**broker, "fenced": None} for broker in complete["brokers"]] == described["brokers"]
 
 
-def test_what_a_server_does_not_say_is_not_known(
+def test_unreported_facts_are_shown_as_unknown(
     described_without: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     described = described_without(ApiKey.DESCRIBE_CONFIGS, features=False)
@@ -89,12 +89,12 @@ def test_what_a_server_does_not_say_is_not_known(
     describe_cluster.show({**described, "controller": None, "cluster_id": None})
     lines = capsys.readouterr().out.splitlines()
     assert lines[:6] == [
-        "cluster id  not known",
-        "software    not known; it is not Moldau, or does not show its settings",
-        "version     not known (the server does not report its metadata.version)",
-        "controller  not known",
+        "cluster id  unknown",
+        "software    unknown: not Moldau, or its settings are not readable",
+        "version     unknown (the server does not report a metadata.version)",
+        "controller  unknown",
         "",
-        "The server does not report any features.",
+        "The server reports no features.",
     ]
 
 

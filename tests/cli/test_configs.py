@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from moldau.compat_tests.wire import wait_until
+from moldau.testing.topic_requests import wait_until
 
 from .conftest import Run
 
@@ -30,7 +30,7 @@ def test_topic_settings_are_set_shown_and_removed(ask: Run, new_topic: Callable[
     assert len(shown) == 33
 
 
-def test_only_what_differs_is_shown_unless_all_is_wanted(ask: Run, new_topic: Callable[..., str]) -> None:
+def test_only_changed_settings_are_shown_without_all(ask: Run, new_topic: Callable[..., str]) -> None:
     name = new_topic(1, "segment.ms=60000")
     shown = ask("configs", "describe", "topic", name)
     assert ["segment.ms", "60000", "dynamic", "topic", "config"] in [line.split() for line in shown.lines]
@@ -58,7 +58,7 @@ def test_setting_of_all_brokers_reaches_each(ask: Run, broker_id: str) -> None:
     def told_of(broker: str) -> Any:
         return ask("configs", "describe", "broker", broker, "--json").json().get("log.retention.bytes")
 
-    # Apache Kafka's brokers learn of a change a moment after it was answered.
+    # A change reaches Apache Kafka's brokers a moment after the response.
     try:
         everywhere = wait_until(lambda: told_of("default"), "the setting")
         assert everywhere["value"] == "123456789"
@@ -87,10 +87,10 @@ def test_group_settings_are_set_shown_and_removed(ask: Run, new_topic: Callable[
     wait_until(lambda: "consumer.session.timeout.ms" not in shown(), "the end of the setting")
 
 
-def test_resource_without_settings_of_its_own_has_their_defaults(ask: Run, new_topic: Callable[..., str]) -> None:
+def test_resource_without_changed_settings_has_the_defaults(ask: Run, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
     described = ask("configs", "describe", "topic", topic)
-    assert described.lines == [f"All settings of topic {topic} have their defaults; --all shows them."]
+    assert described.lines == [f"All settings of topic {topic} have their default values; use --all to show them."]
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_resource_without_settings_of_its_own_has_their_defaults(ask: Run, new_t
         (["set", "topic", "no-such-topic", "retention.ms=1"], "(UNKNOWN_TOPIC_OR_PARTITION)"),
         (["describe", "topic", "no-such-topic"], "(UNKNOWN_TOPIC_OR_PARTITION)"),
         (["set", "broker", "{broker}", "num.partitions=4"], "num.partitions"),
-        (["describe", "broker", "4711"], "there is no broker 4711; there are: "),
+        (["describe", "broker", "4711"], "unknown broker 4711; the cluster has: "),
     ],
 )
-def test_refusal_is_one_message(
+def test_rejection_is_one_message(
     ask: Run, new_topic: Callable[..., str], broker_id: str, arguments: list[str], words: str
 ) -> None:
     topic = new_topic()
@@ -116,7 +116,7 @@ def test_refusal_is_one_message(
     assert refused.out == b""
 
 
-def test_broker_is_named_by_number(ask: Run) -> None:
+def test_broker_is_identified_by_its_id(ask: Run) -> None:
     refused = ask("configs", "describe", "broker", "first")
     assert refused.code == 2
-    assert "a broker is named by its id" in refused.err
+    assert "is not a broker id; use a number" in refused.err

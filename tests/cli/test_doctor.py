@@ -1,4 +1,4 @@
-"""``moldau doctor``: what it makes of answers, and what it says about real and broken servers."""
+"""``moldau doctor``: findings from responses, and its output for real and broken servers."""
 
 import socket
 import threading
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from moldau.cli import examination
+from moldau.cli import diagnosis
 from moldau.cli.cluster import Position
 from moldau.cli.connection import PeerError
-from moldau.cli.examination import Finding, Level
+from moldau.cli.diagnosis import Finding, Level
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
@@ -39,10 +39,10 @@ def offer(*api_keys: ApiKey, odd: tuple[int, int] = (0, 0)) -> ApiVersionsRespon
 EVERYTHING = tuple(ApiKey)
 
 
-def test_full_offer_is_no_problem() -> None:
+def test_all_apis_are_no_problem() -> None:
     response = offer(*EVERYTHING)
     response.finalized_features = [FinalizedFeatureKey(name="metadata.version", max_version_level=30)]
-    (finding,) = examination.judge_offer(response)
+    (finding,) = diagnosis.check_apis(response)
     assert finding.level is Level.OK
     assert "features: metadata.version 30" in finding.text
 
@@ -50,36 +50,36 @@ def test_full_offer_is_no_problem() -> None:
 @pytest.mark.parametrize(
     ("missing", "words"),
     [
-        (ApiKey.PRODUCE, "does not offer Produce, which producing needs"),
-        (ApiKey.FETCH, "does not offer Fetch, which consuming needs"),
-        (ApiKey.INIT_PRODUCER_ID, "does not offer InitProducerId"),
-        (ApiKey.CREATE_TOPICS, "does not offer CreateTopics, which making topics needs"),
+        (ApiKey.PRODUCE, "does not support Produce, required for producing"),
+        (ApiKey.FETCH, "does not support Fetch, required for consuming"),
+        (ApiKey.INIT_PRODUCER_ID, "does not support InitProducerId"),
+        (ApiKey.CREATE_TOPICS, "does not support CreateTopics, required for creating topics"),
     ],
 )
-def test_missing_api_is_told_with_what_it_is_for(missing: ApiKey, words: str) -> None:
-    (problem,) = problems(examination.judge_offer(offer(*(key for key in EVERYTHING if key is not missing))))
+def test_missing_api_is_reported_with_its_purpose(missing: ApiKey, words: str) -> None:
+    (problem,) = problems(diagnosis.check_apis(offer(*(key for key in EVERYTHING if key is not missing))))
     assert words in problem
 
 
 def test_server_without_groups_is_a_note() -> None:
     response = offer(*(key for key in EVERYTHING if key not in (ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT)))
-    note, _ = examination.judge_offer(response)
-    assert (note.level, note.text) == (Level.NOTE, "the server has no consumer groups")
+    note, _ = diagnosis.check_apis(response)
+    assert (note.level, note.text) == (Level.NOTE, "the server does not support consumer groups")
 
 
-def test_impossible_range_of_versions_is_told() -> None:
-    assert problems(examination.judge_offer(offer(*EVERYTHING, odd=(3, 1)))) == [
-        "the server offers ApiVersions in versions 3 to 1"
+def test_invalid_version_range_is_reported() -> None:
+    assert problems(diagnosis.check_apis(offer(*EVERYTHING, odd=(3, 1)))) == [
+        "the server reports versions 3 to 1 of ApiVersions"
     ]
 
 
-def test_cluster_without_brokers_or_controller_is_told() -> None:
-    assert problems(examination.judge_cluster(MetadataResponse())) == ["the server names no broker, not even itself"]
+def test_cluster_without_brokers_or_controller_is_reported() -> None:
+    assert problems(diagnosis.check_cluster(MetadataResponse())) == ["the server reports no brokers, not even itself"]
     broker = MetadataResponseBroker(node_id=1, host="h", port=1)
-    assert problems(examination.judge_cluster(MetadataResponse(brokers=[broker], controller_id=-1))) == [
+    assert problems(diagnosis.check_cluster(MetadataResponse(brokers=[broker], controller_id=-1))) == [
         "the cluster has no controller"
     ]
-    assert problems(examination.judge_cluster(MetadataResponse(brokers=[broker], controller_id=1))) == []
+    assert problems(diagnosis.check_cluster(MetadataResponse(brokers=[broker], controller_id=1))) == []
 
 
 @pytest.mark.parametrize(
@@ -91,22 +91,24 @@ def test_cluster_without_brokers_or_controller_is_told() -> None:
             "Set advertised.listeners to an address that clients can reach, such as PLAINTEXT://10",
         ),
         ("127.0.0.1", "kafka.example", "such as PLAINTEXT://kafka.example:9092; 127.0.0.1 is this machine"),
-        ("broker-0", "10.0.0.5", "an address that this machine can resolve and reach"),
+        ("broker-0", "10.0.0.5", "an address that this machine can resolve and connect to"),
     ],
 )
-def test_advertised_address_that_fails_is_told_with_what_to_set(advertised: str, connected: str, advice: str) -> None:
+def test_unreachable_advertised_address_is_reported_with_the_setting(
+    advertised: str, connected: str, advice: str
+) -> None:
     broker = MetadataResponseBroker(node_id=1, host=advertised, port=9092)
-    finding = examination.judge_address(broker, "connection refused", None, "c", connected)
+    finding = diagnosis.check_advertised_address(broker, "connection refused", None, "c", connected)
     assert finding.level is Level.PROBLEM
-    assert finding.text == f"broker 1 sends clients to {advertised}:9092, which fails: connection refused"
+    assert finding.text == f"broker 1 advertises {advertised}:9092, which is unreachable: connection refused"
     assert finding.advice is not None
     assert advice in finding.advice
 
 
-def test_advertised_address_of_another_cluster_is_told() -> None:
+def test_advertised_address_of_another_cluster_is_reported() -> None:
     broker = MetadataResponseBroker(node_id=1, host="h", port=9092)
-    assert examination.judge_address(broker, None, "other", "mine", "h").level is Level.PROBLEM
-    assert examination.judge_address(broker, None, "mine", "mine", "h").level is Level.OK
+    assert diagnosis.check_advertised_address(broker, None, "other", "mine", "h").level is Level.PROBLEM
+    assert diagnosis.check_advertised_address(broker, None, "mine", "mine", "h").level is Level.OK
 
 
 def topic(name: str, *partitions: MetadataResponsePartition, error: int = 0) -> MetadataResponseTopic:
@@ -119,33 +121,33 @@ def placed(index: int, leader: int, isr: list[int], offline: list[int]) -> Metad
     )
 
 
-def test_partitions_without_leader_or_replicas_are_told() -> None:
+def test_partitions_without_leader_or_replicas_are_reported() -> None:
     topics = [
         topic("a", placed(0, 1, [1, 2], []), placed(1, -1, [], [1, 2])),
         topic("b", placed(0, 2, [2], [1])),
         topic("c", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ]
-    assert problems(examination.judge_topics(topics)) == [
+    assert problems(diagnosis.check_topics(topics)) == [
         "topic c: TOPIC_AUTHORIZATION_FAILED",
         "1 partition without a leader: a-1",
-        "2 partitions with replicas that are offline: a-1, b-0",
-        "1 partition with replicas that are not in sync: b-0",
+        "2 partitions with offline replicas: a-1, b-0",
+        "1 partition with out-of-sync replicas: b-0",
     ]
 
 
-def test_long_lists_are_cut() -> None:
+def test_long_lists_are_abbreviated() -> None:
     topics = [topic("a", *(placed(index, -1, [1, 2], []) for index in range(8)))]
-    assert problems(examination.judge_topics(topics)) == [
+    assert problems(diagnosis.check_topics(topics)) == [
         "8 partitions without a leader: a-0, a-1, a-2, a-3, a-4 and 3 more"
     ]
 
 
 def test_healthy_topics_are_counted() -> None:
-    (finding,) = examination.judge_topics([topic("a", placed(0, 1, [1, 2], []))])
-    assert (finding.level, finding.text) == (Level.OK, "1 topic with 1 partition, all led and in sync")
+    (finding,) = diagnosis.check_topics([topic("a", placed(0, 1, [1, 2], []))])
+    assert (finding.level, finding.text) == (Level.OK, "1 topic with 1 partition, all with a leader and in sync")
 
 
-def test_failed_and_full_directories_are_told() -> None:
+def test_failed_and_full_log_dirs_are_reported() -> None:
     gib = 2**30
     results = [
         DescribeLogDirsResult(log_dir="/ok", total_bytes=100 * gib, usable_bytes=50 * gib),
@@ -153,57 +155,57 @@ def test_failed_and_full_directories_are_told() -> None:
         DescribeLogDirsResult(log_dir="/full", total_bytes=100 * gib, usable_bytes=gib),
         DescribeLogDirsResult(log_dir="/bad", error_code=ErrorCode.KAFKA_STORAGE_ERROR),
     ]
-    assert problems(examination.judge_log_dirs(1, results)) == [
-        "broker 1: /full is almost full, 1.0 GiB of 100.0 GiB are free",
+    assert problems(diagnosis.check_log_dirs(1, results)) == [
+        "broker 1: log directory /full is almost full, 1.0 GiB of 100.0 GiB free",
         "broker 1: log directory /bad is offline (KAFKA_STORAGE_ERROR)",
     ]
 
 
-def test_records_from_the_future_are_told() -> None:
+def test_future_timestamps_are_reported() -> None:
     hour = 3_600_000
     newest = {("a", 0): Position(5, 10 * hour), ("b", 1): Position(7, 12 * hour), ("c", 0): Position(-1, -1)}
-    finding = examination.judge_clock(newest, now_ms=9 * hour)
+    finding = diagnosis.check_clocks(newest, now_ms=9 * hour)
     assert finding.level is Level.PROBLEM
-    assert finding.text == "1 partition with records from the future: b-1, up to 3.0 hours"
-    assert examination.judge_clock(newest, now_ms=11 * hour).level is Level.OK
+    assert finding.text == "1 partition with future timestamps: b-1, up to 3.0 hours ahead"
+    assert diagnosis.check_clocks(newest, now_ms=11 * hour).level is Level.OK
 
 
 def test_server_under_test_has_no_problem(ask: Run, new_topic: Callable[..., str], bootstrap_servers: str) -> None:
     new_topic(2)
-    examined = ask("doctor")
-    assert examined.code == 0, examined.text
-    assert examined.lines[-1] == "No problems."
-    assert f"ok       broker 1 sends clients to {bootstrap_servers}, which answers" in examined.lines
-    assert any("all led and in sync" in line for line in examined.lines)
-    assert any(line.startswith("ok       broker 1: log directory ") for line in examined.lines)
-    told = ask("doctor", "--json").json_lines()
-    assert {finding["level"] for finding in told} <= {"ok", "note"}
+    result = ask("doctor")
+    assert result.code == 0, result.text
+    assert result.lines[-1] == "No problems."
+    assert f"ok       broker 1 advertises {bootstrap_servers}, which is reachable" in result.lines
+    assert any("all with a leader and in sync" in line for line in result.lines)
+    assert any(line.startswith("ok       broker 1: log directory ") for line in result.lines)
+    findings = ask("doctor", "--json").json_lines()
+    assert {finding["level"] for finding in findings} <= {"ok", "note"}
 
 
-def test_looking_makes_nothing(ask: Run) -> None:
+def test_doctor_creates_nothing(ask: Run) -> None:
     before = ask("topics", "list", "--internal", "--json").json()
     assert ask("doctor").code == 0
     assert ask("topics", "list", "--internal", "--json").json() == before
 
 
-def test_nobody_there(run: Run, unused_port: int) -> None:
-    examined = run("doctor", "-b", f"127.0.0.1:{unused_port}")
-    assert examined.code == 1
-    assert examined.lines[0] == f"PROBLEM  cannot reach 127.0.0.1:{unused_port}: connection refused"
-    assert "moldau serve" in examined.lines[1]
-    assert examined.lines[-1] == "1 problem."
+def test_refused_connection(run: Run, unused_port: int) -> None:
+    result = run("doctor", "-b", f"127.0.0.1:{unused_port}")
+    assert result.code == 1
+    assert result.lines[0] == f"PROBLEM  cannot reach 127.0.0.1:{unused_port}: connection refused"
+    assert "moldau serve" in result.lines[1]
+    assert result.lines[-1] == "1 problem."
 
 
-def test_one_of_several_addresses_is_wrong(run: Run, bootstrap_servers: str, unused_port: int) -> None:
-    examined = run("doctor", "-b", f"{bootstrap_servers},127.0.0.1:{unused_port}")
-    assert examined.code == 1
-    assert examined.lines[-1] == "1 problem."
-    assert any("which answers" in line for line in examined.lines)
+def test_one_of_several_addresses_is_unreachable(run: Run, bootstrap_servers: str, unused_port: int) -> None:
+    result = run("doctor", "-b", f"{bootstrap_servers},127.0.0.1:{unused_port}")
+    assert result.code == 1
+    assert result.lines[-1] == "1 problem."
+    assert any("which is reachable" in line for line in result.lines)
 
 
 @contextmanager
 def peer(answer: bytes) -> Iterator[int]:
-    """A server that sends ``answer`` to whoever connects, and closes; its port."""
+    """The port of a server that sends ``answer`` to every connection and closes it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -224,33 +226,33 @@ def peer(answer: bytes) -> Iterator[int]:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what came back for ApiVersions is not Kafka's protocol"),
-        (b"\x00\x00\x00\x05abcde", "the answer to ApiVersions cannot be read"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the response to ApiVersions is not Kafka's protocol"),
+        (b"\x00\x00\x00\x05abcde", "cannot decode the response to ApiVersions"),
         (b"\x00\x00\x00\x0a\x00\x00\x00\x63\x00\x00\x01\x00\x00\x00", ""),
-        (b"", "the server closed the connection without an answer"),
+        (b"", "the server closed the connection without a response"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "is not Kafka's protocol"),
     ],
     ids=["http", "short", "other", "closed", "tls alert"],
 )
-def test_something_else_there(run: Run, answer: bytes, words: str) -> None:
+def test_listener_that_is_not_kafka(run: Run, answer: bytes, words: str) -> None:
     with peer(answer) as port:
-        examined = run("doctor", "-b", f"127.0.0.1:{port}")
-    assert examined.code == 1
-    assert examined.lines[0].startswith(f"PROBLEM  cannot reach 127.0.0.1:{port}: ")
-    assert words in examined.lines[0]
-    assert examined.lines[1].startswith("         -> ")
+        result = run("doctor", "-b", f"127.0.0.1:{port}")
+    assert result.code == 1
+    assert result.lines[0].startswith(f"PROBLEM  cannot reach 127.0.0.1:{port}: ")
+    assert words in result.lines[0]
+    assert result.lines[1].startswith("         -> ")
 
 
-def test_address_of_a_broker_that_cannot_be_reached(bootstrap_servers: str) -> None:
+def test_unreachable_broker_address(bootstrap_servers: str) -> None:
     host, _, port = bootstrap_servers.rpartition(":")
     connections = []
 
-    def connect(to_host: str, to_port: int) -> examination.Connection:
+    def connect(to_host: str, to_port: int) -> diagnosis.Connection:
         if connections:
             raise PeerError("no answer within 5 seconds")
-        connections.append(examination.connect(to_host, to_port))
+        connections.append(diagnosis.connect(to_host, to_port))
         return connections[0]
 
-    findings = list(examination.examine([(host, int(port))], now_ms=0, connect=connect))
+    findings = list(diagnosis.diagnose([(host, int(port))], now_ms=0, connect=connect))
     (problem,) = [finding for finding in findings if finding.level is Level.PROBLEM]
-    assert problem.text == f"broker 1 sends clients to {bootstrap_servers}, which fails: no answer within 5 seconds"
+    assert problem.text == f"broker 1 advertises {bootstrap_servers}, which is unreachable: no answer within 5 seconds"

@@ -1,4 +1,4 @@
-"""``docs/command_line.md`` names every command and every option there is."""
+"""``docs/command_line.md`` documents every command and every option."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text(encodi
 
 
 def commands() -> Iterator[tuple[str, str, click.Command]]:
-    """Section of the page, name, command; of all commands that are not groups."""
+    """Section of the page, name, command; for all commands that are not command groups."""
     context = click.Context(group.moldau)
     for name in group.moldau.list_commands(context):
         command = group.moldau.get_command(context, name)

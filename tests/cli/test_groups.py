@@ -1,4 +1,5 @@
-"""``moldau groups`` against a server. Members do what a test says and nothing else: each group is as the test wants."""
+"""``moldau groups`` against a server. Members act only on request of the test, which thus controls the state of each
+group."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,8 @@ import pytest
 from moldau.cli.connection import PeerError
 from moldau.cli.failure import Failure
 from moldau.cli.group_client import GroupClient, TopicPartition
-from moldau.compat_tests.group_wire import (
+from moldau.protocol.uuid import uuid_from_str
+from moldau.testing.group_requests import (
     ClassicMember,
     ConsumerMember,
     assignment,
@@ -23,13 +25,12 @@ from moldau.compat_tests.group_wire import (
     subscription,
     wait_for_coordinator,
 )
-from moldau.compat_tests.wire import Topic, wait_until
-from moldau.protocol.uuid import uuid_from_str
+from moldau.testing.topic_requests import Topic, wait_until
 
 from .conftest import Result, Run
 
 T0 = 1_700_000_000_000
-"""The time of the first record; each is a second after the one before."""
+"""The time of the first record; each record is one second later than the previous one."""
 
 _numbers = count(1)
 _session = uuid4().hex[:8]
@@ -42,7 +43,7 @@ def _coordinator(bootstrap_servers: str) -> None:
 
 @pytest.fixture
 def new_group() -> Callable[[], str]:
-    """``new_group()``: a name that no other test has."""
+    """``new_group()``: a name that no other test uses."""
     return lambda: f"cli-group-{next(_numbers)}-{_session}"
 
 
@@ -62,7 +63,7 @@ def topic(ask: Run, new_topic: Callable[..., str]) -> str:
 
 @pytest.fixture
 def stable_group(bootstrap_servers: str, topic: str, new_group: Callable[[], str]) -> Iterator[list[ClassicMember]]:
-    """A classic group of two members, of which the first is static."""
+    """A classic group with two members; the first one is static."""
     group_id = new_group()
     protocols = {"range": subscription(topic)}
     with (
@@ -91,7 +92,7 @@ def committed(ask: Run, group_id: str) -> dict[int, int]:
 
 
 def reset(ask: Run, group_id: str, *arguments: str) -> dict[int, int]:
-    """Reset it and return what is committed then."""
+    """Reset the group and return its committed offsets."""
     done = ask("groups", "reset", group_id, *arguments, "--execute")
     assert done.code == 0, done.err
     return committed(ask, group_id)
@@ -100,7 +101,7 @@ def reset(ask: Run, group_id: str, *arguments: str) -> dict[int, int]:
 # -- reset -------------------------------------------------------------------------------------------------------------
 
 
-def test_reset_shows_what_it_would_do_and_execute_does_it(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
+def test_reset_is_a_dry_run_without_execute(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
     group_id = new_group()
     shown = ask("groups", "reset", group_id, "--topic", topic, "--to-latest", "--json")
     assert [(row["partition"], row["committed"], row["new_offset"]) for row in shown.json()] == [
@@ -108,7 +109,7 @@ def test_reset_shows_what_it_would_do_and_execute_does_it(ask: Run, topic: str, 
         (1, None, 5),
         (2, None, 0),
     ]
-    assert "Nothing was changed; the same with --execute does it." in shown.err
+    assert "Dry run: no offsets were changed. Run again with --execute to apply." in shown.err
     assert ask("groups", "describe", group_id).code == 1
     assert reset(ask, group_id, "--topic", topic, "--to-latest") == {0: 10, 1: 5, 2: 0}
     table = ask("groups", "reset", group_id, "--all-topics", "--to-earliest", "--dry-run")
@@ -132,7 +133,7 @@ def test_reset_shows_what_it_would_do_and_execute_does_it(ask: Run, topic: str, 
     ],
     ids=lambda value: "=".join(value) if isinstance(value, list) else "",
 )
-def test_ways_to_reset(
+def test_reset_targets(
     ask: Run, topic: str, new_group: Callable[[], str], way: list[str], expected: dict[int, int]
 ) -> None:
     group_id = new_group()
@@ -149,20 +150,20 @@ def test_shift_stays_within_the_partition(
     assert reset(ask, group_id, "--all-topics", f"--shift-by={shift}") == {0: expected}
 
 
-def test_offsets_beyond_the_ends_are_told(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
-    told = ask("groups", "reset", new_group(), "--topic", f"{topic}:1", "--to-offset", "77")
-    assert f"{topic}-1 ends at 5, before 77; its end is taken" in told.err
-    told = ask("groups", "reset", new_group(), "--topic", f"{topic}:2", "--to-datetime", str(T0))
-    assert f"{topic}-2 has no record of that time or later; its end is taken" in told.err
+def test_offsets_out_of_range_are_clamped_with_a_warning(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
+    result = ask("groups", "reset", new_group(), "--topic", f"{topic}:1", "--to-offset", "77")
+    assert f"offset 77 is beyond the end of {topic}-1; using the end offset 5" in result.err
+    result = ask("groups", "reset", new_group(), "--topic", f"{topic}:2", "--to-datetime", str(T0))
+    assert f"{topic}-2 has no record at or after this time; using its end offset" in result.err
 
 
-def test_named_partitions_are_reset_and_no_others(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
+def test_only_selected_partitions_are_reset(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
     group_id = new_group()
     reset(ask, group_id, "--topic", topic, "--to-latest")
     assert reset(ask, group_id, "--topic", f"{topic}:1,0", "--to-offset", "2") == {0: 2, 1: 2, 2: 0}
 
 
-def test_what_was_exported_is_read_again(ask: Run, topic: str, new_group: Callable[[], str], tmp_path: Path) -> None:
+def test_exported_offsets_can_be_imported(ask: Run, topic: str, new_group: Callable[[], str], tmp_path: Path) -> None:
     first, second = new_group(), new_group()
     reset(ask, first, "--topic", f"{topic}:0,1", "--to-offset", "3")
     reset(ask, second, "--topic", f"{topic}:0", "--to-offset", "8")
@@ -181,7 +182,7 @@ def test_what_was_exported_is_read_again(ask: Run, topic: str, new_group: Callab
     assert (committed(ask, first), committed(ask, second)) == ({0: 3, 1: 3}, {0: 8})
 
 
-def test_file_that_is_not_one_of_offsets_is_refused(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
+def test_malformed_offsets_file_is_rejected(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
     for text in (f"{topic},0\n", f"{topic},0,x\n", f"{topic},-1,5\n", "a,b,c,d,e\n"):
         refused = ask("groups", "reset", new_group(), "--from-file", "-", input=text.encode())
         assert refused.code == 1
@@ -189,28 +190,28 @@ def test_file_that_is_not_one_of_offsets_is_refused(ask: Run, topic: str, new_gr
     refused = ask("groups", "reset", new_group(), "--from-file", "-", input=f"other,{topic},0,1\n".encode())
     assert (refused.code, "the file has no offsets of" in refused.err) == (1, True)
     refused = ask("groups", "reset", "a", "b", "--from-file", "-", input=f"{topic},0,1\n".encode())
-    assert "the file names no groups, so it is for one" in refused.err
+    assert "the file's lines have no group column, so it applies to one group" in refused.err
 
 
 def test_active_group_is_not_reset(ask: Run, topic: str, stable_group: list[ClassicMember]) -> None:
     group_id = stable_group[0].group_id
     refused = ask("groups", "reset", group_id, "--topic", topic, "--to-earliest", "--execute")
     assert refused.code == 1
-    assert f"{group_id} is Stable with 2 members, and offsets can only be moved while nobody reads" in refused.err
-    assert f"`moldau groups describe {group_id} --members` names them" in refused.err
+    assert f"{group_id} is Stable with 2 members; offsets can only be reset in a group without members" in refused.err
+    assert f"`moldau groups describe {group_id} --members` lists them" in refused.err
     assert ask("groups", "offsets", group_id, "--json").json() == []
 
 
-def test_nothing_is_moved_before_all_groups_are_looked_at(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
+def test_all_groups_are_validated_before_a_reset(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
     first, second = new_group(), new_group()
     lines = f"{first},{topic},0,1\n{second},{topic},9,1\n".encode()
     refused = ask("groups", "reset", first, second, "--from-file", "-", "--execute", input=lines)
     assert (refused.code, refused.out) == (1, b"")
-    assert f"there is no partition {topic}-9" in refused.err
+    assert f"unknown partition {topic}-9" in refused.err
     assert ask("groups", "describe", first).code == 1
 
 
-def test_a_group_that_somebody_joins_meanwhile_holds_up_no_other(
+def test_a_group_that_becomes_active_does_not_block_others(
     ask: Run, topic: str, new_group: Callable[[], str], bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = [new_group() for _ in range(3)]
@@ -225,7 +226,7 @@ def test_a_group_that_somebody_joins_meanwhile_holds_up_no_other(
         monkeypatch.setattr(GroupClient, "commit", commit)
         done = ask("groups", "reset", *groups, "--topic", f"{topic}:0", "--to-offset", "4", "--execute", "--json")
     assert done.code == 1
-    assert f"cannot move {groups[1]} in {topic}-0: " in done.err
+    assert f"cannot reset {groups[1]} in {topic}-0: " in done.err
     assert [(row["group"], row["new_offset"]) for row in done.json()] == [(groups[0], 4), (groups[2], 4)]
     assert [committed(ask, group_id) for group_id in groups] == [{0: 4}, {}, {0: 4}]
 
@@ -233,12 +234,12 @@ def test_a_group_that_somebody_joins_meanwhile_holds_up_no_other(
 @pytest.mark.parametrize(
     ("problem", "words", "moved"),
     [
-        (Failure("the coordinator has not been ready"), "cannot move {1}: the coordinator has not been ready", [0, 2]),
-        (PeerError("the connection broke"), "nobody knows whether {1} was moved: the connection broke", [0]),
+        (Failure("the coordinator was not available"), "cannot reset {1}: the coordinator was not available", [0, 2]),
+        (PeerError("the connection failed"), "unknown whether {1} was reset: the connection failed", [0]),
     ],
     ids=["coordinator", "broker"],
 )
-def test_what_was_moved_is_told_though_a_group_fails(
+def test_completed_resets_are_reported_if_a_group_fails(
     ask: Run,
     topic: str,
     new_group: Callable[[], str],
@@ -260,48 +261,48 @@ def test_what_was_moved_is_told_though_a_group_fails(
     assert done.code == 1
     assert words.format(*groups) in done.err
     assert [line.split() for line in done.lines[1:]] == [[groups[each], topic, "0", "4"] for each in moved]
-    assert (f"{groups[2]} was not moved" in done.err) == (2 not in moved)
+    assert (f"{groups[2]} was not reset" in done.err) == (2 not in moved)
     assert [committed(ask, group_id) for group_id in groups] == [{0: 4} if each in moved else {} for each in range(3)]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["g", "--topic", "t"], "say where to, in one way"),
-        (["g", "--topic", "t", "--to-latest", "--to-offset", "5"], "say where to, in one way"),
-        (["g", "--to-latest"], "say which partitions"),
-        (["g", "--topic", "t", "--all-topics", "--to-latest"], "say which partitions"),
-        (["g", "--topic", "t:", "--to-latest"], "'t:' is neither a topic nor TOPIC:0,1,2"),
-        (["g", "--topic", "t:0;1", "--to-latest"], "'t:0;1' is neither a topic nor TOPIC:0,1,2"),
+        (["g", "--topic", "t"], "give exactly one target"),
+        (["g", "--topic", "t", "--to-latest", "--to-offset", "5"], "give exactly one target"),
+        (["g", "--to-latest"], "select partitions with either"),
+        (["g", "--topic", "t", "--all-topics", "--to-latest"], "select partitions with either"),
+        (["g", "--topic", "t:", "--to-latest"], "'t:' is neither TOPIC nor TOPIC:0,1,2"),
+        (["g", "--topic", "t:0;1", "--to-latest"], "'t:0;1' is neither TOPIC nor TOPIC:0,1,2"),
         (["g", "--topic", "t", "--by-duration", "1h"], "'1h' is not a duration like PT30M"),
         (["g", "--topic", "t", "--by-duration", "PT"], "'PT' is not a duration like PT30M"),
         (["g", "--topic", "t", "--to-datetime", "noon"], "neither milliseconds since 1970 nor a time"),
-        (["g", "--topic", "t", "--to-latest", "--execute", "--dry-run"], "exclude each other"),
-        (["g", "--topic", "t", "--to-latest", "--export", "--json"], "exclude each other"),
-        (["g", "--topic", "t", "--from-file", "-"], "--from-file names the partitions itself"),
-        (["--topic", "t", "--to-latest"], "say which groups to reset: their names, or --all-groups"),
-        (["g", "--all-groups", "--topic", "t", "--to-latest"], "say which groups to reset"),
+        (["g", "--topic", "t", "--to-latest", "--execute", "--dry-run"], "mutually exclusive"),
+        (["g", "--topic", "t", "--to-latest", "--export", "--json"], "mutually exclusive"),
+        (["g", "--topic", "t", "--from-file", "-"], "--from-file selects the partitions"),
+        (["--topic", "t", "--to-latest"], "give the groups to reset, or --all-groups"),
+        (["g", "--all-groups", "--topic", "t", "--to-latest"], "give the groups to reset"),
     ],
 )
-def test_reset_that_makes_no_sense_is_a_usage_error(ask: Run, arguments: list[str], words: str) -> None:
+def test_invalid_reset_is_a_usage_error(ask: Run, arguments: list[str], words: str) -> None:
     refused = ask("groups", "reset", *arguments)
     assert (refused.code, refused.out) == (2, b"")
     assert words in " ".join(refused.err.split())
 
 
-def test_partitions_that_are_not_there_are_refused(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
+def test_unknown_partitions_are_rejected(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
     refused = ask("groups", "reset", new_group(), "--topic", f"{topic}:0,3,7", "--to-latest")
     assert refused.code == 1
-    assert f"there is no partition {topic}-3, {topic}-7" in refused.err
+    assert f"unknown partition {topic}-3, {topic}-7" in refused.err
     refused = ask("groups", "reset", new_group(), "--topic", "no-such-topic", "--to-latest")
-    assert "no-such-topic: there is no such topic or partition; `moldau topics list`" in refused.err
+    assert "no-such-topic: the topic or partition does not exist; `moldau topics list`" in refused.err
 
 
-def test_nothing_to_shift_is_told(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
+def test_shift_requires_committed_offsets(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
     refused = ask("groups", "reset", new_group(), "--topic", f"{topic}:0", "--shift-by", "1")
-    assert (refused.code, f"nothing is committed for {topic}-0" in refused.err) == (1, True)
+    assert (refused.code, f"no committed offset to shift for {topic}-0" in refused.err) == (1, True)
     refused = ask("groups", "reset", new_group(), "--all-topics", "--to-latest")
-    assert (refused.code, "has no committed offsets; --topic names what to read from" in refused.err) == (1, True)
+    assert (refused.code, "has no committed offsets; select partitions with --topic" in refused.err) == (1, True)
 
 
 # -- list, describe, offsets -------------------------------------------------------------------------------------------
@@ -375,7 +376,7 @@ def test_description_has_its_parts(
     assert whole == [*ask("groups", "describe", group_id, "--members").lines, *offsets[1:]]
 
 
-def test_lag_is_what_is_left_to_read(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
+def test_lag_is_the_distance_to_the_end(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
     group_id = new_group()
     reset(ask, group_id, "--topic", f"{topic}:0,1", "--to-offset", "4")
     rows = ask("groups", "offsets", group_id, "--json").json()
@@ -433,7 +434,7 @@ def test_consumer_group_is_described_with_its_epochs(
         assert verbose[2].split()[-3:] == [str(member.epoch), f"{topic}:0,1,2", "consumer"]
         assert ask("groups", "reset", group_id, "--topic", topic, "--to-latest").code == 1
         refused = ask("groups", "delete", group_id)
-        assert (refused.code, "it has members; stop them first" in refused.err) == (1, True)
+        assert (refused.code, "the group has members; stop them first" in refused.err) == (1, True)
         member.leave()
     assert ask("groups", "delete", group_id).lines == [f"Deleted {group_id}."]
 
@@ -451,14 +452,14 @@ def test_members_of_other_protocols_are_described_without_assignments(
         assert described["offsets"] == []
 
 
-def test_unknown_group_says_what_to_do(ask: Run, new_group: Callable[[], str]) -> None:
+def test_unknown_group_has_a_hint(ask: Run, new_group: Callable[[], str]) -> None:
     group_id = new_group()
     for arguments in (["describe", group_id], ["offsets", group_id], ["delete-offsets", group_id, "--all-topics"]):
         refused = ask("groups", *arguments)
         assert refused.code == 1
-        assert f"there is no group {group_id}; `moldau groups list` shows what there is" in refused.err
+        assert f"group {group_id} does not exist; `moldau groups list` lists the groups" in refused.err
     refused = ask("groups", "delete", group_id)
-    assert f"cannot delete {group_id}: there is no such group; `moldau groups list`" in refused.err
+    assert f"cannot delete {group_id}: the group does not exist; `moldau groups list`" in refused.err
 
 
 def test_good_groups_are_described_beside_unknown_ones(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
@@ -466,7 +467,7 @@ def test_good_groups_are_described_beside_unknown_ones(ask: Run, topic: str, new
     reset(ask, known, "--topic", topic, "--to-latest")
     described = ask("groups", "describe", unknown, known, "--json")
     assert (described.code, [each["group"] for each in described.json()]) == (1, [known])
-    assert f"there is no group {unknown}" in described.err
+    assert f"group {unknown} does not exist" in described.err
 
 
 def test_all_groups(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
@@ -488,12 +489,12 @@ def test_offsets_and_groups_are_deleted(ask: Run, topic: str, new_group: Callabl
     assert gone.lines == [f"Deleted the offsets of {group_id} in {topic}, partition 0, 2."]
     assert committed(ask, group_id) == {1: 5}
     refused = ask("groups", "delete-offsets", group_id, "--topic", f"{topic}:0")
-    assert (refused.code, f"{group_id} has no such offsets" in refused.err) == (1, True)
+    assert (refused.code, f"{group_id} has no matching committed offsets" in refused.err) == (1, True)
     assert ask("groups", "delete", group_id).lines == [f"Deleted {group_id}."]
     assert ask("groups", "describe", group_id).code == 1
 
 
-def test_what_was_deleted_and_what_not_as_json(
+def test_result_of_delete_as_json(
     ask: Run, topic: str, stable_group: list[ClassicMember], new_topic: Callable[..., str], new_group: Callable[[], str]
 ) -> None:
     one, _ = stable_group
@@ -526,7 +527,10 @@ def test_offsets_that_are_read_are_not_deleted(
         assert commit(one, name) == 0
     refused = ask("groups", "delete-offsets", one.group_id, "--all-topics")
     assert refused.code == 1
-    assert f"cannot delete the offset of {one.group_id} in {topic}-0: its members read this topic" in refused.err
+    assert (
+        f"cannot delete the offset of {one.group_id} in {topic}-0: members of the group subscribe to this topic"
+        in refused.err
+    )
     assert refused.lines == [f"Deleted the offsets of {one.group_id} in {other}, partition 0."]
     kept = ask("groups", "offsets", one.group_id, "--json").json()
     assert [row["topic"] for row in kept] == [topic]
@@ -535,19 +539,27 @@ def test_offsets_that_are_read_are_not_deleted(
 def test_active_group_is_not_deleted(ask: Run, stable_group: list[ClassicMember], new_group: Callable[[], str]) -> None:
     refused: Result = ask("groups", "delete", stable_group[0].group_id)
     assert refused.code == 1
-    assert "it has members; stop them first" in refused.err
+    assert "the group has members; stop them first" in refused.err
     assert "(NON_EMPTY_GROUP)" in refused.err
 
 
-@pytest.mark.parametrize("arguments", [["delete"], ["describe"], ["offsets"], ["delete-offsets", "g"]])
-def test_what_is_meant_has_to_be_said(ask: Run, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["delete"], "give the groups to delete, or --all-groups"),
+        (["describe"], "give the groups to describe, or --all-groups"),
+        (["offsets"], "give the groups to show, or --all-groups"),
+        (["delete-offsets", "g"], "select offsets with either"),
+    ],
+)
+def test_missing_selection_is_a_usage_error(ask: Run, arguments: list[str], message: str) -> None:
     refused = ask("groups", *arguments)
     assert refused.code == 2
-    assert "say which " in refused.err
+    assert message in refused.err
 
 
 def commit(member: ClassicMember, topic: str) -> Any:
-    """Commit offset 0 of the first partition as this member; the error code."""
+    """Commit offset 0 of the first partition as this member, and return the error code."""
     request = commit_request(
         member.group_id,
         topic,

@@ -1,4 +1,4 @@
-"""``moldau log compact`` on directories that a server has left, or still uses."""
+"""``moldau log compact`` on directories of stopped and running servers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def consume(run: Run, broker: Broker, topic: str) -> list[dict[str, object]]:
     return [dict(line) for line in found.json_lines()]
 
 
-def test_everything_is_compacted_and_the_server_goes_on_from_there(run: Run, broker: Broker) -> None:
+def test_a_server_starts_on_compacted_logs(run: Run, broker: Broker) -> None:
     with broker:
         fill(broker)
         broker.stop()
@@ -58,7 +58,7 @@ def test_everything_is_compacted_and_the_server_goes_on_from_there(run: Run, bro
         assert len(consume(run, broker, "plain")) == 300
 
 
-def test_a_directory_in_use_is_refused(run: Run, broker: Broker) -> None:
+def test_a_directory_in_use_is_rejected(run: Run, broker: Broker) -> None:
     with broker:
         refused = run("log", "compact", "--now", str(broker.data_dir))
         assert refused.code == 1
@@ -72,7 +72,7 @@ def test_a_killed_server_is_recovered_first(run: Run, broker: Broker) -> None:
         done = run("log", "compact", "--now", str(broker.data_dir), "--topic", "prices")
         assert done.code == 0, done.err
         assert "prices-0" in done.text
-        # It leaves the directory as a server does that stops.
+        # The directory is in the same state as after a clean shutdown of a server.
         verified = run("log", "verify", str(broker.data_dir))
         assert verified.code == 0, verified.text
         broker.start()
@@ -88,7 +88,7 @@ def test_without_now_only_what_is_dirty_enough_is_compacted(run: Run, broker: Br
         assert [row["passes"] for row in done.json_lines()] == [0, 0], "the active segment is all there is"
 
 
-def test_a_broken_batch_is_told_and_stays_and_the_others_are_compacted(run: Run, broker: Broker) -> None:
+def test_a_corrupt_batch_is_reported_and_other_partitions_are_compacted(run: Run, broker: Broker) -> None:
     with broker:
         fill(broker)
         broker.stop()
@@ -103,16 +103,16 @@ def test_a_broken_batch_is_told_and_stays_and_the_others_are_compacted(run: Run,
         assert [row["partition"] for row in done.json_lines()] == ["prices-1"]
 
 
-def test_what_is_not_there_is_told(run: Run, broker: Broker, tmp_path: Path) -> None:
+def test_unknown_directories_and_topics_are_reported(run: Run, broker: Broker, tmp_path: Path) -> None:
     os.mkdir(tmp_path / "empty")
     refused = run("log", "compact", "--now", str(tmp_path / "empty"))
     assert refused.code == 1
-    assert "is no log directory" in refused.err
+    assert "is not a log directory" in refused.err
     assert not os.listdir(tmp_path / "empty")
     with broker:
         fill(broker)
         broker.stop()
-        for topic, words in (("nothing", "there is no topic nothing"), ("plain", "does not say compact")):
+        for topic, words in (("nothing", "unknown topic nothing"), ("plain", "does not include compact")):
             refused = run("log", "compact", "--now", str(broker.data_dir), "--topic", topic)
             assert refused.code == 1
             assert words in refused.err

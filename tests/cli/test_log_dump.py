@@ -1,4 +1,4 @@
-"""``moldau log dump``: files made by hand, damaged ones, and those of a real log directory."""
+"""``moldau log dump``: synthetic files, damaged files, and files of a real log directory."""
 
 import json
 import struct
@@ -81,7 +81,7 @@ def test_batches_and_records_of_a_segment(run: Run, partition: Path) -> None:
     assert (last["position"], last["base_offset"], last["leader_epoch"]) == (len(first), 102, 4)
 
 
-def test_words_for_people(run: Run, partition: Path) -> None:
+def test_text_output(run: Run, partition: Path) -> None:
     (partition / SEGMENT).write_bytes(b"".join(two_batches()))
     dumped = run("log", "dump", "-r", str(partition / SEGMENT))
     assert dumped.lines[0].startswith("offsets 100-101  position 0  ")
@@ -95,19 +95,19 @@ def test_batches_alone_without_the_option(run: Run, partition: Path) -> None:
     assert [fact["kind"] for fact in facts(run, partition / SEGMENT)] == ["batch", "batch"]
 
 
-def test_wrong_checksum_is_told_and_the_rest_is_read(run: Run, partition: Path) -> None:
+def test_wrong_crc_is_reported_and_reading_continues(run: Run, partition: Path) -> None:
     first, second = two_batches()
     broken = bytearray(first)
     broken[-1] ^= 1
     (partition / SEGMENT).write_bytes(bytes(broken) + second)
     dumped = facts(run, "--records", partition / SEGMENT, code=1)
     assert [fact["kind"] for fact in dumped] == ["batch", "batch", "record"]
-    assert dumped[0]["problem"] == "the checksum does not match"
-    assert "DAMAGED: the checksum does not match" in run("log", "dump", str(partition / SEGMENT)).text
+    assert dumped[0]["problem"] == "the CRC does not match"
+    assert "DAMAGED: the CRC does not match" in run("log", "dump", str(partition / SEGMENT)).text
 
 
 @pytest.mark.parametrize("kept", [8, 17, 60, 61, 65])
-def test_torn_end_is_told_with_its_place(run: Run, partition: Path, kept: int) -> None:
+def test_truncated_batch_is_reported_with_its_position(run: Run, partition: Path, kept: int) -> None:
     first, second = two_batches()
     (partition / SEGMENT).write_bytes(first + second[:kept])
     whole, torn = facts(run, partition / SEGMENT, code=1)
@@ -121,7 +121,7 @@ def test_garbage_is_damage(run: Run, partition: Path) -> None:
     assert (damage["kind"], damage["position"], damage["bytes"]) == ("damage", 0, 200)
 
 
-def test_preallocated_space_is_none(run: Run, partition: Path) -> None:
+def test_preallocated_space_is_not_damage(run: Run, partition: Path) -> None:
     first, second = two_batches()
     (partition / SEGMENT).write_bytes(first + second + bytes(100_000))
     *_, unused = facts(run, partition / SEGMENT)
@@ -141,8 +141,8 @@ def test_index_entries_are_compared_with_the_log(run: Run, partition: Path) -> N
     assert [(fact["offset"], fact["position"]) for fact in facts(run, index)] == [(101, 0), (102, len(first))]
     index.write_bytes(struct.pack(">iiii", 1, len(first), 2, 7))
     wrong_offset, wrong_position = facts(run, index, code=1)
-    assert wrong_offset["problem"] == "the batch at this position of the log does not have this offset"
-    assert wrong_position["problem"] == "there is no batch at this position of the log"
+    assert wrong_offset["problem"] == "the batch at this position does not contain this offset"
+    assert wrong_position["problem"] == "no batch starts at this position of the segment"
 
 
 def test_index_without_its_log_is_read(run: Run, partition: Path) -> None:
@@ -163,7 +163,7 @@ def test_index_out_of_order_is_damage(run: Run, partition: Path) -> None:
     index.write_bytes(struct.pack(">qiqi", 2_000, 1, 1_000, 2))
     entry, damage = facts(run, index, code=1)
     assert (entry["timestamp"], entry["offset"]) == (2_000, 101)
-    assert damage["problem"] == "the entries are out of order"
+    assert damage["problem"] == "the index entries are out of order"
 
 
 def test_transaction_index(run: Run, partition: Path) -> None:
@@ -246,7 +246,7 @@ def test_records_of_groups_are_decoded(run: Run, tmp_path: Path) -> None:
     assert (deleted["kind"], deleted["value"], deleted["value_version"]) == ("group", None, None)
     assert (unknown["kind"], unknown["value"]) == ("record", "v")
     assert (marked["kind"], marked["marker"]) == ("record", "COMMIT")
-    assert (broken["kind"], "no record of a group" in broken["problem"]) == ("record", True)
+    assert (broken["kind"], "cannot decode the group record" in broken["problem"]) == ("record", True)
     words = run("log", "dump", "-r", str(directory / "00000000000000000000.log")).text
     assert "OffsetCommitKey(group='billing', topic='events', partition=3)  OffsetCommitValue(offset=42," in words
     assert "OffsetCommitKey(group='billing', topic='events', partition=3)  deleted" in words
@@ -279,7 +279,7 @@ def test_records_of_transactions_are_decoded_with_the_names_of_their_states(run:
     assert (prepared["state"], prepared["key"]) == ("PrepareCommit", {"transactional_id": "billing-1"})
     assert prepared["value"]["transaction_partitions"] == [{"topic": "events", "partition_ids": [0, 3]}]
     assert (forgotten["kind"], forgotten["value"]) == ("transaction", None)
-    assert (broken["kind"], "no record of a transaction" in broken["problem"]) == ("record", True)
+    assert (broken["kind"], "cannot decode the transaction record" in broken["problem"]) == ("record", True)
     words = run("log", "dump", "-r", str(segment)).text
     assert "PrepareCommit  TransactionLogKey(transactional_id='billing-1')  TransactionLogValue(producer_id=7," in words
 
@@ -303,27 +303,27 @@ def test_records_of_transactions_are_decoded_with_the_names_of_their_states(run:
 )
 def test_text_files(run: Run, tmp_path: Path, name: str, content: str, expected: list[dict[str, Any]]) -> None:
     (tmp_path / name).write_text(content)
-    told = facts(run, tmp_path / name)
-    assert [{key: value for key, value in fact.items() if key not in ("file", "kind")} for fact in told] == expected
+    found = facts(run, tmp_path / name)
+    assert [{key: value for key, value in fact.items() if key not in ("file", "kind")} for fact in found] == expected
 
 
-def test_damaged_text_file_is_told(run: Run, tmp_path: Path) -> None:
+def test_damaged_text_file_is_reported(run: Run, tmp_path: Path) -> None:
     (tmp_path / "leader-epoch-checkpoint").write_text("0\n5\n0 0\n")
     (damage,) = facts(run, tmp_path / "leader-epoch-checkpoint", code=1)
     assert damage["problem"].startswith("leader-epoch-checkpoint ")
 
 
-def test_other_files_are_refused_by_name(run: Run, tmp_path: Path) -> None:
+def test_unknown_files_are_rejected_by_name(run: Run, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     refused = run("log", "dump", str(tmp_path / "notes.txt"))
     assert refused.code == 1
-    assert refused.err.startswith("moldau: notes.txt is none of the files of a log directory, which are: .log, ")
+    assert refused.err.startswith("moldau: cannot dump notes.txt: not a file of a log directory; known files: .log, ")
     assert run("log", "dump", str(tmp_path / "absent.log")).code == 2
 
 
 @pytest.fixture(scope="module")
 def log_directory(tmp_path_factory: pytest.TempPathFactory, run: Run) -> Path:
-    """The directory of a Moldau that has stopped cleanly, with 300 records in a topic called events."""
+    """The directory of a server that has stopped cleanly, with 300 records in a topic called events."""
     directory = tmp_path_factory.mktemp("data")
     with Broker(data_dir=directory) as broker:
         lines = b"".join(b"key:%d\n" % number for number in range(300))
@@ -346,7 +346,7 @@ def test_every_file_of_a_server_is_read_without_damage(run: Run, log_directory: 
     assert values == [str(number) for number in range(300)]
 
 
-def test_several_files_are_told_apart(run: Run, log_directory: Path) -> None:
+def test_several_files_have_headings(run: Run, log_directory: Path) -> None:
     paths = sorted(str(path) for path in log_directory.glob("events-0/*.log"))
     paths.append(str(log_directory / "meta.properties"))
     dumped = run("log", "dump", *paths)

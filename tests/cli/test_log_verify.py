@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from moldau.compat_tests.wire import create_topic
+from moldau.inspection.log_directories import inspect
 from moldau.log.files import RealFileSystem
 from moldau.protocol.records import Record, build_batch
-from moldau.server.inspection import inspect
 from moldau.testing import Broker
 from moldau.testing.builders import batch, produce
+from moldau.testing.topic_requests import create_topic
 from moldau.testing.wire import WireClient
 
 from .conftest import Run
@@ -25,7 +25,7 @@ LOG = "00000000000000000000.log"
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that a server has left cleanly, with a topic of two partitions."""
+    """The directory of a server that has stopped cleanly, with a topic of two partitions."""
     directory = tmp_path_factory.mktemp("verify") / "data"
     with (
         Broker(data_dir=directory, config={"num.partitions": "2"}) as broker,
@@ -44,7 +44,7 @@ def _create_by_writing(broker: Broker, wire: WireClient) -> None:
 
 @pytest.fixture
 def directory(stopped: Path, tmp_path: Path) -> Path:
-    """A copy of it, to be damaged."""
+    """A copy of that directory, for damage."""
     return Path(shutil.copytree(stopped, tmp_path / "data"))
 
 
@@ -59,14 +59,14 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
-def test_a_directory_in_which_nothing_is_wrong(run: Run, directory: Path) -> None:
+def test_a_directory_without_findings(run: Run, directory: Path) -> None:
     result = run("log", "verify", str(directory))
     assert (result.code, result.err) == (0, "")
     assert result.text.startswith("3 partitions, 3 segments, ")
-    assert result.text.endswith(": nothing is wrong\n")
+    assert result.text.endswith(": no findings\n")
 
 
-def test_each_record_is_looked_at_if_wanted(run: Run, directory: Path) -> None:
+def test_deep_checks_each_record(run: Run, directory: Path) -> None:
     (totals,) = run("log", "verify", "--deep", "--json", str(directory)).json_lines()
     assert totals["kind"] == "totals"
     assert totals["records"] >= 40
@@ -75,7 +75,7 @@ def test_each_record_is_looked_at_if_wanted(run: Run, directory: Path) -> None:
     assert totals["records"] == 0
 
 
-def test_findings_go_by_partition_and_say_what_a_repair_would_do(run: Run, directory: Path) -> None:
+def test_findings_are_grouped_by_partition_with_repairs(run: Run, directory: Path) -> None:
     log = partition_of(directory) / LOG
     flip(log, 70)
     name = "recovery-point-offset-checkpoint"
@@ -84,17 +84,17 @@ def test_findings_go_by_partition_and_say_what_a_repair_would_do(run: Run, direc
     assert result.code == 1
     assert result.lines[:3] == [
         "log directory:",
-        f"  warning  {directory}/{name}: {name} is no checkpoint file",
+        f"  warning  {directory}/{name}: {name} is not a checkpoint file",
         "           repair: correct the checkpoint",
     ]
     assert f"{partition_of(directory).name}:" in result.lines
     (line,) = [line for line in result.lines if "CRC" in line]
     assert line.startswith(f"  error    {log}, position 0, offset 0: the CRC of the batch is wrong: ")
-    assert "           repair: cut the log here, with --truncate only" in result.lines
+    assert "           repair: truncate the log here (only with --truncate)" in result.lines
     assert result.lines[-1].endswith(": 1 error, 1 warning")
 
 
-def test_findings_for_programs(run: Run, directory: Path) -> None:
+def test_findings_as_json(run: Run, directory: Path) -> None:
     flip(partition_of(directory) / LOG, 70)
     result = run("log", "verify", "--json", str(directory))
     assert result.code == 1
@@ -116,7 +116,7 @@ def test_one_partition_and_one_file(run: Run, directory: Path) -> None:
 
 
 def test_a_folder_without_a_server_around_it(run: Run, tmp_path: Path) -> None:
-    """A partition that somebody copied: what the metadata log would tell is unknown."""
+    """A copied partition directory without a metadata log."""
     folder = tmp_path / "copied-3"
     folder.mkdir()
     first = build_batch([Record(0, NOW, None, b"a")])
@@ -125,7 +125,7 @@ def test_a_folder_without_a_server_around_it(run: Run, tmp_path: Path) -> None:
     result = run("log", "verify", str(folder))
     assert result.code == 0
     assert "the offsets 1 to 6 are missing" in result.text
-    assert "whether this is one is not known" in result.text
+    assert "whether the topic is compacted is unknown" in result.text
 
 
 def test_after_kill_there_is_a_note(run: Run, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_after_kill_there_is_a_note(run: Run, tmp_path: Path) -> None:
         result = run("log", "verify", str(tmp_path / "data"))
     assert result.code == 0, result.text
     assert "  note     " in result.text
-    assert "the last stop was not a clean one" in result.text
+    assert "the last shutdown was not clean" in result.text
 
 
 @pytest.mark.parametrize("command", ["verify", "repair"])
@@ -147,12 +147,12 @@ def test_a_directory_that_is_in_use(run: Run, tmp_path: Path, command: str) -> N
 
 
 @pytest.mark.parametrize("command", ["verify", "repair"])
-def test_what_is_no_log_directory(run: Run, tmp_path: Path, command: str) -> None:
+def test_other_directories_are_rejected(run: Run, tmp_path: Path, command: str) -> None:
     result = run("log", command, str(tmp_path / "missing"))
     assert (result.code, result.err) == (2, f"moldau: cannot read {tmp_path}/missing: No such file or directory\n")
     result = run("log", command, str(tmp_path))
     assert result.code == 2
-    assert "is no log directory: it has neither meta.properties nor partitions" in result.err
+    assert "is not a log directory: it has neither meta.properties nor partitions" in result.err
 
 
 def test_directories_that_do_not_belong_together(run: Run, directory: Path, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_directories_that_do_not_belong_together(run: Run, directory: Path, tmp_
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may read and write everything")
-def test_a_directory_that_may_only_be_read(run: Run, directory: Path) -> None:
+def test_a_read_only_directory(run: Run, directory: Path) -> None:
     for path in [directory, *directory.rglob("*")]:
         path.chmod(path.stat().st_mode & ~0o222)
     try:
@@ -186,26 +186,26 @@ def test_symbolic_links(run: Run, directory: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").rename(tmp_path / "gone")
     result = run("log", "verify", str(directory))
     assert result.code == 1
-    assert "which is not there: is a disk not mounted?" in result.text
+    assert "which does not exist; check that the disk is mounted" in result.text
 
 
 def made_anew(result: Any) -> list[str]:
     return [line["action"] for line in result.json_lines() if "action" in line]
 
 
-def test_a_repair_is_told_first_and_done_only_when_that_is_wanted(run: Run, directory: Path) -> None:
+def test_a_repair_is_announced_and_needs_confirmation(run: Run, directory: Path) -> None:
     index = partition_of(directory) / "00000000000000000000.timeindex"
     before = index.read_bytes()
     flip(index, 3)
     damaged = index.read_bytes()
     result = run("log", "repair", "--dry-run", str(directory))
     assert result.code == 1
-    assert result.lines[0] == f"make the indexes of {partition_of(directory) / LOG} anew"
+    assert result.lines[0] == f"rebuild the indexes of {partition_of(directory) / LOG}"
     assert index.read_bytes() == damaged
 
     result = run("log", "repair", str(directory), input=b"n\n")
     assert result.code == 1
-    assert result.err.endswith("moldau: nothing was done\n")
+    assert result.err.endswith("moldau: canceled; nothing was changed\n")
     assert index.read_bytes() == damaged
 
     result = run("log", "repair", str(directory), input=b"y\n")
@@ -213,11 +213,11 @@ def test_a_repair_is_told_first_and_done_only_when_that_is_wanted(run: Run, dire
     assert index.read_bytes() == before
     (report,) = directory.glob("moldau-repair-*.json")
     assert json.loads(report.read_text())["done"][0]["action"] == "indexes"
-    assert f"what was done is in {report}" in result.text
-    assert run("log", "verify", str(directory)).text.endswith("nothing is wrong\n")
+    assert f"report: {report}" in result.text
+    assert run("log", "verify", str(directory)).text.endswith("no findings\n")
 
 
-def test_batches_are_cut_off_only_when_that_is_wanted(run: Run, directory: Path) -> None:
+def test_logs_are_truncated_only_with_truncate(run: Run, directory: Path) -> None:
     log = partition_of(directory) / LOG
     flip(log, log.stat().st_size - 1)
     damaged = log.read_bytes()
@@ -235,7 +235,7 @@ def test_batches_are_cut_off_only_when_that_is_wanted(run: Run, directory: Path)
         assert not [line for line in broker.log().splitlines() if "WARN" in line or "ERROR" in line]
 
 
-def test_what_a_bar_is_told(directory: Path) -> None:
+def test_progress_updates(directory: Path) -> None:
     seen: list[tuple[int, int, str]] = []
     inspect(RealFileSystem(), [str(directory)], watcher=lambda done, total, name: seen.append((done, total, name)))
     assert seen[-1][0] == seen[-1][1] > 0
@@ -244,14 +244,14 @@ def test_what_a_bar_is_told(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["var", "var/mail.log"])
-def test_logs_of_other_programs_are_no_partition(run: Run, tmp_path: Path, path: str) -> None:
-    """Nothing would be found in them, which must not read as: nothing is wrong."""
+def test_logs_of_other_programs_are_not_partitions(run: Run, tmp_path: Path, path: str) -> None:
+    """The check would find no log in them, which must not be reported as success."""
     (tmp_path / "var").mkdir()
     (tmp_path / "var" / "mail.log").write_text("a message")
     result = run("log", "verify", str(tmp_path / path))
     assert result.code == 2
     assert result.out == b""
-    assert f"{path} is no " in result.err
+    assert f"{path} is not a " in result.err
 
 
 def test_a_partition_may_have_been_copied_to_a_folder_of_any_name(run: Run, directory: Path, tmp_path: Path) -> None:

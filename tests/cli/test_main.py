@@ -1,4 +1,4 @@
-"""The entry: exit codes, help, and failures without tracebacks."""
+"""The entry point: exit codes, help, and failures without tracebacks."""
 
 import os
 import subprocess
@@ -78,12 +78,12 @@ def test_version(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["brew"], "No such command 'brew'. There are serve, topics, produce, "),
+        (["brew"], "No such command 'brew'. Commands: serve, topics, produce, "),
         (["tpoics", "list"], "No such command 'tpoics'. Did you mean topics?"),
         (["Serve"], "No such command 'Serve'. Did you mean serve?"),
         (["topics", "lst"], "No such command 'lst'. Did you mean list?"),
         (["groups", "delete-ofsets"], "No such command 'delete-ofsets'. Did you mean delete-offsets"),
-        (["spark", "brew"], "No such command 'brew'. There are archive, audit, compact, replay."),
+        (["spark", "brew"], "No such command 'brew'. Commands: archive, audit, compact, replay."),
         (["topics", "list", "--jsn"], "--json"),
         (["serve", "--ephemral"], "--ephemeral"),
         (["topics", "list", "--brew"], "No such option '--brew'"),
@@ -92,13 +92,13 @@ def test_version(run: Run) -> None:
         (["serve", "--listen"], "requires an argument"),
         (["topics", "list", "--bootstrap-server", "host:port"], "'host:port' is not HOST:PORT"),
         (["topics", "list", "--bootstrap-server", ""], "at least one HOST:PORT"),
-        (["topics", "list", "-b", "http://localhost:9092"], "'http://localhost:9092' is a URL; write localhost:9092"),
-        (["topics", "list", "-b", "h:1,PLAINTEXT://k:9092/x"], "'PLAINTEXT://k:9092/x' is a URL; write k:9092"),
-        (["doctor", "-b", "https://localhost/"], "'https://localhost/' is a URL; write localhost"),
-        (["spark", "audit", "-b", "http://localhost:9092"], "is a URL; write localhost:9092"),
+        (["topics", "list", "-b", "http://localhost:9092"], "'http://localhost:9092' is a URL; use localhost:9092"),
+        (["topics", "list", "-b", "h:1,PLAINTEXT://k:9092/x"], "'PLAINTEXT://k:9092/x' is a URL; use k:9092"),
+        (["doctor", "-b", "https://localhost/"], "'https://localhost/' is a URL; use localhost"),
+        (["spark", "audit", "-b", "http://localhost:9092"], "is a URL; use localhost:9092"),
     ],
 )
-def test_senseless_command_line_is_exit_code_2(run: Run, arguments: list[str], words: str) -> None:
+def test_usage_errors_have_exit_code_2(run: Run, arguments: list[str], words: str) -> None:
     refused = run(*arguments)
     assert refused.code == 2
     assert words in refused.err
@@ -117,7 +117,7 @@ def commands_with_an_address() -> Iterator[tuple[str, click.Command]]:
 
 
 @pytest.mark.parametrize(("name", "command"), list(commands_with_an_address()))
-def test_default_address_of_every_command_is_the_variables(
+def test_every_command_takes_its_default_address_from_the_variable(
     name: str, command: click.Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (option,) = (parameter for parameter in command.params if parameter.name == "bootstrap_server")
@@ -165,7 +165,9 @@ def test_second_address_is_tried(run: Run, bootstrap_servers: str, unused_port: 
     assert listed.code == 0
 
 
-def test_mistake_of_ours_is_a_line_and_with_the_variable_a_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_error_is_one_line_or_a_traceback_with_the_variable(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(arguments: list[str]) -> int:
         raise RuntimeError("out of paper")
 
@@ -179,7 +181,7 @@ def test_mistake_of_ours_is_a_line_and_with_the_variable_a_traceback(run: Run, m
         group.run(["doctor"])
 
 
-def test_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+def test_closed_pipe_is_not_reported(tmp_path: Path) -> None:
     checkpoint = tmp_path / "recovery-point-offset-checkpoint"
     entries = 50_000
     checkpoint.write_text(f"0\n{entries}\n" + "".join(f"topic {number} 0\n" for number in range(entries)))

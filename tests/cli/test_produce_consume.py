@@ -1,4 +1,4 @@
-"""``moldau produce`` and ``moldau consume``: what goes in comes out."""
+"""``moldau produce`` and ``moldau consume``: produced records are consumed unchanged."""
 
 import json
 import os
@@ -16,14 +16,15 @@ import pytest
 
 from moldau.cli.consume import parse_time
 from moldau.cli.produce import Progress
-from moldau.compat_tests.wire import wait_until
 from moldau.testing import Broker
+from moldau.testing.topic_requests import wait_until
 
 from .conftest import Run
 
 NewTopic = Callable[..., str]
 
-# Every kind of record that the client can send: text, other bytes, nulls, repeated headers, empty things, other times.
+# Every kind of record that the client can send: text, other bytes, nulls, repeated headers, empty values, other
+# timestamps.
 RECORDS: list[dict[str, Any]] = [
     {"key": None, "value": "plain", "headers": []},
     {"key": "k", "value": "grüße 😀", "headers": []},
@@ -37,7 +38,7 @@ RECORDS: list[dict[str, Any]] = [
 ]
 
 
-# A number whose digits a float does not keep, a name twice, an escaped character, blanks.
+# A number that a float cannot represent, a duplicate name, an escaped character, blanks.
 ODD_OBJECT = '{"a":1.10,"a":12345678901234567890.5, "é":"\\u00e9"}'
 
 
@@ -77,7 +78,7 @@ def test_every_kind_of_record_survives_in_every_codec(ask: Run, new_topic: NewTo
     assert {record["timestamp_type"] for record in got} == {"CreateTime"}
 
 
-def test_what_consume_prints_can_be_produced(ask: Run, new_topic: NewTopic) -> None:
+def test_output_of_consume_can_be_produced(ask: Run, new_topic: NewTopic) -> None:
     first, second = new_topic(3), new_topic(3)
     assert ask("produce", first, "--json", input=json_lines(RECORDS * 3)).code == 0
     printed = ask("consume", first, "--json").out
@@ -123,14 +124,14 @@ def test_headers_of_json_may_be_an_object(ask: Run, new_topic: NewTopic) -> None
     assert [(header["name"], header["value"]) for header in got["headers"]] == headers
 
 
-def test_topic_that_the_server_creates_is_mentioned(run: Run) -> None:
+def test_auto_created_topic_is_reported(run: Run) -> None:
     with Broker(config={"num.partitions": 3}) as broker:
         address = ("--bootstrap-server", broker.bootstrap_servers)
         assert run("produce", "fresh", *address).err == "0 records sent to fresh\n"
         assert run("topics", "list", "--json", *address).json() == []
         first = run("produce", "fresh", *address, input=b"a\nb\n")
         assert first.err.splitlines() == [
-            "There was no topic fresh; the server created it with 3 partitions.",
+            "The topic fresh did not exist; the server created it with 3 partitions.",
             "2 records sent to fresh",
         ]
         assert run("produce", "fresh", *address, input=b"c\n").err == "1 record sent to fresh\n"
@@ -144,7 +145,7 @@ def test_records_before_a_line_that_fails_are_counted(ask: Run, new_topic: NewTo
     assert ask("consume", topic).out == b"a\nb\n"
 
 
-def test_interrupt_says_what_was_sent(bootstrap_servers: str, ask: Run, new_topic: NewTopic) -> None:
+def test_interrupt_reports_sent_records(bootstrap_servers: str, ask: Run, new_topic: NewTopic) -> None:
     topic = new_topic()
     with subprocess.Popen(
         [sys.executable, "-m", "moldau", "produce", topic, "--bootstrap-server", bootstrap_servers],
@@ -161,7 +162,7 @@ def test_interrupt_says_what_was_sent(bootstrap_servers: str, ask: Run, new_topi
         assert producing.stderr.read().decode() == f"moldau: interrupted: 2 records sent to {topic}, all acknowledged\n"
 
 
-def test_interrupt_ends_the_command_while_the_server_does_not_answer() -> None:
+def test_interrupt_ends_the_command_while_the_server_does_not_respond() -> None:
     with Broker() as broker:
         address = ("--bootstrap-server", broker.bootstrap_servers)
         with subprocess.Popen(
@@ -179,16 +180,16 @@ def test_interrupt_ends_the_command_while_the_server_does_not_answer() -> None:
             try:
                 producing.stdin.write("two\n")
                 producing.stdin.flush()
-                # Whether the second line was read and the first one acknowledged by now, is not known.
+                # It is unknown whether the second line is read and the first one acknowledged by now.
                 producing.send_signal(signal.SIGINT)
                 assert producing.wait(30) == 130
             finally:
                 os.kill(broker.pid, signal.SIGCONT)
-            said = producing.stderr.read()
-        assert re.fullmatch(r"moldau: interrupted: [12] records? sent to t, [^\n]+\n", said), said
+            output = producing.stderr.read()
+        assert re.fullmatch(r"moldau: interrupted: [12] records? sent to t, [^\n]+\n", output), output
 
 
-def test_interrupt_says_which_records_are_in_doubt() -> None:
+def test_interrupt_reports_unacknowledged_records() -> None:
     progress = Progress("t", confirmed=True)
     assert str(progress) == "0 records sent to t"
     progress.sent = 3
@@ -196,10 +197,10 @@ def test_interrupt_says_which_records_are_in_doubt() -> None:
     assert str(progress) == ("3 records sent to t, 1 acknowledged; the server may or may not have stored the other 2")
     unconfirmed = Progress("t", confirmed=False)
     unconfirmed.sent = 3
-    assert str(unconfirmed) == "3 records sent to t; with --acks 0 the server does not acknowledge them"
+    assert str(unconfirmed) == "3 records sent to t; the server sends no acknowledgments with --acks 0"
 
 
-def test_partition_and_timestamp_of_json_are_taken(ask: Run, new_topic: NewTopic) -> None:
+def test_partition_and_timestamp_of_json_are_used(ask: Run, new_topic: NewTopic) -> None:
     topic = new_topic(4)
     record = {"value": "v", "partition": 2, "timestamp": 1_700_000_000_123}
     assert ask("produce", topic, "--json", input=json_lines([record])).code == 0
@@ -247,7 +248,7 @@ def test_file_has_a_progress_bar_on_a_terminal(bootstrap_servers: str, new_topic
     assert f"2 records sent to {topic}" in shown
 
 
-def test_all_goes_to_one_partition_when_asked(ask: Run, new_topic: NewTopic) -> None:
+def test_partition_option_sends_all_records_to_it(ask: Run, new_topic: NewTopic) -> None:
     topic = new_topic(3)
     assert ask("produce", topic, "--partition", "1", input=b"a\nb\n").code == 0
     assert ask("consume", topic, "--partition", "1").out == b"a\nb\n"
@@ -259,7 +260,7 @@ def test_acks(ask: Run, new_topic: NewTopic, acks: str) -> None:
     topic = new_topic()
     assert ask("produce", topic, "--acks", acks, input=b"x\n").code == 0
     got = b""
-    # With acks=0 nobody says when the record has arrived.
+    # With acks=0 there is no acknowledgment to wait for.
     while acks == "0" and not got:
         got = ask("consume", topic).out
     assert ask("consume", topic).out == b"x\n"
@@ -268,38 +269,42 @@ def test_acks(ask: Run, new_topic: NewTopic, acks: str) -> None:
 @pytest.mark.parametrize(
     ("options", "line", "words"),
     [
-        (["--key-separator", ":"], b"no separator\n", "line 2: there is no ':' in it"),
+        (["--key-separator", ":"], b"no separator\n", "line 2: the key separator ':' is missing"),
         (["--null", "NULL"], b"NULL\n", "line 2: key and value are both null"),
-        (["--json"], b"{\n", "line 2: it is not valid JSON: "),
-        (["--json"], b"\xff{}\n", "line 2: it is not valid JSON: "),
-        (["--json"], b'{"value": {"n": NaN}}\n', "line 2: it is not valid JSON: JSON has no NaN"),
-        (["--json"], b"[]\n", "line 2: it is not a JSON object"),
+        (["--json"], b"{\n", "line 2: not valid JSON: "),
+        (["--json"], b"\xff{}\n", "line 2: not valid JSON: "),
+        (["--json"], b'{"value": {"n": NaN}}\n', "line 2: not valid JSON: NaN is not valid JSON"),
+        (["--json"], b"[]\n", "line 2: not a JSON object"),
         (["--json"], b'{"value": 5}\n', 'line 2: value is not a string, an object or an array; write "5" to send'),
-        (["--json"], b'{"value_base64": "&"}\n', "line 2: value_base64 is not base64: "),
+        (["--json"], b'{"value_base64": "&"}\n', "line 2: value_base64 is not valid base64: "),
         (["--json"], b'{"value_base64": 5}\n', "line 2: value_base64 is not a string"),
-        (["--json"], b'{"value": "v", "value_base64": "dg=="}\n', "line 2: there are both value and value_base64"),
+        (["--json"], b'{"value": "v", "value_base64": "dg=="}\n', "line 2: both value and value_base64 are given"),
         (["--json"], b'{"vaule": "v"}\n', "line 2: unknown field 'vaule'. Did you mean value?"),
-        (["--json"], b'{"value": "v", "ttl": 5}\n', "line 2: unknown field 'ttl'. There are key, key_base64, value, "),
+        (
+            ["--json"],
+            b'{"value": "v", "ttl": 5}\n',
+            "line 2: unknown field 'ttl'. Known fields: key, key_base64, value, ",
+        ),
         (["--json"], b'{"value": "v", "headers": {"h": null}}\n', "line 2: header h is null"),
         (["--json"], b'{"value": "v", "headers": {"h": 5}}\n', 'line 2: header h: value is not a string; write "5"'),
-        (["--json"], b'{"value": "v", "headers": "h"}\n', "line 2: headers are written {"),
+        (["--json"], b'{"value": "v", "headers": "h"}\n', "line 2: write headers as {"),
         (["--json"], b'{"value": "v", "headers": [{"name": "h", "val": "x"}]}\n', "unknown field 'val'. Did you mean"),
-        (["--json"], b'{"value": "v", "partition": "1"}\n', "line 2: partition is not a whole number"),
-        (["--json"], b'{"value": "v", "headers": [{"value": "x"}]}\n', "line 2: headers are written {"),
-        (["--json"], b'{"value": "v", "headers": {"h": "1", "h": "2"}}\n', "line 2: header 'h' is there twice"),
-        (["--json"], b'{"value": "v", "value": "w"}\n', "line 2: the field 'value' is there twice"),
+        (["--json"], b'{"value": "v", "partition": "1"}\n', "line 2: partition is not an integer"),
+        (["--json"], b'{"value": "v", "headers": [{"value": "x"}]}\n', "line 2: write headers as {"),
+        (["--json"], b'{"value": "v", "headers": {"h": "1", "h": "2"}}\n', "line 2: duplicate header 'h'"),
+        (["--json"], b'{"value": "v", "value": "w"}\n', "line 2: duplicate field 'value'"),
         (
             ["--json"],
             b'{"value": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
             "nested too deeply",
         ),
         (["--json"], b'{"value": ' + b"9" * 5000 + b"}\n", "line 2: value is not a string, an object or an array"),
-        (["--json"], b'{"value": "v", "partition": ' + b"9" * 5000 + b"}\n", "line 2: partition is not a whole number"),
+        (["--json"], b'{"value": "v", "partition": ' + b"9" * 5000 + b"}\n", "line 2: partition is not an integer"),
         (["--json"], b'{"value": "v", "headers": [{"name": "h", "value": null}]}\n', "header h is null"),
         (["--partition", "9"], b"x\n", "9"),
     ],
 )
-def test_line_that_is_no_record_is_named(
+def test_invalid_line_is_reported_with_its_number(
     ask: Run, new_topic: NewTopic, options: list[str], line: bytes, words: str
 ) -> None:
     first = b'{"value": "ok"}\n' if "--json" in options else b"a:b\n"
@@ -311,7 +316,7 @@ def test_line_that_is_no_record_is_named(
     assert len(what_was_sent) <= 1
 
 
-def test_record_that_the_topic_does_not_take_is_told(ask: Run, new_topic: NewTopic) -> None:
+def test_rejected_record_is_reported(ask: Run, new_topic: NewTopic) -> None:
     topic = new_topic(1, "max.message.bytes=1000")
     failed = ask("produce", topic, input=b"x" * 5000 + b"\n")
     assert failed.code == 1
@@ -320,11 +325,11 @@ def test_record_that_the_topic_does_not_take_is_told(ask: Run, new_topic: NewTop
 
 
 @pytest.mark.parametrize("option", [["--json", "--null", "x"], ["--json", "-k", ":"], ["-k", ""], ["-H", "x"]])
-def test_options_that_make_no_sense_are_usage_errors(run: Run, option: list[str]) -> None:
+def test_invalid_options_are_usage_errors(run: Run, option: list[str]) -> None:
     assert run("produce", "t", *option).code == 2
 
 
-def test_consumer_starts_where_it_is_told(ask: Run, new_topic: NewTopic) -> None:
+def test_consumer_starts_at_the_given_position(ask: Run, new_topic: NewTopic) -> None:
     topic = new_topic()
     records = [{"value": str(number), "timestamp": 1_700_000_000_000 + number * 1000} for number in range(10)]
     assert ask("produce", topic, "--json", input=json_lines(records)).code == 0
@@ -346,25 +351,25 @@ def test_consumer_starts_where_it_is_told(ask: Run, new_topic: NewTopic) -> None
     assert values("--read-committed") == "0123456789"
 
 
-def test_offset_that_is_not_there_is_told(ask: Run, new_topic: NewTopic) -> None:
+def test_offset_out_of_range_is_reported(ask: Run, new_topic: NewTopic) -> None:
     refused = ask("consume", new_topic(), "--offset", "5")
     assert refused.code == 1
-    assert refused.err == "moldau: partition 0 has the offsets 0 to 0, and not 5\n"
+    assert refused.err == "moldau: offset 5 is out of range: partition 0 has offsets 0 to 0\n"
 
 
-def test_unknown_topic_and_partition_are_told_and_not_made(ask: Run, new_topic: NewTopic) -> None:
+def test_unknown_topic_and_partition_are_reported_and_not_created(ask: Run, new_topic: NewTopic) -> None:
     refused = ask("consume", "no-such-topic")
     assert refused.code == 1
-    assert refused.err.startswith("moldau: there is no topic no-such-topic; ")
+    assert refused.err.startswith("moldau: topic no-such-topic does not exist; ")
     assert "no-such-topic" not in ask("topics", "list").text
     topic = new_topic(2)
-    assert ask("consume", topic, "-p", "5").err == f"moldau: {topic} has no partition 5; it has 0, 1\n"
+    assert ask("consume", topic, "-p", "5").err == f"moldau: {topic} has no partition 5, only 0, 1\n"
 
 
 @pytest.mark.parametrize(
     "options", [["--from-beginning", "--offset", "1"], ["--offset", "1", "--timestamp", "5"], ["--timestamp", "noon"]]
 )
-def test_start_that_makes_no_sense_is_a_usage_error(run: Run, options: list[str]) -> None:
+def test_invalid_start_is_a_usage_error(run: Run, options: list[str]) -> None:
     assert run("consume", "t", *options).code == 2
 
 
@@ -378,7 +383,7 @@ def test_time_is_milliseconds_or_iso() -> None:
             parse_time(text)
 
 
-def test_following_goes_on_until_interrupted(bootstrap_servers: str, ask: Run, new_topic: NewTopic) -> None:
+def test_follow_runs_until_interrupted(bootstrap_servers: str, ask: Run, new_topic: NewTopic) -> None:
     topic = new_topic()
     assert ask("produce", topic, input=b"before\n").code == 0
     command = [sys.executable, "-m", "moldau", "consume", topic, "--follow", "--from-beginning"]
@@ -387,7 +392,7 @@ def test_following_goes_on_until_interrupted(bootstrap_servers: str, ask: Run, n
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": ""},
-        # A shell has what it starts in the background ignore Ctrl-C, these tests and all that they start, too.
+        # Background jobs of a shell ignore Ctrl-C; so do these tests and all their child processes, then.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as follower:
         assert follower.stdout is not None
@@ -402,7 +407,7 @@ def test_following_goes_on_until_interrupted(bootstrap_servers: str, ask: Run, n
     assert (follower.returncode, out, err.strip()) == (130, b"", b"")
 
 
-def test_following_without_a_start_shows_what_is_new(ask: Run, new_topic: NewTopic, bootstrap_servers: str) -> None:
+def test_follow_without_a_start_prints_only_new_records(ask: Run, new_topic: NewTopic, bootstrap_servers: str) -> None:
     topic = new_topic()
     assert ask("produce", topic, input=b"old\n").code == 0
     command = [sys.executable, "-m", "moldau", "consume", topic, "--follow", "--max-messages", "1"]
@@ -410,7 +415,7 @@ def test_following_without_a_start_shows_what_is_new(ask: Run, new_topic: NewTop
         [*command, "--bootstrap-server", bootstrap_servers], stdout=subprocess.PIPE, env={**os.environ}
     ) as follower:
         try:
-            # Nothing tells when the follower stands at the end, so records are sent until it has seen one.
+            # There is no signal that the follower has reached the end, so records are sent until it has seen one.
             while follower.poll() is None:
                 assert ask("produce", topic, input=b"new\n").code == 0
             assert follower.stdout is not None

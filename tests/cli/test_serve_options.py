@@ -54,11 +54,11 @@ def test_click_understands_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         ["--dur"],
     ],
 )
-def test_what_needs_words_is_left_to_click(arguments: list[str]) -> None:
+def test_help_and_usage_errors_are_left_to_click(arguments: list[str]) -> None:
     assert serve.parse(arguments) is None
 
 
-def test_every_option_is_tried_above() -> None:
+def test_every_option_is_tested_above() -> None:
     parsed = serve.parse(EVERYTHING)
     assert parsed is not None
     assert parsed.keys() == {option.name for option in serve.OPTIONS}
@@ -81,7 +81,7 @@ def test_defaults_are_the_local_machine_and_the_users_data() -> None:
         ({"XDG_DATA_HOME": "/data"}, "darwin", Path("/home/franz/Library/Application Support/moldau")),
     ],
 )
-def test_data_directory_is_where_the_platform_has_it(
+def test_default_data_directory_follows_the_platform(
     environment: dict[str, str], platform: str, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/franz")
@@ -137,7 +137,7 @@ def test_later_sources_win(tmp_path: Path) -> None:
     assert config.int("log.flush.interval.messages") == 1
 
 
-# The settings of the file that comes with Apache Kafka 4, for one node.
+# The settings of Apache Kafka 4's default file, for one node.
 STOCK_FILE = """
 process.roles=broker,controller
 node.id=1
@@ -166,7 +166,7 @@ log.retention.check.interval.ms=300000
 """
 
 
-def test_stock_file_of_apache_kafka_is_taken(tmp_path: Path) -> None:
+def test_stock_file_of_apache_kafka_is_accepted(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(STOCK_FILE)
     config = serve.load_config({"--config": [str(file)]}, {})
@@ -179,7 +179,7 @@ def test_stock_file_of_apache_kafka_is_taken(tmp_path: Path) -> None:
     ]
 
 
-def test_variables_of_a_compose_file_are_taken() -> None:
+def test_variables_of_a_compose_file_are_accepted() -> None:
     config = serve.load_config(
         {},
         {
@@ -203,7 +203,7 @@ def test_variables_of_a_compose_file_are_taken() -> None:
 
 
 @pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
-def test_configured_directory_keeps_the_default_away(name: str) -> None:
+def test_configured_directory_replaces_the_default(name: str) -> None:
     assert serve.load_config({"--set": [f"{name}=/a,/b"]}, {}).log_dirs == ("/a", "/b")
 
 
@@ -258,13 +258,13 @@ def test_relative_data_directory_is_made_absolute() -> None:
     assert serve.load_config({"--data-dir": ["here"]}, {}).log_dirs == (str(Path.cwd() / "here"),)
 
 
-def test_ephemeral_has_no_directory_and_wants_none() -> None:
+def test_ephemeral_conflicts_with_a_directory() -> None:
     assert serve.load_config({"--ephemeral": []}, {}).log_dirs == ()
-    with pytest.raises(ConfigError, match="exclude each other"):
+    with pytest.raises(ConfigError, match="mutually exclusive"):
         serve.load_config({"--ephemeral": [], "--data-dir": ["/d"]}, {})
 
 
-def test_wrong_value_refuses_the_start_naming_key_value_range_and_origin(
+def test_invalid_value_prevents_the_start_and_is_reported_with_range_and_origin(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAFKA_LOG_ROLL_MS", "soon")
@@ -281,11 +281,11 @@ def test_wrong_value_refuses_the_start_naming_key_value_range_and_origin(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--set", "num.partitions"], "--set takes key=value, not 'num.partitions'"),
+        (["--set", "num.partitions"], "--set requires key=value, not 'num.partitions'"),
         (["--config", "/nowhere/server.properties"], "cannot read /nowhere/server.properties: No such file"),
         (["--listen", "h:99999"], "NAME://host:port, the port from 0 to 65535"),
         (["--listen", "SSL://h:1"], "only PLAINTEXT is supported yet"),
-        (["--listen", "http://127.0.0.1:9092"], "--listen http://127.0.0.1:9092: Kafka's protocol is not HTTP; write"),
+        (["--listen", "http://127.0.0.1:9092"], "--listen http://127.0.0.1:9092: a Kafka listener is not HTTP; use"),
         (["--set", "num.partition=3"], "--set num.partition: there is no such setting; did you mean num.partitions"),
         (["--set", "Num.Partitions=3"], "did you mean num.partitions"),
         (["--set", "frobnicate=3"], "there is no such setting; `moldau serve --print-config` lists all settings"),
@@ -316,7 +316,7 @@ def test_every_unknown_name_of_set_is_reported(run: Run) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "background.threads",  # of Apache Kafka, without effect here
+        "background.threads",  # a setting of Apache Kafka without effect in Moldau
         "listener.name.internal.ssl.keystore.location",
         "config.providers.file.class",
         "rsm.config.bucket",
@@ -327,7 +327,7 @@ def test_names_that_apache_kafka_knows_are_accepted(name: str) -> None:
     assert serve.load_config({"--set": [f"{name}=1"]}, {}).static[name].text == "1"
 
 
-def test_unknown_names_in_a_file_or_a_variable_are_no_error(tmp_path: Path) -> None:
+def test_unknown_names_in_a_file_or_a_variable_are_ignored(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("zookeeper.connect=h:2181\n")
     config = serve.load_config({"--config": [str(file)]}, {"KAFKA_SERVICE_HOST": "10.0.0.1"})
@@ -335,7 +335,7 @@ def test_unknown_names_in_a_file_or_a_variable_are_no_error(tmp_path: Path) -> N
     assert warnings(config) == ["unknown settings, ignored: service.host, zookeeper.connect"]
 
 
-def test_print_config_tells_values_and_origins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_print_config_shows_values_and_origins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_NO_SUCH", "1")
     printed = run("serve", "--print-config", "--set", "num.partitions=3", "--set", "ssl.key.password=hunter2")
     assert printed.code == 0
@@ -355,8 +355,8 @@ def test_printed_config_can_be_read_back(run: Run, tmp_path: Path) -> None:
     assert again.topic_defaults() == serve.load_config({"--set": ["log.retention.hours=5"]}, {}).topic_defaults()
 
 
-def test_serving_loads_no_tools() -> None:
-    """What only the tools need would double the time a server takes to start."""
+def test_serve_does_not_import_the_tools() -> None:
+    """The imports of the tools would double the startup time of a server."""
     program = (
         "import sys; from moldau.cli import serve; import moldau.cli.main;"
         "from moldau.config.checks import check_broker_config;"

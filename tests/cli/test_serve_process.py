@@ -1,4 +1,4 @@
-"""``moldau serve`` as a process: its ready line, its end, and what it says when it cannot start."""
+"""``moldau serve`` as a process: its ready line, its shutdown, and its errors when it cannot start."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ DEADLINE_S = 30
 
 @contextmanager
 def serving(*options: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """A server that is ready, and its address; killed at the end if it still runs."""
+    """A server that is ready, and its address; killed at the end if it is still running."""
     with subprocess.Popen(
         [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     ) as server:
@@ -36,7 +36,9 @@ def serving(*options: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-def test_ready_line_names_an_address_that_answers_and_a_signal_ends_it(tmp_path: Path, number: signal.Signals) -> None:
+def test_ready_line_has_a_reachable_address_and_a_signal_stops_the_server(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     data = tmp_path / "data"
     with serving("--listen", "127.0.0.1:0", "--data-dir", str(data)) as (server, address):
         host, _, port = address.rpartition(":")
@@ -59,7 +61,7 @@ def test_two_listeners(tmp_path: Path) -> None:
         assert server.wait(DEADLINE_S) == 0
 
 
-def test_second_server_on_the_same_directory_says_so(tmp_path: Path) -> None:
+def test_second_server_on_the_same_directory_fails_with_a_message(tmp_path: Path) -> None:
     with serving("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)):
         refused = subprocess.run(
             [*COMMAND, "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)],
@@ -76,7 +78,7 @@ def test_second_server_on_the_same_directory_says_so(tmp_path: Path) -> None:
     assert "Traceback" not in refused.stderr
 
 
-def test_second_server_on_the_same_port_says_so(tmp_path: Path) -> None:
+def test_second_server_on_the_same_port_fails_with_a_message(tmp_path: Path) -> None:
     with serving("--listen", "127.0.0.1:0", "--ephemeral") as (_, address):
         refused = subprocess.run(
             [*COMMAND, "--listen", address, "--data-dir", str(tmp_path)],
@@ -92,7 +94,7 @@ def test_second_server_on_the_same_port_says_so(tmp_path: Path) -> None:
     assert "Traceback" not in refused.stderr
 
 
-def test_server_ends_with_its_standard_input(tmp_path: Path) -> None:
+def test_server_stops_with_its_standard_input(tmp_path: Path) -> None:
     server = subprocess.Popen(
         [*COMMAND, "--listen", "127.0.0.1:0", "--ephemeral", "--exit-with-stdin"],
         stdin=subprocess.PIPE,
@@ -115,3 +117,24 @@ def test_second_signal_does_not_hang(tmp_path: Path) -> None:
         server.terminate()
         server.wait(DEADLINE_S)
         assert time.monotonic() - started < DEADLINE_S
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_server_without_tls_does_not_load_openssl() -> None:
+    with serving("--ephemeral", "--listen", "127.0.0.1:0") as (server, _address):
+        assert "libssl" not in Path(f"/proc/{server.pid}/maps").read_text()
+
+
+def test_ssl_can_be_imported_after_asyncio_without_it() -> None:
+    program = """
+import sys
+from moldau.server.asyncio_without_tls import import_asyncio
+import_asyncio()
+assert "ssl" not in sys.modules and "_ssl" not in sys.modules
+import asyncio, ssl
+assert ssl.create_default_context()
+asyncio.run(asyncio.sleep(0))
+import_asyncio()
+assert sys.modules["ssl"] is ssl
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=DEADLINE_S)

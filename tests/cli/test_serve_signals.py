@@ -1,4 +1,4 @@
-"""Signals end ``moldau serve`` cleanly, and an ephemeral server leaves nothing behind."""
+"""Signals stop ``moldau serve`` cleanly, and an ephemeral server leaves no files behind."""
 
 import os
 import signal
@@ -10,28 +10,45 @@ from pathlib import Path
 
 import pytest
 
-from moldau.server.ephemeral import MARKER, EphemeralDirectory, remove_leftovers
-from moldau.server.signals import PATIENCE_SECONDS, EndSignals
+from moldau.server.concurrency.signals import PATIENCE_SECONDS, EndSignals
+from moldau.server.storage.ephemeral import MARKER, EphemeralDirectory, remove_leftovers
 
 DEADLINE_S = 30
-# What would end a process, and what a handler in Python can take.
+# Signals that end a process by default, and that a Python handler can catch.
 SIGNALS = [
     *("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF"),
     *("SIGXCPU", "SIGTRAP", "SIGSYS", "SIGIO", "SIGRTMIN", "SIGRTMAX"),
-    *(["SIGPWR", "SIGSTKFLT"] if sys.platform == "linux" else []),
+    *(["SIGPWR", "SIGSTKFLT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"] if sys.platform == "linux" else []),
 ]
+only_linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems' faults are left alone")
+
+
+def environment() -> dict[str, str]:
+    """The environment of this process, without variables that affect signal handling, and without settings."""
+    left_out = ("KAFKA_", "PYTHONFAULTHANDLER", "PYTHONDEVMODE")
+    return {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+
+
+def run(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env=environment(),
+        timeout=DEADLINE_S,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @contextmanager
 def start(*options: str, temporary: Path, prefix: tuple[str, ...] = ()) -> "Iterator[subprocess.Popen[str]]":
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
     command = [*prefix, sys.executable, "-m", "moldau", "serve", "--listen", "127.0.0.1:0", *options]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment | {"TMPDIR": str(temporary)},
+        env=environment() | {"TMPDIR": str(temporary)},
     ) as server:
         try:
             yield server
@@ -52,10 +69,89 @@ def test_an_ephemeral_server_leaves_nothing_behind(tmp_path: Path, name: str) ->
         wait_ready(server)
         assert len(list(tmp_path.iterdir())) == 1
         server.send_signal(number)
-        _, said = server.communicate(timeout=DEADLINE_S)
+        _, errors = server.communicate(timeout=DEADLINE_S)
     assert list(tmp_path.iterdir()) == []
     assert server.returncode == (0 if name in ("SIGTERM", "SIGINT") else 128 + number)
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
+
+
+@only_linux
+@pytest.mark.full
+def test_an_ephemeral_server_leaves_nothing_behind_whatever_the_signal(tmp_path: Path) -> None:
+    stops = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+    does_not_end = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE, signal.SIGXFSZ}
+    for number in sorted(signal.valid_signals() - {signal.SIGKILL}):
+        with start("--ephemeral", temporary=tmp_path) as server:
+            wait_ready(server)
+            server.send_signal(number)
+            expected = {0} if number in (signal.SIGTERM, signal.SIGINT) else {128 + number}
+            if number in stops | does_not_end:
+                server.send_signal(signal.SIGTERM)
+                server.send_signal(signal.SIGCONT)
+                expected = {0}
+            server.communicate(timeout=DEADLINE_S)
+        assert (number, list(tmp_path.iterdir())) == (number, [])
+        assert (number, server.returncode) == (number, *expected)
+
+
+@only_linux
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_a_fatal_signal_of_the_process_itself_ends_it(where: str) -> None:
+    program = """
+import ctypes, resource, sys, threading
+from moldau.server.concurrency.signals import EndSignals
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+EndSignals(print).install(with_core_dumps=True)
+def fault():
+    ctypes.string_at(0)
+if sys.argv[1] == "main":
+    fault()
+thread = threading.Thread(target=fault)
+thread.start()
+thread.join()
+"""
+    done = run(program, where)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGSEGV, "", "")
+
+
+@only_linux
+@pytest.mark.parametrize("threads", ["refused", "faulthandler"])
+def test_faults_are_not_blocked_where_they_could_not_be_taken_or_have_a_handler(threads: str) -> None:
+    program = """
+import faulthandler, signal, sys, threading
+from moldau.server.concurrency.signals import EndSignals
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+if sys.argv[1] == "refused":
+    threading.Thread.start = refuse
+else:
+    faulthandler.enable()
+EndSignals(print).install(with_core_dumps=True)
+print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+"""
+    done = run(program, threads)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+@only_linux
+@pytest.mark.parametrize("module", ["records.decode_worker", "upkeep.compaction_worker"])
+def test_processes_that_an_ephemeral_server_starts_block_nothing(module: str) -> None:
+    program = """
+import asyncio, sys
+from pathlib import Path
+from moldau.server.concurrency.signals import EndSignals
+from moldau.server.concurrency.worker_pipe import end, start_worker
+def blocked(pid):
+    return [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigBlk")]
+async def main():
+    worker = await start_worker("moldau.server." + sys.argv[1])
+    print(*blocked("self"), *blocked(worker.pid))
+    await end(worker)
+EndSignals(print).install(with_core_dumps=True)
+asyncio.run(main())
+"""
+    done = run(program, module)
+    assert (done.stdout, done.stderr) == ("SigBlk:\t00000000000004c8 SigBlk:\t0000000000000000\n", "")
 
 
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGUSR1"])
@@ -69,26 +165,27 @@ def test_a_server_stops_cleanly_and_its_exit_status_names_the_signal(tmp_path: P
     assert (data / ".kafka_cleanshutdown").exists()
 
 
-def test_a_server_under_nohup_goes_on_when_its_terminal_is_closed(tmp_path: Path) -> None:
+def test_a_server_under_nohup_keeps_running_when_its_terminal_is_closed(tmp_path: Path) -> None:
     with start("--data-dir", str(tmp_path / "data"), temporary=tmp_path, prefix=("nohup",)) as server:
         wait_ready(server)
         server.send_signal(signal.SIGHUP)
-        server.send_signal(signal.SIGTERM)  # which is taken after it
+        server.send_signal(signal.SIGTERM)  # which is handled after it
         server.communicate(timeout=DEADLINE_S)
     assert server.returncode == 0
 
 
-def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path: Path) -> None:
-    """At any moment of it: as soon as the directory is there, and then later and later."""
+@pytest.mark.parametrize("number", [signal.SIGHUP, pytest.param(signal.SIGSEGV, marks=only_linux)])
+def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    """At any moment of the startup: as soon as the directory exists, and then later and later."""
     for delay_lines in range(4):
         with start("--ephemeral", temporary=tmp_path) as server:
             while not list(tmp_path.iterdir()) and server.poll() is None:
                 pass
             for _ in range(delay_lines * 50):
                 list(tmp_path.rglob("*"))
-            server.send_signal(signal.SIGHUP)
+            server.send_signal(number)
             server.communicate(timeout=DEADLINE_S)
-        assert server.returncode == 129
+        assert server.returncode == 128 + number
         assert list(tmp_path.iterdir()) == []
 
 
@@ -138,7 +235,7 @@ def test_a_second_signal_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_start_removes_what_a_killed_ephemeral_server_has_left_and_nothing_else(tmp_path: Path) -> None:
+def test_a_start_removes_only_the_leftovers_of_a_killed_ephemeral_server(tmp_path: Path) -> None:
     foreign = tmp_path / "moldau-looks-like-ours"
     foreign.mkdir()
     (foreign / "precious").write_text("not ours")

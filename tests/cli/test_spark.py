@@ -1,6 +1,6 @@
-"""``moldau spark``, as far as it comes without Spark: what is wrong is said before a JVM is started.
+"""``moldau spark`` without Spark: invalid arguments are reported before a JVM is started.
 
-``moldau.spark_integration.test_archive_command`` runs the commands with it.
+``moldau.spark_integration.tests.test_archive_command`` runs the commands with it.
 """
 
 import json
@@ -16,7 +16,7 @@ from moldau.cli.spark_session import session_settings
 from .conftest import Run
 
 
-def test_the_group_names_its_commands(run: Run) -> None:
+def test_help_lists_the_commands(run: Run) -> None:
     result = run("spark", "--help")
 
     assert result.code == 0
@@ -29,7 +29,7 @@ def test_every_command_has_examples(run: Run, name: str) -> None:
     assert f"\n    moldau spark {name} " in run("spark", name, "--help").text
 
 
-def test_help_comes_without_the_libraries_of_the_jobs() -> None:
+def test_help_does_not_import_the_libraries_of_the_jobs() -> None:
     program = (
         "import sys\nfrom moldau.cli.main import main\n"
         "try:\n    main(['spark', 'archive', '--help'])\nexcept SystemExit:\n    pass\n"
@@ -44,22 +44,22 @@ def test_help_comes_without_the_libraries_of_the_jobs() -> None:
     ("arguments", "reason"),
     [
         (("archive", "events"), "Missing option '--to'"),
-        (("archive", "events", "--to", "a", "--starting-offsets", "first"), "is neither earliest nor latest"),
-        (("archive", "events", "--to", "a", "--json-schema", "a INT", "--avro-schema", "{}"), "exclude each other"),
-        (("archive", "events", "--to", "a", "--registry-header"), "--registry-header goes with"),
+        (("archive", "events", "--to", "a", "--starting-offsets", "first"), "is not earliest, latest or offsets"),
+        (("archive", "events", "--to", "a", "--json-schema", "a INT", "--avro-schema", "{}"), "mutually exclusive"),
+        (("archive", "events", "--to", "a", "--registry-header"), "--registry-header requires"),
         (("archive", "events", "--to", "a", "--client-config", "x"), "'x' is not KEY=VALUE"),
         (("archive", "events", "--to", "a", "--json-schema", "@nowhere.ddl"), "the schema cannot be read"),
-        (("archive", "events", "--to", "a", "--avro-schema", '"int"'), "the Avro schema must be of a record"),
+        (("archive", "events", "--to", "a", "--avro-schema", '"int"'), "the Avro schema must describe a record"),
         (("archive", "events", "--to", "hdfs://host/a"), "is not a folder of this machine"),
         (("replay", "a"), "Missing option '--to'"),
-        (("replay", "a", "--to", "t", "--append", "--resume"), "exclude each other"),
+        (("replay", "a", "--to", "t", "--append", "--resume"), "mutually exclusive"),
         (("replay", "a", "--to", "t", "--from", "yesterday"), "is neither milliseconds since 1970 nor a time"),
         (("replay", "nowhere", "--to", "t"), "there is no folder"),
         (("compact", "nowhere"), "there is no folder"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
 )
-def test_what_makes_no_sense_is_said(run: Run, arguments: tuple[str, ...], reason: str) -> None:
+def test_invalid_arguments_are_reported(run: Run, arguments: tuple[str, ...], reason: str) -> None:
     result = run("spark", *arguments)
 
     assert result.code in (1, 2)
@@ -67,7 +67,7 @@ def test_what_makes_no_sense_is_said(run: Run, arguments: tuple[str, ...], reaso
     assert "Traceback" not in result.err
 
 
-def test_a_topic_that_is_not_there_is_not_archived(ask: Run, tmp_path: Path) -> None:
+def test_an_unknown_topic_is_not_archived(ask: Run, tmp_path: Path) -> None:
     result = ask("spark", "archive", "nowhere", "--to", str(tmp_path / "a"))
 
     assert result.code == 1
@@ -75,15 +75,15 @@ def test_a_topic_that_is_not_there_is_not_archived(ask: Run, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_strict_without_a_schema_makes_no_sense(ask: Run, new_topic: Callable[..., str], tmp_path: Path) -> None:
+def test_strict_requires_a_schema(ask: Run, new_topic: Callable[..., str], tmp_path: Path) -> None:
     result = ask("spark", "archive", new_topic(), "--to", str(tmp_path / "a"), "--strict")
 
     assert result.code == 2
-    assert "--strict goes with --json-schema or --avro-schema" in result.err
+    assert "--strict requires --json-schema or --avro-schema" in result.err
     assert not (tmp_path / "a" / "manifest.json").exists(), "an archive was begun"
 
 
-def test_jars_that_a_job_needs_come_beside_those_of_the_user() -> None:
+def test_jars_of_a_job_are_added_to_those_of_the_user() -> None:
     given = {"spark.jars.packages": "their:own:1", "spark.log.level": "INFO"}
 
     settings = session_settings(
@@ -94,11 +94,11 @@ def test_jars_that_a_job_needs_come_beside_those_of_the_user() -> None:
     assert (settings["spark.master"], settings["spark.log.level"]) == ("local[2]", "INFO")
 
 
-def test_a_server_that_is_not_there_is_named(run: Run, unused_port: int, tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported(run: Run, unused_port: int, tmp_path: Path) -> None:
     result = run("spark", "archive", "events", "--to", str(tmp_path / "a"), "-b", f"127.0.0.1:{unused_port}")
 
     assert result.code == 1
-    assert result.err.startswith(f"moldau: no Kafka server answers at 127.0.0.1:{unused_port}")
+    assert result.err.startswith(f"moldau: no Kafka server responds at 127.0.0.1:{unused_port}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,7 +106,7 @@ def test_a_server_that_is_not_there_is_named(run: Run, unused_port: int, tmp_pat
 @pytest.mark.parametrize(
     ("text", "reason"), [(None, "is not an archive"), ("{", "cannot be read"), ("{}", "cannot be read")]
 )
-def test_an_archive_that_cannot_be_read_is_named(
+def test_an_unreadable_archive_is_reported(
     run: Run, tmp_path: Path, command: str, text: str | None, reason: str
 ) -> None:
     if text is not None:
@@ -117,8 +117,8 @@ def test_an_archive_that_cannot_be_read_is_named(
     assert reason in result.err
 
 
-def test_an_archive_whose_files_are_gone_is_neither_replayed_nor_audited(run: Run, tmp_path: Path) -> None:
-    """Told before a server is asked."""
+def test_an_archive_with_missing_files_is_neither_replayed_nor_audited(run: Run, tmp_path: Path) -> None:
+    """Reported before a connection to a server."""
     piece = {
         "name": "batch=0",
         "first_batch": 0,
@@ -153,7 +153,7 @@ def test_an_archive_whose_files_are_gone_is_neither_replayed_nor_audited(run: Ru
         assert "is damaged: data/batch=0/date=1970-01-01/partition=0/part.parquet: No such file" in result.err
 
 
-def test_an_empty_archive_needs_no_spark_to_be_merged(run: Run, tmp_path: Path) -> None:
+def test_an_empty_archive_is_compacted_without_spark(run: Run, tmp_path: Path) -> None:
     manifest = {
         "format": "moldau archive",
         "version": 1,

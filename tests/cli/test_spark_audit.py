@@ -1,6 +1,6 @@
-"""`moldau spark audit` before Spark is started: what is wrong is said in a sentence, and with the exit code 2.
+"""`moldau spark audit` before Spark is started: invalid arguments are reported in one sentence, with exit code 2.
 
-Audits with Spark are in `spark_integration/test_audit_command.py`.
+Audits with Spark are in `spark_integration/tests/test_audit_command.py`.
 """
 
 from pathlib import Path
@@ -10,22 +10,22 @@ import pytest
 from .conftest import Run
 
 
-def test_without_an_audit_topic_there_is_nothing_to_balance(ask: Run, bootstrap_servers: str) -> None:
-    audited = ask("spark", "audit", "--audit-topic", "nobody-counts-here")
+def test_a_missing_audit_topic_is_reported(ask: Run, bootstrap_servers: str) -> None:
+    audited = ask("spark", "audit", "--audit-topic", "no-counts-here")
 
     assert audited.code == 2
-    assert f"there is no topic nobody-counts-here at {bootstrap_servers}, so nobody has counted anything" in audited.err
+    assert f"there is no topic no-counts-here at {bootstrap_servers}, so there are no counts" in audited.err
     assert audited.text == ""
 
 
-def test_a_server_that_is_not_there_is_named(run: Run, unused_port: int) -> None:
+def test_an_unreachable_server_is_reported(run: Run, unused_port: int) -> None:
     audited = run("spark", "audit", "--bootstrap-server", f"127.0.0.1:{unused_port}")
 
     assert audited.code == 2
-    assert f"no Kafka server answers at 127.0.0.1:{unused_port}" in audited.err
+    assert f"no Kafka server responds at 127.0.0.1:{unused_port}" in audited.err
 
 
-def test_a_folder_that_is_no_archive_is_refused(ask: Run, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_an_archive_is_rejected(ask: Run, tmp_path: Path) -> None:
     audited = ask("spark", "audit", "--archive", str(tmp_path))
 
     assert audited.code == 2
@@ -41,18 +41,18 @@ def test_a_duration_is_a_number_with_a_unit(ask: Run, duration: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--window", "0s"), "the length of a window must be greater than 0"),
         (("--from", "2026-01-02", "--until", "2026-01-01"), "the time range is empty"),
         (("--from", "yesterday"), "'yesterday' is neither milliseconds since 1970 nor a time"),
         (("--plot", "books.gif"), "books.gif is neither .svg nor .png"),
         (("--plot", "no-such-folder/books.svg"), "there is no folder no-such-folder"),
-        (("--plot", "books.svg", "--follow"), "--plot draws a finished audit"),
+        (("--plot", "books.svg", "--follow"), "--plot and --follow are mutually exclusive"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(ask: Run, arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_options_are_rejected(ask: Run, arguments: tuple[str, ...], message: str) -> None:
     audited = ask("spark", "audit", *arguments)
 
     assert audited.code == 2
-    assert said in audited.err
+    assert message in audited.err

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from moldau.compat_tests.wire import wait_until
 from moldau.protocol.uuid import uuid_from_str
+from moldau.testing.topic_requests import wait_until
 
 from .conftest import Run
 
 
-def test_topic_is_made_listed_described_and_deleted(ask: Run, new_topic: Callable[..., str]) -> None:
+def test_topic_is_created_listed_described_and_deleted(ask: Run, new_topic: Callable[..., str]) -> None:
     name = new_topic(3, "retention.ms=-1")
     listed = {topic["name"]: topic for topic in ask("topics", "list", "--json").json()}
     assert listed[name] == {"name": name, "partitions": 3, "replication_factor": 1, "internal": False}
@@ -21,11 +21,11 @@ def test_topic_is_made_listed_described_and_deleted(ask: Run, new_topic: Callabl
         assert (partition["first_offset"], partition["next_offset"]) == (0, 0)
     deleted = ask("topics", "delete", name)
     assert (deleted.code, deleted.lines) == (0, [f"Deleted {name}."])
-    # Apache Kafka's brokers learn of it a moment later.
+    # The change reaches Apache Kafka's brokers a moment later.
     wait_until(lambda: name not in {topic["name"] for topic in ask("topics", "list", "--json").json()}, "the end")
 
 
-def test_tables_are_for_people(ask: Run, new_topic: Callable[..., str]) -> None:
+def test_table_output(ask: Run, new_topic: Callable[..., str]) -> None:
     name = new_topic(2, "retention.ms=-1")
     listed = ask("topics", "list")
     assert listed.lines[0].split() == ["topic", "partitions", "replicas"]
@@ -37,21 +37,21 @@ def test_tables_are_for_people(ask: Run, new_topic: Callable[..., str]) -> None:
     assert [line.split()[0] for line in described.lines[3:]] == ["0", "1"]
 
 
-def test_created_topic_says_how_many_partitions(ask: Run, new_topic: Callable[..., str]) -> None:
+def test_create_reports_the_number_of_partitions(ask: Run, new_topic: Callable[..., str]) -> None:
     first, second = f"{new_topic()}-a", f"{new_topic()}-b"
     made = ask("topics", "create", first, second, "-p", "2")
     assert sorted(made.lines) == [f"Created {first} with 2 partitions.", f"Created {second} with 2 partitions."]
 
 
-def test_topic_that_is_there_is_an_error_unless_it_may_be(ask: Run, new_topic: Callable[..., str]) -> None:
+def test_existing_topic_is_an_error_without_if_not_exists(ask: Run, new_topic: Callable[..., str]) -> None:
     name = new_topic()
     refused = ask("topics", "create", name)
     assert refused.code == 1
-    assert refused.err.startswith(f"moldau: cannot create {name}: there is already one; --if-not-exists")
+    assert refused.err.startswith(f"moldau: cannot create {name}: the topic already exists; use --if-not-exists")
     assert ask("topics", "create", name, "--if-not-exists").code == 0
 
 
-def test_good_topics_are_made_beside_bad_ones(ask: Run, new_topic: Callable[..., str]) -> None:
+def test_valid_topics_are_created_despite_invalid_ones(ask: Run, new_topic: Callable[..., str]) -> None:
     good = f"{new_topic()}-good"
     made = ask("topics", "create", good, "bad name")
     assert made.code == 1
@@ -60,18 +60,18 @@ def test_good_topics_are_made_beside_bad_ones(ask: Run, new_topic: Callable[...,
     assert "(INVALID_TOPIC_EXCEPTION)" in made.err
 
 
-def test_servers_words_are_shown(ask: Run, new_topic: Callable[..., str]) -> None:
+def test_server_error_messages_are_shown(ask: Run, new_topic: Callable[..., str]) -> None:
     refused = ask("topics", "create", f"{new_topic()}-x", "--config", "segment.bytes=1")
     assert refused.code == 1
     words = "Invalid value 1 for configuration segment.bytes: Value must be at least 1048576 (INVALID_CONFIG)"
     assert words in refused.err
 
 
-def test_unknown_topic_says_what_to_do(ask: Run) -> None:
+def test_unknown_topic_has_a_hint(ask: Run) -> None:
     for command in (["describe"], ["delete", "--yes"]):
         refused = ask("topics", command[0], "no-such-topic", *command[1:])
         assert refused.code == 1
-        assert "there is no such topic; `moldau topics list` shows what there is" in refused.err
+        assert "the topic does not exist; `moldau topics list` lists topics" in refused.err
         assert "Traceback" not in refused.err
 
 
@@ -81,13 +81,13 @@ def test_partitions_can_be_added_and_settings_changed(ask: Run, new_topic: Calla
         "topics", "alter", name, "--partitions", "4", "--config", "segment.ms=60000", "--delete-config", "retention.ms"
     )
     assert altered.code == 0, altered.err
-    assert altered.lines == [f"{name} has 4 partitions now.", f"Changed the settings of {name}."]
+    assert altered.lines == [f"{name} now has 4 partitions.", f"Changed the settings of {name}."]
     (described,) = ask("topics", "describe", name, "--json").json()
     assert len(described["partitions"]) == 4
     assert described["settings"] == {"segment.ms": "60000"}
 
 
-def test_partitions_cannot_be_taken_away(ask: Run, new_topic: Callable[..., str]) -> None:
+def test_partitions_cannot_be_removed(ask: Run, new_topic: Callable[..., str]) -> None:
     name = new_topic(3)
     refused = ask("topics", "alter", name, "--partitions", "2")
     assert refused.code == 1

@@ -6,9 +6,9 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from moldau.compat_tests.wire import WireClient, produce_request
 from moldau.protocol.records import Record, build_batch
 from moldau.testing import Broker
+from moldau.testing.topic_requests import WireClient, produce_request
 
 from .conftest import Run
 
@@ -49,17 +49,17 @@ def test_a_transactional_id_is_listed_with_its_state(
     assert ask("transactions", "list", "--matching", new_id).lines[1].split()[:2] == [new_id, "CompleteCommit"]
 
 
-def test_transactions_are_chosen_by_their_duration(
+def test_transactions_are_filtered_by_duration(
     ask: Run, producer: Producer, new_id: str, new_topic: Callable[..., str]
 ) -> None:
     producer.begin_transaction()
     write(producer, new_topic(), "a")
 
-    # Both clocks count whole milliseconds, and all of this can happen within one: ask until it has gone by.
+    # Both clocks count whole milliseconds, and all of this can happen within one: retry until it has passed.
     while not ask("transactions", "list", "--matching", new_id, "--longer-than", "1ms", "--json").json():
         assert ask("transactions", "list", "--matching", new_id, "--state", "Ongoing", "--json").json()
     long = ask("transactions", "list", "--matching", new_id, "--longer-than", "1h")
-    assert (long.code, long.text, long.err) == (0, "", "There are no such transactions.\n")
+    assert (long.code, long.text, long.err) == (0, "", "No matching transactions.\n")
     producer.abort_transaction(TIMEOUT_S)
 
 
@@ -89,15 +89,15 @@ def test_an_open_transaction_is_described_with_where_it_has_written(
     assert (after["state"], after["started_ms"], after["partitions"]) == ("CompleteCommit", None, [])
 
 
-def test_one_of_several_that_is_not_there_is_told_beside_the_others(ask: Run, producer: Producer, new_id: str) -> None:
-    described = ask("transactions", "describe", "nobody", new_id, "--json")
+def test_an_unknown_transactional_id_is_reported_with_the_others(ask: Run, producer: Producer, new_id: str) -> None:
+    described = ask("transactions", "describe", "unknown", new_id, "--json")
 
     assert described.code == 1
     assert [each["transactional_id"] for each in described.json()] == [new_id]
-    assert "nobody: there is no such transactional id; `moldau transactions list` shows them" in described.err
+    assert "unknown: the transactional id does not exist; `moldau transactions list` lists them" in described.err
 
 
-def test_aborting_drops_the_records_and_fences_the_producer(
+def test_abort_discards_the_records_and_fences_the_producer(
     ask: Run, bootstrap_servers: str, producer: Producer, new_id: str, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic()
@@ -116,9 +116,9 @@ def test_aborting_drops_the_records_and_fences_the_producer(
     assert f"{new_id} has no open transaction: its state is" in again.err
 
 
-def test_what_is_not_there_is_not_made_by_aborting_it(ask: Run) -> None:
-    assert ask("transactions", "abort", "nobody").code == 1
-    assert "nobody" not in [each["transactional_id"] for each in ask("transactions", "list", "--json").json()]
+def test_abort_does_not_create_a_transactional_id(ask: Run) -> None:
+    assert ask("transactions", "abort", "unknown").code == 1
+    assert "unknown" not in [each["transactional_id"] for each in ask("transactions", "list", "--json").json()]
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ def test_what_is_not_there_is_not_made_by_aborting_it(ask: Run) -> None:
         ("--partition", "0"),
     ],
 )
-def test_what_to_abort_has_to_be_said_once(ask: Run, arguments: tuple[str, ...]) -> None:
+def test_abort_requires_exactly_one_selection(ask: Run, arguments: tuple[str, ...]) -> None:
     assert ask("transactions", "abort", *arguments).code == 2
 
 
-def test_nothing_hangs_while_a_coordinator_knows_of_it(
+def test_a_transaction_known_to_its_coordinator_is_not_hanging(
     ask: Run, producer: Producer, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic()
@@ -143,25 +143,25 @@ def test_nothing_hangs_while_a_coordinator_knows_of_it(
 
     found = ask("transactions", "find-hanging", "--topic", topic, "--older-than", "0s")
 
-    assert (found.code, found.text, found.err) == (0, "", "No transaction hangs.\n")
+    assert (found.code, found.text, found.err) == (0, "", "No hanging transactions.\n")
     producer.abort_transaction(TIMEOUT_S)
 
 
-def test_a_topic_that_is_not_there_is_named(ask: Run) -> None:
+def test_an_unknown_topic_is_reported(ask: Run) -> None:
     found = ask("transactions", "find-hanging", "--topic", "nowhere")
 
     assert found.code == 1
-    assert "nowhere: there is no such topic or partition; `moldau topics list` shows topics" in found.err
+    assert "nowhere: the topic or partition does not exist; `moldau topics list` lists topics" in found.err
 
 
 @pytest.fixture(scope="module")
 def lenient() -> Iterator[Broker]:
-    """A broker that takes what belongs to no transaction, as all did before KIP-890."""
+    """A broker that accepts transactional records outside of a transaction, as before KIP-890."""
     with Broker(config={"transaction.partition.verification.enable": "false"}) as broker:
         yield broker
 
 
-def test_a_transaction_that_hangs_is_found_and_ended(run: Run, lenient: Broker) -> None:
+def test_a_hanging_transaction_is_found_and_aborted(run: Run, lenient: Broker) -> None:
     servers = lenient.bootstrap_servers
     assert run("topics", "create", "hung", "-b", servers).code == 0
     record = Record(timestamp=1_700_000_000_000, key=b"k", value=b"v")
@@ -178,7 +178,7 @@ def test_a_transaction_that_hangs_is_found_and_ended(run: Run, lenient: Broker) 
     assert "moldau transactions abort --topic hung --partition 0 --start-offset 0" in text
     wrong = run("transactions", "abort", "--topic", "hung", "--partition", "0", "--start-offset", "7", "-b", servers)
     assert wrong.code == 1
-    assert "no open transaction begins at offset 7 of hung-0" in wrong.err
+    assert "no open transaction starts at offset 7 of hung-0" in wrong.err
 
     ended = run("transactions", "abort", "--topic", "hung", "--partition", "0", "--start-offset", "0", "-b", servers)
 
