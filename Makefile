@@ -1,4 +1,5 @@
-# Moldau's two commands are `make run` and `make test`; the rest are their parts. Needs make and Python 3.11 or newer.
+# Moldau's two commands are `make run` and `make test`; the rest are their parts, and more tests (CONTRIBUTING.md).
+# Needs make and Python 3.11 or newer.
 # Each line of a recipe is a shell of its own, as the make of macOS (3.81) has it.
 
 .DEFAULT_GOAL := help
@@ -12,7 +13,7 @@ ELSEWHERE = $(if $(filter-out 127.0.0.1:9092,$(LISTEN)), -b $(LISTEN))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; done)
 
-# The whole suite runs in processes side by side, each with servers of its own; conftest.py says what stays together.
+# The suite runs in processes side by side, each with its own servers; testing/suite.py says how many, and what stays together.
 WORKERS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # What pyspark is tested with: the Kafka connector of exactly this version has to be on Maven.
@@ -39,17 +40,29 @@ install: $(VENV)/.installed ## Make .venv with the moldau command in it
 
 ##@ Test
 
-# Every part is run, whatever became of those before it, so that one run tells everything.
+# All parts run in the order of $(1), also after one has failed, so that one run reports every failure.
+each = failed=; \
+	for part in $(1); do \
+	  echo "== $$part ($$(date +%H:%M:%S))"; \
+	  $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; \
+	done; \
+	[ -z "$$failed" ] || { echo "== failed:$$failed" >&2; exit 1; }
+
+# The suite is last, so that the last line is pytest's summary.
 .PHONY: test
-test: $(VENV)/.installed-test ## Install what the tests need and run everything that CI runs
-	@failed=; \
-	for part in lint types test-pythons; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
-	[ -z "$$failed" ] || echo "== failed:$$failed (the whole suite is run all the same)" >&2; \
-	$(MAKE) --no-print-directory test-suite && [ -z "$$failed" ]
+test: $(VENV)/.installed-test ## Every package, every client, Spark: at most 15 minutes on two cores
+	@$(call each,lint types test-suite)
+
+.PHONY: test-rest
+test-rest: $(VENV)/.installed-test ## What CI runs after `make test`: what repeats for confidence, other Pythons, the wheel
+	@$(call each,test-repeats test-pythons)
+
+.PHONY: test-full
+test-full: $(VENV)/.installed-test ## Everything: these two, long rounds of kills, the other versions of Spark (over an hour)
+	@$(call each,test test-rest test-kills test-sparks)
 
 .PHONY: lint
 lint: $(VENV)/.installed-test ## Style, formatting, import directions
-	@echo "== lint"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
@@ -57,7 +70,6 @@ lint: $(VENV)/.installed-test ## Style, formatting, import directions
 # mypy wants the package in a folder of its own name, and a clone can be called anything.
 .PHONY: types
 types: $(VENV)/.installed-test ## mypy in strict mode
-	@echo "== types"
 	@mkdir -p $(VENV)/types
 	@ln -sfn "$(CURDIR)" $(VENV)/types/moldau
 	@cd $(VENV)/types && MYPYPATH=. ../bin/mypy --config-file moldau/pyproject.toml --cache-dir "$(CURDIR)/.mypy_cache" \
@@ -66,21 +78,28 @@ types: $(VENV)/.installed-test ## mypy in strict mode
 # Two at a time; what each has said is shown when it has failed.
 .PHONY: test-pythons
 test-pythons: $(VENV)/.installed-test ## The quick tests on the other Pythons that are installed, and the built wheel's
-	@echo "== the quick tests on other Pythons, and what the wheel has to show"
 	@$(BIN)/tox run-parallel -q --parallel 2 --parallel-no-spinner --skip-missing-interpreters true -e py312,py313,wheel
 
 .PHONY: test-wheel
 test-wheel: $(VENV)/.installed-test ## The quick tests against the built wheel, installed elsewhere
-	@echo "== the quick tests against the wheel"
 	@$(BIN)/tox run -q -e wheel -- tests
 
-# The last part of `make test`, so that its last line is pytest's summary. Spark is 450 MB: only where there is Java.
 .PHONY: test-suite
-test-suite: $(VENV)/.installed-test ## The whole suite, with every client, and Spark where there is Java
-	@echo "== the whole suite"
-	@if command -v java >/dev/null && ! $(BIN)/python -c 'import pyspark' 2>/dev/null; then \
-	  echo "installing $(PYSPARK)"; $(BIN)/python -m pip install -q --disable-pip-version-check $(PYSPARK); fi
-	@$(BIN)/pytest -q $(WORKERS) $(PYTEST_ARGS)
+test-suite: $(VENV)/.installed-test pyspark ## The tests of `make test`
+	@$(BIN)/pytest -q -m "not full" $(WORKERS) $(PYTEST_ARGS)
+
+.PHONY: test-repeats
+test-repeats: $(VENV)/.installed-test pyspark ## The tests that are marked `full`
+	@$(BIN)/pytest -q -m full $(WORKERS) $(PYTEST_ARGS)
+
+.PHONY: test-kills
+test-kills: $(VENV)/.installed-test ## 200 rounds of `kill -9` while clients write
+	@$(BIN)/python -m moldau.compat_tests.kill_rounds --rounds 200
+
+# One after the other: two that ask Ivy for jars spoil each other's.
+.PHONY: test-sparks
+test-sparks: $(VENV)/.installed-test ## All of Spark's tests with Spark 4.2.0 and 3.5.7
+	@$(BIN)/tox run -q -e spark42,spark35
 
 .PHONY: test-quick
 test-quick: $(VENV)/.installed-test ## What to run while working: no other program than Python, nothing slow
@@ -143,6 +162,12 @@ $(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
 	@echo "== installing moldau and what its tests need into $(VENV)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]'
 	@touch $@ $(VENV)/.installed
+
+# 450 MB, and useless without Java. A person may have installed another version: that one is tested then.
+.PHONY: pyspark
+pyspark: $(VENV)/.installed-test
+	@if command -v java >/dev/null && ! $(BIN)/python -c 'import pyspark' 2>/dev/null; then \
+	  echo "== installing $(PYSPARK)"; $(BIN)/python -m pip install -q --disable-pip-version-check $(PYSPARK); fi
 
 $(VENV)/.installed-bench: pyproject.toml | $(VENV)/bin/python
 	@echo "== installing moldau and what its measurements need into $(VENV)"

@@ -20,7 +20,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LISTED = set(PROJECT["tool"]["setuptools"]["packages"])
-NOT_PACKAGED = {"docs", "examples", "tests"}
+NOT_PACKAGED = {"compat_tests", "docs", "examples", "tests"}
+"""Folders, wherever they are."""
 
 # In an environment with the wheel, the tests run from a copy that has no packages beside it.
 in_checkout = pytest.mark.skipif(not (ROOT / "protocol").is_dir(), reason="looks at the folders of a checkout")
@@ -41,12 +42,14 @@ def project_files() -> list[Path]:
 
 
 def is_packaged(path: Path) -> bool:
-    return path.suffix == ".py" and path.parts[0] not in NOT_PACKAGED
+    return path.suffix == ".py" and NOT_PACKAGED.isdisjoint(path.parts)
 
 
 def is_program(path: Path) -> bool:
-    """Of compat_tests in Java and Go, of benchmarks in C and Java: needed where they run."""
-    return path.parts[0] == "compat_tests" or (path.parts[0] == "benchmarks" and path.suffix in {".c", ".h", ".java"})
+    """Of testing in Java and Go, of benchmarks in C and Java: needed where they run."""
+    return (path.parts[0] == "testing" and path.suffix != ".py") or (
+        path.parts[0] == "benchmarks" and path.suffix in {".c", ".h", ".java"}
+    )
 
 
 @in_checkout
@@ -81,6 +84,7 @@ def test_the_wheel_holds_every_module_and_puts_nothing_beside_moldau(tmp_path: P
     assert {name.split("/")[0] for name in names} == {"moldau", information}
     assert f"{information}/licenses/LICENSE" in names
     expected = {f"moldau/{path}" for path in files if is_packaged(path) or is_program(path)}
+    assert not [name for name in names if Path(name).name.startswith(("test_", "conftest."))]
     assert expected | {"moldau/py.typed"} == {name for name in names if name.startswith("moldau/")}
 
 

@@ -86,6 +86,16 @@ def test_every_example_is_run_by_a_test() -> None:
 def test_targets_of_make_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {command.split()[1] for command in MAKE} <= targets
+    for page in ("CONTRIBUTING.md", "docs/compatibility.md", ".ci/run"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        named = set(re.findall(r"(?:^ *|`)make ([a-z][a-z-]*)", text, re.MULTILINE))
+        assert named
+        assert named <= targets, page
+
+
+def test_continuous_integration_runs_the_command_of_the_readme() -> None:
+    assert "make test" in MAKE
+    assert re.search(r"^make test \|\| ", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def run_client(program: str, environment: dict[str, str], folder: Path) -> None:

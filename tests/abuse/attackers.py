@@ -1,4 +1,4 @@
-"""What the attackers share: connections that may end at any time, requests as bytes, and batches that lie or swell."""
+"""Common parts of attacks: connections that may end at any time, requests as bytes, malformed and expanding batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def connect(address: str) -> socket.socket:
 
 
 def at_most_connections(wanted: int) -> int:
-    """So many connections as were asked for, or as this process may have."""
+    """The requested number of connections, or the maximum of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted + SPARE_DESCRIPTORS:
         soft = min(wanted + SPARE_DESCRIPTORS, hard)
@@ -75,7 +75,7 @@ def frame(request: Request, version: int, correlation_id: int = 0) -> bytes:
 
 
 def send(connection: socket.socket, data: bytes) -> bool:
-    """Whether all of it was sent: the server may close the connection first."""
+    """Send the bytes; False if the server closed the connection first."""
     try:
         connection.sendall(data)
     except OSError:
@@ -84,7 +84,7 @@ def send(connection: socket.socket, data: bytes) -> bool:
 
 
 def receive_frame(connection: socket.socket) -> bytes | None:
-    """The next answer without its length, or None at the end of the connection. A server that hangs fails the test."""
+    """The next response without its length, or None at the end of the connection. A hanging server fails the test."""
     size = _receive_exactly(connection, 4)
     return None if size is None else _receive_exactly(connection, int.from_bytes(size, "big"))
 
@@ -103,7 +103,7 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes | None:
 
 
 def exchange(address: str, *frames: bytes) -> list[bytes | None]:
-    """Send the frames over one connection, each after the answer to the one before; None where the server closed."""
+    """Send the frames over one connection, each after the response to the previous one; None after it is closed."""
     answers: list[bytes | None] = []
     with connect(address) as connection:
         for each in frames:
@@ -117,7 +117,7 @@ def exchange(address: str, *frames: bytes) -> list[bytes | None]:
 
 
 def pipeline(address: str, frames: Sequence[bytes]) -> int:
-    """Send all frames over one connection while answers are read; how many answers came."""
+    """Send all frames over one connection while reading responses; return the number of responses."""
     with connect(address) as connection:
         sender = threading.Thread(target=send, args=(connection, b"".join(frames)))
         sender.start()
@@ -130,7 +130,7 @@ def pipeline(address: str, frames: Sequence[bytes]) -> int:
 
 
 def in_parallel(count: int, function: Callable[[int], object]) -> None:
-    """Call the function with 0, 1, ... in so many threads; the first failure is raised."""
+    """Call the function with 0, 1, ... in this many threads; the first failure is raised."""
     failures: list[BaseException] = []
 
     def run(index: int) -> None:
@@ -149,7 +149,7 @@ def in_parallel(count: int, function: Callable[[int], object]) -> None:
 
 
 def hold(seconds: float) -> None:
-    """Leave things as they are for so long: the server is to be seen under this load."""
+    """Wait this long, so that the server is measured under this load."""
     select.select([], [], [], seconds)
 
 
@@ -163,7 +163,7 @@ def batch_of(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """A batch with a correct header and CRC around any bytes as its records, which are compressed already."""
+    """A batch with a correct header and CRC around arbitrary bytes, which are its compressed records."""
     now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
     covered = _BATCH_COVERED.pack(
         codec, record_count - 1, now_ms, now_ms, producer_id, producer_epoch, base_sequence, record_count
@@ -178,7 +178,7 @@ TINY_RECORD = bytes((6 * 2, 0, 0, 0, 0, 1, 0))
 
 
 def varint(value: int) -> bytes:
-    """A signed number as records have it."""
+    """A signed number as records encode it."""
     value = value << 1 if value >= 0 else (-value << 1) - 1
     encoded = bytearray()
     while value > 127:
@@ -189,7 +189,7 @@ def varint(value: int) -> bytes:
 
 
 def tiny_records(count: int) -> bytes:
-    """Correct records: each has its own offset delta."""
+    """Valid records: each has its own offset delta."""
     parts = []
     for index in range(count):
         delta = varint(index)
@@ -199,10 +199,15 @@ def tiny_records(count: int) -> bytes:
 
 def one_record(value_size: int) -> bytes:
     """One record with a value of zeros."""
-    body = b"\0\0\0\0" + varint(value_size) + bytes(value_size) + b"\0"
+    return record_of(bytes(value_size))
+
+
+def record_of(value: bytes) -> bytes:
+    """One record with an empty key."""
+    body = b"\0\0\0\0" + varint(len(value)) + value + b"\0"
     return varint(len(body)) + body
 
 
 def bomb(codec: Codec, record: bytes, count: int) -> bytes:
-    """A batch of one record again and again."""
+    """A batch that repeats one record."""
     return batch_of(compress(codec, record * count), count, codec)

@@ -1,15 +1,15 @@
 """A well-behaved client beside an abused server: it produces one record, fetches it back, and measures each round trip.
 
-It is a process of its own, so that the interpreter of the attackers does not slow it. A test runs it with `Bystander`;
-run as a script, it is the client itself, and answers each line on its standard input with the numbers since the line
-before.
+It is a separate process, so that the interpreter of the attackers does not slow it. A test runs it with `Bystander`;
+run as a script, it is the client itself, and responds to each line on its standard input with the numbers since the
+previous line.
 
-What is judged is the part of a round trip that the server is to blame for. Linux counts, for every thread, the time
+The limits apply to the part of a round trip that the server causes. Linux counts, for every thread, the time
 during which it was ready to run and waited for a CPU (``/proc/PID/task/TID/schedstat``). That time, of the server's
 main thread and of this process, is subtracted: a machine that is busy with other things makes no difference, while all
 that the event loop itself does (computing, waiting for the interpreter lock, for a disk or for another process) counts.
 
-Rounds begin every `PACE_MS`. One that takes longer keeps back those that would have begun meanwhile, so these count
+Rounds begin every `PACE_MS`. One that takes longer delays the following ones, so these count
 too, each with its share of the wait: otherwise a server that stops for ten seconds would show one slow round.
 """
 
@@ -36,7 +36,7 @@ TIMEOUT_S = 200.0
 
 
 class Numbers(NamedTuple):
-    """What a bystander saw between two questions. Milliseconds; without ``wall``, what the server is to blame for."""
+    """The measurements between two requests, in milliseconds; without ``wall``, the part that the server causes."""
 
     rounds: int
     p99_ms: float
@@ -65,7 +65,7 @@ class Bystander:
         self.ask()  # it is connected, and the routes that it uses have been compiled
 
     def ask(self) -> Numbers:
-        """The numbers since the previous question. A round that is under way is waited for, and counts."""
+        """The numbers since the previous request. A round in progress completes first, and counts."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
@@ -94,7 +94,7 @@ class Bystander:
 
 
 def waited_for_cpu_ms(pid: int) -> float:
-    """How long the main thread of this process has been ready to run without running, so far."""
+    """The total time for which the main thread of this process has been ready to run without running."""
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_bytes().split()[1]) / 1e6
 
 
@@ -107,7 +107,7 @@ class Client:
         self._count = 0
 
     def round(self) -> str | None:
-        """Produce a record and fetch it back; what went wrong, if something did."""
+        """Produce a record and fetch it back; return the failure, if any."""
         try:
             if self._wire is None:
                 self._wire = WireClient(self._address, timeout_s=TIMEOUT_S)
@@ -130,7 +130,7 @@ class Client:
 
 
 def spread_out(rounds: list[float]) -> list[float]:
-    """The rounds, and those that the long ones among them kept back, in order of length."""
+    """The rounds, and those that long ones delayed, in order of length."""
     spread = []
     for duration in rounds:
         while duration >= 0:

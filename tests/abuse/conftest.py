@@ -1,4 +1,4 @@
-"""A server that is attacked, and what must hold meanwhile and afterwards.
+"""A server under attack, and the limits that it must keep during and after each attack.
 
 A test attacks within ``with target.attack("what it does")``. While the block runs, a client process produces and
 fetches one record at a time (`bystander`) and the server's memory is watched (`watch`). At the end of the block:
@@ -42,18 +42,18 @@ from .watch import MEGABYTE, MemoryWatch, descendants, descriptors, memory_bytes
 
 P99_MS = 50.0
 WORST_MS = 250.0
-# A p99 of few rounds is their maximum, which WORST_MS judges.
+# A p99 of few rounds is their maximum, which has its own limit, WORST_MS.
 ROUNDS_FOR_P99 = 500
 MEMORY_BYTES = 200 * MEGABYTE
 # The allocator keeps pages that are partly used.
 KEPT_BYTES = 64 * MEGABYTE
-# Threads and child processes of pools end by themselves, or stay.
+# Threads and child processes of pools may remain.
 KEPT_THREADS = 40
 KEPT_CHILDREN = 4
-# Key types of FindCoordinator, and what coordinators answer that have not started yet.
+# Key types of FindCoordinator, and the error codes of coordinators that are not available yet.
 GROUP, TRANSACTION = 0, 1
 NOT_YET = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-# For what ends by itself. Only a server that has leaked waits for all of it.
+# The time for cleanup in the background. Only a leak uses all of it.
 SETTLE_S = 30.0
 
 
@@ -139,9 +139,10 @@ class Target:
         *,
         memory_bytes_allowed: int = MEMORY_BYTES,
         kept_bytes: int = KEPT_BYTES,
+        worst_ms: float = WORST_MS,
         accepts_failure: Callable[[str], bool] = lambda failure: False,
     ) -> Iterator[None]:
-        """The block is an attack. What does not hold is collected, and fails the test at its end (`judge`)."""
+        """The block is an attack. Violated limits are collected, and fail the test at its end (`judge`)."""
         before = memory_bytes(self.pid)
         held = descriptors(self.pid)
         threads = status_kb(self.pid, "Threads")
@@ -153,7 +154,7 @@ class Target:
         self.children_seen |= watch.children
         grown = watch.peak_bytes - before
         problems = [
-            *self._of_client(seen, accepts_failure),
+            *self._of_client(seen, accepts_failure, worst_ms),
             *([f"memory grew by {grown / MEGABYTE:.0f} MB"] if grown > memory_bytes_allowed else []),
         ]
         left = ["?"]
@@ -174,16 +175,16 @@ class Target:
                 ),
             ]
             if left:
-                time.sleep(0.1)  # nothing announces what is watched here from outside
+                time.sleep(0.1)  # these values of /proc have no notification
         problems += left
         line = f"{what}: {seen}, memory {grown / MEGABYTE:+.0f} MB, {kept / MEGABYTE:+.0f} MB kept"
         self._record(line + (f" -- FAULT: {'; '.join(problems)}" if problems else ""))
         self.faults += [f"{what}: {problem}" for problem in problems]
 
     @staticmethod
-    def _of_client(seen: Numbers, accepts_failure: Callable[[str], bool]) -> list[str]:
+    def _of_client(seen: Numbers, accepts_failure: Callable[[str], bool], worst_ms: float) -> list[str]:
         problems = [f"the other client: {failure}" for failure in seen.failures if not accepts_failure(failure)][:3]
-        if seen.worst_ms > WORST_MS:
+        if seen.worst_ms > worst_ms:
             problems.append(f"the other client waited {seen.worst_ms:.0f} ms")
         if seen.rounds >= ROUNDS_FOR_P99 and seen.p99_ms > P99_MS:
             problems.append(f"the other client's p99 is {seen.p99_ms:.0f} ms")
@@ -197,7 +198,7 @@ class Target:
                 numbers.write(line + "\n")
 
     def judge(self) -> None:
-        """Fail for what was collected, and for what is wrong with the server now."""
+        """Fail for the collected faults, and for faults of the server after the attacks."""
         if not self.broker.running:
             self.faults.append("the server has ended")
         else:
@@ -222,7 +223,7 @@ MakeTarget = Callable[..., contextlib.AbstractContextManager[Target]]
 
 
 def serves_a_client(address: str) -> None:
-    """A client library makes a topic, produces to it and consumes from it."""
+    """A client library creates a topic, produces to it and consumes from it."""
     from kafka import KafkaConsumer, KafkaProducer
 
     topic = "afterwards"

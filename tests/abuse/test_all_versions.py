@@ -1,6 +1,6 @@
 """The first request of every version of every API, sent to a server that has just started.
 
-The server makes what serves a version when it is asked for it first, and other clients must not wait for that.
+The server compiles the codec of a version for its first request, and other clients must not wait for that.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import random
 
 from moldau.protocol.api import request_class
 from moldau.protocol.messages.produce import ProduceRequest
-from moldau.server.dispatch import APIS
+from moldau.server.apis import APIS
 
 from . import attackers
 from .conftest import Target
 
-# Each is the first of its version. More would show what a turn of the event loop costs with so many connections.
+# Each is the first of its version. More would measure an iteration of the event loop with so many connections.
 AT_ONCE = 20
 
 

@@ -1,4 +1,4 @@
-"""Connections that are opened and not used, used slowly, or not read from; and bytes that are no requests."""
+"""Connections that are opened and not used, used slowly, or not read from; and bytes that are not requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.headers import RequestHeader
 from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.protocol.samples import Samples
-from moldau.server.dispatch import APIS
+from moldau.server.apis import APIS
+from moldau.server.network.memory import INTERVALS, STALL_MS
 from moldau.testing.builders import batch, fetch_request, produce, produce_request
 from moldau.testing.wire import WireClient
 
@@ -22,10 +23,11 @@ from . import attackers
 from .conftest import Target
 from .watch import MEGABYTE
 
-# What a server may hold of requests that have arrived in part, by default (queued.max.request.bytes), and some more.
+# The default limit of the memory for incomplete requests (queued.max.request.bytes), and some more.
 BUDGET_BYTES = 256 * MEGABYTE + 100 * MEGABYTE
-# Longer than a server waits for a peer that holds memory which others wait for.
-BEYOND_STALL_S = 60.0
+# Longer than a server waits for a peer whose incomplete request occupies memory that other requests need. What the
+# socket buffers still hold counts as progress, so it takes several intervals until the first peer falls behind.
+BEYOND_STALL_S = 1.25 * STALL_MS * INTERVALS / 1000
 HUGE_FRAME = 100 * MEGABYTE
 
 
@@ -46,7 +48,7 @@ def test_connections_that_are_half_open(target: Target, dice: random.Random, lon
 
 
 def test_connections_that_come_and_go(target: Target, dice: random.Random, long: bool) -> None:
-    """Each costs the server something: no timer, descriptor or memory of it stays."""
+    """The server frees the timer, the descriptor and the memory of each."""
     with target.attack("connections that come and go"):
         for _ in range(20_000 if long else 1000):
             connection = attackers.connect(target.address)
@@ -100,7 +102,7 @@ def test_huge_frames_that_stop_half_way(target: Target, dice: random.Random, lon
 
 @pytest.mark.long
 def test_drips_into_huge_frames_do_not_starve_a_large_producer(target: Target, dice: random.Random) -> None:
-    """The drips hold all memory for large frames, and send a byte now and then so as not to be stalled.
+    """The drips occupy all memory for large frames, and send a byte periodically so as not to be stalled.
 
     The large producer waits until the server gives up on one of them.
     """
@@ -142,7 +144,7 @@ def test_drips_into_huge_frames_do_not_starve_a_large_producer(target: Target, d
             try:
                 produce_large(index)
             finally:
-                served.append(-1)  # the drips end, whatever happened
+                served.append(-1)  # the drips end in any case
 
         try:
             attackers.in_parallel(2, run)
@@ -153,7 +155,7 @@ def test_drips_into_huge_frames_do_not_starve_a_large_producer(target: Target, d
 
 
 def test_answers_that_are_not_read(target: Target, dice: random.Random, long: bool) -> None:
-    """Many large answers are asked for, and none is read."""
+    """Many large responses are requested, and none is read."""
     for index in range(20):
         target.create_topic(f"topic-{index}", partitions=50)
     target.create_topic("filled")
@@ -190,7 +192,7 @@ def test_bytes_that_are_no_requests(target: Target, dice: random.Random, long: b
 
 
 def test_valid_requests_with_changed_bytes(target: Target, seed: int, dice: random.Random, long: bool) -> None:
-    """Requests of every API and version with random contents, of which some bytes were changed, cut or repeated."""
+    """Requests of every API and version with random contents, in which some bytes are changed, cut or repeated."""
     samples = Samples(seed)
     rounds = 20 if long else 1
     with target.attack("requests with changed bytes"):
@@ -209,7 +211,7 @@ def test_valid_requests_with_changed_bytes(target: Target, seed: int, dice: rand
 
 
 def changed(data: bytes, dice: random.Random) -> bytes:
-    """The bytes with a few changes behind API key and version, or none."""
+    """The bytes with up to a few changes behind API key and version."""
     made = bytearray(data)
     for _ in range(dice.choice((0, 1, 1, 2, 5))):
         at = dice.randrange(8, len(made)) if len(made) > 8 else 0

@@ -15,7 +15,7 @@ import pytest
 
 from moldau.protocol.api import ApiKey, request_class
 from moldau.protocol.schema import Field, Request, Struct
-from moldau.server.dispatch import APIS, Api
+from moldau.server.apis import APIS, Api
 
 from . import attackers
 from .bystander import TOPIC
@@ -26,7 +26,7 @@ ELEMENTS = 100_000
 ELEMENTS_LONG = 1_000_000  # a larger array is refused
 FRAME_BYTES = 100_000_000  # a larger request is refused
 
-# Values that take a request past the first check of its handler.
+# Values with which a request passes the first checks of its handler.
 VALUES: dict[str, Any] = {
     "acks": 1,
     "allow_auto_topic_creation": False,
@@ -52,7 +52,7 @@ VALUES: dict[str, Any] = {
 
 
 class Dense(NamedTuple):
-    """A request of which one array is dense: where it is, and whether its elements differ."""
+    """A request with one dense array: its place, and whether its elements differ."""
 
     cls: type[Request]
     version: int
@@ -102,14 +102,14 @@ class Dense(NamedTuple):
 
 
 def is_key(field: Field) -> bool:
-    """Whether elements are identified by this field."""
+    """Whether this field identifies elements."""
     if field.struct is not None or field.is_array:
         return False
     return field.type in ("string", "uuid") or "partition" in field.name or field.name == "index"
 
 
 def plain(field: Field, number: int) -> Any:
-    """A small value of the field's type, different for each number where the type has room."""
+    """A small value of the field's type, different for each number if the type permits."""
     match field.type:
         case "string":
             return f"{number:x}"
@@ -130,7 +130,7 @@ def plain(field: Field, number: int) -> Any:
 
 
 def arrays(cls: type[Any], version: int) -> Iterator[tuple[Field, ...]]:
-    """Where the arrays are that a version has."""
+    """The places of the arrays of a version."""
     for field in cls.FIELDS:
         if version not in field.versions:
             continue
@@ -163,7 +163,7 @@ def attack_with(target: Target, dense: Dense, count: int) -> None:
 
 @pytest.mark.timeout(1800)
 def test_arrays_of_all_apis(target: Target, dice: random.Random, long: bool) -> None:
-    """All of them in the long form, some of them in the short one: which ones, the seed decides."""
+    """All of them in the long form, some in the short one; the seed selects them."""
     every = [dense for api in APIS for dense in dense_requests(api)]
     for dense in dice.sample(every, len(every) if long else 30):
         attack_with(target, dense, ELEMENTS)

@@ -1,4 +1,4 @@
-"""A server that runs out of descriptors, threads or disk, and gets them back."""
+"""A server that runs out of descriptors, threads or disk space, and recovers when they are available again."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def commit(wire: WireClient, group_id: str) -> int:
 
 
 def find_usable(target: Target, created: list[str]) -> None:
-    """All topics that the server said it had created can be produced to, and groups work."""
+    """All topics whose creation was acknowledged accept records, and groups work."""
     with target.wire() as wire:
         for name in created:
-            for _ in range(300):  # the server tries again now and then; nothing announces it
+            for _ in range(300):  # the server retries periodically; nothing announces it
                 code = produce(wire, name, batch(b"x")).error_code
                 if not code:
                     break
@@ -67,9 +67,9 @@ def find_usable(target: Target, created: list[str]) -> None:
 
 
 def test_no_descriptors(target: Target, dice: random.Random, long: bool) -> None:
-    """Clients that are connected are served on while no descriptor is free.
+    """Connected clients are served while no descriptor is free.
 
-    Also by APIs that were not used before: a server loads what they need in its first seconds.
+    This includes APIs that were not used before: a server loads their modules in its first seconds.
     """
     attackers.hold(5)
     limits = resource.prlimit(target.pid, resource.RLIMIT_NOFILE)
@@ -97,7 +97,7 @@ def test_no_descriptors(target: Target, dice: random.Random, long: bool) -> None
 
 @contextlib.contextmanager
 def no_more_threads(pid: int) -> Iterator[None]:
-    """The process can start no thread and no child process, by a control group of its own."""
+    """The process can start no thread and no child process, because of a dedicated control group."""
     parent = pids_group(pid)
     group = parent / f"moldau-abuse-{pid}"
     try:
@@ -130,7 +130,7 @@ def pids_group(pid: int) -> Path:
 
 
 def test_no_threads(target: Target, long: bool) -> None:
-    """What needs a thread or a process fails or waits, and works when there are some again."""
+    """Operations that need a thread or a process fail or wait, and work when threads are available again."""
     target.create_topic("compacted", configs={"cleanup.policy": "compact"})
     target.create_topic("flushed", configs={"flush.messages": "1"})
     target.create_topic("recompressed", configs={"compression.type": "gzip"})
@@ -151,7 +151,7 @@ def test_no_threads(target: Target, long: bool) -> None:
             try:
                 code = produce(wire, topic, records).error_code
             except TimeoutError:
-                target.faults.append(f"{topic} answers no more after threads were short")
+                target.faults.append(f"{topic} does not respond after a shortage of threads")
                 return
             assert code == 0
     find_usable(target, [])
@@ -159,7 +159,7 @@ def test_no_threads(target: Target, long: bool) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 60 MB of its own."""
+    """A dedicated file system of 60 MB."""
     place = tmp_path / "disk"
     place.mkdir()
     mount = shutil.which("mount")
@@ -177,7 +177,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_no_room_on_disk(make_target: MakeTarget, small_disk: Path, dice: random.Random, long: bool) -> None:
-    """A full disk refuses what needs room. When there is room again, everything works that was answered NONE."""
+    """Requests that need space fail on a full disk. When there is space again, all acknowledged topics work."""
     with make_target(data_dir=small_disk / "data") as target:
         target.create_topic("filler")
         value = dice.randbytes(900_000)
@@ -197,7 +197,7 @@ def test_no_room_on_disk(make_target: MakeTarget, small_disk: Path, dice: random
                     created.append(f"starved-{index}")
                 commit(wire, f"group-{index}")
             attackers.hold(5 if long else 0.5)
-            # Deleting takes room too: the metadata log has to say so.
+            # Deleting takes space, too: it is a record of the metadata log.
             subprocess.run(["mount", "-o", "remount,size=120m", str(small_disk)], check=True)
         with target.attack("room on disk again"), target.wire() as wire:
             wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="filler")]), 6)

@@ -1,4 +1,4 @@
-"""What a server process holds, as Linux shows it: memory, descriptors, threads, child processes."""
+"""The resources of a server process in /proc: memory, descriptors, threads, child processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAMPLE_S = 0.05
 
 
 def status_kb(pid: int, name: str) -> int:
-    """A line of ``/proc/PID/status`` in kB; 0 if the process has ended."""
+    """A line of ``/proc/PID/status`` in kB; 0 if the process has exited."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith(name + ":"):
@@ -72,7 +72,7 @@ class MemoryWatch:
     """The largest resident memory of a process and its children, within a ``with`` block.
 
     The kernel keeps the exact peak of each process. That of the server itself is reset and read; its child processes
-    may have ended by then, so they are looked at again and again.
+    may have exited by then, so they are sampled periodically.
     """
 
     def __init__(self, pid: int) -> None:
