@@ -1,6 +1,6 @@
-"""A member of a group with which nothing happens, while a lot happens to other groups: is it disturbed?
+"""A member of an idle group, which measures whether load on other groups disturbs it.
 
-It sends heartbeats and commits all the time, from a thread of its own, and measures each round. What a machine can do
+It sends heartbeats and commits all the time, in a dedicated thread, and measures each round. What a machine can do
 is not known here, so rounds are compared with rounds: those of a busy server with those of the same server just before,
 when it had nothing else to do. One bound does not depend on that: a heartbeat is answered before the next one is due.
 """
@@ -13,8 +13,8 @@ from statistics import median
 from types import TracebackType
 from typing import Final, Self
 
-from moldau.compat_tests.group_wire import ClassicMember, commit, commit_request, describe_group, rebalance
-from moldau.compat_tests.wire import Topic
+from moldau.testing.group_requests import ClassicMember, commit, commit_request, describe_group, rebalance
+from moldau.testing.topic_requests import Topic
 from moldau.testing.wire import WireClient
 
 # The shortest session that brokers allow by default. Clients send heartbeats three times in a session.
@@ -66,7 +66,7 @@ class Bystander:
         yield
         # The round that is under way now has begun within the block.
         busy = self._rounds_from(first, self._count() - first + 1)
-        # A member that is gone, or of a generation that is over, would be told so.
+        # An expired member, or an old generation, would get an error code.
         assert self._answers == {"NONE"}
         with WireClient(self._bootstrap_servers) as wire:
             group = describe_group(wire, self._member.group_id)
@@ -97,7 +97,7 @@ class Bystander:
             before = time.monotonic()
             try:
                 answers = {member.heartbeat(), *commit(member.wire, own).values()}
-            except Exception as failure:  # noqa: BLE001 - raised again where rounds are waited for
+            except Exception as failure:  # noqa: BLE001 - raised again by the thread that waits for rounds
                 with self._changed:
                     self._failure = failure
                     self._changed.notify_all()

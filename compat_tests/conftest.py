@@ -1,7 +1,7 @@
 """Clients for the compatibility tests, and their topics.
 
-The servers are those of the repository's ``conftest.py``: one for the whole session, where topics have names of their
-own, and another one for each module that stops or kills its server.
+The servers are those of `moldau.testing.suite`: one for the whole session, where topics have unique
+names, and another one for each module that stops or kills its server.
 """
 
 import logging
@@ -12,16 +12,12 @@ from uuid import uuid4
 
 import pytest
 
-from moldau.compat_tests.client import Client, Feature
-from moldau.compat_tests.clients import open_client
-from moldau.compat_tests.clients.program import close_programs
 from moldau.compat_tests.group_server import (  # noqa: F401 - fixtures
     group_id,
     group_server,
     group_servers,
     mortal_group_server,
 )
-from moldau.compat_tests.requirements import require_kafka_jars
 from moldau.compat_tests.transaction_server import (  # noqa: F401 - fixtures
     markers_after_death,
     mortal_transaction_server,
@@ -31,6 +27,10 @@ from moldau.compat_tests.transaction_server import (  # noqa: F401 - fixtures
     transaction_servers,
     transaction_servers_1,
 )
+from moldau.testing.client import Client, Feature
+from moldau.testing.clients import open_client
+from moldau.testing.clients.program import close_programs
+from moldau.testing.requirements import require_kafka_jars
 
 # Clients log what the tests provoke, thousands of lines of it.
 for _client in ("kafka", "aiokafka"):
@@ -74,7 +74,7 @@ _session = uuid4().hex[:8]
 
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """``topic_name()``: a name that no other test has, and that tells which test it belongs to."""
+    """``topic_name()``: a name that no other test has, and that contains the name of the test."""
 
     def make() -> str:
         test = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)

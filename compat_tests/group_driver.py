@@ -1,7 +1,7 @@
-"""Groups of real clients: processes that are members, and what is judged of the lines that they print.
+"""Groups of real clients: processes that are members, and checks of the events that they print.
 
-Each member is a program around one client (`clients.group_member` has what it is told and what it tells); kcat needs no
-program, as it prints enough by itself. The driver starts members, lets them leave, kills them, kills the server, writes
+Each member is a program around one client (`clients.group_member` describes its argument and its events); kcat needs no
+program, because it prints enough. The driver starts members, lets them leave, kills them, kills the server, writes
 records, and waits for lines; it never sleeps to let something happen. At the end it judges the whole story:
 
 - every record was consumed at least once, and the committed offsets are the ends of the partitions;
@@ -25,12 +25,6 @@ from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import IO, Any, NamedTuple, Self
 
-from moldau.compat_tests import requirements
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.clients.franz_go import FranzGoClient
-from moldau.compat_tests.clients.group_member import Options
-from moldau.compat_tests.clients.java import java_command
-from moldau.compat_tests.group_wire import committed
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -38,6 +32,12 @@ from moldau.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from moldau.protocol.records import build_batch
+from moldau.testing import requirements
+from moldau.testing import topic_requests as w
+from moldau.testing.clients.franz_go import FranzGoClient
+from moldau.testing.clients.group_member import Options
+from moldau.testing.clients.java import java_command
+from moldau.testing.group_requests import committed
 from moldau.testing.wire import WireClient
 
 DEADLINE_SECONDS = 45.0
@@ -53,7 +53,7 @@ class Event(NamedTuple):
     member: str
     kind: str
     at: int
-    said: Mapping[str, Any]
+    fields: Mapping[str, Any]
 
 
 # -- kinds of members --
@@ -68,11 +68,11 @@ class Kind:
     command: Callable[[Options], list[str]]
     read: Callable[["Member"], Iterator[Callable[[], None]]]
     timed: bool = True
-    """Whether it tells when things happen."""
+    """Whether its events have timestamps."""
     without_static: str | None = None
-    """Why its static members cannot come back."""
+    """Why its static members cannot return."""
     survives_server: bool = True
-    """Whether it lives on while no broker answers."""
+    """Whether it survives while no broker responds."""
 
     def __str__(self) -> str:
         return f"{self.client}-{self.protocol}"
@@ -90,7 +90,7 @@ def kinds() -> list[Kind]:
         return [Kind(client, protocol, command, _json_events) for protocol in protocols]
 
     def python(module: str) -> Callable[[Options], list[str]]:
-        program = f"moldau.compat_tests.clients.group_member_{module}"
+        program = f"moldau.testing.clients.group_member_{module}"
         return lambda options: [sys.executable, "-m", program, json.dumps(asdict(options))]
 
     def franz_go(options: Options) -> list[str]:
@@ -120,14 +120,14 @@ def kinds() -> list[Kind]:
 def _json_events(member: "Member") -> Iterator[Callable[[], None]]:
     def read(stdout: IO[bytes]) -> None:
         for line in _whole_lines(stdout):
-            said = json.loads(line)
-            member.happened(said.pop("event"), said.pop("at"), said)
+            fields = json.loads(line)
+            member.happened(fields.pop("event"), fields.pop("at"), fields)
 
     yield lambda: read(member.stdout)
 
 
 def _whole_lines(stdout: IO[bytes]) -> Iterator[bytes]:
-    """The last line of who was killed may be a part of one."""
+    """The last line of a killed process may be incomplete."""
     return (line for line in stdout if line.endswith(b"\n"))
 
 
@@ -140,7 +140,7 @@ def _kcat_command(options: Options) -> list[str]:
         "auto.commit.interval.ms": 100,
         "fetch.wait.max.ms": 100,
         "reconnect.backoff.max.ms": 500,
-        "debug": "cgrp",  # which tells the generation
+        "debug": "cgrp",  # which logs the generation
     }
     if options.instance_id is not None:
         settings["group.instance.id"] = options.instance_id
@@ -161,8 +161,8 @@ def _kcat_events(member: "Member") -> Iterator[Callable[[], None]]:
     def read_records(stdout: IO[bytes]) -> None:
         for line in _whole_lines(stdout):
             partition, offset = map(int, line.split())
-            said = {"partition": partition, "first": offset, "last": offset}
-            member.happened("consumed", time.time_ns(), said)
+            fields = {"partition": partition, "first": offset, "last": offset}
+            member.happened("consumed", time.time_ns(), fields)
 
     def read_rebalances(stderr: IO[bytes]) -> None:
         generation = -1
@@ -171,9 +171,9 @@ def _kcat_events(member: "Member") -> Iterator[Callable[[], None]]:
             if found := _KCAT_GENERATION.search(text):
                 generation = int(found[1])
             elif found := _KCAT_REBALANCED.match(text):
-                said = {"partitions": [int(each) for each in _KCAT_PARTITION.findall(found[2])]}
+                fields = {"partitions": [int(each) for each in _KCAT_PARTITION.findall(found[2])]}
                 more = {"generation": generation} if found[1] == "assigned" else {}
-                member.happened(found[1], time.time_ns(), said | more)
+                member.happened(found[1], time.time_ns(), fields | more)
 
     yield lambda: read_records(member.stdout)
     yield lambda: read_rebalances(member.stderr)
@@ -190,7 +190,7 @@ class Member:
         self.options = options
         self._ended = False
         self.owned: set[int] = set()
-        """By what it has told so far."""
+        """According to its events so far."""
         self._group = group
         self._kind = kind
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
@@ -219,14 +219,14 @@ class Member:
         """Whether the process has not ended."""
         return self._process.poll() is None
 
-    def happened(self, kind: str, at: int, said: Mapping[str, Any]) -> None:
+    def happened(self, kind: str, at: int, fields: Mapping[str, Any]) -> None:
         """Take a line."""
         with self._group.changed:
             if kind == "assigned":
-                self.owned.update(said["partitions"])
+                self.owned.update(fields["partitions"])
             elif kind in ("revoked", "lost"):
-                self.owned.difference_update(said["partitions"])
-            self._group.events.append(Event(self.name, kind, at, said))
+                self.owned.difference_update(fields["partitions"])
+            self._group.events.append(Event(self.name, kind, at, fields))
             self._group.changed.notify_all()
 
     def leave(self) -> None:
@@ -242,7 +242,7 @@ class Member:
         self._end()
 
     def wait_end(self) -> None:
-        """Return when it has ended by itself."""
+        """Return when it has exited."""
         self._process.wait(DEADLINE_SECONDS)
         self._end()
 
@@ -296,7 +296,7 @@ class Group:
     """How many records each partition has."""
 
     def __enter__(self) -> Self:
-        """Make the topic, and tell the server of the session of a group whose members cannot."""
+        """Create the topic, and set the session timeout of a group whose members cannot."""
         w.create_topic(self.bootstrap_servers, self.topic, PARTITIONS)
         if self.kind.protocol == "consumer":
             change = AlterableConfig(name="consumer.session.timeout.ms", value=str(self.session_timeout_ms))
@@ -340,7 +340,7 @@ class Group:
     # Waiting
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Return when the condition holds, which is looked at whenever a member has told something."""
+        """Return when the condition holds, which is evaluated at each event of a member."""
         with self.changed:
             deadline = time.monotonic() + DEADLINE_SECONDS
             while not condition():
@@ -372,11 +372,11 @@ class Group:
     # Judging
 
     def missing(self) -> dict[int, int]:
-        """By partition, how many records nobody has consumed."""
+        """By partition, the number of records that no member has consumed."""
         seen: dict[int, set[int]] = defaultdict(set)
         for event in self.events:
             if event.kind == "consumed":
-                seen[event.said["partition"]].update(range(event.said["first"], event.said["last"] + 1))
+                seen[event.fields["partition"]].update(range(event.fields["first"], event.fields["last"] + 1))
         left = {partition: end - len(seen[partition] & set(range(end))) for partition, end in self.ends.items()}
         return {partition: count for partition, count in left.items() if count}
 
@@ -391,10 +391,10 @@ class Group:
             assert owners_at_once(events) == [], self.story()
 
     def _is_beyond(self, event: Event) -> bool:
-        return bool(event.said["last"] >= self.ends[event.said["partition"]])
+        return bool(event.fields["last"] >= self.ends[event.fields["partition"]])
 
     def changes_since(self, mark: int, *members: Member) -> list[Event]:
-        """What these members have told of partitions that came or went."""
+        """The events of these members about assigned and revoked partitions."""
         names = {member.name for member in members}
         with self.changed:
             return [
@@ -410,7 +410,7 @@ class Group:
 
     def story(self) -> str:
         """What has happened, for the report of a failed test."""
-        lines = [f"{event.at} {event.member} {event.kind} {dict(event.said)}" for event in self.events]
+        lines = [f"{event.at} {event.member} {event.kind} {dict(event.fields)}" for event in self.events]
         complaints = [f"{name}: {member.complaints()}" for name, member in self.members.items()]
         return "\n".join([*lines[-120:], f"missing: {self.missing()}", *complaints])
 
@@ -419,7 +419,7 @@ def owners_of_generations(events: Iterable[Event]) -> dict[tuple[int, int], set[
     """The (generation, partition) pairs that more than one member has owned, with the members."""
     owners: dict[tuple[int, int], set[str]] = defaultdict(set)
     for event, owned in _with_owned(events):
-        generation = event.said.get("generation")
+        generation = event.fields.get("generation")
         if event.kind == "assigned" and generation is not None:
             for partition in owned:
                 owners[generation, partition].add(event.member)
@@ -432,15 +432,15 @@ def owners_at_once(events: Iterable[Event]) -> list[str]:
     owners: dict[int, tuple[str, int]] = {}
     for event in sorted(events, key=lambda event: event.at):
         if event.kind == "assigned":
-            for partition in event.said["partitions"]:
+            for partition in event.fields["partitions"]:
                 owner = owners.setdefault(partition, (event.member, event.at))
                 if owner[0] != event.member:
                     found.append(
                         f"{partition} came to {event.member} at {event.at}, {owner[0]} has it since {owner[1]}"
                     )
         elif event.kind in ("revoked", "lost", "leaving", "ended"):
-            gone = event.said.get("partitions", list(owners))
-            for partition in gone:
+            given_up = event.fields.get("partitions", list(owners))
+            for partition in given_up:
                 if owners.get(partition, ("", 0))[0] == event.member:
                     del owners[partition]
     return found
@@ -451,9 +451,9 @@ def _with_owned(events: Iterable[Event]) -> Iterator[tuple[Event, set[int]]]:
     owned: dict[str, set[int]] = defaultdict(set)
     for event in events:
         if event.kind == "assigned":
-            owned[event.member].update(event.said["partitions"])
+            owned[event.member].update(event.fields["partitions"])
         elif event.kind in ("revoked", "lost"):
-            owned[event.member].difference_update(event.said["partitions"])
+            owned[event.member].difference_update(event.fields["partitions"])
         elif event.kind == "ended":
             owned[event.member].clear()
         yield event, owned[event.member]

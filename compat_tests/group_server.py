@@ -1,8 +1,8 @@
 """The server that the tests of groups share: short sessions are allowed, groups are small, nothing waits.
 
-The names and their meanings are Kafka's, so both servers are given the same. A group is answered as soon as its
-members have come; a member may be counted as gone after a tenth of a second; what consumer groups (KIP-848) take from
-the server instead of from their members is as short.
+The names and their meanings are Kafka's, so both servers are given the same. A group is answered as soon as its members
+have joined; the session of a member may expire after a tenth of a second; what consumer groups (KIP-848) take from the
+server instead of from their members is as short.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from moldau.compat_tests.group_wire import wait_for_coordinator
-from moldau.compat_tests.servers import Server
+from moldau.testing.group_requests import wait_for_coordinator
+from moldau.testing.servers import Server
 
 MAX_SIZE = 6
 
@@ -33,7 +33,7 @@ CONFIG = {
 
 @pytest.fixture(scope="session")
 def group_server(new_server: Callable[..., AbstractContextManager[Server]]) -> Iterator[Server]:
-    """One for the whole session; nobody stops it."""
+    """One for the whole session; no test stops it."""
     with new_server(CONFIG) as started:
         wait_for_coordinator(started.bootstrap_servers)
         yield started
@@ -49,7 +49,7 @@ def mortal_group_server(new_server: Callable[..., AbstractContextManager[Server]
 
 @pytest.fixture
 def group_id(topic_name: Callable[[], str]) -> str:
-    """A group that nobody else has."""
+    """The id of a group that no other test uses."""
     return topic_name()
 
 

@@ -3,7 +3,7 @@ it has is compared with what it had acknowledged.
 
     python -m moldau.compat_tests.kill_rounds --rounds 200
 
-Five writers, each with a thread and a client of its own that outlives the kills (librdkafka), number what they write:
+Five writers, each with its own thread and client that survives the kills (librdkafka), number their records:
 
     topic        written by                       must hold after each start
     idempotent   an idempotent producer           everything acknowledged, in order, nothing twice
@@ -44,13 +44,12 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from moldau.compat_tests import kafka_jars
-from moldau.compat_tests.dump_tool import COMPLAINTS
-from moldau.compat_tests.servers import around_tracebacks
+from moldau.inspection.finding import Severity
+from moldau.inspection.log_directories import inspect
 from moldau.log.files import RealFileSystem
-from moldau.log.inspection.finding import Severity
-from moldau.server.inspection import inspect
-from moldau.testing import Broker
+from moldau.testing import Broker, jvm, kafka_jars
+from moldau.testing.dump_tool import COMPLAINTS
+from moldau.testing.servers import around_tracebacks
 
 DEADLINE_S = 60.0
 """For everything that is waited for: far more than it takes on a busy machine."""
@@ -156,7 +155,7 @@ _TRANSIENT = (
 
 
 class Writer(ABC):
-    """One client in one thread, from `start` to `stop`, and what it was told."""
+    """One client in one thread, from `start` to `stop`, and its acknowledgments."""
 
     def __init__(self, topic: str, partitions: int) -> None:
         self.topic = topic
@@ -184,7 +183,7 @@ class Writer(ABC):
     def _guarded(self) -> None:
         try:
             self._run()
-        except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to: check_alive() does
+        except BaseException as error:  # noqa: BLE001 - check_alive() raises it
             self.failure = error
 
     @abstractmethod
@@ -236,7 +235,7 @@ class NumberedWriter(Writer):
         self._sent[partition] += 1
         self._unanswered += 1
 
-        def told(error: KafkaError | None, message: Message) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
             self._unanswered -= 1
             if error is not None:
                 raise KafkaException(error)
@@ -248,7 +247,7 @@ class NumberedWriter(Writer):
             self.written += 1
 
         key, value = str(number % _KEYS), str(number)
-        self._producer.produce(self.topic, key=key, value=value, partition=partition, on_delivery=told)
+        self._producer.produce(self.topic, key=key, value=value, partition=partition, on_delivery=on_delivery)
 
     def snapshot(self) -> list[int]:
         return list(self._acknowledged)
@@ -277,7 +276,7 @@ class OnceWriter(NumberedWriter):
 
 
 class RepeatedWriter(NumberedWriter):
-    """Everything is there, first seen in order; the client may repeat what it has not heard of."""
+    """All records exist, first seen in order; the client may repeat records without an acknowledgment."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
         super().__init__(bootstrap_servers, topic, partitions, idempotent=False)
@@ -368,8 +367,9 @@ class TransactionalWriter(Writer):
                     self._producer.produce(self.topic, value=f"{number} {index}", partition=partition)
             if number % 4 == 3:
                 self.aborted.add(number)
-                # So that the records are in the log, and the coordinator knows of the transaction. If it died before it
-                # was told, librdkafka would try to abort what is no transaction to the coordinator, and give up.
+                # Flush, so that the records are in the log, and the coordinator knows the transaction. If it died
+                # before that, librdkafka would try to abort a transaction that the coordinator does not know, and give
+                # up.
                 self._producer.flush(DEADLINE_S)
                 self._retried(lambda: self._producer.abort_transaction(DEADLINE_S))
             else:
@@ -442,7 +442,7 @@ class TransactionalWriter(Writer):
 
 
 class OffsetWriter(Writer):
-    """A group's member commits growing offsets, and is told of each."""
+    """A group's member commits growing offsets, each acknowledged."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         super().__init__(topic, 1)
@@ -457,7 +457,7 @@ class OffsetWriter(Writer):
         try:
             while not self._stopping.is_set():
                 self._tried += 1
-                # A kill in the midst of it: nobody knows whether it counts.
+                # A kill during the commit: it is unknown whether it counts.
                 with contextlib.suppress(KafkaException):
                     offsets = [TopicPartition(self.topic, 0, self._tried)]
                     (answer,) = consumer.commit(offsets=offsets, asynchronous=False)
@@ -549,8 +549,8 @@ class KillRounds:
             self._broker.kill()
             acknowledged = [writer.snapshot() for writer in self.writers]
             self._broker.start()
-            for writer, said in zip(self.writers, acknowledged, strict=True):
-                writer.check(self._reader, said)
+            for writer, count in zip(self.writers, acknowledged, strict=True):
+                writer.check(self._reader, count)
             self.rounds = number
             yield number
         self._wait_all_write()
@@ -563,7 +563,7 @@ class KillRounds:
         self.compactions = self._broker.log().count("Compacted compacted-")
 
     def _wait_all_write(self) -> None:
-        """Until each writer has been told of something new since now."""
+        """Wait until each writer has a new acknowledgment."""
         deadline = time.monotonic() + DEADLINE_S
         for writer in self.writers:
             before = writer.written
@@ -598,22 +598,21 @@ def complaints_of_verify(data_dir: Path) -> list[str]:
     return [f"{found.path}: {found.text}" for found in findings if found.severity is not Severity.NOTE]
 
 
-def complaints_of_dump_tool(data_dir: Path, libs: Path) -> list[str]:
+def complaints_of_dump_tool(data_dir: Path) -> list[str]:
     """What Apache Kafka's DumpLogSegments has to say against the files of a directory."""
-    said: list[str] = []
+    complaints: list[str] = []
     # Records of the coordinators' topics and of the metadata are batches like any other.
     for pattern, option in (("*.log", "--deep-iteration"), ("*index", "--index-sanity-check")):
         paths = sorted(str(path) for path in data_dir.glob(f"*-[0-9]*/{pattern}") if path.stat().st_size)
         for start in range(0, len(paths), 200):
             group = paths[start : start + 200]
-            command = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{libs}/*"]
-            command += ["org.apache.kafka.tools.DumpLogSegments", option, "--files", ",".join(group)]
+            command = jvm.command("org.apache.kafka.tools.DumpLogSegments", option, "--files", ",".join(group))
             done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
             output = done.stdout + done.stderr
-            said += [line for line in output.splitlines() if COMPLAINTS.search(line)]
+            complaints += [line for line in output.splitlines() if COMPLAINTS.search(line)]
             if done.returncode:
-                said.append(f"it ended with {done.returncode}: {output[-500:]}")
-    return said
+                complaints.append(f"it ended with {done.returncode}: {output[-500:]}")
+    return complaints
 
 
 @dataclass(frozen=True)
@@ -629,7 +628,7 @@ class Outcome:
 
 
 def kill_rounds(
-    rounds: int, seed: int, *, tell: Callable[[int, float], None] = lambda _number, _seconds: None
+    rounds: int, seed: int, *, on_round: Callable[[int, float], None] = lambda _number, _seconds: None
 ) -> Outcome:
     """The rounds, a clean stop, and a look at the files. The dump tool is left out where there is no Java or no jars.
 
@@ -639,16 +638,15 @@ def kill_rounds(
     with Broker(config=CONFIG, timeout_s=DEADLINE_S) as broker:
         running = KillRounds(broker, seed)
         for number in running.run(rounds):
-            tell(number, time.monotonic() - began)
+            on_round(number, time.monotonic() - began)
         broker.stop()
         log = broker.log()
         complaints = [f"the server's log: {around_tracebacks(log)}"] if "Traceback" in log else []
         examiners = ["moldau log verify"]
         complaints += complaints_of_verify(broker.data_dir)
-        libs = kafka_jars.jars_dir()
-        if libs is not None and shutil.which("java") is not None:
+        if kafka_jars.jars_dir() is not None and shutil.which("java") is not None:
             examiners.append("DumpLogSegments")
-            complaints += complaints_of_dump_tool(broker.data_dir, libs)
+            complaints += complaints_of_dump_tool(broker.data_dir)
     return Outcome(running.table(), examiners, complaints)
 
 
@@ -661,12 +659,12 @@ def main(arguments: Iterable[str] | None = None) -> int:
     options = parser.parse_args(None if arguments is None else list(arguments))
     print(f"{options.rounds} rounds, seed {options.seed}", flush=True)
 
-    def tell(number: int, seconds: float) -> None:
+    def print_round(number: int, seconds: float) -> None:
         if number % 10 == 0 or number == options.rounds:
             print(f"round {number} of {options.rounds}, {seconds:.0f} s: nothing lost, nothing twice", flush=True)
 
     try:
-        outcome = kill_rounds(options.rounds, options.seed, tell=tell)
+        outcome = kill_rounds(options.rounds, options.seed, on_round=print_round)
     except WrongError as error:
         print(f"wrong: {error}", file=sys.stderr)
         return 1

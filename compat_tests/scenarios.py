@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import pytest
 
-from moldau.compat_tests.client import CODECS, Client, ClientError, Feature, Headers, Received, Record
-from moldau.compat_tests.clients import open_client
 from moldau.compat_tests.conftest import MakeTopic, OpenClient
-from moldau.compat_tests.servers import Server
-from moldau.compat_tests.wire import stored_batches, wait_for_no_topic, wait_for_topic, wait_until
+from moldau.testing.client import CODECS, Client, ClientError, Feature, Headers, Received, Record
+from moldau.testing.clients import open_client
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import stored_batches, wait_for_no_topic, wait_for_topic, wait_until
 
 # 2001-09-09: older than any retention, so topics that hold it keep records for ever.
 T0 = 1_000_000_000_000
@@ -39,7 +39,7 @@ def numbered(count: int, *, partition: int = 0, size: int = 0) -> list[Record]:
 
 
 def content(records: Sequence[Record] | Sequence[Received]) -> list[tuple[bytes | None, bytes | None, Headers]]:
-    """What must come back as it was sent."""
+    """Records that must be read as they were sent."""
     return [(record.key, record.value, record.headers) for record in records]
 
 
@@ -135,7 +135,7 @@ class ClientScenarios:
         topic = make_topic(1, client=client)
         sent = numbered(50)
         delivered = client.produce(topic, sent, acks=acks)
-        if acks == "0":  # nobody has said that they have arrived
+        if acks == "0":  # there is no acknowledgment
             wait_until(lambda: len(client.read(topic, 0)) >= 50, "50 records")
         else:
             assert [each.offset for each in delivered] == list(range(50))
@@ -254,7 +254,7 @@ class ClientScenarios:
 
     # Errors
 
-    # What a producer says that keeps asking for an unknown topic until its time is over.
+    # The error of a producer that retries an unknown topic until it times out.
     unknown_topic_codes: ClassVar[tuple[str, ...]] = ("UNKNOWN_TOPIC_OR_PARTITION",)
 
     def test_producing_to_an_unknown_topic(self, client: Client, topic_name: Callable[[], str]) -> None:
@@ -269,7 +269,7 @@ class ClientScenarios:
         client.produce(topic, [Record(value=bytes(10_000))])
         assert [len(record.value or b"") for record in client.read(topic, 0)] == [10_000]
 
-    # What a producer says that looks at the name itself instead of asking the server.
+    # The error of a producer that checks the name locally instead of sending a request.
     invalid_topic_codes: ClassVar[tuple[str, ...]] = ("INVALID_TOPIC_EXCEPTION",)
 
     def test_invalid_topic_name(self, client: Client) -> None:

@@ -5,5 +5,5 @@ from moldau.compat_tests.scenarios import ClientScenarios
 
 class TestAiokafka(ClientScenarios):
     client_name = "aiokafka"
-    # It knows that the name is invalid, logs so, and keeps asking until its time is over.
+    # It knows that the name is invalid, logs that, and retries until it times out.
     invalid_topic_codes = ("UNKNOWN_TOPIC_OR_PARTITION",)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from moldau.compat_tests.clients import open_client
 from moldau.compat_tests.scenarios import ClientScenarios
-from moldau.compat_tests.servers import Server
+from moldau.testing.clients import open_client
+from moldau.testing.servers import Server
 
 
 class TestConfluentKafka(ClientScenarios):

@@ -1,4 +1,4 @@
-"""One data directory, two servers: what Moldau has written Apache Kafka goes on with, and the other way round.
+"""One data directory, two servers: Apache Kafka continues with what Moldau has written, and the other way round.
 
 Not only records: topics with their ids and configs, and what is known of producers, so that a producer which saw no
 answer from the one server may ask the other. And what a dump of the directory by Apache Kafka's own tool says.
@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.apache import ApacheKafka
-from moldau.compat_tests.clients import open_client
-from moldau.compat_tests.clients.java import JavaClient
-from moldau.compat_tests.dump_tool import COMPLAINTS
-from moldau.compat_tests.servers import Server
 from moldau.protocol.records import build_batch, iter_records
 from moldau.testing import Broker
+from moldau.testing import topic_requests as w
+from moldau.testing.apache_kafka import ApacheKafka
+from moldau.testing.clients import open_client
+from moldau.testing.clients.java import JavaClient
+from moldau.testing.dump_tool import COMPLAINTS
+from moldau.testing.full_run import first_of
+from moldau.testing.servers import Server
 from moldau.testing.wire import WireClient
 
 PRODUCER_ID = 7_000
@@ -58,7 +59,7 @@ def send(address: str, topic: str, sequence: int) -> tuple[int, int]:
 
 
 def begin(server: Server) -> w.Topic:
-    """A topic with fifty records and a config of its own."""
+    """A topic with fifty records and its own config."""
     topic = w.create_topic(server.bootstrap_servers, "shared", 2, {"retention.ms": str(30 * DAY_MS)})
     for sequence in range(0, 50, 10):
         assert send(server.bootstrap_servers, topic.name, sequence) == (0, sequence)
@@ -90,7 +91,7 @@ def end(server: Server, how: str) -> None:
         server.stop()
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", first_of(["kill", "stop"]))
 def test_apache_kafka_goes_on_where_moldau_ended(tmp_path: Path, how: str) -> None:
     directory = tmp_path / "data"
     with moldau(directory) as server:
@@ -100,7 +101,7 @@ def test_apache_kafka_goes_on_where_moldau_ended(tmp_path: Path, how: str) -> No
         go_on(server, topic, 50)
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", first_of(["kill", "stop"]))
 def test_moldau_goes_on_where_apache_kafka_ended(how: str) -> None:
     with ApacheKafka() as first:
         topic = begin(first)
@@ -109,6 +110,7 @@ def test_moldau_goes_on_where_apache_kafka_ended(how: str) -> None:
             go_on(server, topic, 50)
 
 
+@pytest.mark.full
 def test_to_and_fro(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     with moldau(directory) as server:

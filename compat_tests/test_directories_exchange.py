@@ -18,11 +18,24 @@ from pathlib import Path
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.apache import ApacheKafka
-from moldau.compat_tests.clients.java import JavaClient
-from moldau.compat_tests.dump_tool import COMPLAINTS
-from moldau.compat_tests.group_wire import (
+from moldau.compat_tests.test_directories import end, send, values
+from moldau.compat_tests.test_log_verify import verify, wrong
+from moldau.compat_tests.test_retention import alter
+from moldau.compat_tests.test_transactions_directories import Story as Transactions
+from moldau.compat_tests.transaction_server import CONFIG
+from moldau.compat_tests.transaction_wire import end_offset, wait_for_coordinators
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
+from moldau.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.protocol.records import Record, build_batch, iter_records
+from moldau.testing import Broker
+from moldau.testing import topic_requests as w
+from moldau.testing.apache_kafka import ApacheKafka
+from moldau.testing.clients.java import JavaClient
+from moldau.testing.dump_tool import COMPLAINTS
+from moldau.testing.group_requests import (
     ClassicMember,
     ConsumerMember,
     assignment,
@@ -34,33 +47,19 @@ from moldau.compat_tests.group_wire import (
     settle,
     subscription,
 )
-from moldau.compat_tests.servers import Server
-from moldau.compat_tests.test_directories import end, send, values
-from moldau.compat_tests.test_log_verify import verify, wrong
-from moldau.compat_tests.test_retention import alter
-from moldau.compat_tests.test_transactions_directories import Story as Transactions
-from moldau.compat_tests.transaction_server import CONFIG
-from moldau.compat_tests.transaction_wire import end_offset, wait_for_coordinators
-from moldau.compat_tests.wire import Topic, wait_until
-from moldau.protocol.errors import ErrorCode
-from moldau.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
-from moldau.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from moldau.protocol.messages.metadata import MetadataRequest
-from moldau.protocol.records import Record, build_batch, iter_records
-from moldau.testing import Broker
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import Topic, wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("both_servers")]
 
-ROUNDS = 5
 HOUR_MS = 3_600_000
 TOPIC, BROKER = 2, 4
 EARLIEST, LATEST = -2, -1
 
 SETTINGS = {
     **CONFIG,
-    # What both do now and then, they do at once.
+    # Periodic tasks of both run often.
     "log.initial.task.delay.ms": "0",
     "log.retention.check.interval.ms": "200",
     "log.segment.delete.delay.ms": "200",
@@ -70,7 +69,7 @@ SETTINGS = {
 }
 EVERY_BATCH_A_SEGMENT = {"internal.segment.bytes": "200", "file.delete.delay.ms": "200"}
 VALUE = b"x" * 80
-# Apache Kafka shows settings for tests alone, we do not; and it sets one for all brokers by itself.
+# Apache Kafka shows settings that are only for tests, Moldau does not; and it sets one for all brokers automatically.
 UNSEEN = {"internal.segment.bytes", "min.insync.replicas"}
 
 Offsets = dict[tuple[str, int], tuple[int, int, int]]
@@ -211,7 +210,7 @@ class Ledger:
         return topic
 
     def _write_idempotent(self, address: str, wire: WireClient) -> None:
-        """A producer that goes on over all servers, and repeats what it has sent last."""
+        """A producer that continues on all servers, and repeats its last batch."""
         if self._sequence:
             assert send(address, "idempotent", self._sequence - 10) == (0, self._sequence - 10)
             gap, _ = send(address, "idempotent", self._sequence + 10)
@@ -255,7 +254,7 @@ class Ledger:
         delete_records(wire, "trimmed", before + self._random.randint(1, 6))
 
     def _recreate(self, address: str, wire: WireClient) -> None:
-        """The same name, another topic; and one that is gone for good. What DeleteRecords did to the old is not done to
+        """The same name, another topic; and one that stays deleted. What DeleteRecords did to the old is not done to
         the new, which has fewer records."""
         if len(self._reborn) > 1:
             delete_records(wire, "reborn", len(self._reborn))
@@ -379,19 +378,27 @@ def complain_not(java: JavaClient, files: list[Path], option: str) -> None:
     assert len(re.findall("^Dumping ", result.stdout, re.MULTILINE)) == len(files)
 
 
-@pytest.mark.parametrize(("first", "second", "seed"), [(moldau, apache, 1), (apache, moldau, 2)])
-def test_five_times_to_and_fro(
+@pytest.mark.parametrize(
+    ("first", "second", "seed", "rounds"),
+    [
+        pytest.param(moldau, apache, 1, 1, id="once"),
+        pytest.param(moldau, apache, 1, 5, id="from Moldau", marks=pytest.mark.full),
+        pytest.param(apache, moldau, 2, 5, id="from Apache Kafka", marks=pytest.mark.full),
+    ],
+)
+def test_to_and_fro(
     tmp_path: Path,
     java: JavaClient,
     first: Callable[[Path], AbstractContextManager[Server]],
     second: Callable[[Path], AbstractContextManager[Server]],
     seed: int,
+    rounds: int,
 ) -> None:
     directory = tmp_path / "data"
     ledger = Ledger(directory, seed)
-    ends = ["stop", "kill"] * ROUNDS
+    ends = ["stop", "kill"] * rounds
     random.Random(seed).shuffle(ends)
-    for start, how in zip((first, second) * ROUNDS, ends, strict=True):
+    for start, how in zip((first, second) * rounds, ends, strict=True):
         with start(directory) as server:
             ledger.check(server)
             ledger.write(server)

@@ -1,7 +1,7 @@
 """Every kind of directory that a single node of Apache Kafka has: Moldau serves it, and then Apache Kafka again.
 
 Kinds differ in how the quorum was formatted, in the node's id, in how many log directories there are and in which one
-the metadata log is. Moldau is told no more than the directory, or is given Apache Kafka's own server.properties.
+the metadata log is. Moldau gets only the directory, or Apache Kafka's own server.properties.
 Directories formatted with ``--standalone`` are in `test_directories`.
 """
 
@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import pytest
 
-from moldau.compat_tests.apache import ApacheKafka, Quorum
 from moldau.compat_tests.test_directories import begin, end, go_on
-from moldau.compat_tests.wire import wait_until
 from moldau.metadata.checkpoint import decode_snapshot
 from moldau.metadata.records import ConfigRecord, TopicRecord
 from moldau.testing import Broker, BrokerError
+from moldau.testing.apache_kafka import ApacheKafka, Quorum
+from moldau.testing.full_run import in_full_run
+from moldau.testing.topic_requests import wait_until
 
 pytestmark = pytest.mark.usefixtures("both_servers")
 
@@ -57,10 +58,12 @@ KINDS = {
         Quorum.STATIC, config={"log.dirs": "DIR/more,DIR/data", "metadata.log.dir": "DIR/data", "node.id": "3000"}
     ),
 }
+# Has what the others have singly, but for the initial controllers.
+OF_ALL_SORTS = "metadata in the second"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [OF_ALL_SORTS, *in_full_run(*(name for name in KINDS if name != OF_ALL_SORTS))])
 def test_to_and_fro(tmp_path: Path, name: str) -> None:
     kind = KINDS[name]
     with ExitStack() as resources:

@@ -2,8 +2,8 @@
 
 They find what ours cannot: members that join and leave while others fetch, with every balancer, in the classic protocol
 and in KIP-848's, each record consumed once; and the same in transactions. What Apache Kafka 4.3.1 passes is the
-measure. That is everything, and those that ask a server anything are named here, so that one that has gone is noticed
-too. The tests use fixed timeouts and topics of their own in a server that nobody else uses; tests of share groups skip
+measure. That is everything, and those that use a server are listed here, so that a removed test is noticed,
+too. The tests use fixed timeouts and their own topics in a dedicated server; tests of share groups skip
 themselves where the server does not offer them.
 """
 
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import pytest
 
-from moldau.compat_tests.clients import franz_go
-from moldau.compat_tests.servers import Server
+from moldau.testing.clients import franz_go
+from moldau.testing.servers import Server
 
 # The configuration that the public suites share.
 CONFIG = {
@@ -32,7 +32,7 @@ CONFIG = {
 
 # The suite takes two minutes, and several times that beside other tests. The first of our tests waits for all of it.
 DEADLINE_S = 900
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(DEADLINE_S + 100)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(DEADLINE_S + 100)]
 
 # Its default is 500,000. Rebalances and waits take most of the time, so a thousand records for each of a chain's steps
 # are as good a test of groups and of transactions.
@@ -119,7 +119,7 @@ def suite(new_server: Callable[..., AbstractContextManager[Server]]) -> SuiteRun
 
 
 def run(program: Path, bootstrap_servers: str) -> str:
-    """Run the suite to its end, which it comes to by itself: all that it prints. One test reads its own sources."""
+    """Run the suite, and return its output. One test reads its own sources."""
     done = subprocess.run(
         [program, "-test.v", f"-test.timeout={DEADLINE_S}s"],
         env={

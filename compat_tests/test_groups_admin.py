@@ -1,15 +1,20 @@
 """What people ask of groups: FindCoordinator, DescribeGroups, ListGroups, DeleteGroups, in every version.
 
-And what keeps a server alive that is asked for a lot: ten thousand groups made in a loop while another group goes on.
+And a server under load: ten thousand groups are created in a loop while another group keeps working.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from moldau.compat_tests import wire as w
 from moldau.compat_tests.bystander import Bystander
-from moldau.compat_tests.group_wire import (
+from moldau.protocol.messages.delete_groups import DeleteGroupsRequest
+from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
+from moldau.protocol.messages.describe_groups import DescribeGroupsRequest
+from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.list_groups import ListGroupsRequest
+from moldau.testing import topic_requests as w
+from moldau.testing.group_requests import (
     ClassicMember,
     ConsumerMember,
     code,
@@ -24,12 +29,7 @@ from moldau.compat_tests.group_wire import (
     settle,
     subscription,
 )
-from moldau.compat_tests.wire import Topic
-from moldau.protocol.messages.delete_groups import DeleteGroupsRequest
-from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
-from moldau.protocol.messages.describe_groups import DescribeGroupsRequest
-from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
-from moldau.protocol.messages.list_groups import ListGroupsRequest
+from moldau.testing.topic_requests import Topic
 from moldau.testing.wire import WireClient
 
 # READ, DELETE, DESCRIBE, and DESCRIBE_CONFIGS and ALTER_CONFIGS of a group: a bit for each operation's code.
@@ -198,7 +198,7 @@ def test_groups_by_state_and_type(group_servers: str, wire: WireClient, topic: T
         assert listed(types=["consumer", "classic"]) == {stable, empty, modern}
         assert listed(states=["Empty"], types=["consumer"]) == set()
         assert listed(types=["share"]) == set()
-        # A type that nobody has heard of.
+        # An unknown type.
         answer = wire.call(ListGroupsRequest(types_filter=["nonsense"]), 5)
         assert (answer.error_code, answer.groups) == (0, [])
         assert list_groups(wire)[modern].group_type == "consumer"

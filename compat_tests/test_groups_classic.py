@@ -1,4 +1,4 @@
-"""The classic protocol, request by request: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and who is told what.
+"""The classic protocol, request by request: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and their responses.
 
 Every version that Apache Kafka 4.3 advertises; two members and more; static members (KIP-345); and what is refused,
 with Kafka's codes. The coordinator reads nothing in the metadata: most tests here send it what no consumer would.
@@ -10,7 +10,9 @@ from contextlib import ExitStack
 import pytest
 
 from moldau.compat_tests.group_server import MAX_SIZE
-from moldau.compat_tests.group_wire import (
+from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from moldau.protocol.messages.sync_group import SyncGroupRequest
+from moldau.testing.group_requests import (
     ClassicMember,
     assigned,
     assignment,
@@ -21,9 +23,7 @@ from moldau.compat_tests.group_wire import (
     subscription,
     wait_for_rebalance,
 )
-from moldau.compat_tests.wire import wait_until
-from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from moldau.protocol.messages.sync_group import SyncGroupRequest
+from moldau.testing.topic_requests import wait_until
 from moldau.testing.wire import WireClient
 
 NewMember = Callable[..., ClassicMember]
@@ -139,15 +139,15 @@ def test_the_leader_gets_all_members_and_the_others_none(new_member: NewMember) 
     second.start_join()
     wait_for_rebalance(first)
     answer = first.join()
-    told = second.joined()
-    assert (answer.generation_id, told.generation_id) == (2, 2)
-    assert answer.leader == told.leader == first.member_id
+    second_response = second.joined()
+    assert (answer.generation_id, second_response.generation_id) == (2, 2)
+    assert answer.leader == second_response.leader == first.member_id
     assert {each.member_id: each.metadata for each in answer.members} == {
         first.member_id: one,
         second.member_id: two,
     }
-    assert told.members == []
-    assert told.protocol_name == "range"
+    assert second_response.members == []
+    assert second_response.protocol_name == "range"
 
 
 def test_members_wait_for_the_assignment_of_the_leader(new_member: NewMember) -> None:
@@ -160,7 +160,7 @@ def test_members_wait_for_the_assignment_of_the_leader(new_member: NewMember) ->
     follower.start_sync()
     leader.sync({leader.member_id: b"l", follower.member_id: b"f"})
     assert follower.synced().assignment == b"f"
-    # Asked again, it is told again.
+    # A retry gets the same response.
     assert follower.sync().assignment == b"f"
     assert leader.heartbeat() == follower.heartbeat() == "NONE"
 
@@ -201,8 +201,8 @@ def test_metadata_that_no_consumer_would_send(
     if protocol_type == "consumer" and data in GARBAGE[2:4] and request.config.getoption("apache"):
         pytest.skip("Apache Kafka fails to parse it when the join is complete, and never answers")
     member = new_member(protocol_type=protocol_type, protocols={"range": data})
-    (told,) = member.join().members
-    assert told.metadata == data
+    (listed,) = member.join().members
+    assert listed.metadata == data
     answer = member.sync({member.member_id: data})
     assert (answer.error_code, answer.assignment) == (0, data)
 
@@ -227,7 +227,8 @@ def test_the_protocol_is_chosen_by_votes_among_what_all_support(new_member: NewM
     assert first.protocol_name == "a"
     rebalance(first, second)
     rebalance(first, second, third)
-    # The second one's vote and the third one's are for "c"; the first one's "a" is not everybody's, so it was for "b".
+    # The second one's vote and the third one's are for "c"; not all members support the first one's "a", so it was for
+    # "b".
     assert {member.protocol_name for member in (first, second, third)} == {"c"}
 
 
@@ -345,7 +346,7 @@ def test_a_static_member_that_comes_back_causes_no_rebalance(
 
 @pytest.mark.parametrize(("version", "skips"), [(8, False), (9, True)])
 def test_a_static_leader_that_comes_back(new_member: NewMember, version: int, skips: bool) -> None:
-    """Since version 9 it is the leader, and told to assign nothing; before, the others' leader is its old id."""
+    """Since version 9 it is the leader, without an assignment to make; before, the others' leader is its old id."""
     leader, other = new_member(instance_id="i-1"), new_member(instance_id="i-2")
     rebalance(leader)
     rebalance(leader, other)
@@ -369,7 +370,7 @@ def test_a_static_member_with_other_protocols_causes_a_rebalance(new_member: New
     back = new_member(instance_id="i-2", protocols={"range": subscription("a"), "roundrobin": b""})
     leader.protocols = {"roundrobin": b""}
     back.start_join()
-    # What the group uses is chosen as before: nobody need move.
+    # The group chooses the same protocol as before: no rebalance is needed.
     assert back.joined().generation_id == 2
     assert leader.heartbeat() == "NONE"
     other = new_member(instance_id="i-3", protocols={"range": b""})
@@ -495,7 +496,7 @@ def test_a_connection_that_ends_does_not_end_the_member(new_member: NewMember, w
 
 
 def test_a_member_that_hangs_up_while_it_waits(new_member: NewMember) -> None:
-    """The one whose JoinGroup waits has gone; the group goes on without it after its session."""
+    """The member whose JoinGroup waits has disconnected; the group continues without it after its session."""
     first, second = new_member(), new_member(session_timeout_ms=SHORT_MS)
     rebalance(first)
     second.start_join()

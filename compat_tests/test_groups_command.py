@@ -13,11 +13,18 @@ from typing import NamedTuple
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.apache import ApacheKafka
-from moldau.compat_tests.clients.java import JavaClient
 from moldau.compat_tests.group_server import CONFIG
-from moldau.compat_tests.group_wire import (
+from moldau.compat_tests.scenarios import KEEP, T0
+from moldau.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from moldau.protocol.records import Record, build_batch
+from moldau.testing import topic_requests as w
+from moldau.testing.apache_kafka import ApacheKafka
+from moldau.testing.clients.java import JavaClient
+from moldau.testing.group_requests import (
     ClassicMember,
     ConsumerMember,
     assignment,
@@ -28,15 +35,8 @@ from moldau.compat_tests.group_wire import (
     subscription,
     wait_for_coordinator,
 )
-from moldau.compat_tests.requirements import require_kafka_jars
-from moldau.compat_tests.scenarios import KEEP, T0
-from moldau.compat_tests.servers import Server
-from moldau.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from moldau.protocol.records import Record, build_batch
+from moldau.testing.requirements import require_kafka_jars
+from moldau.testing.servers import Server
 from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow
@@ -107,7 +107,7 @@ COMMANDS: dict[str, list[str]] = {
     "reset a consumer group with members": reset("--to-earliest", group="modern"),
     "delete offsets": ["--delete-offsets", "--group", "simple", "--topic", "payments"],
     "delete offsets of a partition": ["--delete-offsets", "--group", "simple", "--topic", "orders:1"],
-    "which are gone": OFFSETS,
+    "which are deleted": OFFSETS,
     "delete offsets that are not there": ["--delete-offsets", "--group", "simple", "--topic", "payments"],
     "delete offsets of what members read": ["--delete-offsets", "--group", "classic", "--topic", "orders"],
     "delete offsets of what consumers read": ["--delete-offsets", "--group", "modern", "--topic", "orders"],
@@ -185,18 +185,20 @@ class Scene:
         first = commit_request("modern", "orders", {0: 4}, member_id=modern[0].member_id, generation=modern[0].epoch)
         assert commit(self._wire, first) == {0: "NONE"}
 
-        gone = ClassicMember(address, "empty", protocols=protocols)
-        with gone:
-            rebalance(gone)
-            own = commit_request("empty", "payments", {0: 2}, member_id=gone.member_id, generation=gone.generation)
+        leaving = ClassicMember(address, "empty", protocols=protocols)
+        with leaving:
+            rebalance(leaving)
+            own = commit_request(
+                "empty", "payments", {0: 2}, member_id=leaving.member_id, generation=leaving.generation
+            )
             assert commit(self._wire, own) == {0: "NONE"}
-            gone.leave()
+            leaving.leave()
 
     def _commit(self, group_id: str, topic: str, offsets: dict[int, int]) -> None:
         assert set(commit(self._wire, commit_request(group_id, topic, offsets)).values()) == {"NONE"}
 
     def run(self, arguments: list[str]) -> Printed:
-        """One command. The members live on meanwhile."""
+        """One command, while the members stay in their groups."""
         for member in self._members:
             member.heartbeat()
         given = [str(self._file) if each == "FILE" else each for each in arguments]
@@ -254,5 +256,5 @@ def test_the_commands_have_done_something(printed: dict[str, tuple[Printed, Prin
     assert "simple orders 1 0 5 5 - - -" in lines("which is committed")
     assert any(line.startswith("simple payments 0 3 5 2") for line in lines("which is committed too"))
     assert len([line for line in lines("describe classic --members --verbose") if "UUID" in line]) == 2
-    assert [line for line in lines("which are gone") if "payments" in line] == []
+    assert [line for line in lines("which are deleted") if "payments" in line] == []
     assert {line.split()[0] for line in lines("list what is left")} == {"GROUP", "simple", "classic", "modern"}

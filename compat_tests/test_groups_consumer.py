@@ -1,7 +1,7 @@
 """Consumer groups (KIP-848), request by request: ConsumerGroupHeartbeat and ConsumerGroupDescribe.
 
-A member sends nothing but heartbeats; the coordinator assigns. The tests are members that say exactly what they are
-told to, and never more than that: what a real client would do by itself is in `test_groups_clients`.
+A member sends only heartbeats; the coordinator assigns. The members of these tests send exactly the given requests:
+real clients are tested in `test_groups_clients`.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,9 +9,21 @@ from contextlib import ExitStack
 
 import pytest
 
-from moldau.compat_tests import wire as w
 from moldau.compat_tests.group_server import MAX_SIZE
-from moldau.compat_tests.group_wire import (
+from moldau.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from moldau.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from moldau.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from moldau.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from moldau.testing import topic_requests as w
+from moldau.testing.group_requests import (
     ClassicMember,
     ConsumerMember,
     assigned,
@@ -27,19 +39,7 @@ from moldau.compat_tests.group_wire import (
     settle,
     subscription,
 )
-from moldau.compat_tests.wire import Topic, wait_until
-from moldau.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from moldau.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
-from moldau.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from moldau.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
+from moldau.testing.topic_requests import Topic, wait_until
 from moldau.testing.wire import WireClient
 
 NewMember = Callable[..., ConsumerMember]
@@ -79,7 +79,7 @@ def set_group_config(wire: WireClient, group_id: str, name: str, value: str) -> 
 
 
 def share(*members: ConsumerMember) -> list[int]:
-    """All partitions that these members own of the first one's topic, sorted: nobody owns what another one does."""
+    """All partitions that these members own of the first one's topic, sorted: no two members own the same one."""
     return sorted(partition for member in members for owned in member.partitions.values() for partition in owned)
 
 
@@ -118,7 +118,7 @@ def test_a_heartbeat_without_news(new_member: NewMember, version: int) -> None:
     settle(member)
     answer = member.heartbeat(version)
     assert (answer.error_code, answer.member_epoch, answer.assignment) == (0, member.epoch, None)
-    # One who says what it owns is not told again what it knows; who owns nothing of it is.
+    # A member that reports its partitions does not get the same assignment again; one that reports none does.
     assert member.heartbeat(version, owned=True).assignment is None
 
 
@@ -148,7 +148,7 @@ def test_leaving(new_member: NewMember, wire: WireClient, group_id: str, version
 
 
 def test_a_member_that_joins_again_at_epoch_0(new_member: NewMember) -> None:
-    """It has forgotten what it had, and is told again; nobody else moves."""
+    """It has lost its assignment, and gets it again; the other members keep theirs."""
     member, other = new_member(), new_member()
     member.join()
     other.join()
@@ -181,7 +181,7 @@ def test_a_partition_goes_to_the_next_owner_when_the_last_one_has_given_it_up(ne
     wait_until(is_told, "what the old member keeps")
     assert len(share(old)) == 3
     assert new.heartbeat().error_code == 0
-    assert share(new) == []  # it was told, and has not said yet that it has done so
+    assert share(new) == []  # it got the assignment, and has not reported yet that it has revoked the partitions
     epoch = old.epoch
     old.heartbeat(owned=True)
     assert old.epoch > epoch
@@ -205,7 +205,7 @@ def test_members_come_and_go(new_member: NewMember) -> None:
 
 
 def test_a_member_that_does_not_give_up_its_partitions_is_fenced(new_member: NewMember) -> None:
-    """After its rebalance timeout, although it goes on sending heartbeats."""
+    """After its rebalance timeout, although it keeps sending heartbeats."""
     stubborn, new = new_member(rebalance_timeout_ms=300), new_member()
     stubborn.join()
     settle(stubborn)
@@ -398,7 +398,7 @@ def test_a_static_member_that_comes_back_gets_what_it_had(
     assert back.join().error_code == 0
     settle(back, other)
     assert share(back) == had
-    assert other.epoch == epoch  # it was not asked for anything
+    assert other.epoch == epoch  # nothing was required of it
     assert len(describe_consumer_group(wire, group_id).members) == 2
 
 
@@ -521,7 +521,7 @@ def test_an_epoch_that_is_not_the_members(new_member: NewMember) -> None:
 
 
 def test_the_epoch_before_is_taken_while_its_answer_may_have_been_lost(new_member: NewMember) -> None:
-    """The answer with the new epoch did not arrive: the member says what it knew, and is told again."""
+    """The response with the new epoch was lost: the member reports its old state, and gets the response again."""
     member, other = new_member(), new_member()
     member.join()
     settle(member)
@@ -669,7 +669,7 @@ def rejoin(member: ClassicMember, topic: str, owned: list[int]) -> list[int]:
 def test_members_of_both_protocols(
     new_member: NewMember, group_servers: str, wire: WireClient, group_id: str, topic: Topic
 ) -> None:
-    """A consumer joins a classic group, which is a consumer group from then on; the classic member is told to rejoin,
+    """A consumer joins a classic group, which is a consumer group from then on; the classic member has to rejoin,
     and is assigned to by the server."""
     with ClassicMember(group_servers, group_id, protocols={"range": subscription(topic.name)}) as classic:
         classic.join()
@@ -690,6 +690,6 @@ def test_members_of_both_protocols(
         assert sorted([*share(modern), *owned]) == [0, 1, 2, 3, 4, 5]
         types = {each.member_id: each.member_type for each in describe_consumer_group(wire, group_id).members}
         assert types == {classic.member_id: 0, modern.member_id: 1}
-        # When the consumer has gone, the group is a classic one again.
+        # When the consumer has left, the group is a classic one again.
         modern.leave()
         wait_until(lambda: list_groups(wire)[group_id].group_type == "classic", "the way back")

@@ -1,7 +1,7 @@
 """Members of both protocols in one group (KIP-848): groups that are upgraded and downgraded while they are in use.
 
-In a consumer group a member of the classic protocol has its answers at once. Its generation is its own epoch, and what
-it may read by now it hears from SyncGroup; it joins again whenever a heartbeat says so.
+In a consumer group a member of the classic protocol gets its responses immediately. Its generation is its own epoch.
+SyncGroup returns the partitions that it may read; it rejoins whenever a heartbeat response requires it.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,9 @@ from contextlib import AbstractContextManager, ExitStack
 import pytest
 
 from moldau.compat_tests.group_server import CONFIG
-from moldau.compat_tests.group_wire import (
+from moldau.protocol.codec import encode
+from moldau.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+from moldau.testing.group_requests import (
     ClassicMember,
     ConsumerMember,
     assigned,
@@ -25,10 +27,8 @@ from moldau.compat_tests.group_wire import (
     wait_for_coordinator,
     wait_for_rebalance,
 )
-from moldau.compat_tests.servers import Server
-from moldau.compat_tests.wire import Topic, create_topic
-from moldau.protocol.codec import encode
-from moldau.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import Topic, create_topic
 from moldau.testing.wire import WireClient
 
 PARTITIONS = 4
@@ -86,7 +86,7 @@ class Group:
 
 
 def rebalance_with(leader: ClassicMember, follower: ClassicMember, assignments: list[bytes]) -> None:
-    """The follower is joining; the leader hears of it, and assigns."""
+    """The follower is joining; the leader is notified, and assigns."""
     wait_for_rebalance(leader)
     leader.start_join()
     for member in (leader, follower):

@@ -1,10 +1,10 @@
 """Applications of real consumers that move to the consumer protocol (KIP-848) and back, one member after the other.
 
 See `group_driver` for what is judged: no partition has two owners, and everything is read. It is the same with static
-members, which say that they come back.
+members, which leave temporarily.
 
-What is not here: the cooperative assignor of librdkafka hands in data of its own with the assignments. Such groups are
-not upgraded, as nobody else could make that data.
+What is not here: the cooperative assignor of librdkafka adds its own data to the assignments. Such groups are
+not upgraded, because no server can create that data.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from moldau.compat_tests.group_driver import Group, Member, kinds
-from moldau.compat_tests.group_wire import list_groups
+from moldau.testing.group_requests import list_groups
 from moldau.testing.wire import WireClient
 
 SESSION_TIMEOUT_MS = 30_000

@@ -1,4 +1,4 @@
-"""Committed offsets, request by request: OffsetCommit, OffsetFetch, OffsetDelete, and who may commit what.
+"""Committed offsets, request by request: OffsetCommit, OffsetFetch, OffsetDelete, and which commits are allowed.
 
 Every version that Apache Kafka 4.3 advertises, members of both protocols, and commits from outside of any membership;
 and what is refused, with Kafka's codes.
@@ -8,23 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.group_wire import (
-    ClassicMember,
-    ConsumerMember,
-    code,
-    commit,
-    commit_request,
-    committed,
-    delete_groups,
-    describe_group,
-    list_groups,
-    rebalance,
-    settle,
-    subscription,
-    wait_for_rebalance,
-)
-from moldau.compat_tests.wire import Topic, wait_until
 from moldau.protocol.messages.offset_commit import OffsetCommitRequestTopic
 from moldau.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -39,6 +22,23 @@ from moldau.protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from moldau.protocol.schema import Struct
+from moldau.testing import topic_requests as w
+from moldau.testing.group_requests import (
+    ClassicMember,
+    ConsumerMember,
+    code,
+    commit,
+    commit_request,
+    committed,
+    delete_groups,
+    describe_group,
+    list_groups,
+    rebalance,
+    settle,
+    subscription,
+    wait_for_rebalance,
+)
+from moldau.testing.topic_requests import Topic, wait_until
 from moldau.testing.wire import WireClient
 
 # offset, leader epoch, metadata, name of the error code
@@ -220,7 +220,7 @@ def test_offset_delete(wire: WireClient, topic: Topic, group_id: str) -> None:
     commit(wire, commit_request(group_id, topic, {0: 4, 1: 5, 2: 6}))
     assert delete_offsets(wire, group_id, topic.name, 0, 2) == ("NONE", {0: "NONE", 2: "NONE"})
     assert committed(wire, group_id, topic.name, [0, 1, 2]) == {0: -1, 1: 5, 2: -1}
-    # What is not there is gone as well; only a partition that the topic does not have is unknown.
+    # An offset that does not exist counts as deleted; only a partition that the topic does not have is unknown.
     assert delete_offsets(wire, group_id, topic.name, 0, 77) == (
         "NONE",
         {0: "NONE", 77: "UNKNOWN_TOPIC_OR_PARTITION"},
@@ -238,7 +238,7 @@ def test_a_later_commit_replaces_an_earlier_one(wire: WireClient, topic: Topic, 
 
 @pytest.mark.parametrize("offset", [0, 1, 2**63 - 1])
 def test_any_offset_may_be_committed(wire: WireClient, topic: Topic, group_id: str, offset: int) -> None:
-    """Whether there is such a record is nobody's business here."""
+    """The server does not check whether such a record exists."""
     assert commit(wire, commit_request(group_id, topic, {0: offset})) == {0: "NONE"}
     assert committed(wire, group_id, topic.name, [0]) == {0: offset}
 
@@ -300,11 +300,11 @@ def test_offsets_of_a_deleted_topic_are_forgotten(
     assert committed(wire, group_id, lost.name, [0]) == {0: -1}
 
 
-# -- who may commit --
+# -- commits that are allowed --
 
 
 def test_a_commit_during_a_rebalance(group_servers: str, wire: WireClient, topic: Topic, group_id: str) -> None:
-    """Who has not joined the next generation may still commit for its own; between Join and Sync nobody may."""
+    """A member that has not joined the next generation may still commit for its own; between Join and Sync none may."""
     with ClassicMember(group_servers, group_id) as first, ClassicMember(group_servers, group_id) as second:
         rebalance(first)
         second.start_join()
@@ -332,7 +332,7 @@ def test_a_commit_keeps_the_session_alive(group_servers: str, wire: WireClient, 
             assert commit(wire, request) == {0: "NONE"}
             return len(describe_group(wire, group_id).members) == 1
 
-        # The other session ends. This one would have ended in half that time, but it has gone on committing.
+        # The other session expires. This one would have expired in half that time, but its commits have extended it.
         wait_until(is_alone, "the end of the other session")
         assert member.heartbeat() == "REBALANCE_IN_PROGRESS"
 
@@ -437,7 +437,7 @@ def test_an_older_epoch_may_commit_what_was_assigned_since_then(
             assert committed(wire, group_id, topic.name, [kept, taken]) == {kept: 11, taken: -1}
 
 
-# -- who may fetch --
+# -- fetches that are allowed --
 
 
 @pytest.mark.parametrize("version", [9, 10])
@@ -466,7 +466,7 @@ def test_fetches_of_classic_groups_are_not_checked(
         assert fetch(wire, group_id, {topic: [0]}, 9, member_id="stranger", member_epoch=77)[0] == "NONE"
 
 
-# -- who may delete --
+# -- deletions that are allowed --
 
 
 def test_offsets_of_topics_that_members_read_are_kept(

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from moldau.compat_tests.client import Record
-from moldau.compat_tests.clients.java import JavaClient
 from moldau.compat_tests.conftest import MakeTopic, OpenClient
 from moldau.compat_tests.scenarios import KEEP, T0, ClientScenarios, error_code, numbered
-from moldau.compat_tests.wire import wait_for_no_topic, wait_until
+from moldau.testing.client import Record
+from moldau.testing.clients.java import JavaClient
+from moldau.testing.topic_requests import wait_for_no_topic, wait_until
 
 UUID = re.compile(r"[A-Za-z0-9_-]{22}")
 
@@ -52,7 +52,7 @@ def test_create_topic_with_assignment(java: JavaClient, topic_name: Callable[[],
     assert created["configs"] > 20  # the answer carries the configs that the topic now has (KIP-525)
 
 
-@pytest.mark.parametrize("assignment", [[[987]], [[0, 0]], [[]]], ids=["unknown broker", "twice the same", "nobody"])
+@pytest.mark.parametrize("assignment", [[[987]], [[0, 0]], [[]]], ids=["unknown broker", "twice the same", "none"])
 def test_create_topic_with_an_invalid_assignment(
     java: JavaClient, topic_name: Callable[[], str], broker_id: int, assignment: list[list[int]]
 ) -> None:
@@ -140,9 +140,9 @@ def test_describe_topic_configs(java: JavaClient, make_topic: MakeTopic) -> None
         ["message.max.bytes", "1048588", "DEFAULT_CONFIG"],
     ]
     for key, (value, kind, synonym) in TOPIC_DEFAULTS.items():
-        told = configs[key]
+        config = configs[key]
         synonyms = [] if synonym is None else [[synonym, value, "DEFAULT_CONFIG"]]
-        assert (key, told["value"], told["source"], told["type"], told["synonyms"]) == (
+        assert (key, config["value"], config["source"], config["type"], config["synonyms"]) == (
             key, value, "DEFAULT_CONFIG", kind, synonyms)  # fmt: skip
     assert set(configs) == {*TOPIC_DEFAULTS, "retention.ms", "max.message.bytes", "min.insync.replicas"}
     # With eligible leader replicas, Apache Kafka sets this one for the whole cluster when it is formatted.
@@ -227,7 +227,7 @@ def test_list_config_resources(java: JavaClient, make_topic: MakeTopic, broker_i
 def test_describe_log_dirs(java: JavaClient, make_topic: MakeTopic) -> None:
     topic = make_topic(2, client=java)
     java.produce(topic, numbered(100, partition=1, size=1_000))
-    sizes = {where: told for replicas in java.call("describe_log_dirs").values() for where, told in replicas.items()}
+    sizes = {where: size for replicas in java.call("describe_log_dirs").values() for where, size in replicas.items()}
     assert sizes[f"{topic}-0"] == [0, 0]
     assert sizes[f"{topic}-1"][0] > 100_000
     assert sizes[f"{topic}-1"][1] == 0
@@ -304,8 +304,8 @@ def test_more_insync_replicas_than_replicas_are_not_waited_for(java: JavaClient,
 
 @pytest.mark.parametrize("target", ["none", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_topic_that_recompresses(java: JavaClient, make_topic: MakeTopic, bootstrap_servers: str, target: str) -> None:
-    from moldau.compat_tests.client import CODECS
-    from moldau.compat_tests.wire import stored_batches
+    from moldau.testing.client import CODECS
+    from moldau.testing.topic_requests import stored_batches
 
     if target == "none":
         assert error_code(lambda: make_topic(1, {"compression.type": target}, client=java)) == "INVALID_CONFIG"

@@ -1,7 +1,7 @@
 """Kafka's own command-line tools against the server under test.
 
 They run in the JVM of the Java client, because starting a JVM for each takes longer than what it does. Consumer groups
-are nobody's business here: the console consumer is given its partition.
+are not tested here: the console consumer gets a fixed partition.
 """
 
 import json
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from moldau.compat_tests.client import Record
-from moldau.compat_tests.clients.java import JavaClient, ToolResult
 from moldau.compat_tests.conftest import MakeTopic, OpenClient
 from moldau.compat_tests.scenarios import KEEP, T0, numbered
-from moldau.compat_tests.wire import wait_for_no_topic, wait_for_topic, wait_until
+from moldau.testing.client import Record
+from moldau.testing.clients.java import JavaClient, ToolResult
+from moldau.testing.topic_requests import wait_for_no_topic, wait_for_topic, wait_until
 
 Tool = Callable[..., ToolResult]
 
@@ -207,12 +207,13 @@ def test_broker_api_versions_command(tool: Tool, bootstrap_servers: str) -> None
 
 
 def test_cluster_tool(java: JavaClient, bootstrap_servers: str) -> None:
-    told = java.tool("org.apache.kafka.tools.ClusterTool", ["cluster-id", "--bootstrap-server", bootstrap_servers])
-    assert told.exit_code == 0, told
-    assert told.stdout.strip() == f"Cluster ID: {java.call('describe_cluster')['cluster_id']}"
-    told = java.tool("org.apache.kafka.tools.ClusterTool", ["list-endpoints", "--bootstrap-server", bootstrap_servers])
-    assert told.exit_code == 0, told
-    assert bootstrap_servers.rpartition(":")[2] in told.stdout
+    result = java.tool("org.apache.kafka.tools.ClusterTool", ["cluster-id", "--bootstrap-server", bootstrap_servers])
+    assert result.exit_code == 0, result
+    assert result.stdout.strip() == f"Cluster ID: {java.call('describe_cluster')['cluster_id']}"
+    arguments = ["list-endpoints", "--bootstrap-server", bootstrap_servers]
+    result = java.tool("org.apache.kafka.tools.ClusterTool", arguments)
+    assert result.exit_code == 0, result
+    assert bootstrap_servers.rpartition(":")[2] in result.stdout
 
 
 def test_metadata_quorum_command(tool: Tool, java: JavaClient) -> None:

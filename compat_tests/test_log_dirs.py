@@ -1,6 +1,6 @@
-"""Several log directories: what they are said to hold, and replicas that move between them by Kafka's own tools.
+"""Several log directories: their reported contents, and moves of replicas between them with Kafka's tools.
 
-A server of its own, with three log directories.
+A dedicated server with three log directories.
 """
 
 import json
@@ -12,11 +12,7 @@ from typing import Any
 
 import pytest
 
-from moldau.compat_tests.apache import ApacheKafka
-from moldau.compat_tests.clients.java import JavaClient, ToolResult
 from moldau.compat_tests.conftest import OpenClient
-from moldau.compat_tests.servers import Server
-from moldau.compat_tests.wire import create_topic, wait_until
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -30,7 +26,11 @@ from moldau.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from moldau.testing import Broker
+from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.builders import batch, fetch, produce, values
+from moldau.testing.clients.java import JavaClient, ToolResult
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import create_topic, wait_until
 from moldau.testing.wire import WireClient
 
 RECORDS_MAX = 100_000
@@ -62,8 +62,8 @@ def replicas(wire: WireClient, topic: str) -> dict[tuple[str, bool], list[int]]:
     for result in wire.call(DescribeLogDirsRequest(topics=None), 4).results:
         assert result.error_code == 0
         assert result.total_bytes >= result.usable_bytes > 0
-        for told in result.topics:
-            for partition in told.partitions if told.name == topic else ():
+        for reported in result.topics:
+            for partition in reported.partitions if reported.name == topic else ():
                 found.setdefault((result.log_dir, partition.is_future_key), []).append(partition.partition_index)
     return found
 
@@ -93,10 +93,10 @@ def test_only_the_partitions_that_were_asked_for(
     asked = [DescribableLogDirTopic(topic=topic, partitions=[1, 7]), DescribableLogDirTopic(topic="?", partitions=[0])]
     results = wire.call(DescribeLogDirsRequest(topics=asked), 4).results
     assert sorted(result.log_dir for result in results) == sorted(map(str, directories))
-    told = [
+    reported = [
         (t.name, p.partition_index, p.offset_lag) for result in results for t in result.topics for p in t.partitions
     ]
-    assert told == [(topic, 1, 0)]
+    assert reported == [(topic, 1, 0)]
     assert all(not result.topics for result in wire.call(DescribeLogDirsRequest(topics=[]), 4).results)
 
 
@@ -119,7 +119,7 @@ def wait_moved(wire: WireClient, topic: str, path: str) -> None:
 
 
 class Writer:
-    """An idempotent producer with acks=all that goes on until it is stopped; every record is acknowledged."""
+    """An idempotent producer with acks=all that runs until it is stopped; every record is acknowledged."""
 
     def __init__(self, jbod: Server, topic: str, producer_id: int) -> None:
         self.values: list[bytes] = []
@@ -148,7 +148,7 @@ class Writer:
                     answer = produce(wire, self._topic, data, acks=-1)
                     assert (answer.error_code, answer.base_offset) == (0, len(self.values))
                     self.values.append(value)
-        except BaseException as failure:  # noqa: BLE001 - told at the end
+        except BaseException as failure:  # noqa: BLE001 - raised at the end
             self.failure = failure
 
 
@@ -194,11 +194,11 @@ def test_kafka_reassign_partitions_moves_a_replica_that_is_written_to(
             wait_moved(wire, topic, path)
             verified = tool("reassign.ReassignPartitionsCommand", *plan_file, "--verify")
             assert "completed successfully" in verified.stdout, verified
-            told = directories_of(tool("LogDirsCommand", "--describe", "--topic-list", topic))
-            assert {each: [p["partition"] for p in found] for each, found in told.items() if found} == {
+            reported = directories_of(tool("LogDirsCommand", "--describe", "--topic-list", topic))
+            assert {each: [p["partition"] for p in found] for each, found in reported.items() if found} == {
                 path: [f"{topic}-0"]
             }
-            (described,) = told[path]
+            (described,) = reported[path]
             assert described["isFuture"] is False
             assert described["offsetLag"] == 0
             assert described["size"] > 0
@@ -232,7 +232,9 @@ def begin_move(wire: WireClient, topic: str, path: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kill", [False, True], ids=["stop", "kill"])
+@pytest.mark.parametrize(
+    "kill", [pytest.param(True, id="kill"), pytest.param(False, id="stop", marks=pytest.mark.full)]
+)
 @pytest.mark.usefixtures("both_servers")
 def test_each_server_goes_on_with_the_moves_of_the_other(
     kill: bool, topic_name: Callable[[], str], tmp_path: Path

@@ -11,18 +11,19 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.apache import ApacheKafka
-from moldau.compat_tests.clients.java import JavaClient
-from moldau.compat_tests.dump_tool import COMPLAINTS
-from moldau.compat_tests.requirements import require_kafka_jars
-from moldau.compat_tests.servers import Server
+from moldau.inspection.finding import Severity
+from moldau.inspection.log_directories import InspectionReport, inspect
+from moldau.inspection.repair import Repair
 from moldau.log.files import RealFileSystem
-from moldau.log.inspection.finding import Severity
 from moldau.protocol.records import build_batch, iter_records
-from moldau.server.inspection import InspectionReport, inspect
-from moldau.server.repair import Repair
 from moldau.testing import Broker
+from moldau.testing import topic_requests as w
+from moldau.testing.apache_kafka import ApacheKafka
+from moldau.testing.clients.java import JavaClient
+from moldau.testing.dump_tool import COMPLAINTS
+from moldau.testing.full_run import first_of
+from moldau.testing.requirements import require_kafka_jars
+from moldau.testing.servers import Server
 from moldau.testing.wire import WireClient
 
 NOW = 1_700_000_000_000
@@ -67,7 +68,8 @@ def write(server: Server, name: str) -> None:
     transactional.produce(f"{name}-transactions", b"open")
     transactional.flush()
     partition = TopicPartition(f"{name}-rolling", 1, 500)
-    admin = AdminClient({"bootstrap.servers": address})  # without a name it would be gone before it has asked
+    # Without a name the client would be deleted before it sends the request.
+    admin = AdminClient({"bootstrap.servers": address})
     for future in admin.delete_records([partition]).values():
         future.result(60)
     consumer = Consumer({"bootstrap.servers": address, "group.id": name})
@@ -87,7 +89,7 @@ def wrong(report: InspectionReport) -> list[str]:
     return [f"{finding.path}: {finding.text}" for finding in report.findings if finding.severity is not Severity.NOTE]
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", first_of(["kill", "stop"]))
 def test_nothing_is_wrong_with_what_apache_kafka_has_written(how: str) -> None:
     with ApacheKafka() as server:
         write(server, "first")
@@ -103,7 +105,7 @@ def test_nothing_is_wrong_with_what_apache_kafka_has_written(how: str) -> None:
     assert report.totals.records > 4000
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nothing_is_wrong_with_what_both_have_written() -> None:
     with ApacheKafka() as first:
         write(first, "one")
@@ -160,10 +162,12 @@ def test_apache_kafka_starts_on_what_was_repaired() -> None:
         with Repair(RealFileSystem(), [str(server.data_dir)], truncate=False) as repair:
             repair.run(repair.look(), now_ms=NOW)
         assert wrong(verify(server.data_dir)) == []
-        said = len(server.log())
+        log_start = len(server.log())
         server.start()
         assert stored(server) == before
-        warnings = [line for line in server.log()[said:].splitlines() if re.search(r"\] (WARN|ERROR|FATAL) ", line)]
+        warnings = [
+            line for line in server.log()[log_start:].splitlines() if re.search(r"\] (WARN|ERROR|FATAL) ", line)
+        ]
         assert [line for line in warnings if "Performing controller activation" not in line] == []
         server.stop()
         assert wrong(verify(server.data_dir)) == []
@@ -192,8 +196,8 @@ def complains(java: JavaClient, path: Path) -> bool:
     # The check comes first, because the tool cuts an index off behind its last whole entry.
     for mode in (["--deep-iteration"],) if path.suffix == ".log" else (["--index-sanity-check"], []):
         result = java.tool("org.apache.kafka.tools.DumpLogSegments", [*options, *mode])
-        said = re.sub(r"-1 is followed by \d+", "", result.stdout + result.stderr)
-        if result.exit_code != 0 or COMPLAINTS.search(said) or "is followed by" in said:
+        output = re.sub(r"-1 is followed by \d+", "", result.stdout + result.stderr)
+        if result.exit_code != 0 or COMPLAINTS.search(output) or "is followed by" in output:
             return True
     return False
 

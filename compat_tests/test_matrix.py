@@ -1,19 +1,19 @@
 """Every client reads what every other has written, in every codec: the same bytes, offsets and times.
 
 Compression libraries differ in framing (Java's snappy blocks, lz4 frames with and without linked blocks, zstd with and
-without the size in the header), and a server that recompresses nothing hands each client the other's frames. What a raw
-fetch shows, decoded by this project's own code, is what all must see.
+without the size in the header), and a server that does not recompress delivers the frames of one client to the other.
+What a raw fetch shows, decoded by this project's own code, is what all must see.
 """
 
 from collections.abc import Callable
 
 import pytest
 
-from moldau.compat_tests.client import CODECS, Client, Feature, Received, Record
-from moldau.compat_tests.clients import CLIENT_NAMES
 from moldau.compat_tests.conftest import OpenClient
-from moldau.compat_tests.wire import stored_batches
 from moldau.protocol.records import iter_records
+from moldau.testing.client import CODECS, Client, Feature, Received, Record
+from moldau.testing.clients import CLIENT_NAMES
+from moldau.testing.topic_requests import stored_batches
 
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
@@ -38,7 +38,7 @@ def written(client_of: OpenClient, bootstrap_servers: str) -> Written:
     def write(writer: str, codec: str) -> tuple[str, int, list[Received]]:
         partition = CODECS.index(codec)
         if writer not in topics:
-            client_of(writer)  # skips where the writer is missing, before anything is made
+            client_of(writer)  # skips if the writer is missing, before a topic is created
             topics[writer] = f"matrix-{writer}-{id(topics):x}"
             client_of("kafka-python").create_topic(topics[writer], len(CODECS))
         topic = topics[writer]

@@ -1,6 +1,6 @@
-"""What is old goes, by each server's own look at its logs, and clients go on with what is left.
+"""Old records are deleted by the server's periodic checks, and clients continue with the remaining ones.
 
-A server of its own, which looks ten times a second.
+A dedicated server, which checks ten times a second.
 """
 
 import time
@@ -9,9 +9,6 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.servers import Server
-from moldau.compat_tests.wire import Topic, wait_until
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -20,6 +17,9 @@ from moldau.protocol.messages.incremental_alter_configs import (
 )
 from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from moldau.protocol.records import Record, build_batch
+from moldau.testing import topic_requests as w
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import Topic, wait_until
 from moldau.testing.wire import WireClient
 
 CONFIG = {
@@ -209,7 +209,7 @@ def _confluent_kafka(address: str, topic: str) -> Iterator[int]:
 def test_a_consumer_that_is_overtaken_goes_on_with_what_is_left(
     address: str, wire: WireClient, make_topic: MakeTopic, offsets_of: Callable[[str, str], Iterator[int]]
 ) -> None:
-    """It has read some; what comes next is deleted under its hands, but for what it has fetched already."""
+    """It has read some records; the next ones are deleted, except those that it has already fetched."""
     topic = make_topic(SMALL_SEGMENTS)
     write(wire, topic, *[2 * HOUR_MS] * 200)
     write(wire, topic, *[0] * 5)

@@ -23,11 +23,11 @@ from typing import Self
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from moldau.compat_tests.clients.java import java_command
-from moldau.compat_tests.clients.kafka_python import KafkaPythonClient
-from moldau.compat_tests.servers import Server
 from moldau.compat_tests.transaction_wire import producers
-from moldau.compat_tests.wire import create_topic, wait_until
+from moldau.testing.clients.java import java_command
+from moldau.testing.clients.kafka_python import KafkaPythonClient
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import create_topic, wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow
@@ -87,7 +87,8 @@ class Application:
     def __init__(self, address: str, name: str) -> None:
         self.address, self.name = address, name
         self._resources = ExitStack()
-        # Not pytest's, which is kept: the store's library is unpacked there, 15 MB of it, and who is killed leaves it.
+        # Not pytest's, which is kept: the store's library is unpacked there, 15 MB, and a killed process does not
+        # delete it.
         self._folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="streams-")))
         self.source = create_topic(address, f"{name}-source", PARTITIONS).name
         self._target = create_topic(address, f"{name}-target", PARTITIONS)
@@ -170,7 +171,7 @@ class Application:
 
 
 class Instance:
-    """A process of the program. What it says is heard all the time, so that it never waits for us."""
+    """A process of the program. Its output is read all the time, so that it never blocks."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         self._log = log
@@ -214,11 +215,11 @@ class Instance:
             for line in stdout:
                 if line == "working\n":
                     self._signs_of_life.release()
-        self._signs_of_life.release()  # whoever waits looks whether it has ended
+        self._signs_of_life.release()  # a waiting thread checks whether it has exited
 
 
 class Feeder:
-    """Sends lines of words, until it is told to stop, and counts them."""
+    """Sends lines of words until ``stop``, and counts them."""
 
     def __init__(self, address: str, topic: str) -> None:
         self.counts: Counter[str] = Counter()

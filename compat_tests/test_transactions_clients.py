@@ -1,7 +1,7 @@
 """Transactions of real clients, of every client that has them: see `transaction_driver`.
 
 Committed and aborted ones over several topics and partitions, offsets with records, a zombie, a transaction that took
-too long, a producer that dies and comes back. And a server that is killed with -9 before the end, right after its
+too long, a producer that dies and is restarted. And a server that is killed with -9 before the end, right after its
 answer, and while it is asked for: all clients go through that together, since it is the server that takes the time.
 """
 
@@ -12,13 +12,14 @@ from functools import partial
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.client import CODECS, ClientError
-from moldau.compat_tests.group_wire import committed
-from moldau.compat_tests.servers import Server
 from moldau.compat_tests.transaction_driver import FENCED, UNKNOWN, Fleet, Kind, Transactor, Transactors, kinds
 from moldau.compat_tests.transaction_wire import describe, read, wait_for_coordinators
-from moldau.compat_tests.wire import wait_until
+from moldau.testing import topic_requests as w
+from moldau.testing.client import CODECS, ClientError
+from moldau.testing.full_run import in_full_run
+from moldau.testing.group_requests import committed
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow
@@ -26,8 +27,13 @@ pytestmark = pytest.mark.slow
 BUMPING_CLIENTS = ("java", "franz-go")
 """Those that do otherwise where ``transaction.version`` is 2: the others have nothing to lose below."""
 
+KINDS = kinds()
+OLDER = [kind for kind in KINDS if kind.name.startswith("java-")]
 # One client after the other, so that each is started once.
-SETTINGS = [(kind, 2) for kind in kinds()] + [(kind, 1) for kind in kinds() if kind.name in BUMPING_CLIENTS]
+SETTINGS = [
+    *((kind, 2) for kind in KINDS if kind not in OLDER),
+    *in_full_run(*((kind, 2) for kind in OLDER), *((kind, 1) for kind in KINDS if kind.name in BUMPING_CLIENTS)),
+]
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +193,7 @@ def test_a_transaction_that_took_too_long(client: Transactors, wire: WireClient,
 
 
 def test_a_producer_dies_and_comes_back(client: Transactors, new_topic: Callable[[], str]) -> None:
-    """In the middle of a transaction, which nobody ends but the producer that has its id next."""
+    """In the middle of a transaction, which only the next producer with its id ends."""
     topic = new_topic()
     with Transactors(client.kind, client.bootstrap_servers) as doomed:
         producer = doomed.open(topic)
@@ -206,7 +212,7 @@ def test_a_producer_dies_and_comes_back(client: Transactors, new_topic: Callable
 
 
 class Survivor:
-    """A client that goes through the deaths of the server, with a topic of its own."""
+    """A client that survives the kills of the server, with its own topic."""
 
     def __init__(self, process: Transactors, topic: str) -> None:
         self.process = process
@@ -214,7 +220,7 @@ class Survivor:
         self.producer: Transactor = process.open(topic)
         self.expected: list[str] = []
         self.unknown: list[str] = []
-        """What may or may not be there, as the client cannot tell."""
+        """Records that may or may not exist: their outcome is unknown to the client."""
 
     def write(self, value: str) -> None:
         """Within the transaction that is open."""
@@ -235,12 +241,12 @@ class Survivor:
 
 
 DEATHS_IN_COMMIT = (0.0, 0.002, 0.01)
-"""Seconds from the moment when all clients are told to commit."""
+"""Seconds from the moment when all clients begin to commit."""
 
 
 @pytest.fixture(scope="module")
 def survivors(mortal_transaction_server: Server) -> Iterator[dict[str, Survivor | Exception]]:
-    """All clients after all deaths. What goes wrong with one client is told by its own test."""
+    """All clients after all kills. Failures of one client are reported by its own test."""
     server = mortal_transaction_server
     address = server.bootstrap_servers
     topics = {str(each): w.create_topic(address, f"survivor-{each}", 2).name for each in kinds()}
@@ -249,8 +255,8 @@ def survivors(mortal_transaction_server: Server) -> Iterator[dict[str, Survivor 
         alive: dict[str, Survivor] = {}
 
         def all_do(step: Callable[[Survivor], object]) -> None:
-            told = {name: threads.submit(step, survivor) for name, survivor in alive.items()}
-            for name, future in told.items():
+            futures = {name: threads.submit(step, survivor) for name, survivor in alive.items()}
+            for name, future in futures.items():
                 if (error := future.exception()) is not None:
                     failures[name] = AssertionError(repr(error))
                     del alive[name]

@@ -1,8 +1,8 @@
 """One data directory, two servers, and transactions in it: one opens what the other one ends.
 
 With every change of servers, by a stop or by ``kill -9``, a transaction is open which has records in two partitions and
-offsets of a group. The next server knows it, reads nothing of it, goes on with it and ends it, in turn by a commit and
-by an abort; and it repeats the answer to the end before. So each of them has to understand what the other one has
+offsets of a group. The next server knows it, does not return its records, continues it and ends it, in turn by a commit
+and by an abort; and it repeats the answer to the end before. So each of them has to understand what the other one has
 written: the coordinator's log, the group's, markers, the index of aborted transactions, what a partition knows of its
 producers. At the end Apache Kafka's own tool reads all of that.
 """
@@ -13,11 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.apache import ApacheKafka
-from moldau.compat_tests.clients.java import JavaClient
-from moldau.compat_tests.group_wire import committed
-from moldau.compat_tests.servers import Server
 from moldau.compat_tests.transaction_server import CONFIG
 from moldau.compat_tests.transaction_wire import (
     Producer,
@@ -28,8 +23,13 @@ from moldau.compat_tests.transaction_wire import (
     read,
     wait_for_coordinators,
 )
-from moldau.compat_tests.wire import Topic, wait_until
 from moldau.testing import Broker
+from moldau.testing import topic_requests as w
+from moldau.testing.apache_kafka import ApacheKafka
+from moldau.testing.clients.java import JavaClient
+from moldau.testing.group_requests import committed
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import Topic, wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("both_servers")]

@@ -1,12 +1,10 @@
 """The coordinator of transactions, request by request: every version that Apache Kafka 4.3 advertises, the answers in
-every state of a transaction, and who is fenced (KIP-98, KIP-360, KIP-664, KIP-890)."""
+every state of a transaction, and which producers are fenced (KIP-98, KIP-360, KIP-664, KIP-890)."""
 
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.group_wire import code
 from moldau.compat_tests.transaction_server import MAX_TIMEOUT_MS
 from moldau.compat_tests.transaction_wire import (
     Producer,
@@ -19,7 +17,6 @@ from moldau.compat_tests.transaction_wire import (
     results,
     write_markers,
 )
-from moldau.compat_tests.wire import Topic, wait_until
 from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -29,6 +26,9 @@ from moldau.protocol.messages.describe_transactions import DescribeTransactionsR
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.list_transactions import ListTransactionsRequest
+from moldau.testing import topic_requests as w
+from moldau.testing.group_requests import code
+from moldau.testing.topic_requests import Topic, wait_until
 from moldau.testing.wire import WireClient
 
 
@@ -131,7 +131,7 @@ def test_a_producer_id_and_an_epoch_come_together(wire: WireClient, name: str, v
 
 @pytest.mark.parametrize("version", range(3, 6))
 def test_a_producer_goes_on_after_an_error(producer: Producer, version: int) -> None:
-    """With the id and epoch that it has; when the answer is lost, it is told the same again (KIP-360)."""
+    """With its current id and epoch; a retry after a lost response gets the same response (KIP-360)."""
     before, producer_id = producer.twin(), producer.producer_id
     assert producer.init(version, resume=True) == "NONE"
     assert (producer.producer_id, producer.epoch) == (producer_id, 1)
@@ -141,7 +141,7 @@ def test_a_producer_goes_on_after_an_error(producer: Producer, version: int) -> 
     assert producer.init(version, resume=True) == "NONE"
     assert producer.epoch == 2
     assert before.init(version, resume=True) == fenced(version, 4)
-    # A new producer leaves nothing to go on from.
+    # A new producer has no earlier epoch to continue from.
     assert Producer(producer.wire, producer.transactional_id).init() == "NONE"
     assert producer.init(version, resume=True) == fenced(version, 4)
     assert producer.epoch == 2
@@ -187,7 +187,7 @@ def test_what_a_fenced_producer_is_told(producer: Producer, topic: Topic, name: 
     for version in range(6):
         for committed in (True, False):
             assert producer.end(version, committed=committed) == fenced(version, 2)
-    # Of its epoch the partition knows before anybody is asked; of that of a partition without records, the coordinator.
+    # The partition itself rejects the epoch; for a partition without records, the coordinator does.
     for version in range(3, 14):
         assert producer.send(topic, producer.batch(b"zombie", sequence=1), version=version) == "INVALID_PRODUCER_EPOCH"
     assert producer.send(topic, producer.batch(b"zombie"), partition=1) == "INVALID_PRODUCER_EPOCH"
@@ -200,7 +200,7 @@ def test_what_a_fenced_producer_is_told(producer: Producer, topic: Topic, name: 
 def test_a_zombie_that_goes_on_ends_the_transaction_first(
     producer: Producer, topic: Topic, name: str, version: int
 ) -> None:
-    """That it may not go on is only said when nothing is open."""
+    """It is rejected only when no transaction is open."""
     successor = Producer(producer.wire, name).begin()
     successor.write(topic, b"lost")
     assert producer.init(version, resume=True) == "CONCURRENT_TRANSACTIONS"
@@ -351,7 +351,7 @@ ENDS = ["NONE", "INVALID_TXN_STATE"]
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "aborted"])
 @pytest.mark.parametrize("version", range(5))
 def test_an_end_is_asked_for_again(producer: Producer, topic: Topic, version: int, committed: bool) -> None:
-    """Without epochs that tell which transaction is meant, the last one is."""
+    """Without an epoch for each transaction, the last one is meant."""
     for _ in range(2):
         producer.add(topic)
         assert producer.end(version, committed=committed) == "NONE"
@@ -370,7 +370,8 @@ def test_an_end_is_asked_for_again_with_epochs(producer: Producer, topic: Topic,
     assert retried.end(committed=committed) == "NONE"
     assert (retried.producer_id, retried.epoch) == (producer.producer_id, producer.epoch) == (before.producer_id, 1)
     assert before.end(committed=not committed) == "INVALID_TXN_STATE"
-    # The next transaction has nothing to commit yet. It may be aborted: who could not write does not know what it has.
+    # The next transaction has nothing to commit yet. It may be aborted: a producer whose write failed does not know its
+    # state.
     assert producer.end() == "INVALID_TXN_STATE"
     producer.abort()
     assert producer.epoch == 2
@@ -460,7 +461,7 @@ def test_the_end_for_one_that_took_too_long(wire: WireClient, topic: Topic, name
 
 
 def test_a_producer_goes_on_after_its_timeout(wire: WireClient, topic: Topic, name: str) -> None:
-    """As it would after an end whose answer was lost: nobody else has come since."""
+    """As after an end whose response was lost: no other producer has taken over since."""
     producer = Producer(wire, name, timeout_ms=1_000).begin()
     producer.write(topic, b"lost")
     producer.wait_for_state("CompleteAbort")

@@ -1,6 +1,6 @@
-"""What is forgotten of transactions that nobody goes on with: transactional ids, and what partitions know of producers.
+"""Expiration of unused transactional ids, and of the producers that partitions remember.
 
-A server of its own, where both are forgotten after a second or two. Nothing of an open transaction ever is.
+A dedicated server, where both expire after a second or two. Nothing of an open transaction expires.
 """
 
 from collections.abc import Callable, Iterator
@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.group_wire import code
-from moldau.compat_tests.servers import Server
 from moldau.compat_tests.transaction_server import CONFIG
 from moldau.compat_tests.transaction_wire import Producer, consume, describe, producers, wait_for_coordinators
-from moldau.compat_tests.wire import Topic, wait_until
 from moldau.protocol.messages.list_transactions import ListTransactionsRequest
+from moldau.testing import topic_requests as w
+from moldau.testing.group_requests import code
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import Topic, wait_until
 from moldau.testing.wire import WireClient
 
 EXPIRY_MS = 1_500
@@ -65,7 +65,7 @@ def test_what_is_not_used_is_forgotten(wire: WireClient, topic: Topic) -> None:
     assert producers(wire, topic)[open_one.producer_id].current_txn_start_offset == 2
     assert open_one.state == "Ongoing"
 
-    # Whoever comes back with what it had is not known any more; it begins anew, with another producer id.
+    # A producer that returns with its old id is unknown; it gets another producer id.
     assert done.add(topic) == {0: "INVALID_PRODUCER_ID_MAPPING"}
     assert done.produce(topic, b"-") == "INVALID_PRODUCER_ID_MAPPING"
     assert done.end() == "INVALID_PRODUCER_ID_MAPPING"

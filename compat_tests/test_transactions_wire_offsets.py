@@ -1,25 +1,11 @@
-"""Offsets in transactions, request by request: AddOffsetsToTxn, TxnOffsetCommit, who may commit what, and what
-OffsetFetch says meanwhile (KIP-98, KIP-447, KIP-848, KIP-890)."""
+"""Offsets in transactions, request by request: AddOffsetsToTxn, TxnOffsetCommit, which commits are allowed, and the
+responses of OffsetFetch in between (KIP-98, KIP-447, KIP-848, KIP-890)."""
 
 from collections.abc import Iterator, Mapping
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.group_wire import (
-    ClassicMember,
-    ConsumerMember,
-    code,
-    commit,
-    commit_request,
-    delete_groups,
-    list_groups,
-    rebalance,
-    settle,
-)
-from moldau.compat_tests.group_wire import committed as committed_offsets
 from moldau.compat_tests.transaction_wire import Producer, consume, describe, partitions_of
-from moldau.compat_tests.wire import Topic, wait_until
 from moldau.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -31,6 +17,20 @@ from moldau.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from moldau.testing import topic_requests as w
+from moldau.testing.group_requests import (
+    ClassicMember,
+    ConsumerMember,
+    code,
+    commit,
+    commit_request,
+    delete_groups,
+    list_groups,
+    rebalance,
+    settle,
+)
+from moldau.testing.group_requests import committed as committed_offsets
+from moldau.testing.topic_requests import Topic, wait_until
 from moldau.testing.wire import WireClient
 
 OFFSETS = "__consumer_offsets"
@@ -44,17 +44,17 @@ def wire(transaction_servers: str) -> Iterator[WireClient]:
 
 @pytest.fixture(scope="module")
 def topic(transaction_servers: str) -> Topic:
-    """One for all, as every test has a group of its own, and hardly any writes to it."""
+    """One for all tests, because every test has its own group, and hardly any test writes to it."""
     return w.create_topic(transaction_servers, "offsets-in-transactions", 3)
 
 
 def committed(wire: WireClient, group_id: str, topic: Topic, *partitions: int) -> dict[int, int]:
-    """The offsets that anybody is told who does not ask for stable ones; -1 where there is none."""
+    """The offsets for a request without ``require_stable``; -1 for none."""
     return committed_offsets(wire, group_id, topic.name, partitions or (0,))
 
 
 def stable(wire: WireClient, group_id: str, topic: Topic, *partitions: int, version: int = 9) -> dict[int, int | str]:
-    """The offsets that a consumer is told who asks for stable ones, or the names of the error codes."""
+    """The offsets for a request with ``require_stable``, or the names of the error codes."""
     if version < 8:
         old = OffsetFetchRequestTopic(name=topic.name, partition_indexes=list(partitions or (0,)))
         answer = wire.call(OffsetFetchRequest(group_id=group_id, topics=[old], require_stable=True), version)
@@ -186,7 +186,7 @@ def test_offsets_of_several_transactions(producer: Producer, topic: Topic, name:
 
 
 def test_a_commit_outside_of_the_transaction(producer: Producer, topic: Topic, name: str) -> None:
-    """It counts at once; the offset is unstable all the same."""
+    """It takes effect immediately; the offset is unstable nevertheless."""
     wire = producer.wire
     assert producer.commit_offsets(name, topic, {0: 1}) == {0: "NONE"}
     assert commit(wire, commit_request(name, topic, {0: 5})) == {0: "NONE"}
@@ -246,7 +246,7 @@ def test_an_empty_group_id(producer: Producer, topic: Topic) -> None:
     assert producer.state == "Empty"
 
 
-# -- who may commit --
+# -- commits that are allowed --
 
 
 @pytest.mark.parametrize("version", [0, 2, 3, 4, 5])

@@ -1,14 +1,11 @@
 """What transactions leave in partitions, request by request: transactional Produce in every version, control batches,
-markers, the last stable offset, and the aborted transactions that readers are told of (KIP-98, KIP-890)."""
+markers, the last stable offset, and the aborted transactions in fetch responses (KIP-98, KIP-890)."""
 
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.client import CODECS
-from moldau.compat_tests.group_wire import code
 from moldau.compat_tests.transaction_wire import (
     READ_COMMITTED,
     Producer,
@@ -23,10 +20,13 @@ from moldau.compat_tests.transaction_wire import (
     read,
     write_markers,
 )
-from moldau.compat_tests.wire import Topic
 from moldau.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.records import Record, build_batch, iter_records
+from moldau.testing import topic_requests as w
+from moldau.testing.client import CODECS
+from moldau.testing.group_requests import code
+from moldau.testing.topic_requests import Topic
 from moldau.testing.wire import WireClient
 
 COMMIT_KEY, ABORT_KEY = b"\x00\x00\x00\x01", b"\x00\x00\x00\x00"
@@ -329,7 +329,7 @@ def test_old_markers_are_refused(producer: Producer, topic: Topic, version: int)
     assert written(3, 9) == "INVALID_PRODUCER_EPOCH"
     assert written(4, 8) == "TRANSACTION_COORDINATOR_FENCED"
     assert written(3, 8) == "INVALID_PRODUCER_EPOCH"
-    assert written(4, 9) == "NONE"  # the same again: its writer was not told
+    assert written(4, 9) == "NONE"  # a retry: its writer got no response
     assert written(5, 10) == "NONE"
     assert read(wire, topic).high_watermark == 3
 
@@ -408,7 +408,7 @@ def test_list_offsets_of_every_version(producer: Producer, topic: Topic, version
 
 
 def test_offsets_by_time_end_at_the_last_stable_offset(producer: Producer, topic: Topic) -> None:
-    """Whoever may not read a record is not told of it either."""
+    """A fetch does not mention records that its client may not read."""
     wire = producer.wire
     assert producer.send(topic, producer.batch(b"a", timestamp=1_000)) == "NONE"
     producer.commit()
@@ -484,7 +484,7 @@ def test_aborted_transactions_of_what_was_fetched(wire: WireClient, topic: Topic
         (8, []),
     ):
         assert read(wire, topic, offset).aborted == expected, offset
-    # Of what was left out for its size more may be told: how far a read has come is known by the offset index alone.
+    # Responses may mention more than the records they contain: only the offset index limits the end of a read.
     for offset, batches, needed in ((0, 1, [first]), (0, 2, [first, second]), (3, 1, [second]), (5, 1, [])):
         found = read(wire, topic, offset, max_bytes=batches * batch_size + 10).aborted
         assert found is not None
@@ -500,7 +500,7 @@ def test_readers_of_committed_records_wait_for_the_end(
         request = w.fetch_request(topic.name, {0: 0}, max_wait_ms=20_000, min_bytes=1)
         request.isolation_level = READ_COMMITTED
         reader.send(request, 12)
-        producer.write(topic, b"more")  # wakes nobody
+        producer.write(topic, b"more")  # wakes no fetch
         producer.commit()
         ((data,),) = [each.partitions for each in reader.receive().responses]
     assert (data.high_watermark, data.last_stable_offset) == (3, 3)

@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.group_wire import code, committed
-from moldau.compat_tests.servers import Server
 from moldau.compat_tests.transaction_wire import (
     Producer,
     consume,
@@ -22,11 +19,14 @@ from moldau.compat_tests.transaction_wire import (
     read,
     wait_for_coordinators,
 )
-from moldau.compat_tests.wire import Topic, wait_until
 from moldau.coordinator.outcome import Record as LogRecord
 from moldau.protocol.messages.end_txn import EndTxnRequest
 from moldau.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from moldau.protocol.records import Record, build_batch
+from moldau.testing import topic_requests as w
+from moldau.testing.group_requests import code, committed
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import Topic, wait_until
 from moldau.testing.wire import WireClient
 from moldau.transaction_coordinator.records import (
     PartitionsSchema,
@@ -47,7 +47,7 @@ IDLE_ID, ENDING_ID, FENCED_ID, LAST_BUT_ONE_ID, UNFINISHED_ID = range(5_000_000,
 
 @dataclass
 class Before:
-    """What was there before the server was killed, and a connection to the server that has come back."""
+    """The state before the server was killed, and a connection to the restarted server."""
 
     wire: WireClient
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -168,7 +168,7 @@ def test_an_open_transaction_goes_on(before: Before) -> None:
 
 
 @pytest.mark.usefixtures("markers_after_death")
-def test_a_transaction_that_took_too_long_meanwhile(before: Before) -> None:
+def test_a_transaction_that_timed_out_during_the_restart(before: Before) -> None:
     producer, topic = before["late"]
     producer.wait_for_state("CompleteAbort")
     assert consume(before.wire, topic) == []
@@ -189,7 +189,7 @@ def test_what_was_answered_is_carried_out(before: Before, name: str) -> None:
         assert found == ([b"a", b"b"] if name == "committed" else [])
         stored = read(before.wire, topic, partition=partition)
         assert stored.high_watermark == stored.last_stable_offset
-    # The answer is repeated to whoever has not got it, and the producer goes on from there.
+    # A retry gets the same response, and the producer continues from there.
     assert producer.end(committed=name != "committed") == "INVALID_TXN_STATE"
     assert producer.end(committed=name == "committed") == "NONE"
     assert producer.epoch == 1
@@ -222,7 +222,7 @@ def test_markers_that_were_not_written(before: Before) -> None:
 
 
 def test_a_producer_whose_epochs_are_used_up_begins_again(before: Before) -> None:
-    """With another id; and whoever asks again gets the same."""
+    """With another id; a retry gets the same."""
     producer = Producer(before.wire, "idle")
     producer.producer_id, producer.epoch = IDLE_ID, LAST_EPOCH
     lost = producer.twin()
@@ -269,9 +269,9 @@ def test_the_last_epoch_but_one(before: Before) -> None:
     assert consume(before.wire, topic) == [b"a"]
 
 
-def test_whoever_has_the_last_epoch_is_fenced(before: Before) -> None:
-    """By the one that nobody else gets. The end of that transaction brings another id, and the successor the next
-    epoch of it."""
+def test_a_producer_with_the_last_epoch_is_fenced(before: Before) -> None:
+    """It is fenced with the maximum epoch, which no producer gets. The end of that transaction assigns another id, and
+    the successor gets the next epoch of that id."""
     successor = Producer(before.wire, "fenced").begin()
     assert (successor.producer_id != FENCED_ID, successor.epoch) == (True, 1)
     topic = before.topics["fenced"]

@@ -1,15 +1,13 @@
 """Feature transaction.version (KIP-890, KIP-1022): what ApiVersions says of it, and transactions while it is 1 or 0.
 
 It is the clients that do otherwise below 2: they add every partition before they write to it, and keep their epoch. The
-server goes on to serve every version of every request; only what it does by itself, and its log, is by the feature.
+server still supports every version of every request; the feature affects only its own actions, and its log.
 """
 
 from collections.abc import Iterator
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.servers import Server
 from moldau.compat_tests.transaction_wire import (
     SAFE_DOWNGRADE,
     UPGRADE,
@@ -21,9 +19,11 @@ from moldau.compat_tests.transaction_wire import (
     read,
     update_version,
 )
-from moldau.compat_tests.wire import Topic
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.records import iter_records
+from moldau.testing import topic_requests as w
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import Topic
 from moldau.testing.wire import WireClient
 
 LOG = "__transaction_state"

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.wire import Topic
 from moldau.protocol.api import ApiKey, request_class
 from moldau.protocol.codec import decode
 from moldau.protocol.errors import ErrorCode
@@ -62,6 +60,8 @@ from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFea
 from moldau.protocol.records import build_batch
 from moldau.protocol.schema import Request, Struct
 from moldau.protocol.uuid import ZERO_UUID
+from moldau.testing import topic_requests as w
+from moldau.testing.topic_requests import Topic
 from moldau.testing.wire import WireClient
 
 APACHE_4_3 = {
@@ -377,16 +377,16 @@ def test_versions_that_are_advertised_and_refused(wire: WireClient, scene: Scene
 def test_api_versions_of_an_unknown_version(wire: WireClient, version: int) -> None:
     """It is answered in version 0, so that the client can read it, and with what it may ask (KIP-511).
 
-    Apache Kafka tells the versions of ApiVersions alone; the whole table does as well.
+    Apache Kafka returns only the versions of ApiVersions; the whole table is fine, too.
     """
     wire.send_frame(w.header(ApiKey.API_VERSIONS, version, correlation_id=77) + b"\x01\x01\x00")
     frame = wire.receive_frame()
     assert frame[:4] == (77).to_bytes(4, "big")
     response = decode(ApiVersionsResponse, frame, 0, 4)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    told = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
-    assert told[ApiKey.API_VERSIONS] == (0, 4)
-    # The connection goes on.
+    version_ranges = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+    assert version_ranges[ApiKey.API_VERSIONS] == (0, 4)
+    # The connection stays open.
     assert wire.call(ApiVersionsRequest(), 0).error_code == 0
 
 

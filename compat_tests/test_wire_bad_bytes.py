@@ -1,4 +1,4 @@
-"""Bytes that are no request: the connection is closed, nothing else happens, and everybody else is served.
+"""Bytes that are not a valid request: the connection is closed, and all others are served.
 
 Each test ends by asking the same server something ordinary over another connection.
 """
@@ -11,12 +11,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.wire import Topic
 from moldau.protocol.api import ApiKey
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.records import build_batch
+from moldau.testing import topic_requests as w
+from moldau.testing.topic_requests import Topic
 from moldau.testing.wire import WireClient
 
 
@@ -35,7 +35,7 @@ def topic(bootstrap_servers: str, topic_name: Callable[[], str]) -> Topic:
 
 
 def test_random_bytes(bootstrap_servers: str) -> None:
-    """Whatever comes, the connection ends or waits for more; the server goes on."""
+    """For any bytes, the connection is closed or waits for more; the server continues."""
     chance = random.Random(20_260_917)
     for _ in range(60):
         with WireClient(bootstrap_servers) as wire:
@@ -55,7 +55,7 @@ def test_a_real_request_cut_short(bootstrap_servers: str, topic: Topic) -> None:
 
 
 def test_bytes_after_a_request_are_ignored(wire: WireClient) -> None:
-    """Java's parsers read what they know; the rest of the frame is nobody's."""
+    """Java's parsers read the fields that they know, and ignore the rest of the frame."""
     wire.send_frame(w.payload(MetadataRequest(topics=[]), 9, correlation_id=3) + b"more")
     assert wire.receive_frame()[:4] == (3).to_bytes(4, "big")
 
@@ -155,7 +155,7 @@ def test_a_client_that_closes_its_half(wire: WireClient, bootstrap_servers: str)
 
 
 def test_a_reader_that_never_reads(wire: WireClient, topic: Topic, bootstrap_servers: str) -> None:
-    """Requests whose answers nobody takes: the server stops reading that connection, and serves all others.
+    """Requests whose responses are not read: the server stops reading that connection, and serves all others.
 
     The answers together are far more than the buffers of both sides; the writer is stopped by its own full buffer,
     which is how it can see that the server has stopped reading.
@@ -171,7 +171,7 @@ def test_a_reader_that_never_reads(wire: WireClient, topic: Topic, bootstrap_ser
 
 
 def _sent_until_full(wire: WireClient, data: bytes) -> int:
-    """How often ``data`` could be sent before nobody took it any more."""
+    """How often ``data`` could be sent before the server stopped reading."""
     for count in range(1_000_000):
         try:
             wire.send_bytes(data)
@@ -181,7 +181,8 @@ def _sent_until_full(wire: WireClient, data: bytes) -> int:
 
 
 def test_many_connections_that_say_nothing_or_little(wire: WireClient, bootstrap_servers: str) -> None:
-    """Some of them declare 20 MB and send 1 kB of it: Apache Kafka takes the memory at once, so they must be few."""
+    """Some of them declare 20 MB and send 1 kB of it: Apache Kafka allocates the memory immediately, so they must be
+    few."""
     with ExitStack() as connections:
         for number in range(300):
             silent = connections.enter_context(WireClient(bootstrap_servers))

@@ -14,7 +14,11 @@ from typing import Any
 
 import pytest
 
-from moldau.compat_tests.config_wire import (
+from moldau.config import broker as broker_settings
+from moldau.config.definition import ConfigType, Setting, format_value
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from moldau.testing.config_requests import (
     ALL_BROKERS,
     APPEND,
     BROKER,
@@ -32,12 +36,8 @@ from moldau.compat_tests.config_wire import (
     node_id,
     replace,
 )
-from moldau.compat_tests.servers import Server
-from moldau.compat_tests.wire import wait_until
-from moldau.config import broker as broker_settings
-from moldau.config.definition import ConfigType, Setting, format_value
-from moldau.protocol.errors import ErrorCode
-from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import wait_until
 from moldau.testing.wire import WireClient
 
 FACTS = Path(__file__).parent / "broker_config_updates.json"
@@ -50,7 +50,7 @@ CLASSES = {"ssl.engine.factory.class": "org.apache.kafka.common.security.ssl.Def
 SAMPLES = {ConfigType.BOOLEAN: "true", ConfigType.INT: "1", ConfigType.LONG: "1"}
 # Only what fits the running server is accepted for these.
 AS_IT_IS = ("listeners", "listener.security.protocol.map")
-# Depends on the feature eligible.leader.replicas.version, which Moldau does not finalize by itself.
+# Depends on the feature eligible.leader.replicas.version, which Moldau does not finalize automatically.
 LEFT_OUT = "min.insync.replicas"
 
 

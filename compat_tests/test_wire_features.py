@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from moldau.compat_tests.config_wire import (
+from moldau.protocol.messages.api_versions import ApiVersionsRequest
+from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from moldau.testing.config_requests import (
     ALL_BROKERS,
     BROKER,
     DELETE,
@@ -17,12 +19,10 @@ from moldau.compat_tests.config_wire import (
     node_id,
     replace,
 )
-from moldau.compat_tests.group_wire import ConsumerMember, code, wait_for_coordinator
-from moldau.compat_tests.requirements import require_kafka_jars, require_program
-from moldau.compat_tests.servers import Server
-from moldau.compat_tests.wire import Topic, create_topic, wait_for_topic, wait_until
-from moldau.protocol.messages.api_versions import ApiVersionsRequest
-from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from moldau.testing.group_requests import ConsumerMember, code, wait_for_coordinator
+from moldau.testing.requirements import require_kafka_jars, require_program
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import Topic, create_topic, wait_for_topic, wait_until
 from moldau.testing.wire import WireClient
 
 FEATURE = "group.version"

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.client import CODECS
-from moldau.compat_tests.wire import Topic
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 from moldau.protocol.records import build_batch, iter_records
 from moldau.protocol.uuid import ZERO_UUID
+from moldau.testing import topic_requests as w
+from moldau.testing.client import CODECS
+from moldau.testing.topic_requests import Topic
 from moldau.testing.wire import WireClient
 
 
@@ -125,7 +125,7 @@ def test_current_leader_epoch(wire: WireClient, topic: Topic, epoch: int, code: 
 
 
 def test_divergence_by_last_fetched_epoch(wire: WireClient, topic: Topic) -> None:
-    """A reader that has read in an epoch that the leader never had is told where they part (KIP-595)."""
+    """A reader with an epoch that the leader never had gets the offset where they diverge (KIP-595)."""
     produce(wire, topic, b"a", b"b")
     request = w.fetch_request(topic.name, {0: 1}, max_wait_ms=0)
     request.topics[0].partitions[0].last_fetched_epoch = 0
@@ -163,7 +163,7 @@ def test_isolation_levels_without_transactions(wire: WireClient, topic: Topic, i
 
 
 def test_zstd_before_version_10(wire: WireClient, topic: Topic) -> None:
-    """Apache Kafka 4 sends what is stored to whoever asks: no client that old is left."""
+    """Apache Kafka 4 sends stored batches unchanged: it does not support clients that old."""
     produce(wire, topic, b"a", codec="zstd")
     assert offsets(partitions_of(wire.call(w.fetch_request(topic.name, {0: 0}), 9))[0]) == [0]
 
@@ -215,8 +215,8 @@ def test_a_batch_larger_than_all_limits(wire: WireClient, topic: Topic) -> None:
 
 def test_min_bytes_0_waits_for_nothing(wire: WireClient, topic: Topic) -> None:
     with Waiting() as waiting:
-        wire.call(w.fetch_request(topic.name, {0: 0}, max_wait_ms=10_000, min_bytes=0), 12)
-    assert waiting.seconds < 5
+        wire.call(w.fetch_request(topic.name, {0: 0}, max_wait_ms=15_000, min_bytes=0), 12)
+    assert waiting.seconds < 10
 
 
 def test_max_wait_is_waited_and_not_more(wire: WireClient, topic: Topic) -> None:
@@ -226,7 +226,7 @@ def test_max_wait_is_waited_and_not_more(wire: WireClient, topic: Topic) -> None
                 wire.call(w.fetch_request(topic.name, {0: 0}, max_wait_ms=max_wait_ms, min_bytes=1), 12)
             )
         assert (got[0].error_code, offsets(got[0])) == (0, [])
-        assert max_wait_ms / 1_000 * 0.95 <= waiting.seconds < max_wait_ms / 1_000 + 3
+        assert max_wait_ms / 1_000 * 0.95 <= waiting.seconds < max_wait_ms / 1_000 + 10
 
 
 def test_an_append_ends_the_waiting(wire: WireClient, other: WireClient, topic: Topic) -> None:
@@ -265,7 +265,7 @@ def test_an_offset_out_of_range_ends_the_waiting_at_once(wire: WireClient, topic
 
 
 def test_an_unknown_partition_does_not_end_the_waiting(wire: WireClient, topic: Topic) -> None:
-    """A client that goes on asking for a topic that was deleted would ask without a pause."""
+    """Otherwise a client that keeps fetching a deleted topic would do so without a pause."""
     with Waiting() as waiting:
         got = partitions_of(wire.call(w.fetch_request(topic.name, {0: 0, 7: 0}, max_wait_ms=300, min_bytes=1), 12))
     assert waiting.seconds >= 0.28
@@ -461,7 +461,7 @@ def test_a_session_waits_for_all_its_partitions(wire: WireClient, other: WireCli
 
 
 def test_a_session_outlives_its_connection(wire: WireClient, other: WireClient, topic: Topic) -> None:
-    """It belongs to nobody in particular."""
+    """It is not bound to a connection."""
     session = Session(wire, topic, {0: 0})
     produce(wire, topic, b"a")
     session._wire = other

@@ -6,8 +6,6 @@ from uuid import uuid4
 
 import pytest
 
-from moldau.compat_tests.group_wire import ConsumerMember, wait_for_coordinator
-from moldau.compat_tests.wire import Topic, wait_until
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from moldau.protocol.messages.incremental_alter_configs import (
@@ -16,6 +14,8 @@ from moldau.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from moldau.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from moldau.testing.group_requests import ConsumerMember, wait_for_coordinator
+from moldau.testing.topic_requests import Topic, wait_until
 from moldau.testing.wire import WireClient
 
 GROUP = 32
@@ -55,7 +55,7 @@ def wire(bootstrap_servers: str) -> Iterator[WireClient]:
 
 @pytest.fixture
 def group(topic_name: Callable[[], str]) -> str:
-    """The name of a group that nobody has."""
+    """The name of a group that no test uses."""
     return topic_name()
 
 

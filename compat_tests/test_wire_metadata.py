@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.servers import Server
-from moldau.compat_tests.wire import Topic
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -20,6 +17,9 @@ from moldau.protocol.messages.describe_topic_partitions import (
 )
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.uuid import ZERO_UUID
+from moldau.testing import topic_requests as w
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import Topic
 from moldau.testing.wire import WireClient
 
 
@@ -99,7 +99,7 @@ def test_by_topic_id(wire: WireClient, topic: Topic, version: int) -> None:
 
 @pytest.mark.parametrize("version", [8, 10, 12])
 def test_authorized_operations_when_asked_for(wire: WireClient, topic: Topic, version: int) -> None:
-    """A bit for each operation; without an authorizer everybody may do everything that fits the resource."""
+    """A bit for each operation; without an authorizer all operations that fit the resource are allowed."""
     (found,) = wire.call(MetadataRequest(topics=by_name(topic.name)), version).topics
     assert found.topic_authorized_operations == -(2**31)
     request = MetadataRequest(topics=by_name(topic.name), include_topic_authorized_operations=True)

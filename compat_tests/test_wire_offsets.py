@@ -8,10 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.client import CODECS
 from moldau.compat_tests.scenarios import KEEP, T0
-from moldau.compat_tests.wire import Topic
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -32,6 +29,9 @@ from moldau.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from moldau.protocol.records import Record, build_batch
+from moldau.testing import topic_requests as w
+from moldau.testing.client import CODECS
+from moldau.testing.topic_requests import Topic
 from moldau.testing.wire import WireClient
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -76,13 +76,13 @@ def ask(
     return answer
 
 
-def told(answer: ListOffsetsPartitionResponse) -> tuple[str, int, int, int]:
+def fields_of(answer: ListOffsetsPartitionResponse) -> tuple[str, int, int, int]:
     """Code, offset, timestamp, leader epoch."""
     return ErrorCode(answer.error_code).name, answer.offset, answer.timestamp, answer.leader_epoch
 
 
 def test_an_empty_partition(wire: WireClient, topic: Topic) -> None:
-    assert {name: told(ask(wire, topic, name)) for name in range(-6, 0)} == {
+    assert {name: fields_of(ask(wire, topic, name)) for name in range(-6, 0)} == {
         LATEST: ("NONE", 0, -1, 0),
         EARLIEST: ("NONE", 0, -1, 0),
         MAX_TIMESTAMP: ("NONE", -1, -1, -1),
@@ -90,8 +90,8 @@ def test_an_empty_partition(wire: WireClient, topic: Topic) -> None:
         LATEST_TIERED: ("NONE", -1, -1, -1),
         EARLIEST_PENDING_UPLOAD: ("NONE", -1, -1, -1),
     }
-    assert told(ask(wire, topic, 0)) == ("NONE", -1, -1, -1)
-    assert told(ask(wire, topic, T0)) == ("NONE", -1, -1, -1)
+    assert fields_of(ask(wire, topic, 0)) == ("NONE", -1, -1, -1)
+    assert fields_of(ask(wire, topic, T0)) == ("NONE", -1, -1, -1)
 
 
 @pytest.mark.parametrize("isolation_level", [0, 1])
@@ -125,32 +125,32 @@ def test_the_grid(wire: WireClient, topic: Topic, codec: str, isolation_level: i
     for timestamp, (offset, time) in {**special, **by_time}.items():
         epoch = -1 if offset == -1 else 0
         answer = ask(wire, topic, timestamp, isolation_level=isolation_level)
-        assert told(answer) == ("NONE", offset, time, epoch), timestamp
+        assert fields_of(answer) == ("NONE", offset, time, epoch), timestamp
 
 
 def test_max_timestamp_is_the_first_record_that_has_it(wire: WireClient, topic: Topic) -> None:
     produce(wire, topic, 5, 9, 9, codec="lz4")
     produce(wire, topic, 9, 8)
-    assert told(ask(wire, topic, MAX_TIMESTAMP)) == ("NONE", 1, T0 + 9, 0)
+    assert fields_of(ask(wire, topic, MAX_TIMESTAMP)) == ("NONE", 1, T0 + 9, 0)
 
 
 def test_after_deletion(wire: WireClient, topic: Topic) -> None:
     produce(wire, topic, 0, 10, 20, 30)
     produce(wire, topic, 5)
     assert delete_before(wire, topic, 2).low_watermark == 2
-    assert told(ask(wire, topic, EARLIEST))[:3] == ("NONE", 2, -1)
-    assert told(ask(wire, topic, EARLIEST_LOCAL))[:3] == ("NONE", 2, -1)
-    assert told(ask(wire, topic, LATEST))[:3] == ("NONE", 5, -1)
-    # A time before the deletion gives the first record that is left, not one that is gone.
-    assert told(ask(wire, topic, T0))[:3] == ("NONE", 2, T0 + 20)
+    assert fields_of(ask(wire, topic, EARLIEST))[:3] == ("NONE", 2, -1)
+    assert fields_of(ask(wire, topic, EARLIEST_LOCAL))[:3] == ("NONE", 2, -1)
+    assert fields_of(ask(wire, topic, LATEST))[:3] == ("NONE", 5, -1)
+    # A time before the deletion gives the first remaining record, not a deleted one.
+    assert fields_of(ask(wire, topic, T0))[:3] == ("NONE", 2, T0 + 20)
 
 
 @pytest.mark.parametrize("version", range(1, 12))
 def test_old_versions_tell_what_they_can(wire: WireClient, topic: Topic, version: int) -> None:
     produce(wire, topic, 0, 10)
     epoch = 0 if version >= 4 else -1
-    assert told(ask(wire, topic, LATEST, version=version)) == ("NONE", 2, -1, epoch)
-    assert told(ask(wire, topic, T0 + 1, version=version)) == ("NONE", 1, T0 + 10, epoch)
+    assert fields_of(ask(wire, topic, LATEST, version=version)) == ("NONE", 2, -1, epoch)
+    assert fields_of(ask(wire, topic, T0 + 1, version=version)) == ("NONE", 1, T0 + 10, epoch)
 
 
 @pytest.mark.parametrize(
@@ -167,17 +167,17 @@ def test_special_timestamps_in_versions_before_theirs(
 @pytest.mark.parametrize("timestamp", [-7, -100, -(2**62)])
 def test_timestamps_that_mean_nothing(wire: WireClient, topic: Topic, timestamp: int) -> None:
     produce(wire, topic, 0, 10)
-    assert told(ask(wire, topic, timestamp))[:3] == ("UNSUPPORTED_VERSION", -1, -1)
+    assert fields_of(ask(wire, topic, timestamp))[:3] == ("UNSUPPORTED_VERSION", -1, -1)
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(-1, "NONE"), (0, "NONE"), (1_000, "UNKNOWN_LEADER_EPOCH")])
 def test_current_leader_epoch(wire: WireClient, topic: Topic, epoch: int, code: str) -> None:
-    assert told(ask(wire, topic, LATEST, current_leader_epoch=epoch))[0] == code
+    assert fields_of(ask(wire, topic, LATEST, current_leader_epoch=epoch))[0] == code
 
 
 def test_unknown_partitions(wire: WireClient, topic: Topic) -> None:
-    assert told(ask(wire, topic, LATEST, partition=7)) == ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1, -1)
-    assert told(ask(wire, Topic("no-such-topic", b""), LATEST)) == ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1, -1)
+    assert fields_of(ask(wire, topic, LATEST, partition=7)) == ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1, -1)
+    assert fields_of(ask(wire, Topic("no-such-topic", b""), LATEST)) == ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1, -1)
 
 
 def test_the_same_partition_twice(wire: WireClient, topic: Topic) -> None:
@@ -208,7 +208,7 @@ def test_delete_records(wire: WireClient, topic: Topic) -> None:
 
     assert deleted(0) == ("NONE", 0)
     assert deleted(3) == ("NONE", 3)
-    assert deleted(1) == ("NONE", 3)  # what is gone stays gone
+    assert deleted(1) == ("NONE", 3)  # deleted records stay deleted
     assert deleted(6) == ("OFFSET_OUT_OF_RANGE", -1)
     assert deleted(-2) == ("OFFSET_OUT_OF_RANGE", -1)
     assert deleted(-1) == ("NONE", 5)  # up to the high watermark

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.client import CODECS
-from moldau.compat_tests.wire import Topic
 from moldau.protocol.checksum import crc32c
 from moldau.protocol.codec import encode
 from moldau.protocol.errors import ErrorCode
@@ -18,6 +15,9 @@ from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopi
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from moldau.protocol.records import CRC_POSITION, Record, build_batch, iter_records
+from moldau.testing import topic_requests as w
+from moldau.testing.client import CODECS
+from moldau.testing.topic_requests import Topic
 from moldau.testing.wire import WireClient
 
 MAGIC_AT = 16
@@ -264,7 +264,7 @@ def test_a_control_batch_from_a_client(wire: WireClient, topic: Topic) -> None:
 
 
 def test_larger_than_max_message_bytes(wire: WireClient, bootstrap_servers: str, topic_name: Callable[[], str]) -> None:
-    """The limit counts the whole batch, as it is stored."""
+    """The limit applies to the whole batch as stored."""
     batch = build_batch(w.records(bytes(1_000)))
     topic = w.create_topic(bootstrap_servers, topic_name(), 1, {"max.message.bytes": str(len(batch))})
     assert w.produce(wire, topic.name, batch).error_code == 0
@@ -411,7 +411,7 @@ def test_producer_id_without_sequence(wire: WireClient, topic: Topic, producer: 
 def test_create_topics_and_produce_at_once(
     wire: WireClient, bootstrap_servers: str, topic_name: Callable[[], str]
 ) -> None:
-    """A client that is told that its topic exists produces to it; until it is led, it is told to ask again."""
+    """After the topic is created its clients produce to it; until it has a leader, they get a retriable error."""
     name = topic_name()
     wanted = CreatableTopic(
         name=name,

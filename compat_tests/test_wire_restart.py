@@ -5,9 +5,6 @@ from typing import NamedTuple
 
 import pytest
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.servers import Server
-from moldau.compat_tests.wire import Topic
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -19,6 +16,9 @@ from moldau.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from moldau.protocol.records import build_batch, iter_records
+from moldau.testing import topic_requests as w
+from moldau.testing.servers import Server
+from moldau.testing.topic_requests import Topic
 from moldau.testing.wire import WireClient
 
 
@@ -116,7 +116,7 @@ def test_topics_keep_their_ids_and_configs(wire: WireClient, before: Before) -> 
 
 
 def test_the_leader_epoch_has_risen(wire: WireClient, before: Before) -> None:
-    """So that a client can see that the log may have been cut meanwhile (KIP-320)."""
+    """So that a client can detect that the log may have been truncated (KIP-320)."""
     metadata = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=before.topic.name)]), 12)
     now = metadata.topics[0].partitions[0].leader_epoch
     assert now > before.leader_epoch

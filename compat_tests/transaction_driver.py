@@ -1,7 +1,7 @@
-"""Producers of real clients with transactions: processes that do what they are told, step by step.
+"""Transactional producers of real clients: processes that are driven step by step.
 
-`clients.transactor` has what they are told and what they answer. Several producers may live in one process, for all
-that one that is to be killed has a process of its own. Nothing here judges: a step brings what the client said.
+`clients.transactor` describes the requests and responses. One process may have several producers; a producer that will
+be killed has its own process. No checks here: a step returns the client's result.
 """
 
 import builtins
@@ -15,11 +15,11 @@ from typing import Self
 
 import pytest
 
-from moldau.compat_tests.client import ClientError
-from moldau.compat_tests.clients.franz_go import FranzGoClient
-from moldau.compat_tests.clients.java import java_command
-from moldau.compat_tests.clients.program import Program
-from moldau.compat_tests.kafka_jars import OLDER_CLIENTS
+from moldau.testing.client import ClientError
+from moldau.testing.clients.franz_go import FranzGoClient
+from moldau.testing.clients.java import java_command
+from moldau.testing.clients.program import Program
+from moldau.testing.kafka_jars import OLDER_CLIENTS
 
 STEP_SECONDS = 60.0
 
@@ -31,7 +31,7 @@ Values = Mapping[str, Mapping[int, Sequence[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A client: how its program is started."""
+    """A client, and the command that starts its program."""
 
     name: str
     command: Callable[[], list[str]]
@@ -44,7 +44,7 @@ def kinds() -> list[Kind]:
     """Every client that has transactions; of Java also clients that have no epoch for each of them (KIP-890)."""
 
     def python(module: str) -> Callable[[], list[str]]:
-        return lambda: [sys.executable, "-m", f"moldau.compat_tests.clients.transactor_{module}"]
+        return lambda: [sys.executable, "-m", f"moldau.testing.clients.transactor_{module}"]
 
     def older(version: str) -> Kind:
         return Kind(f"java-{version}", lambda: java_command("Transactor", version))
@@ -98,7 +98,7 @@ class Transactors:
         return transactor
 
     def read(self, *topics: str, committed: bool = True) -> Values:
-        """What its consumer makes of topics."""
+        """The values that its consumer reads, by topic and partition."""
         found = self.call("read", topics=topics, committed=committed)
         return {
             topic: {int(partition): values for partition, values in partitions.items()}
@@ -129,7 +129,7 @@ class Transactor:
         self._process.call(op, producer=self._name, **arguments)
 
     def begin(self) -> None:
-        """Begin a transaction, of which nobody hears yet."""
+        """Begin a transaction; no request is sent yet."""
         self.call("begin")
 
     def produce(self, topic: str, partition: int, *values: str) -> None:
@@ -137,15 +137,15 @@ class Transactor:
         self.call("produce", topic=topic, partition=partition, values=values)
 
     def pipe(self, target: str, count: int) -> None:
-        """Consume all that there is, write it to the target, and send the offsets."""
+        """Consume ``count`` records, write them to the target, and send the offsets."""
         self.call("pipe", target=target, count=count)
 
     def commit(self) -> None:
-        """Commit; where the client says that nobody knows, ask again."""
+        """Commit; retry while the outcome is unknown."""
         self._end("commit")
 
     def abort(self) -> None:
-        """Abort; where the client says that nobody knows, ask again."""
+        """Abort; retry while the outcome is unknown."""
         self._end("abort")
 
     def _end(self, op: str) -> None:
@@ -157,7 +157,7 @@ class Transactor:
                     raise
 
     def refusal(self, step: Callable[[], None]) -> str:
-        """What the client says to a step that it should refuse, which is not that it is broken."""
+        """The error code of a step that the client must refuse; an error of the driver program is raised."""
         with pytest.raises(ClientError) as refused:
             step()
         if refused.value.code in dir(builtins):
@@ -166,7 +166,7 @@ class Transactor:
 
 
 class Fleet:
-    """A process of each client that is needed, until the end of the tests."""
+    """One process for each client, until the end of the tests."""
 
     def __init__(self) -> None:
         self._resources = ExitStack()

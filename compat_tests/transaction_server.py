@@ -1,4 +1,4 @@
-"""The server that the tests of transactions share: what Kafka does now and then is done at once, nothing waits long.
+"""The server that the tests of transactions share: periodic tasks run often, and timeouts are short.
 
 The names and their meanings are Kafka's, so both servers are given the same. Apache Kafka looks for transactions that
 took too long at intervals, which are short here. Groups have a server like that too (`group_server`), which knows
@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from moldau.compat_tests.servers import Server
 from moldau.compat_tests.transaction_wire import SAFE_DOWNGRADE, Producer, update_version, wait_for_coordinators
+from moldau.testing.servers import Server
 from moldau.testing.wire import WireClient
 
 MAX_TIMEOUT_MS = 60_000
@@ -26,7 +26,7 @@ CONFIG = {
     "offset.metadata.max.bytes": "1000",
     "transaction.max.timeout.ms": str(MAX_TIMEOUT_MS),
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
-    # Then whoever knows a transactional id knows its partition too.
+    # With one partition, the partition of every transactional id is known.
     "transaction.state.log.num.partitions": "1",
     "offsets.topic.num.partitions": "1",
 }
@@ -34,7 +34,7 @@ CONFIG = {
 
 @pytest.fixture(scope="session")
 def transaction_server(new_server: Callable[..., AbstractContextManager[Server]]) -> Iterator[Server]:
-    """One for the whole session; nobody stops it."""
+    """One for the whole session; no test stops it."""
     with new_server(CONFIG) as started:
         wait_for_coordinators(started.bootstrap_servers)
         yield started
@@ -60,7 +60,7 @@ def transaction_servers_1(new_server: Callable[..., AbstractContextManager[Serve
 
 @pytest.fixture
 def markers_after_death(request: pytest.FixtureRequest) -> None:
-    """For tests of markers that are written when the server has come back, which Apache Kafka 4.3.1 does not always do:
+    """For tests of markers that are written after a restart, which Apache Kafka 4.3.1 does not always do:
     "Couldn't find leader endpoint for partitions", it logs, "these partitions are likely deleted already"."""
     if request.config.getoption("apache"):
         reason = (
@@ -71,7 +71,7 @@ def markers_after_death(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def name(topic_name: Callable[[], str]) -> str:
-    """A transactional id, or a group, that nobody else has."""
+    """A transactional id, or a group, that no other test uses."""
     return topic_name()
 
 

@@ -1,17 +1,14 @@
 """Producers with transactions that speak for themselves: single requests, and questions about transactions.
 
 A `Producer` knows its transactional id, its producer id and epoch, and which sequence number comes next in each
-partition; it does nothing by itself. Each of its requests returns the names of the error codes. The markers of a
-transaction are written after EndTxn is answered, and until then the coordinator has CONCURRENT_TRANSACTIONS for its
-producer: ``commit`` and ``abort`` wait until the transaction is over, ``end`` does not.
+partition; it sends only what a test requests. Each of its requests returns the names of the error codes. The markers of
+a transaction are written after EndTxn is answered, and until then the coordinator has CONCURRENT_TRANSACTIONS for its
+producer: ``commit`` and ``abort`` wait until the transaction is complete, ``end`` does not.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from moldau.compat_tests import wire as w
-from moldau.compat_tests.group_wire import code, wait_for_coordinator
-from moldau.compat_tests.wire import Topic, wait_until
 from moldau.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -45,6 +42,9 @@ from moldau.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from moldau.protocol.records import build_batch, iter_records
+from moldau.testing import topic_requests as w
+from moldau.testing.group_requests import code, wait_for_coordinator
+from moldau.testing.topic_requests import Topic, wait_until
 from moldau.testing.wire import WireClient
 
 READ_COMMITTED = 1
@@ -90,7 +90,7 @@ class Producer:
         return code(answer.error_code)
 
     def begin(self) -> "Producer":
-        """InitProducerId until the transaction before it is over."""
+        """Send InitProducerId until the transaction before it is complete."""
         wait_until(self._is_begun, f"a producer id for {self.transactional_id}")
         return self
 

@@ -1,12 +1,12 @@
-"""Spark beside the server: a session that finds its own connector, and the options of ``format("kafka")``.
+"""Spark integration: a session with the matching Kafka connector, and the options of ``format("kafka")``.
 
     from moldau.spark_integration import kafka_options, session
 
     spark = session("orders")
     rows = spark.read.format("kafka").options(**kafka_options("localhost:9092", "orders")).load()
 
-Nothing here is particular to Moldau: it is Spark's own source and sink against any Kafka address. pyspark itself
-(the extra ``spark``) is imported when a session is asked for.
+Nothing here is specific to Moldau: Spark's own source and sink are used, with any Kafka server. pyspark (the extra
+``spark``) is imported when ``session()`` is called.
 """
 
 from .connector import SparkUnavailableError

@@ -1,13 +1,13 @@
 """``moldau spark archive``: a streaming job from a topic to Parquet files, exactly once.
 
-Spark's own file sink would do it, but forbids that its files are ever merged. So each batch is a folder (see
-``archive_layout``) and a manifest counts the batches (``archive_manifest``). What makes it exact is three orders:
+Spark's own file sink also writes exactly once, but its files can never be merged. So each batch is a folder (see
+``archive_layout``) and a manifest lists the batches (``archive_manifest``). Three rules make the archive exact:
 
-1. Spark writes down the offsets of a batch before it runs it, and repeats a batch that it has not committed.
-2. A batch is in the manifest before Spark commits it. A repeated batch that is in the manifest is left out.
-3. A batch that is not in the manifest is not there: whatever is left of it is removed before the job begins.
+1. Spark records the offsets of a batch before it runs the batch, and repeats a batch that it has not committed.
+2. A batch is in the manifest before Spark commits it. A repeated batch that is in the manifest is skipped.
+3. A batch that is not in the manifest does not exist. Its leftover files are removed before the job begins.
 
-What the checkpoint and the manifest say is compared before a JVM is started; see ``archive_checkpoint``.
+The checkpoint and the manifest are compared before a JVM is started; see ``archive_checkpoint``.
 
     with open_archive(request) as job:
         job.run(session("archive"), on_batch=print)
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from .archive_checkpoint import check_checkpoint, read_checkpoint
 from .archive_cluster import KafkaCluster, Topic
-from .archive_failures import said, spark_failures
+from .archive_failures import error_summary, spark_failures
 from .archive_layout import ArchiveError, Layout, local_folder, locked, remove_leftovers
 from .archive_manifest import Manifest, Piece, load, save
 from .archive_pieces import COLUMNS, kafka_date, publish_piece, schema_json, unfit_rows, write_piece
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 DEFAULT_BATCH_RECORDS = 1_000_000
-# How soon a job that is told to stop looks up.
+# How often a running job checks whether it was stopped.
 _LOOK_EVERY_S = 0.5
 _UNKNOWN_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRequest:
-    """What is to be archived. ``starting_offsets`` count for the first run only; after it the checkpoint does."""
+    """What to archive. ``starting_offsets`` apply to the first run only; later runs continue from the checkpoint."""
 
     topic: str
     folder: str
@@ -53,23 +53,23 @@ class ArchiveRequest:
     checkpoint: str | None = None
     # "earliest", "latest", or an offset by partition (-2 the earliest, -1 the latest).
     starting_offsets: str | Mapping[int, int] = "earliest"
-    # None: as the archive was begun.
+    # None: the schema with which the archive was created.
     value_schema: ValueSchema | None = None
-    # Stop at a value that does not fit the schema, instead of keeping it with a null.
+    # Stop at a value that does not match the schema, instead of storing it with a null in the column `parsed`.
     strict: bool = False
-    # Read what is there and end; otherwise go on, with a batch every ``interval_s`` at most.
+    # Read the existing records and end; otherwise continue, with at most one batch every ``interval_s``.
     once: bool = True
     interval_s: float = 10.0
     batch_records: int = DEFAULT_BATCH_RECORDS
-    # Go on when records were deleted on the server before they were archived.
+    # Continue when records were deleted on the server before they were archived.
     accept_data_loss: bool = False
-    # Settings of Kafka's client, as Java and librdkafka both know them: "security.protocol", ...
+    # Kafka client settings whose names are the same in Java and librdkafka: "security.protocol", ...
     client: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
-    """A batch that is in the archive now."""
+    """A batch that has been added to the archive."""
 
     batch: int
     records: int
@@ -81,9 +81,9 @@ class BatchDone:
 
 @contextmanager
 def open_archive(request: ArchiveRequest) -> Iterator[ArchiveJob]:
-    """The job of a request, for the length of a ``with`` block; ArchiveError where it would not come out exact.
+    """The job of a request, inside a ``with`` block. Raises ArchiveError if the archive would not be exact.
 
-    Everything that can be checked without a JVM is. Nobody else writes to the archive meanwhile.
+    Everything that can be checked without a JVM is checked here. The archive is locked against other writers.
     """
     layout = Layout(local_folder(request.folder))
     checkpoint = layout.checkpoint if request.checkpoint is None else local_folder(request.checkpoint)
@@ -104,8 +104,8 @@ def _topic(request: ArchiveRequest) -> Topic:
     topic = KafkaCluster(request.bootstrap_servers, request.client).topic(request.topic)
     if topic is None:
         raise ArchiveError(
-            f"there is no topic {request.topic} at {request.bootstrap_servers}: `moldau topics list` shows what there "
-            "is"
+            f"there is no topic {request.topic} at {request.bootstrap_servers}: `moldau topics list` shows the topics "
+            "that exist"
         )
     return topic
 
@@ -117,7 +117,7 @@ def _check_root(layout: Layout) -> None:
     foreign = sorted(path.name for path in layout.root.iterdir() if path.name not in ours and path.name[0] != ".")
     if foreign and not layout.manifest.exists():
         raise ArchiveError(
-            f"{layout.root} is not empty and not an archive (there is {foreign[0]}): name another folder"
+            f"{layout.root} is not empty and not an archive (it contains {foreign[0]}): name another folder"
         )
 
 
@@ -127,29 +127,28 @@ def _new_manifest(request: ArchiveRequest, topic: Topic) -> Manifest:
 
 def _continued(known: Manifest, request: ArchiveRequest, topic: Topic, layout: Layout) -> Manifest:
     if known.topic != request.topic:
-        raise ArchiveError(
-            f"{layout.root} is an archive of {known.topic}, and not of {request.topic}: name another folder"
-        )
+        raise ArchiveError(f"{layout.root} is an archive of {known.topic}, not of {request.topic}: name another folder")
     if known.topic_id != topic.topic_id and _UNKNOWN_TOPIC_ID not in (known.topic_id, topic.topic_id):
         raise ArchiveError(
-            f"{request.topic} is another topic than the one in {layout.root}: it was deleted and made again, or is on "
-            f"another cluster (its id is {topic.topic_id}, and was {known.topic_id}). Archive it into another folder"
+            f"{request.topic} is not the topic that was archived in {layout.root}: it was deleted and created again, or"
+            f" is on another cluster (its id is {topic.topic_id}, the archived id {known.topic_id}). Archive it into "
+            "another folder"
         )
     value_schema = request.value_schema or known.value_schema
-    # Before the first batch it may be corrected: with --strict the first values decide whether there is one.
+    # Before the first batch the schema may be corrected: with --strict the first values may prevent that batch.
     if value_schema != known.value_schema and known.last_batch >= 0:
         was = (
             "without a schema"
             if known.value_schema is None
             else f"with the {known.value_schema.format} schema {known.value_schema.text}"
         )
-        raise ArchiveError(f"{layout.root} was begun {was}: leave the schema out, or archive into another folder")
+        raise ArchiveError(f"{layout.root} was created {was}: omit the schema option, or archive into another folder")
     partition_count = max(known.partition_count, topic.partition_count)
     return replace(known, value_schema=value_schema, partition_count=partition_count)
 
 
 class ArchiveJob:
-    """A request that can be run: the archive is locked, and fits its checkpoint."""
+    """A request that is ready to run: the archive is locked, and matches its checkpoint."""
 
     def __init__(self, request: ArchiveRequest, layout: Layout, checkpoint: Path, manifest: Manifest) -> None:
         self._request = request
@@ -158,17 +157,17 @@ class ArchiveJob:
         self.manifest = manifest
         self._failure: ArchiveError | None = None
         self._stopping = threading.Event()
-        # Held while a batch is taken: by a thread of Spark's, which a query that was stopped does not wait for.
+        # Held while a batch is written, by a thread of Spark. Stopping a query does not wait for that thread.
         self._taking = threading.Lock()
         self._on_batch: Callable[[BatchDone], None] = lambda done: None
 
     @property
     def value_schema(self) -> ValueSchema | None:
-        """The schema of the values: of the request, or with which the archive was begun."""
+        """The schema of the values: that of the request, or that with which the archive was created."""
         return self.manifest.value_schema
 
     def run(self, spark: SparkSession, on_batch: Callable[[BatchDone], None]) -> Manifest:
-        """Archive, until everything is there (``once``) or until ``stop``; the archive as it is then."""
+        """Archive until all records are read (``once``) or until ``stop``. Returns the resulting manifest."""
         self._on_batch = on_batch
         query = self._start(spark)
         try:
@@ -184,11 +183,11 @@ class ArchiveJob:
         return self.manifest
 
     def stop(self) -> None:
-        """End a running job, from a signal's handler or another thread. The batch on its way is whole, or not there."""
+        """Stop a running job, from a signal handler or another thread. A running batch is stored whole or not."""
         self._stopping.set()
 
     def records_left(self) -> int:
-        """How many records there were to archive when this was asked, at most."""
+        """An upper bound on the number of records that remained to be archived at the time of the call."""
         cluster = KafkaCluster(self._request.bootstrap_servers, self._request.client)
         partitions = range(self.manifest.partition_count)
         ends = cluster.ends(self._request.topic, partitions)
@@ -226,7 +225,7 @@ class ArchiveJob:
         )
         interval = f"{request.interval_s * 1000:.0f} milliseconds"
         trigger: dict[str, Any] = {"availableNow": True} if request.once else {"processingTime": interval}
-        # Not before: what does not come so far, for want of Java or of a schema that Spark takes, has begun no archive.
+        # Only now: a start that fails earlier (Java is missing, Spark rejects the schema) must not create an archive.
         save(self._layout, self.manifest)
         try:
             return writer.trigger(**trigger).start()
@@ -234,14 +233,14 @@ class ArchiveJob:
             raise self._explained(error) from error
 
     def _take(self, frame: DataFrame, batch: int) -> None:
-        """Called by Spark with each batch, and with a batch that was not committed once more."""
+        """Called by Spark with each batch, and again with a batch that was not committed."""
         with self._taking:
             if self._stopping.is_set():
                 raise ArchiveError("the job is stopped")
             try:
                 if batch > self.manifest.last_batch:
                     self._archive(frame, batch)
-            # What reaches the caller of the query is a text of Java's; the error itself is kept for it.
+            # The caller of the query receives only a text from Java, so the error itself is kept here.
             except ArchiveError as error:
                 self._failure = error
                 raise
@@ -254,7 +253,7 @@ class ArchiveJob:
 
     def _archive(self, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()
-        # Of the batch alone: Spark gives each query a copy of the session.
+        # The settings of this batch only: Spark gives each query a copy of the session.
         spark = frame.sparkSession
         written = write_piece(spark, frame, self._layout, batch, batch)
         piece = None
@@ -278,9 +277,9 @@ class ArchiveJob:
         row = frame.filter(unfit_rows(frame)).orderBy("partition", "offset").select("partition", "offset").first()
         where = "" if row is None else f", the first at offset {row.offset} of partition {row.partition}"
         return ArchiveError(
-            f"{piece.unfit} of the {piece.records} values of batch {piece.last_batch} do not fit the "
-            f"{self.value_schema.format} schema{where}. Nothing of this batch was archived; without --strict they are "
-            "kept, with null in the column `parsed`"
+            f"{piece.unfit} of the {piece.records} values of batch {piece.last_batch} do not match the "
+            f"{self.value_schema.format} schema{where}. No record of this batch was archived; without --strict they "
+            "are stored, with null in the column `parsed`"
         )
 
     def _explained(self, error: Exception) -> ArchiveError:
@@ -288,19 +287,20 @@ class ArchiveJob:
         if "data may have been lost" in text or "failOnDataLoss" in text:
             return ArchiveError(
                 f"records of {self._request.topic} were deleted on the server before they were archived, or the topic "
-                "was made anew. --accept-data-loss goes on with what is there\n" + said(error)
+                "was deleted and created again. --accept-data-loss continues with the existing records\n"
+                + error_summary(error)
             )
-        return ArchiveError(f"Spark has ended the job: {said(error)}")
+        return ArchiveError(f"Spark ended the job: {error_summary(error)}")
 
 
 def parse_starting_offsets(text: str) -> str | dict[int, int]:
-    """``earliest``, ``latest``, or a JSON object of offsets by partition; ArchiveError for anything else."""
+    """``earliest``, ``latest``, or a JSON object of offsets by partition; ArchiveError for any other text."""
     if text in ("earliest", "latest"):
         return text
     try:
         return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise ArchiveError(
-            f'{text!r} is neither earliest nor latest nor offsets by partition, as in \'{{"0": 12, "1": -2}}\' '
+            f'{text!r} is not earliest, latest or offsets by partition such as \'{{"0": 12, "1": -2}}\' '
             "(-2 is the earliest, -1 the latest)"
         ) from error

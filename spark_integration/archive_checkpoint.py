@@ -1,12 +1,12 @@
-"""What a checkpoint of Spark says of its query, and whether it belongs to an archive.
+"""Reads the checkpoint of a Spark query, and decides whether it belongs to an archive.
 
     metadata       {"id": "..."}: the query
-    offsets/N      what batch N is to read, written before it runs; its last line is {"topic": {"0": end, ...}}
+    offsets/N      the offsets that batch N reads, written before it runs; its last line is {"topic": {"0": end, ...}}
     commits/N      written after batch N has ended
 
-A restarted query repeats the batch that is planned and not committed, with the same offsets. So with an archive that is
-complete up to batch B, ``committed <= B <= planned`` holds, and anything else means that one of the two was replaced:
-going on would leave records out or store them twice.
+A restarted query repeats the batch that is planned and not committed, with the same offsets. So for an archive that is
+complete up to batch B, ``committed <= B <= planned`` holds. Otherwise one of the two was replaced, and continuing
+would omit records or store them twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .archive_manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What is in a checkpoint's folder: the last batch that was planned and committed, -1 for none."""
+    """The state in a checkpoint folder: the numbers of the last planned and the last committed batch, -1 for none."""
 
     query_id: str
     planned: int
@@ -30,11 +30,11 @@ class Checkpoint:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The checkpoint in ``folder``, None where there is none; ArchiveError for one that cannot be understood."""
+    """The checkpoint in ``folder``, None if there is none; ArchiveError if it cannot be parsed."""
     metadata = folder / "metadata"
     if not metadata.exists():
         if folder.is_dir() and any(folder.iterdir()):
-            raise ArchiveError(f"{folder} is not empty, and not a checkpoint of Spark: name another place for it")
+            raise ArchiveError(f"{folder} is not empty and not a Spark checkpoint: name another folder for it")
         return None
     try:
         query_id = json.loads(metadata.read_text(encoding="utf-8"))["id"]
@@ -46,35 +46,34 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def check_checkpoint(folder: Path, checkpoint: Checkpoint | None, manifest: Manifest, archive: Path) -> None:
-    """ArchiveError unless a query with this checkpoint goes on exactly where the archive ends."""
+    """ArchiveError unless a query with this checkpoint continues exactly where the archive ends."""
     if checkpoint is None:
         if manifest.last_batch >= 0:
-            raise ArchiveError(f"the archive {archive} has lost its checkpoint, {folder}. {_way_out(manifest)}")
+            raise ArchiveError(f"the archive {archive} has no checkpoint in {folder}. {_way_out(manifest)}")
         return
     if checkpoint.topics and checkpoint.topics != {manifest.topic}:
         raise ArchiveError(
-            f"{folder} is a checkpoint of {', '.join(sorted(checkpoint.topics))}, and not of {manifest.topic}: name "
-            "another place for it"
+            f"{folder} is a checkpoint of {', '.join(sorted(checkpoint.topics))}, not of {manifest.topic}: name "
+            "another folder for the checkpoint"
         )
     if manifest.query_id is not None and manifest.query_id != checkpoint.query_id:
         raise ArchiveError(
-            f"{folder} is the checkpoint of another query than the one that made the archive {archive}. "
-            f"{_way_out(manifest)}"
+            f"{folder} is the checkpoint of a query that did not write the archive {archive}. {_way_out(manifest)}"
         )
     if not checkpoint.committed <= manifest.last_batch <= checkpoint.planned:
         raise ArchiveError(
-            f"the checkpoint {folder} has come to batch {checkpoint.committed} (and has planned {checkpoint.planned}), "
-            f"and the archive {archive} to batch {manifest.last_batch}: one of the two was replaced. "
+            f"the checkpoint {folder} has committed batch {checkpoint.committed} (and planned {checkpoint.planned}), "
+            f"but the archive {archive} ends with batch {manifest.last_batch}: one of the two was replaced. "
             f"{_way_out(manifest)}"
         )
 
 
 def _way_out(manifest: Manifest) -> str:
     if not manifest.pieces:
-        return "Put it back, or name an empty place for it."
+        return "Restore it, or name an empty folder for it."
     offsets = json.dumps({str(partition): offset for partition, offset in manifest.next_offsets.items()})
     return (
-        "Put the right one back; or archive what follows into another folder, from where this one ends: "
+        "Restore the matching one; or archive the following records into another folder, from the end of this archive: "
         f"--starting-offsets '{offsets}'"
     )
 
@@ -86,6 +85,6 @@ def _last(folder: Path) -> int:
 
 
 def _topics(path: Path) -> frozenset[str]:
-    """The topics of an entry of Spark's offset log: a version, the batch's settings, an offset for each source."""
+    """The topics of an entry of Spark's offset log: a version, the settings of the batch, and offsets per source."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return frozenset(topic for line in lines[2:] for topic in json.loads(line))

@@ -1,6 +1,6 @@
-"""What archiving and replaying ask a Kafka server themselves, with confluent-kafka: topics, their ends and settings.
+"""Queries an archive or a replay makes to a Kafka server, with confluent-kafka: topics, their offsets and settings.
 
-Asked before a JVM is started, so that what is wrong is said in a second and in a sentence.
+They run before a JVM is started, so that a problem is reported within a second and in one sentence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIRST_ANSWER_S = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic that is there."""
+    """A topic that exists."""
 
     name: str
     topic_id: str
@@ -29,7 +29,7 @@ class Topic:
 
 
 class KafkaCluster:
-    """The server at an address, as far as it is asked here. Everything that fails is an ArchiveError."""
+    """The server at an address. Every failure is an ArchiveError."""
 
     def __init__(self, bootstrap_servers: str, client: Mapping[str, str] | None = None) -> None:
         """``client``: settings of librdkafka, such as ``security.protocol``."""
@@ -41,18 +41,18 @@ class KafkaCluster:
 
         self._bootstrap_servers = bootstrap_servers
         try:
-            # Its complaints on standard error would only repeat, many times, what is said here.
+            # librdkafka's messages on standard error would repeat, many times, the errors that are raised here.
             settings = {"bootstrap.servers": bootstrap_servers, "log_level": 0, **(client or {})}
             self._admin: AdminClient = AdminClient(settings)
             self._admin.list_topics("", timeout=_FIRST_ANSWER_S)
         except KafkaException as error:
             raise ArchiveError(
-                f"no Kafka server answers at {bootstrap_servers}: {_words(error)}\nIs it running? `moldau doctor "
-                f"--bootstrap-server {bootstrap_servers}` looks into it."
+                f"no Kafka server responds at {bootstrap_servers}: {_words(error)}\nIs it running? `moldau doctor "
+                f"--bootstrap-server {bootstrap_servers}` checks the connection."
             ) from error
 
     def topic(self, name: str) -> Topic | None:
-        """The topic of this name, None where there is none."""
+        """The topic with this name, None if there is none."""
         from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
         (answer,) = self._admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S).values()
@@ -61,9 +61,9 @@ class KafkaCluster:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            raise ArchiveError(f"cannot look at {name}: {_words(error)}") from error
+            raise ArchiveError(f"cannot describe {name}: {_words(error)}") from error
         except ValueError as error:
-            raise ArchiveError(f"{name!r} is no name of a topic") from error
+            raise ArchiveError(f"{name!r} is not a valid topic name") from error
         return Topic(name, str(found.topic_id), len(found.partitions))
 
     def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
@@ -82,16 +82,16 @@ class KafkaCluster:
         """All settings of a topic, defaults included."""
         from confluent_kafka.admin import ConfigResource, ResourceType
 
-        with _explained(f"cannot see the settings of {name}"):
+        with _explained(f"cannot read the settings of {name}"):
             resource = ConfigResource(ResourceType.TOPIC, name)
             (answer,) = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S).values()
             return {entry.name: entry.value for entry in answer.result().values()}
 
     def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
-        """Make a topic; it is led when this returns."""
+        """Create a topic. Each partition has a leader when this returns."""
         from confluent_kafka.admin import NewTopic
 
-        with _explained(f"cannot make the topic {name}"):
+        with _explained(f"cannot create the topic {name}"):
             new = NewTopic(name, partition_count, config=dict(configs))
             (answer,) = self._admin.create_topics(
                 [new], operation_timeout=_TIMEOUT_S, request_timeout=2 * _TIMEOUT_S
@@ -100,22 +100,22 @@ class KafkaCluster:
         self._wait_led(name, partition_count)
 
     def _wait_led(self, name: str, partition_count: int) -> None:
-        """Other brokers, and even the one that answered, may learn of a new topic a moment later."""
+        """Wait for the leaders: metadata about a new topic may reach the brokers a moment after it was created."""
         import time
 
         deadline = time.monotonic() + _TIMEOUT_S
         while time.monotonic() < deadline:
-            with _explained(f"cannot look at {name}"):
+            with _explained(f"cannot describe {name}"):
                 found = self._admin.list_topics(name, timeout=_TIMEOUT_S).topics[name].partitions
             if len(found) == partition_count and all(each.leader >= 0 for each in found.values()):
                 return
             time.sleep(0.1)
-        raise ArchiveError(f"the topic {name} was made, and has no leader after {_TIMEOUT_S:g} seconds")
+        raise ArchiveError(f"the topic {name} was created but has no leader after {_TIMEOUT_S:g} seconds")
 
     def _offsets(self, name: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
         from confluent_kafka import TopicPartition
 
-        with _explained(f"cannot see the offsets of {name}"):
+        with _explained(f"cannot read the offsets of {name}"):
             wanted = {TopicPartition(name, partition): spec for partition in partitions}
             if not wanted:
                 return {}
@@ -134,6 +134,6 @@ def _explained(what: str) -> Iterator[None]:
 
 
 def _words(error: Exception) -> str:
-    """What librdkafka says, with Kafka's name of the code."""
+    """librdkafka's text of an error, with Kafka's name of the code."""
     code = error.args[0]
     return f"{code.str()} ({code.name().lstrip('_')})" if hasattr(code, "str") else str(error)

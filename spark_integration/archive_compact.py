@@ -1,10 +1,10 @@
-"""Merging small files: runs of small pieces become one piece, with as few files as there are dates and partitions.
+"""Merging small files: a run of small pieces becomes one piece, with few files for each date and partition.
 
-The order is that of archiving: the merged piece is written under a temporary name, compared with the pieces that it is
-made of, renamed, and the manifest is replaced; only then are the old pieces removed. What was interrupted before the
-manifest is removed by the next writer, and so is what was to be removed after it.
+The order is the same as for archiving. The merged piece is written under a temporary name, compared with the original
+pieces, and renamed. Then the manifest is replaced, and only then are the old pieces removed. If a merge is interrupted,
+the next writer removes the unfinished piece or the old pieces that the manifest no longer names.
 
-Whoever is reading the old files at that moment fails, and finds everything by reading the manifest again.
+A reader of the old files fails at that moment. It finds all records when it reads the manifest again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .archive_failures import said, spark_failures
+from .archive_failures import error_summary, spark_failures
 from .archive_layout import ArchiveError, Layout, local_folder, locked, remove_leftovers, remove_piece
 from .archive_manifest import Manifest, Piece, check_files, load_existing, save
 from .archive_pieces import publish_piece, read_pieces, write_piece
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_FILE_BYTES = 128 * 1024 * 1024
-# A merge needs this much free disk, and this much is done again when it is interrupted.
+# A merge needs this much free disk space, and repeats this much work when it is interrupted.
 _MERGE_BYTES = 4 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
 class MergeDone:
-    """A run of pieces that is one now."""
+    """A run of pieces that has been merged into one."""
 
     pieces: int
     records: int
@@ -39,9 +39,9 @@ class MergeDone:
 
 
 def plan_merges(pieces: Sequence[Piece], file_bytes: int, merge_bytes: int = _MERGE_BYTES) -> list[tuple[Piece, ...]]:
-    """The runs of neighbours that are worth merging: pieces whose files are on average under half of ``file_bytes``.
+    """The runs of adjacent pieces that are worth merging: their files average less than half of ``file_bytes``.
 
-    A run is cut where it would exceed ``merge_bytes``; one piece alone has as few files as it can.
+    A run is split where it would exceed ``merge_bytes``. A single piece already has as few files as possible.
     """
     runs: list[list[Piece]] = [[]]
     for piece in pieces:
@@ -56,7 +56,7 @@ def plan_merges(pieces: Sequence[Piece], file_bytes: int, merge_bytes: int = _ME
 
 @contextmanager
 def open_compaction(folder: str, file_bytes: int = DEFAULT_FILE_BYTES) -> Iterator[Compaction]:
-    """The merging of an archive, for the length of a ``with`` block in which nobody else writes to it."""
+    """The merge of an archive, inside a ``with`` block. The archive is locked against other writers."""
     layout = Layout(local_folder(folder))
     load_existing(layout)
     with locked(layout):
@@ -67,7 +67,7 @@ def open_compaction(folder: str, file_bytes: int = DEFAULT_FILE_BYTES) -> Iterat
 
 
 class Compaction:
-    """An archive that is locked, and the runs of its pieces that are to be merged."""
+    """A locked archive, and the runs of pieces to be merged."""
 
     def __init__(self, layout: Layout, manifest: Manifest, file_bytes: int) -> None:
         self._layout = layout
@@ -76,14 +76,14 @@ class Compaction:
         self.runs = plan_merges(manifest.pieces, file_bytes)
 
     def run(self, spark: SparkSession, on_merge: Callable[[MergeDone], None]) -> Manifest:
-        """Merge run after run; the archive as it is then."""
+        """Merge all runs. Returns the resulting manifest."""
         for run in self.runs:
             try:
                 merged, temporary = self._write(spark.newSession(), run)
             except spark_failures() as error:
                 raise ArchiveError(
-                    f"Spark cannot merge {run[0].name} to {run[-1].name} of {self._layout.root}: {said(error)}\n"
-                    "Nothing was changed. Is a file damaged, or the disk full?"
+                    f"Spark cannot merge {run[0].name} to {run[-1].name} of {self._layout.root}: "
+                    f"{error_summary(error)}\nThe archive is unchanged. Is a file damaged, or the disk full?"
                 ) from error
             manifest = self.manifest.with_merged(run, merged)
             publish_piece(self._layout, temporary, merged)

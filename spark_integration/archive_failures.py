@@ -1,28 +1,28 @@
-"""Spark's errors in few words. Some come as exceptions of pyspark, some as those of its bridge to Java."""
+"""Summaries of Spark's errors. Some are exceptions of pyspark, some of its bridge to Java (py4j)."""
 
 from __future__ import annotations
 
 import re
 
 _MOST = 400
-# The last line of a traceback; Java's lines begin otherwise.
+# The last line of a Python traceback; Java's lines begin differently.
 _OF_PYTHON = re.compile(r"([a-z_]\w*\.)*[A-Z]\w*Error: ")
 
 
 def spark_failures() -> tuple[type[Exception], ...]:
-    """The exceptions in which Spark says that something went wrong, to be named in an ``except``."""
+    """The exceptions with which Spark reports a failure, for an ``except`` clause."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     return (PySparkException, Py4JError)
 
 
-def said(error: Exception) -> str:
-    """The telling line of Spark's many: the error of a task in Python, the last cause, or else the first line."""
+def error_summary(error: Exception) -> str:
+    """The most informative line of an error: the Python error of a task, the last cause, or else the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     pythons = [line for line in lines if _OF_PYTHON.match(line)]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    # A bare error of the bridge begins "An error occurred while calling o12.save." and has Java's words after it.
+    # An error of the bridge begins "An error occurred while calling o12.save.", followed by Java's text.
     javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    told = (pythons[-1:] or causes[-1:] or javas[:1] or lines[:1] or [type(error).__name__])[0]
-    return told if len(told) <= _MOST else told[:_MOST] + " ..."
+    line = (pythons[-1:] or causes[-1:] or javas[:1] or lines[:1] or [type(error).__name__])[0]
+    return line if len(line) <= _MOST else line[:_MOST] + " ..."

@@ -1,16 +1,16 @@
-"""The files of an archive, and the two ways in which something may appear there.
+"""The files of an archive, and the atomic operations that add to it.
 
-    DIR/manifest.json                                   what belongs to the archive: nothing else does
+    DIR/manifest.json                                   lists what belongs to the archive; only this does
     DIR/data/batch=12/date=2026-11-20/partition=3/*.parquet   a piece: the records of one batch
-    DIR/data/batch=0-11/...                             a piece that took the place of several (compaction)
+    DIR/data/batch=0-11/...                             a piece that replaced several others (compaction)
     DIR/data/.writing-12-3f9a1c/                        a piece that is not complete yet, or never will be
-    DIR/checkpoint/                                     Spark's own, unless another place was named
-    DIR/.lock                                           held while a program writes here
+    DIR/checkpoint/                                     Spark's checkpoint, unless another folder was named
+    DIR/.lock                                           locked while a program writes to the archive
 
-A piece is written under a temporary name, forced to disk and renamed; then the manifest is replaced, by the same three
-steps, with one that names it. So a program that dies leaves either a temporary folder or a piece that the manifest does
-not name; both are removed by the next one, and neither is ever read. Temporary names are never used twice: what is left
-of a JVM whose program died may still be writing for a moment.
+A piece is written under a temporary name, synced to disk and renamed. Then the manifest is replaced, by the same three
+steps, with one that names the piece. So a program that dies leaves either a temporary folder or a piece that the
+manifest does not name. The next program removes both, and neither is ever read. A temporary name is never used twice,
+because a JVM that survives its program may still be writing for a moment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 
 
 class ArchiveError(Exception):
-    """Archiving or replaying cannot be done, or not go on; the text says why and what to do about it."""
+    """The archive or replay cannot start or continue; the text states the reason and what to do."""
 
 
 _PIECE_NAME = re.compile(r"batch=\d+(-\d+)?")
@@ -36,7 +36,7 @@ _TEMPORARY_PREFIX = ".writing-"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the parts of the archive in ``root`` are. ``root`` is a folder of this machine, or one mounted here."""
+    """The paths of the archive in ``root``, which is a local or mounted folder."""
 
     root: Path
 
@@ -66,20 +66,20 @@ class Layout:
 
 
 def local_folder(text: str) -> Path:
-    """The folder that ``text`` names; ArchiveError for an address (``s3a://...``), where a rename is not atomic."""
+    """The folder named by ``text``. ArchiveError for an address (``s3a://...``), where a rename is not atomic."""
     if text.startswith("file:"):
         text = text.removeprefix("file://").removeprefix("file:")
     if "://" in text:
         raise ArchiveError(
-            f"{text} is not a folder of this machine: an archive relies on renames and locks of a file system. Mount "
-            "it, or archive into a local folder and copy that"
+            f"{text} is not a folder of this machine: an archive relies on atomic renames and locks of a file system. "
+            "Mount it, or archive into a local folder and copy that folder"
         )
     return Path(text).absolute()
 
 
 @contextmanager
 def locked(layout: Layout) -> Iterator[None]:
-    """The only writer of the archive for the length of a ``with`` block. The lock ends with the process, too."""
+    """Lock the archive for its only writer, inside a ``with`` block. The lock also ends with the process."""
     try:
         layout.data.mkdir(parents=True, exist_ok=True)
         lock = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o644)
@@ -89,16 +89,14 @@ def locked(layout: Layout) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ArchiveError(
-                f"another program is writing to {layout.root}: stop it, or wait until it has ended"
-            ) from None
+            raise ArchiveError(f"another program is writing to {layout.root}: stop it, or wait until it ends") from None
         yield
     finally:
         os.close(lock)
 
 
 def publish(temporary: Path, final: Path) -> None:
-    """Give a complete folder its name, after everything in it has reached the disk."""
+    """Rename a complete folder to its final name, after all of its files were synced to disk."""
     for folder, _, names in os.walk(temporary):
         for name in names:
             _force(Path(folder, name))
@@ -107,7 +105,7 @@ def publish(temporary: Path, final: Path) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file: whoever reads it, and whenever the machine stops, sees the old text or the new one."""
+    """Replace a file. Readers, and a machine that restarts at any moment, see either the old text or the new one."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -117,7 +115,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def remove_leftovers(layout: Layout, pieces: Collection[str]) -> list[str]:
-    """Remove what a program that died has left: everything named as we name things that is not one of ``pieces``."""
+    """Remove what a crashed program has left: every entry with a name of ours that is not one of ``pieces``."""
     removed = []
     for path in sorted(layout.data.iterdir()):
         is_ours = path.name.startswith(_TEMPORARY_PREFIX) or _PIECE_NAME.fullmatch(path.name) is not None
@@ -131,7 +129,7 @@ def remove_leftovers(layout: Layout, pieces: Collection[str]) -> list[str]:
 
 
 def remove_piece(layout: Layout, name: str) -> None:
-    """Remove a piece that the manifest does not name any more."""
+    """Remove a piece that the manifest no longer names."""
     shutil.rmtree(layout.data / name)
 
 

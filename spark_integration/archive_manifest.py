@@ -1,12 +1,12 @@
-"""The manifest: what belongs to an archive, as JSON that is replaced as a whole with every piece.
+"""The manifest: lists what belongs to an archive, as JSON that is replaced as a whole for every piece.
 
-It names the topic that is archived (with the id that Kafka gave it, so that a topic that was deleted and made again is
-another one), the streaming query that writes it, and the pieces with their files, sizes and ranges of offsets. A batch
-belongs to the archive from the moment in which a manifest that counts it has its name. So a batch that Spark repeats
-after a restart is known, and is not written twice.
+It names the archived topic, with its topic id, so that a topic that was deleted and created again is a different one.
+It also names the streaming query that writes the archive, and the pieces with their files, sizes and offset ranges. A
+batch belongs to the archive from the moment when a manifest that contains it has its final name. So a batch that Spark
+repeats after a restart is recognized, and is not written twice.
 
-Two invariants are kept here and nowhere else: pieces are in the order of their batches and no batch is in two of them;
-and the offsets of a partition only grow from piece to piece.
+This module alone keeps two invariants. Pieces are in the order of their batches, and no batch is in two of them. The
+offsets of a partition only increase from piece to piece.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """What a piece has of one Kafka partition. Offsets in between may be missing: compaction, transactions."""
+    """The records of one Kafka partition in a piece. Offsets may be missing in between (compaction, transactions)."""
 
     records: int
     first_offset: int
@@ -35,17 +35,17 @@ class PartitionRange:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A folder of data, in ``data/<name>``; its files by their path in it, with their sizes."""
+    """A folder of data, in ``data/<name>``, and its files by their relative paths, with their sizes in bytes."""
 
     name: str
     first_batch: int
     last_batch: int
     records: int
-    # Records whose value does not fit the archive's schema: their column `parsed` is null.
+    # The number of records whose value does not match the archive's schema: their column `parsed` is null.
     unfit: int
     oldest_ms: int
     newest_ms: int
-    # In a batch of its own, uncompressed.
+    # The size of the largest record, alone in a batch, uncompressed.
     largest_record_bytes: int
     partitions: Mapping[int, PartitionRange]
     files: Mapping[str, int]
@@ -57,17 +57,17 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """An archive: complete up to and including ``last_batch``."""
+    """An archive that is complete up to and including ``last_batch``."""
 
     topic: str
     topic_id: str
-    # Of the topic, when it was last looked at; replay makes as many.
+    # Of the topic when it was last described; a replay creates a topic with as many.
     partition_count: int
     value_schema: ValueSchema | None
-    # Spark's id of the query, which is in its checkpoint; None until the first batch.
+    # Spark's id of the query, from its checkpoint; None until the first batch.
     query_id: str | None = None
     last_batch: int = -1
-    # Spark's schema of the rows, as its JSON; None until the first batch.
+    # Spark's schema of the rows, in its JSON form; None until the first batch.
     row_schema: Mapping[str, Any] | None = None
     pieces: tuple[Piece, ...] = field(default=())
 
@@ -89,18 +89,18 @@ class Manifest:
 
     @property
     def partitions(self) -> dict[int, PartitionRange]:
-        """What the whole archive has of each partition that has any."""
+        """The range of each partition that has records in the archive."""
         return dict(sorted(merged_ranges(piece.partitions for piece in self.pieces).items()))
 
     @property
     def next_offsets(self) -> dict[int, int]:
-        """The offset after the last one of each partition that has any."""
+        """The offset after the last record of each partition that has records."""
         return {partition: found.last_offset + 1 for partition, found in self.partitions.items()}
 
     def with_batch(self, batch: int, piece: Piece | None) -> Manifest:
-        """The archive with one batch more; None for a batch without records."""
+        """The archive with one more batch; None for a batch without records."""
         if batch <= self.last_batch:
-            raise ArchiveError(f"batch {batch} comes after batch {self.last_batch}")
+            raise ArchiveError(f"batch {batch} does not follow batch {self.last_batch}")
         counted = replace(self, last_batch=batch)
         if piece is None:
             return counted
@@ -108,26 +108,27 @@ class Manifest:
         for partition, found in piece.partitions.items():
             if found.first_offset < known.get(partition, 0):
                 raise ArchiveError(
-                    f"batch {batch} begins at offset {found.first_offset} of partition {partition}, and the archive "
-                    f"has everything before {known[partition]}: the checkpoint was changed, or the topic made anew"
+                    f"batch {batch} begins at offset {found.first_offset} of partition {partition}, but the archive "
+                    f"has everything before {known[partition]}: the checkpoint was changed, or the topic was created "
+                    "again"
                 )
         seen = max(piece.partitions, default=-1) + 1
         return replace(counted, pieces=(*self.pieces, piece), partition_count=max(self.partition_count, seen))
 
     def with_merged(self, run: Sequence[Piece], merged: Piece) -> Manifest:
-        """The archive with one piece in the place of a run of pieces, which must hold the same records."""
+        """The archive with one piece instead of a run of pieces, which must contain the same records."""
         start = self.pieces.index(run[0])
-        assert tuple(run) == self.pieces[start : start + len(run)], "a run is of neighbours"
+        assert tuple(run) == self.pieces[start : start + len(run)], "a run consists of adjacent pieces"
         if merged.partitions != merged_ranges(piece.partitions for piece in run):
             raise ArchiveError(
-                f"{merged.name} was to hold the records of {run[0].name} to {run[-1].name} and does not: nothing was "
-                "changed. Are the files of these damaged?"
+                f"{merged.name} does not contain the same records as {run[0].name} to {run[-1].name}: the archive is "
+                "unchanged. Are the files of these pieces damaged?"
             )
         return replace(self, pieces=(*self.pieces[:start], merged, *self.pieces[start + len(run) :]))
 
 
 def merged_ranges(all_ranges: Iterable[Mapping[int, PartitionRange]]) -> dict[int, PartitionRange]:
-    """Ranges of consecutive pieces as one."""
+    """The combined ranges of consecutive pieces."""
     merged: dict[int, PartitionRange] = {}
     for ranges in all_ranges:
         for partition, new in ranges.items():
@@ -154,7 +155,7 @@ def save(layout: Layout, manifest: Manifest) -> None:
 
 
 def load(layout: Layout) -> Manifest | None:
-    """The manifest on disk, None where there is none; ArchiveError for one that cannot be understood."""
+    """The manifest on disk, None if there is none; ArchiveError if it cannot be parsed."""
     try:
         text = layout.manifest.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -164,13 +165,13 @@ def load(layout: Layout) -> Manifest | None:
     try:
         document = json.loads(text)
         if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
-            raise ValueError(f"it does not say that it is a {FORMAT}")
+            raise ValueError(f"it is not marked as a {FORMAT}")
         version = document.pop("version")
     except (ValueError, KeyError) as error:
         raise _unreadable(layout, error) from error
     if version != VERSION:
         raise ArchiveError(
-            f"{layout.manifest} is of version {version}, and this Moldau knows version {VERSION}: use the Moldau that "
+            f"{layout.manifest} has version {version}, and this Moldau supports version {VERSION}: use the Moldau that "
             "wrote it, or a newer one"
         )
     try:
@@ -180,20 +181,20 @@ def load(layout: Layout) -> Manifest | None:
 
 
 def load_existing(layout: Layout) -> Manifest:
-    """The manifest of an archive that must be there and have records."""
+    """The manifest of an archive that must exist and have records."""
     if not layout.root.is_dir():
         raise ArchiveError(f"there is no folder {layout.root}")
     manifest = load(layout)
     if manifest is None:
         raise ArchiveError(
-            f"{layout.root} is not an archive: there is no {layout.manifest.name} in it. "
-            "`moldau spark archive TOPIC --to DIR` makes one"
+            f"{layout.root} is not an archive: it has no {layout.manifest.name}. "
+            "`moldau spark archive TOPIC --to DIR` creates one"
         )
     return manifest
 
 
 def check_files(layout: Layout, manifest: Manifest) -> None:
-    """ArchiveError unless every file is there with the size that it was written with."""
+    """ArchiveError unless every file exists with the size with which it was written."""
     for piece in manifest.pieces:
         for name, size in piece.files.items():
             path = layout.data / piece.name / name
@@ -222,12 +223,12 @@ def _piece(entry: dict[str, Any]) -> Piece:
 
 def _unreadable(layout: Layout, error: Exception) -> ArchiveError:
     return ArchiveError(
-        f"the manifest of the archive cannot be read, {layout.manifest}: {error}. Put a copy of it back, or archive "
-        "the topic anew into another folder"
+        f"the manifest of the archive cannot be read, {layout.manifest}: {error}. Restore it from a copy, or archive "
+        "the topic again into another folder"
     )
 
 
 def _damaged(layout: Layout, path: Path, what: str) -> ArchiveError:
     return ArchiveError(
-        f"the archive {layout.root} is damaged: {path.relative_to(layout.root)}: {what}. Put the file back from a copy"
+        f"the archive {layout.root} is damaged: {path.relative_to(layout.root)}: {what}. Restore the file from a copy"
     )

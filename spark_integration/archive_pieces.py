@@ -1,7 +1,7 @@
-"""Pieces as Spark writes and reads them: Parquet files, partitioned by the date (UTC) and the Kafka partition.
+"""Pieces as Spark writes and reads them: Parquet files, partitioned by date (UTC) and Kafka partition.
 
-What a manifest says of a piece is counted in the files that were written, not in what was to be written: reading them
-once is the proof that they can be read.
+The counts of a piece in the manifest are taken from the written files, not from the rows that were passed to Spark.
+Reading the files once also proves that they can be read.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ COLUMNS = ("key", "value", "headers", "timestamp", "timestampType", "offset", "d
 _PARTITIONED_BY = ("date", "partition")
 _CODEC = "zstd"
 
-# Kafka's batch header, and the fields of a record besides its bytes at their largest.
+# Kafka's batch header, and the maximum size of the other fields of a record.
 _BATCH_OVERHEAD_BYTES = 61
 _RECORD_OVERHEAD_BYTES = 40
 _HEADER_OVERHEAD_BYTES = 10
 
-# Timestamps as microseconds and in today's calendar, whatever the year: the defaults of older Sparks refuse some.
+# Timestamps in microseconds and the Gregorian calendar for all years: older Sparks reject some years by default.
 _WRITE_SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -34,7 +34,7 @@ _WRITE_SETTINGS = {
 
 
 def kafka_date() -> Column:
-    """The date of a record's timestamp in UTC, whatever the time zone of the session."""
+    """The date of a record's timestamp in UTC, independent of the session's time zone."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.expr("date_from_unix_date(cast(floor(unix_micros(timestamp) / 86400000000D) as int))")
@@ -43,10 +43,10 @@ def kafka_date() -> Column:
 def write_piece(
     spark: SparkSession, frame: DataFrame, layout: Layout, first_batch: int, last_batch: int, max_file_records: int = 0
 ) -> tuple[Piece, Path] | None:
-    """Write the rows to a temporary folder: the piece that it is to be, and the folder. None when there are no rows.
+    """Write the rows to a temporary folder. Returns the resulting piece and the folder; None if there are no rows.
 
-    ``spark`` is a session whose settings may be changed. Rows stay in the task that they are in; in a file they are in
-    the order of their offsets.
+    ``spark`` is a session whose settings may be changed. Rows stay in their task; within a file they are in the order
+    of their offsets.
     """
     for name, value in _WRITE_SETTINGS.items():
         spark.conf.set(name, value)
@@ -66,7 +66,7 @@ def write_piece(
     }
     if not files:
         return None
-    # Few rows come out of it; a session of a stream would have 200 tasks for them.
+    # The result has few rows; a streaming session would use 200 tasks for them.
     counting = spark.newSession()
     counting.conf.set("spark.sql.shuffle.partitions", "1")
     written = counting.read.schema(frame.schema).parquet(str(temporary))
@@ -75,7 +75,7 @@ def write_piece(
 
 
 def publish_piece(layout: Layout, temporary: Path, piece: Piece) -> None:
-    """Give a written piece its name. It belongs to the archive when a manifest says so."""
+    """Rename a written piece to its final name. It belongs to the archive when a manifest names it."""
     publish(temporary, layout.data / piece.name)
 
 
@@ -112,12 +112,12 @@ def _counted(written: DataFrame, name: str, first_batch: int, last_batch: int, f
 
 
 def unfit_rows(frame: DataFrame) -> Column:
-    """Which rows have a value that did not fit the schema."""
+    """A condition for rows whose value does not match the schema."""
     return frame["value"].isNotNull() & frame["parsed"].isNull()
 
 
 def record_bytes() -> Column:
-    """What a record takes in a batch of its own, uncompressed, at most."""
+    """The maximum size in bytes of a record that is alone in a batch, uncompressed."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.expr(
@@ -129,7 +129,7 @@ def record_bytes() -> Column:
 
 
 def read_pieces(spark: SparkSession, layout: Layout, manifest: Manifest, pieces: Sequence[Piece]) -> DataFrame:
-    """The rows of these pieces, of which there is at least one."""
+    """The rows of these pieces, of which there must be at least one."""
     from pyspark.sql.types import StructType
 
     assert manifest.row_schema is not None, "an archive with pieces has a schema"
@@ -145,7 +145,7 @@ def read_pieces(spark: SparkSession, layout: Layout, manifest: Manifest, pieces:
 
 
 def read_archive(spark: SparkSession, folder: str | os.PathLike[str]) -> DataFrame:
-    """The rows of an archive: what its manifest names, each record once, in no particular order."""
+    """The rows of an archive: the records that its manifest names, each once, in no particular order."""
     layout = Layout(Path(folder).absolute())
     manifest = load_existing(layout)
     check_files(layout, manifest)
@@ -155,7 +155,7 @@ def read_archive(spark: SparkSession, folder: str | os.PathLike[str]) -> DataFra
 
 
 def schema_json(frame: DataFrame) -> dict[str, Any]:
-    """The frame's schema as the manifest keeps it, with every column nullable, as files have them."""
+    """The frame's schema as stored in the manifest: every column is nullable, as in the files."""
     from pyspark.sql.types import StructField, StructType
 
     nullable = StructType([StructField(each.name, each.dataType, True) for each in frame.schema.fields])

@@ -1,8 +1,8 @@
-"""The column ``parsed``: a record's value as JSON or Avro, beside the value itself, which is always kept.
+"""The column ``parsed``: a record's value parsed as JSON or Avro. The value itself is always stored, too.
 
-A value that does not fit the schema has null there, and only such a value and a null value have. Spark's own parsers do
-not make that difference: they answer a struct of nulls for what they cannot read. So JSON is read with a column for
-what is corrupt, and Avro as the only field of a record around it, which takes no bytes of its own in Avro's encoding.
+The column is null for a value that does not match the schema and for a null value, and for no other value. Spark's own
+parsers do not make this distinction: they return a struct of nulls for what they cannot parse. So JSON is parsed with a
+column for corrupt records. Avro is parsed as the only field of a wrapper record, which takes no bytes in the encoding.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from .archive_failures import said, spark_failures
+from .archive_failures import error_summary, spark_failures
 from .archive_layout import ArchiveError
 from .connector import SparkUnavailableError, find_spark
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 _CORRUPT = "moldau_corrupt_value"
 _WRAPPER = "moldau_wrapper"
-# Schema registries put a byte of zero and the id of a schema (4 bytes) before what is encoded by it.
+# Clients of a schema registry put a zero byte and a schema id (4 bytes) before the encoded value.
 _REGISTRY_MAGIC = b"\x00"
 _REGISTRY_HEADER_BYTES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ValueSchema:
-    """How values are encoded. ``text``: for JSON columns as in SQL or Spark's JSON of a struct, for Avro its JSON."""
+    """How values are encoded. ``text``: for JSON, columns in SQL or Spark's JSON of a struct; for Avro, its schema."""
 
     format: Literal["json", "avro"]
     text: str
-    # Each value begins with the header of a schema registry.
+    # Each value begins with the header of a schema registry client.
     registry_header: bool = False
 
 
 def read_schema_text(argument: str) -> str:
-    """The text that an option gives: itself, or after ``@`` the content of a file."""
+    """The schema text of an option: the argument itself, or after ``@`` the content of a file."""
     if not argument.startswith("@"):
         return argument
     try:
@@ -49,18 +49,18 @@ def read_schema_text(argument: str) -> str:
 
 
 def check_avro(text: str) -> None:
-    """ArchiveError unless the text is a record's schema; its fields are for Spark to judge."""
+    """ArchiveError unless the text is the schema of a record. Spark checks its fields."""
     try:
         schema = json.loads(text)
     except ValueError as error:
         raise ArchiveError(f"the Avro schema is not JSON: {error}") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise ArchiveError('the Avro schema must be of a record: {"type": "record", "name": ..., "fields": [...]}')
+        raise ArchiveError('the Avro schema must describe a record: {"type": "record", "name": ..., "fields": [...]}')
 
 
 def parsed_column(spark: SparkSession, schema: ValueSchema) -> Column:
-    """The column ``parsed``, of the columns of Kafka's source; ArchiveError for a schema that Spark refuses."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+    """The column ``parsed``, from the columns of Kafka's source; ArchiveError for a schema that Spark rejects."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
     value = F.col("value")
     if schema.registry_header:
@@ -68,11 +68,11 @@ def parsed_column(spark: SparkSession, schema: ValueSchema) -> Column:
         value = F.when(has_header, F.expr(f"substring(value, {_REGISTRY_HEADER_BYTES + 1})"))
     try:
         column = _json(spark, schema, value) if schema.format == "json" else _avro(schema, value)
-        # Spark looks at a schema when the column is used.
+        # Spark checks a schema when the column is used.
         empty = spark.createDataFrame([], "value binary")
         _ = empty.select(column).schema
     except spark_failures() as error:
-        raise ArchiveError(f"Spark does not take the {schema.format} schema: {said(error)}") from error
+        raise ArchiveError(f"Spark rejects the {schema.format} schema: {error_summary(error)}") from error
     return column.alias("parsed")
 
 
@@ -82,7 +82,7 @@ def _json(spark: SparkSession, schema: ValueSchema, value: Column) -> Column:
 
     fields = json_fields(spark, schema.text)
     if _CORRUPT in fields.names:
-        raise ArchiveError(f"the JSON schema has a column {_CORRUPT}, a name that is used here: call it otherwise")
+        raise ArchiveError(f"the JSON schema has a column {_CORRUPT}, which is a reserved name: rename the column")
     with_corrupt = StructType([*fields.fields, StructField(_CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     read = F.from_json(value.cast("string"), with_corrupt, options)
@@ -93,13 +93,13 @@ def _json(spark: SparkSession, schema: ValueSchema, value: Column) -> Column:
 
 
 def json_fields(spark: SparkSession, text: str) -> Any:
-    """The StructType of a text: ``id INT NOT NULL, name STRING``, or the JSON that ``StructType.json()`` gives."""
+    """The StructType of a text: ``id INT NOT NULL, name STRING``, or the JSON that ``StructType.json()`` returns."""
     from pyspark.sql.types import StructType
 
     try:
         found = _struct_of_json(text) if text.startswith("{") else _type_of_ddl(spark, text)
     except spark_failures() as error:
-        raise ArchiveError(f"the JSON schema is not understood: {said(error)}") from error
+        raise ArchiveError(f"the JSON schema cannot be parsed: {error_summary(error)}") from error
     if not isinstance(found, StructType) or not found.fields:
         raise ArchiveError("the JSON schema must name columns: 'id INT, name STRING'")
     return found
@@ -112,13 +112,13 @@ def _struct_of_json(text: str) -> Any:
         return StructType.fromJson(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArchiveError(
-            f"the JSON schema is not understood ({error!r}): give columns as in SQL, 'id INT, name STRING', or Spark's "
+            f"the JSON schema cannot be parsed ({error!r}): use columns as in SQL, 'id INT, name STRING', or Spark's "
             "JSON of a struct"
         ) from error
 
 
 def _type_of_ddl(spark: SparkSession, text: str) -> Any:
-    """What a function that returns this type is said to return: Spark 3 has no other public way to a type's words."""
+    """The return type of a function declared with this text: Spark 3 has no other public parser for types."""
     from pyspark.sql import functions as F  # noqa: N812
 
     typed = F.udf(lambda row: row, returnType=text)
@@ -137,9 +137,9 @@ def _avro(schema: ValueSchema, value: Column) -> Column:
 
 
 def avro_packages(conf: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Settings that give Spark its Avro module, which it does not contain, besides what ``conf`` names already.
+    """``conf`` plus the settings that give Spark its Avro module, which Spark itself does not contain.
 
-    As with the connector it is one of ``MOLDAU_SPARK_JARS`` where that is set, and otherwise fetched.
+    Like the connector, the module is in ``MOLDAU_SPARK_JARS`` if that is set, and downloaded otherwise.
     """
     spark = find_spark(environment)
     folder = environment.get("MOLDAU_SPARK_JARS")
@@ -151,6 +151,6 @@ def avro_packages(conf: Mapping[str, str], environment: Mapping[str, str] = os.e
     else:
         found = sorted(Path(folder).glob(f"*{jar}"))
         if not found:
-            raise SparkUnavailableError(f"{folder} is to hold Spark's Avro module, too; there is no *{jar}")
+            raise SparkUnavailableError(f"{folder} must also contain Spark's Avro module; it has no *{jar}")
         name, item = "spark.jars", str(found[-1].resolve())
     return {name: ",".join(filter(None, (conf.get(name), item)))}

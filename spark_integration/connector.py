@@ -1,13 +1,13 @@
-"""Which Kafka connector belongs to the Spark that is installed, and whether this machine can run it.
+"""Which Kafka connector matches the installed Spark, and whether this machine can run it.
 
-Spark does not contain its Kafka source. It is a separate artifact that must match Spark's version and Scala's to the
-letter; the wrong one fails late and obscurely (``NoClassDefFoundError``, ``scala/$less$colon$less``). Both versions
-can be read off the names of the jars that Spark is made of, before a JVM is started:
+Spark does not contain its Kafka source. The source is a separate artifact that must match the versions of Spark and
+Scala exactly. A wrong one fails late and obscurely (``NoClassDefFoundError``, ``scala/$less$colon$less``). The versions
+are part of the names of Spark's jars, so they are known before a JVM is started:
 
     spark-sql_2.13-4.0.0.jar  ->  org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0
 
-A connector that somebody names (in the settings, in ``PYSPARK_SUBMIT_ARGS``, among Spark's own jars) is held against
-that. This module looks at folders, environment variables and ``java -version``, and knows nothing of sessions.
+A connector that is named by the user (in the settings, in ``PYSPARK_SUBMIT_ARGS``, among Spark's own jars) is checked
+against that. This module reads folders, environment variables and ``java -version``, and does not use sessions.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from pathlib import Path
 
 CONNECTOR = "spark-sql-kafka-0-10"
 
-# The newest one whose connector is on Maven and that is tested. pyspark 4.3.0 was released before its connector.
+# The newest version that is tested and whose connector is on Maven: pyspark 4.3.0 was released before its connector.
 NEWEST_PYSPARK = "4.2.0"
 
-# The settings that bring jars, and the words of spark-submit that say the same and come before them.
+# The settings that add jars, and the equivalent options of spark-submit, which take precedence.
 PACKAGES, JARS = "spark.jars.packages", "spark.jars"
 SUBMIT_OPTIONS = {"--packages": PACKAGES, "--jars": JARS}
 
-# Its Scala and Spark, both in Maven's notation and in the name of its jar.
+# The connector's Scala and Spark versions, in Maven's notation and in the name of its jar.
 _CONNECTOR_NAME = re.compile(re.escape(CONNECTOR) + r"_(\d+\.\d+)[:-]([^:/]+?)(?:\.jar)?$")
 
-# Spark 4 needs Java 17 (its jars are compiled for it); Spark 3 runs on Java 8.
+# Spark 4 needs Java 17 (its jars are compiled for Java 17); Spark 3 runs on Java 8.
 MINIMUM_JAVA = {3: 8, 4: 17}
 
 
 class SparkUnavailableError(Exception):
-    """Spark with Kafka cannot be started here; the text says what does not fit and what to do about it."""
+    """Spark with Kafka cannot be started here; the text states what does not match and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkInstallation:
-    """A Spark whose jars are in ``home/jars``: its version (``4.0.0``) and the Scala it is built for (``2.13``)."""
+    """A Spark whose jars are in ``home/jars``: its version (``4.0.0``) and the Scala version it uses (``2.13``)."""
 
     home: Path
     spark_version: str
@@ -57,12 +57,12 @@ class SparkInstallation:
 
     @property
     def connector_coordinates(self) -> str:
-        """The connector in Maven's notation, as ``spark.jars.packages`` takes it."""
+        """The connector in Maven's notation, for ``spark.jars.packages``."""
         return f"org.apache.spark:{CONNECTOR}_{self.scala_version}:{self.spark_version}"
 
     @property
     def connector_jars(self) -> tuple[str, ...]:
-        """File name patterns of the connector and of what it needs beyond Spark's own jars."""
+        """File name patterns of the connector's jar and of its dependencies that Spark does not contain."""
         suffix = f"_{self.scala_version}-{self.spark_version}.jar"
         return (
             f"*{CONNECTOR}{suffix}",
@@ -73,14 +73,14 @@ class SparkInstallation:
 
     @property
     def has_connector(self) -> bool:
-        """The connector was put into Spark's own folder, so nothing has to be fetched."""
+        """Whether the connector is in Spark's own folder of jars, so that no download is needed."""
         return all(any(self.jars.glob(pattern)) for pattern in self.connector_jars)
 
 
 def find_spark(environment: Mapping[str, str] = os.environ) -> SparkInstallation:
-    """The Spark that pyspark will start: ``SPARK_HOME`` where it is set, otherwise the one inside the package.
+    """The Spark that pyspark will start: that of ``SPARK_HOME`` if set, otherwise the one inside the package.
 
-    Raises :class:`SparkUnavailableError` when there is none, or when ``SPARK_HOME`` is another version than pyspark.
+    Raises :class:`SparkUnavailableError` if there is none, or if ``SPARK_HOME`` has another version than pyspark.
     """
     package = _pyspark_folder()
     home = Path(environment.get("SPARK_HOME") or package)
@@ -108,14 +108,14 @@ def _read_versions(home: Path) -> tuple[str, str]:
         if found is not None:
             return found[2], found[1]
     raise SparkUnavailableError(
-        f"there is no Spark in {home} (no jars/spark-sql_*.jar); the Spark Connect client has none.\n"
+        f"there is no Spark in {home} (no jars/spark-sql_*.jar); the Spark Connect client does not include one.\n"
         "Put the connector on the Connect server, or, for a session in this process, run "
         f"`pip install pyspark=={NEWEST_PYSPARK}`."
     )
 
 
 def check_java(spark: SparkInstallation, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise :class:`SparkUnavailableError` unless there is a Java that is new enough for ``spark``."""
+    """Raise :class:`SparkUnavailableError` unless a Java that is new enough for ``spark`` is installed."""
     major = int(spark.spark_version.split(".")[0])
     minimum = MINIMUM_JAVA.get(major, max(MINIMUM_JAVA.values()))
     java = find_java(environment)
@@ -128,7 +128,7 @@ def check_java(spark: SparkInstallation, environment: Mapping[str, str] = os.env
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Path:
-    """The ``java`` that Spark's launcher would take: of ``JAVA_HOME`` where it is set, otherwise from ``PATH``."""
+    """The ``java`` that Spark's launcher uses: that of ``JAVA_HOME`` if set, otherwise the one on the ``PATH``."""
     java_home = environment.get("JAVA_HOME")
     if java_home:
         java = Path(java_home) / "bin" / "java"
@@ -150,22 +150,22 @@ def java_version(java: Path) -> int:
     text = answer.stderr + answer.stdout
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     if answer.returncode != 0 or found is None:
-        # macOS ships a /usr/bin/java that only says where to get one.
-        raise SparkUnavailableError(f"{java} -version does not answer as Java does: {text.strip() or 'no output'}")
+        # macOS ships a /usr/bin/java that only prints where to get one.
+        raise SparkUnavailableError(f"{java} -version does not print a Java version: {text.strip() or 'no output'}")
     return int(found[1])
 
 
 def offline_jars(spark: SparkInstallation, folder: Path) -> list[Path]:
-    """The connector's jars in ``folder``, for machines that cannot fetch; names every one that is missing."""
+    """The connector's jars in ``folder``, for machines without access to Maven; the error names all missing jars."""
     if not folder.is_dir():
-        raise SparkUnavailableError(f"{folder} is to hold the jars of Spark's Kafka connector, and is not a folder")
+        raise SparkUnavailableError(f"{folder} must contain the jars of Spark's Kafka connector, but is not a folder")
     found = {pattern: sorted(folder.glob(pattern)) for pattern in spark.connector_jars}
     missing = [pattern for pattern, jars in found.items() if not jars]
     if missing:
         others = [jar.name for jar in sorted(folder.glob(f"*{CONNECTOR}_*.jar")) if jar not in found[missing[0]]]
         raise SparkUnavailableError(
-            f"{folder} is to hold the Kafka connector of Spark {spark.spark_version} for Scala {spark.scala_version}; "
-            f"there is no {', no '.join(missing)}" + (f" (but {', '.join(others)})" if others else "")
+            f"{folder} must contain the Kafka connector of Spark {spark.spark_version} for Scala {spark.scala_version};"
+            f" it has no {', no '.join(missing)}" + (f" (only {', '.join(others)})" if others else "")
         )
     return [jars[-1] for jars in found.values()]
 
@@ -177,13 +177,13 @@ def names_connector(spark: SparkInstallation, setting: str, items: str) -> bool:
 
 
 def check_own_jars(spark: SparkInstallation) -> None:
-    """A connector of another Spark in the folder of Spark's own jars spoils the right one, wherever that comes from."""
+    """Raise if Spark's own folder of jars has the connector of a different Spark, which breaks the right one."""
     for jar in spark.jars.glob(f"*{CONNECTOR}_*.jar"):
         _belongs(spark, jar.name, str(spark.jars))
 
 
 def _belongs(spark: SparkInstallation, item: str, where: str) -> bool:
-    """Whether ``item`` is the connector of ``spark``; False for something else, and raises for another connector."""
+    """Whether ``item`` is the connector of ``spark``; False for other items. Raises for a different connector."""
     found = _CONNECTOR_NAME.search(item.strip())
     if found is None:
         return False
@@ -192,25 +192,25 @@ def _belongs(spark: SparkInstallation, item: str, where: str) -> bool:
         raise SparkUnavailableError(
             f"{where} has {item.strip()}, a Kafka connector for Scala {scala_version}, but the Spark in {spark.home} "
             f"is built for Scala {spark.scala_version}.\n"
-            f"Leave it out; session() takes {spark.connector_coordinates}."
+            f"Remove it; session() uses {spark.connector_coordinates}."
         )
     if spark_version != spark.spark_version:
         raise SparkUnavailableError(
             f"{where} has {item.strip()}, the Kafka connector of Spark {spark_version}, but pyspark is "
             f"{spark.spark_version}.\n"
-            f"Leave it out; session() takes {spark.connector_coordinates}. "
+            f"Remove it; session() uses {spark.connector_coordinates}. "
             f"Or run `pip install pyspark=={spark_version}`."
         )
     return True
 
 
 def submit_arguments(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What ``PYSPARK_SUBMIT_ARGS`` says of packages and jars, by setting: Spark takes it instead of the settings."""
+    """The packages and jars of ``PYSPARK_SUBMIT_ARGS``, by setting: Spark uses them instead of the settings."""
     return dict(_jar_arguments(shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))))
 
 
 def _jar_arguments(words: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """``--packages X``, ``--packages=X`` and ``--conf spark.jars.packages=X``, and the same of jars."""
+    """Parse ``--packages X``, ``--packages=X`` and ``--conf spark.jars.packages=X``, and the same for jars."""
     rest = iter(words)
     for word in rest:
         option, equals, value = word.partition("=")

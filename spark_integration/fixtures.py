@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from .query_progress import Condition, EndOffsets, Progress
 
-# A session for little data and many short jobs, half the time of the defaults: the quick compiler of the JVM only, no
-# code generated for each query, few partitions after a shuffle, no web interface. Nothing here changes a result.
+# A session for small data and many short jobs, twice as fast as with the defaults: only the quick compiler of the JVM,
+# no code generation per query, few partitions after a shuffle, no web interface. The settings change no result.
 TEST_CONF: Mapping[str, str] = {
     "spark.master": "local[2]",
     "spark.driver.memory": "700m",
@@ -39,7 +39,7 @@ TEST_CONF: Mapping[str, str] = {
 
 
 class RunUntil(Protocol):
-    """``run_until(query, ...)``: wait until the query is there, and return what it reported so far, batch by batch."""
+    """``run_until(query, ...)``: wait until the query meets the conditions, and return its progress reports so far."""
 
     def __call__(
         self,
@@ -54,30 +54,30 @@ class RunUntil(Protocol):
 
 @pytest.fixture(scope="session")
 def spark_conf() -> Mapping[str, str]:
-    """Spark's settings for the session, over ``TEST_CONF``; override it in conftest.py."""
+    """Spark's settings for the session, in addition to ``TEST_CONF``; override it in conftest.py."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def spark(spark_conf: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session of ``moldau.spark_integration.session`` for all tests; its tables go to a temporary folder."""
+    """The session of ``moldau.spark_integration.session`` for all tests; its tables are in a temporary folder."""
     warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark"))}
     with session("tests", {**TEST_CONF, **warehouse, **spark_conf}) as running:
-        # Spark keeps its producers, and they would complain of a stopped server after pytest's last line.
+        # Spark caches its producers, which would otherwise log errors about a stopped server after pytest's last line.
         running.sparkContext.setLogLevel("ERROR")
         yield running
 
 
 @pytest.fixture
 def run_until(spark: SparkSession) -> Iterator[RunUntil]:
-    """``run_until(query)`` returns when all has been read that is there. Queries go on until the test ends.
+    """``run_until(query)`` returns when all existing records have been read. Queries run until the test ends.
 
-    ``rows=100``: it has read 100 rows since its start. ``offsets={"orders": {0: 50}}``: it has read partition 0 up to
-    offset 50. ``condition``: a function of the reports so far (a list of Spark's ``StreamingQueryProgress``, which
-    also knows its ``rows`` and ``end_offsets``). Of several, all must hold.
+    ``rows=100``: the query has read 100 rows since its start. ``offsets={"orders": {0: 50}}``: it has read partition 0
+    up to offset 50. ``condition``: a predicate of the reports so far (a list of Spark's ``StreamingQueryProgress``,
+    with the attributes ``rows`` and ``end_offsets``). If several are given, all must hold.
 
-    A query that fails raises its own exception here; one that ends too early, or takes longer than ``timeout_s``, is
-    an AssertionError that says how far it came.
+    If the query fails, its exception is raised here. If it ends too early or takes longer than ``timeout_s`` seconds,
+    an AssertionError states its progress.
     """
     from .query_progress import QueryProgress
 

@@ -1,7 +1,7 @@
-"""The options of ``format("kafka")``, with Python's values instead of JSON inside strings.
+"""The options of ``format("kafka")``, as Python values instead of JSON in strings.
 
-One dictionary serves all four uses: ``spark.read``, ``spark.readStream``, ``DataFrame.write`` and ``writeStream``. The
-source reads ``subscribe`` and the sink ``topic``, and each leaves the other's alone.
+One dictionary serves ``spark.read``, ``spark.readStream``, ``DataFrame.write`` and ``writeStream``. The source reads
+the option ``subscribe`` and the sink the option ``topic``; each ignores the other's.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
-# One topic; several; all whose name matches (in Java's syntax); or chosen partitions, by topic.
+# One topic; several topics; all topics whose name matches (in Java's syntax); or chosen partitions, by topic.
 Topics = str | Sequence[str] | re.Pattern[str] | Mapping[str, Sequence[int]]
 
-# A number for each partition of the one topic that is read, or for each partition by topic.
+# A number for each partition of a single topic, or for each partition by topic.
 PartitionNumbers = Mapping[int, int] | Mapping[str, Mapping[int, int]]
 
 # By partition: an offset, or -2 for the earliest and -1 for the latest.
@@ -25,7 +25,7 @@ Timestamps = int | PartitionNumbers
 
 
 class HasBootstrapServers(Protocol):
-    """Anything that knows a broker's address, such as ``moldau.testing.Broker``."""
+    """Any object with the address of a broker, such as ``moldau.testing.Broker``."""
 
     @property
     def bootstrap_servers(self) -> str: ...
@@ -44,22 +44,22 @@ def kafka_options(
     fail_on_data_loss: bool | None = None,
     client: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Options to read ``topic`` from, or write it to, the broker (an address ``HOST:PORT``, or something that has one).
+    """Options to read ``topic`` from, or write it to, the broker (an address ``HOST:PORT``, or an object with one).
 
     ``topic``: a topic; for reading also several (``["a", "b"]``), a pattern (``re.compile("orders-.*")``) or chosen
     partitions (``{"a": [0, 2]}``).
-    ``starting_offsets`` is included in what is read, ``ending_offsets`` is not; a mapping must name every partition,
-    as Spark wants it: ``{0: 5, 1: -1}`` of one topic, ``{"a": {0: 5}, "b": {0: -2}}`` of several. The timestamps
-    (milliseconds since 1970, one for all or one for each partition) stand for the first offset of each partition at
-    or after them; ``no_record_since_timestamp`` says what becomes of a partition that has none to start at. Spark's
-    defaults where nothing is given: a batch reads from the earliest to the latest, a stream from the latest, and
-    nothing to start at is an error.
-    ``client``: settings of the Kafka client inside Spark, without their prefix: ``{"max.request.size": "2000000"}``.
+    ``starting_offsets`` are inclusive and ``ending_offsets`` exclusive. A mapping must name every partition, as Spark
+    requires: ``{0: 5, 1: -1}`` for one topic, ``{"a": {0: 5}, "b": {0: -2}}`` for several. A timestamp (milliseconds
+    since 1970, one for all or one for each partition) stands for the first offset of a partition at or after that time.
+    ``no_record_since_timestamp`` decides about a partition that has no such record to start at. Spark's defaults: a
+    batch reads from the earliest to the latest offset, a stream starts at the latest, and a partition without a record
+    to start at is an error.
+    ``client``: settings of the Kafka client in Spark, without their prefix: ``{"max.request.size": "2000000"}``.
     """
     if starting_offsets is not None and starting_timestamp_ms is not None:
-        raise ValueError("starting_offsets and starting_timestamp_ms both say where to start: give one of them")
+        raise ValueError("starting_offsets and starting_timestamp_ms exclude each other: give only one")
     if ending_offsets is not None and ending_timestamp_ms is not None:
-        raise ValueError("ending_offsets and ending_timestamp_ms both say where to end: give one of them")
+        raise ValueError("ending_offsets and ending_timestamp_ms exclude each other: give only one")
     chosen: dict[str, str | None] = {
         "kafka.bootstrap.servers": broker if isinstance(broker, str) else broker.bootstrap_servers,
         **_topic_options(topic),

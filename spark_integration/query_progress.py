@@ -1,7 +1,7 @@
-"""Waiting for a streaming query without polling it: a listener that remembers what each query reported.
+"""Waiting for a streaming query without polling: a listener that stores the reports of each query.
 
-Spark reports a batch when it is committed, from a thread of its own, and a query's end likewise. ``recentProgress`` of
-a query forgets all but the last hundred batches; here every report of a run is kept, and whoever waits is woken by it.
+Spark reports each committed batch, and the end of a query, from a separate thread. ``recentProgress`` of a query keeps
+only the last hundred batches. This listener keeps every report of a run, and each report wakes the waiting threads.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 Condition = Callable[["Progress"], bool]
 
-# What a query has read up to, by topic and partition; exclusive, as Spark shows it.
+# The offsets up to which a query has read, by topic and partition; exclusive, as Spark reports them.
 EndOffsets = Mapping[str, Mapping[int, int]]
 
 
 class Progress(list["StreamingQueryProgress"]):
-    """The reports of one run of a query, the oldest first."""
+    """The reports of one run of a query, oldest first."""
 
     @property
     def rows(self) -> int:
-        """The rows that it has read since its start."""
+        """The number of rows that the query has read since its start."""
         return sum(report.numInputRows for report in self)
 
     @property
     def end_offsets(self) -> dict[str, dict[int, int]]:
-        """Up to where it has read, over all of its Kafka sources: the next offset of each partition."""
+        """The offsets up to which all Kafka sources of the query have read: the next offset of each partition."""
         ends: dict[str, dict[int, int]] = {}
         for source in self[-1].sources if self else ():
             if "Kafka" in source.description and source.endOffset is not None:
@@ -51,14 +51,14 @@ class Progress(list["StreamingQueryProgress"]):
 
 
 class QueryProgress(StreamingQueryListener):  # type: ignore[misc]
-    """The reports of every query that was started since this was added to the session."""
+    """The reports of all queries that were started since the listener was added to the session."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._runs: dict[str, Progress] = {}
         self._ended: set[str] = set()
 
-    # -- what Spark calls --
+    # -- called by Spark --
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         pass
@@ -76,12 +76,12 @@ class QueryProgress(StreamingQueryListener):  # type: ignore[misc]
             self._ended.add(str(event.runId))
             self._changed.notify_all()
 
-    # -- what a test calls --
+    # -- called by tests --
 
     def wait(self, query: StreamingQuery, conditions: Sequence[Condition], timeout_s: float) -> Progress:
-        """The reports of this run of ``query`` as soon as they fulfil all conditions.
+        """The reports of this run of ``query`` as soon as they meet all conditions.
 
-        Raises the query's own exception if it failed, and AssertionError if it ended or the time is up before.
+        Raises the query's own exception if it failed, and AssertionError if it ended or timed out before that.
         """
         run = str(query.runId)
         with self._changed:
@@ -100,23 +100,23 @@ class QueryProgress(StreamingQueryListener):  # type: ignore[misc]
         raise AssertionError(f"{self._describe(query)} {'when it ended' if ended else f'after {timeout_s:g} s'}")
 
     def wait_all_available(self, query: StreamingQuery, timeout_s: float) -> Progress:
-        """The same, when all has been read that was there, or the query has ended."""
+        """The same, when all existing records have been read or the query has ended."""
         failures: list[BaseException] = []
 
         def process() -> None:
             try:
                 query.processAllAvailable()
-            except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to: it is raised below
+            except BaseException as error:  # noqa: BLE001 - an exception of this thread is raised below
                 failures.append(error)
 
         thread = threading.Thread(target=process, name="process-all-available", daemon=True)
         thread.start()
         thread.join(timeout_s)
         if thread.is_alive():
-            raise AssertionError(f"{self._describe(query)} after {timeout_s:g} s, and there is more")
+            raise AssertionError(f"{self._describe(query)} after {timeout_s:g} s, but records remain")
         if failures:
             raise query.exception() or failures[0]
-        # What was committed has perhaps not been reported here yet.
+        # The report of the last committed batch may not have arrived yet.
         last = query.lastProgress
         return self.wait(
             query, [lambda progress: last is None or any(x.batchId >= last["batchId"] for x in progress)], timeout_s

@@ -1,11 +1,11 @@
-"""``moldau spark replay``: puts an archive back into a topic, record by record as it was.
+"""``moldau spark replay``: sends an archive back to a topic, each record unchanged.
 
-Spark's own sink cannot set a timestamp, so the records are sent by confluent-kafka, in the tasks: one task has all
-records of a Kafka partition, in the order of their offsets (see ``replay_send``). Before the first record is sent,
-Spark has read the whole archive (it sorts it), so an archive that cannot be read leaves the topic as it was.
+Spark's own sink cannot set a timestamp, so confluent-kafka sends the records, in Spark's tasks. One task has all
+records of a Kafka partition, in the order of their offsets (see ``replay_send``). Spark sorts the archive, so it has
+read all of it before the first record is sent. An archive that cannot be read leaves the topic unchanged.
 
-Records cannot be written under another name and renamed, as files are: a replay that is interrupted leaves a topic with
-the first part of each partition. Run again with ``resume`` it compares, and sends the rest.
+Unlike files, records cannot be written under a temporary name and renamed: an interrupted replay leaves a topic with
+the first part of each partition. Another run with ``resume`` compares these records, and sends the remaining ones.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .archive_cluster import KafkaCluster
-from .archive_failures import said, spark_failures
+from .archive_failures import error_summary, spark_failures
 from .archive_layout import ArchiveError, Layout, local_folder
 from .archive_manifest import Manifest, Piece, check_files, load_existing
 from .archive_pieces import read_pieces
 from .replay_send import Destination, Sent, send_partitions
-from .replay_topic import Demands, check_topic, make_topic
+from .replay_topic import Demands, check_topic, create_topic
 from .tasks import use_this_python
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ _LOOK_EVERY_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What is to be put back: the records with ``from_ms <= timestamp < until_ms``, all by default."""
+    """What to send: the records with ``from_ms <= timestamp < until_ms``, all by default."""
 
     folder: str
     topic: str
     bootstrap_servers: str
     from_ms: int | None = None
     until_ms: int | None = None
-    # Send to a topic that has records already.
+    # Send to a topic that already has records.
     append: bool = False
-    # Go on with a replay that was interrupted: the topic has the first of these records, and nothing else.
+    # Continue an interrupted replay: the topic has the first of these records, and no other ones.
     resume: bool = False
     compression: str = "lz4"
     # Settings of librdkafka: "security.protocol", ...
@@ -51,7 +51,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What was sent, by partition; ``found`` is what an earlier replay had sent already."""
+    """The numbers of records sent, by partition; ``found`` are those that an earlier replay had already sent."""
 
     records: Mapping[int, int]
     found: Mapping[int, int]
@@ -59,7 +59,7 @@ class Replayed:
 
 @contextmanager
 def open_replay(request: ReplayRequest) -> Iterator[ReplayJob]:
-    """The job of a request; ArchiveError where the archive is not whole, or the topic will not do."""
+    """The job of a request. ArchiveError if the archive is incomplete or the topic is not suitable."""
     if request.append and request.resume:
         raise ArchiveError("append and resume exclude each other: choose one")
     layout = Layout(local_folder(request.folder))
@@ -84,7 +84,7 @@ def _pieces_in(manifest: Manifest, request: ReplayRequest) -> tuple[Piece, ...]:
 
 
 def demands_of(manifest: Manifest, pieces: Sequence[Piece], request: ReplayRequest) -> Demands:
-    """What a topic must bear, as far as the manifest tells: pieces may hold records of other times, too."""
+    """What the topic must support, according to the manifest, whose pieces may include records of other times."""
     oldest_ms = min(piece.oldest_ms for piece in pieces)
     newest_ms = max(piece.newest_ms for piece in pieces)
     return Demands(
@@ -97,11 +97,11 @@ def demands_of(manifest: Manifest, pieces: Sequence[Piece], request: ReplayReque
 
 def _nothing(layout: Layout, request: ReplayRequest) -> ArchiveError:
     bounded = request.from_ms is not None or request.until_ms is not None
-    return ArchiveError(f"the archive {layout.root} has no records{' of that time' if bounded else ''}")
+    return ArchiveError(f"the archive {layout.root} has no records{' in that time range' if bounded else ''}")
 
 
 class ReplayJob:
-    """A request that can be run: the archive's files are there, and the topic will do or is to be made."""
+    """A request that is ready to run: the archive's files exist, and the topic is suitable or will be created."""
 
     def __init__(
         self,
@@ -122,12 +122,12 @@ class ReplayJob:
         self._bases = bases
 
     def run(self, spark: SparkSession, on_progress: Callable[[int, int], None]) -> Replayed:
-        """Send everything. ``on_progress(stored, all)`` is called from another thread, about twice a second."""
+        """Send all records. ``on_progress(stored, all)`` is called from another thread, about twice a second."""
         request = self._request
         rows, expected = self._look(spark)
         bases = self._bases
         if bases is None:
-            bases = make_topic(self._cluster, request.topic, self._demands)
+            bases = create_topic(self._cluster, request.topic, self._demands)
         destination = Destination(request.topic, bases, request.resume, self._producer_settings())
         with _watching(self._cluster, destination, sum(expected.values()), on_progress):
             sent = self._send(rows, destination, len(expected))
@@ -138,7 +138,7 @@ class ReplayJob:
         )
 
     def _look(self, spark: SparkSession) -> tuple[DataFrame, dict[int, int]]:
-        """The rows, and how many there are of each partition; only timestamps are read for it."""
+        """The rows, and their number in each partition; only timestamps are read for it."""
         from pyspark.sql import functions as F  # noqa: N812
 
         rows = read_pieces(spark, self._layout, self._manifest, self._pieces)
@@ -159,8 +159,8 @@ class ReplayJob:
         at_zero = sum(row.at_zero for row in found)
         if at_zero:
             raise ArchiveError(
-                f"{at_zero} records have the timestamp 0 (1970-01-01T00:00:00Z), for which librdkafka would put the "
-                "time of sending: --from 1 leaves them out, and those before"
+                f"{at_zero} records have the timestamp 0 (1970-01-01T00:00:00Z), which librdkafka would replace with "
+                "the time of sending: --from 1 omits them and all earlier records"
             )
         return rows, {row.partition: row.records for row in found}
 
@@ -175,8 +175,8 @@ class ReplayJob:
             reports = ordered.rdd.mapPartitions(lambda task: send_partitions(task, destination)).collect()
         except spark_failures() as error:
             raise ArchiveError(
-                f"Spark has ended the replay: {said(error)}\n{self._request.topic} may have a part of the records; the "
-                "same with --resume sends the rest"
+                f"Spark ended the replay: {error_summary(error)}\n{self._request.topic} may have some of the "
+                "records; the same command with --resume sends the rest"
             ) from error
         return {report.partition: report for report in reports}
 
@@ -187,26 +187,26 @@ class ReplayJob:
             "bootstrap.servers": request.bootstrap_servers,
             "log_level": "0",
             "enable.idempotence": "true",
-            # A record that is refused ends the producer, so that none of those behind it is stored.
+            # A rejected record ends the producer, so that no later record is stored.
             "enable.gapless.guarantee": "true",
             "compression.type": request.compression,
             "linger.ms": "20",
             "batch.size": str(1_000_000),
             "message.max.bytes": str(max(1_000_000, room)),
-            # Memory of each task, in kilobytes.
+            # The buffer of each task, in kilobytes.
             "queue.buffering.max.kbytes": str(max(65_536, 4 * room // 1024)),
             **request.client,
         }
 
     def _unreadable(self, error: Exception) -> ArchiveError:
         return ArchiveError(
-            f"the archive {self._layout.root} cannot be read, and nothing was sent: {said(error)}\n"
-            "Where a file is damaged, put it back from a copy."
+            f"the archive {self._layout.root} cannot be read, and nothing was sent: {error_summary(error)}\n"
+            "If a file is damaged, restore it from a copy."
         )
 
 
 def _check_sent(sent: Mapping[int, Sent], expected: Mapping[int, int], request: ReplayRequest) -> None:
-    """ArchiveError unless every record is in the topic now."""
+    """ArchiveError unless every record is in the topic."""
     problems = [each.problem for each in sent.values() if each.problem]
     missing = [
         partition
@@ -214,21 +214,21 @@ def _check_sent(sent: Mapping[int, Sent], expected: Mapping[int, int], request: 
         if partition not in sent or sent[partition].found + sent[partition].sent != records
     ]
     if problems:
-        raise ArchiveError("\n".join(problems) + f"\n{request.topic} has a part of the records only.{_RESUME}")
+        raise ArchiveError("\n".join(problems) + f"\n{request.topic} has only some of the records.{_RESUME}")
     if missing:
-        raise ArchiveError(f"not everything of partition {missing} was sent to {request.topic}.{_RESUME}")
+        raise ArchiveError(f"not all records of partition {missing} were sent to {request.topic}.{_RESUME}")
 
 
-_RESUME = " When the reason is gone, the same with --resume sends the rest"
+_RESUME = " After the cause is removed, the same command with --resume sends the rest"
 
 
 @contextmanager
 def _watching(
     cluster: KafkaCluster, destination: Destination, total: int, on_progress: Callable[[int, int], None]
 ) -> Iterator[None]:
-    """Tell how many records the topic has received, as long as the ``with`` block runs.
+    """Report how many records the topic has received, while the ``with`` block runs.
 
-    Spark tells of a task when it has ended, and one task may be the whole replay; so the topic is asked.
+    Spark reports a task when it has ended, and one task may be the whole replay. So the topic is queried.
     """
     ended = threading.Event()
 
@@ -237,7 +237,7 @@ def _watching(
             try:
                 ends = cluster.ends(destination.topic, destination.bases)
             except ArchiveError:
-                continue  # the server may be away for a moment; the tasks will say so if it stays away
+                continue  # the server may be unavailable for a moment; if it stays unavailable, the tasks fail
             on_progress(sum(end - destination.bases[partition] for partition, end in ends.items()), total)
 
     watcher = threading.Thread(target=look, name="replay progress", daemon=True)

@@ -1,8 +1,9 @@
-"""What a task of a replay does, on whichever machine it runs: it sends the records of its Kafka partitions, in order.
+"""A task of a replay, which may run on any machine: it sends the records of its Kafka partitions, in order.
 
-An idempotent producer keeps the order and stores nothing twice while it lives. A second one knows nothing of the first:
-when a task is tried again, or a replay is resumed, what the first has stored is the beginning of the same sequence, and
-is told from the end of the partition. The last record that is there is compared with the row that it must be.
+An idempotent producer keeps the order and stores no duplicates as long as it exists. A second producer has no
+information about the first. When a task is retried or a replay is resumed, the records that the first producer has
+stored are a prefix of the same sequence, whose length follows from the end of the partition. The last stored record is
+compared with its row.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _NO_ROOM_S = 0.5
 
 
 class ArchivedRow(Protocol):
-    """A row of the archive as it is given to a task."""
+    """A row of the archive as it is passed to a task."""
 
     partition: int
     offset: int
@@ -34,18 +35,18 @@ class ArchivedRow(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where the records go. ``bases``: of each partition, the offset at which the first of them is."""
+    """Where the records go. ``bases``: for each partition, the offset of its first record."""
 
     topic: str
     bases: Mapping[int, int]
     resume: bool
-    # Of librdkafka.
+    # Settings of librdkafka.
     producer: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of one partition: records that were there already, records sent, and what went wrong."""
+    """The result for one partition: the records found, the records sent, and the problem, if any."""
 
     partition: int
     found: int
@@ -54,11 +55,11 @@ class Sent:
 
 
 class _RefusedError(Exception):
-    """A partition cannot be filled any further; the text says why."""
+    """No more records can be sent to a partition; the text states the reason."""
 
 
 def send_partitions(rows: Iterable[ArchivedRow], destination: Destination) -> Iterator[Sent]:
-    """Send rows that are sorted by partition and offset, and contain all of each partition that they contain."""
+    """Send rows that are sorted by partition and offset, and that include all rows of each of their partitions."""
     for partition, rows_of_partition in groupby(rows, key=attrgetter("partition")):
         yield _send_partition(partition, rows_of_partition, destination)
 
@@ -79,7 +80,7 @@ def _send_partition(partition: int, rows: Iterator[ArchivedRow], destination: De
 
 
 class _Outcome:
-    """What the producer has been told of its records."""
+    """The delivery reports of the producer."""
 
     def __init__(self) -> None:
         self.stored = 0
@@ -89,21 +90,21 @@ class _Outcome:
 
     @property
     def problem(self) -> str:
-        """Why not everything was stored: what has ended the producer, or else the first record that was not taken."""
+        """Why some records were not stored: the error that ended the producer, or else the first rejected record."""
         return self._end or self._refusal or self._unexplained
 
     def on_delivery(self, error: Any, _message: Message) -> None:
         if error is None:
             self.stored += 1
         elif not self._refusal:
-            self._refusal = f"the server has not taken a record: {error.str()} ({error.name().lstrip('_')})"
+            self._refusal = f"the server rejected a record: {error.str()} ({error.name().lstrip('_')})"
 
     @contextmanager
     def ended_by_fatal_error(self) -> Iterator[None]:
-        """Around every call of the producer, which may raise what has ended it.
+        """Wraps every call of the producer, which may raise the error that has ended the producer.
 
-        confluent-kafka raises in the middle of its other reports; one of these then fails with a SystemError. It may
-        even lose what it raised: then a report that is still to come says why.
+        confluent-kafka raises this error while it delivers other reports; one of these then fails with a SystemError.
+        The error may even be lost. Then a later report states the reason.
         """
         from confluent_kafka import KafkaException
 
@@ -129,7 +130,7 @@ def _send(partition: int, rows: Iterator[ArchivedRow], destination: Destination,
                 producer.poll(_NO_ROOM_S)
             producer.poll(0)
         if outcome.problem:
-            # What was not sent yet must not be stored behind what failed.
+            # Records that were not sent yet must not be stored after the failed one.
             producer.purge(in_flight=False)
             break
     _wait_answered(producer, outcome)
@@ -138,10 +139,10 @@ def _send(partition: int, rows: Iterator[ArchivedRow], destination: Destination,
 
 
 def _wait_answered(producer: Producer, outcome: _Outcome) -> None:
-    """Return when there is a report of each record.
+    """Return when each record has a report.
 
-    After a fatal error librdkafka may put records back into its queue that were on their way, and leave them there for
-    `message.timeout.ms`: so the queue is purged until nothing is left.
+    After a fatal error, librdkafka may put records that were in flight back into its queue, and leave them there for
+    `message.timeout.ms`. So the queue is purged until it is empty.
     """
     left = True
     while left:
@@ -152,7 +153,7 @@ def _wait_answered(producer: Producer, outcome: _Outcome) -> None:
 
 
 def _is_taken(producer: Producer, partition: int, row: ArchivedRow, topic: str, outcome: _Outcome) -> bool:
-    """Give a record to the producer; False while it has no room."""
+    """Pass a record to the producer; False while the producer has no room."""
     try:
         producer.produce(
             topic,
@@ -169,10 +170,10 @@ def _is_taken(producer: Producer, partition: int, row: ArchivedRow, topic: str, 
 
 
 def _skip_stored(partition: int, rows: Iterator[ArchivedRow], destination: Destination) -> int:
-    """Pass over the rows that the partition has already, and return how many they are."""
+    """Skip the rows that are already in the partition, and return their number."""
     from confluent_kafka import Consumer, TopicPartition
 
-    # Nothing is committed, and no group is joined; librdkafka wants a name for one all the same.
+    # No offsets are committed and no group is joined, but librdkafka requires a group id.
     settings = {name: value for name, value in destination.producer.items() if not _is_for_producers(name)}
     consumer = Consumer({**settings, "group.id": "moldau-replay", "enable.auto.commit": False})
     try:
@@ -185,7 +186,7 @@ def _skip_stored(partition: int, rows: Iterator[ArchivedRow], destination: Desti
         last_row = next(islice(rows, stored - 1, None), None)
         if last_row is None:
             raise _RefusedError(
-                f"{destination.topic} has {stored} records there, and the archive fewer: it holds others too"
+                f"{destination.topic} has {stored} records there, but the archive has fewer: the topic has others"
             )
         consumer.assign([TopicPartition(destination.topic, partition, end - 1)])
         message = consumer.poll(_ANSWER_S)
@@ -193,8 +194,8 @@ def _skip_stored(partition: int, rows: Iterator[ArchivedRow], destination: Desti
             raise _RefusedError(f"the record at offset {end - 1} of {destination.topic} cannot be read")
         if not _is_stored_as(last_row, message):
             raise _RefusedError(
-                f"the record at offset {end - 1} of {destination.topic} is not the one of the archive (offset "
-                f"{last_row.offset} there): it was not filled by this replay"
+                f"the record at offset {end - 1} of {destination.topic} is not the archived one (archived offset "
+                f"{last_row.offset}): the topic was not filled by this replay"
             )
         return int(stored)
     finally:
@@ -231,7 +232,7 @@ def _is_for_producers(name: str) -> bool:
 
 
 def _is_tried_again() -> bool:
-    """Spark has run this task before: its worker was lost."""
+    """Whether Spark has run this task before, for example on a lost executor."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

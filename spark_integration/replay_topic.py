@@ -1,4 +1,4 @@
-"""The topic that an archive is put back into: made for it, or refused where it would not keep every record."""
+"""The destination topic of a replay: created for it, or rejected if it would not keep every record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .archive_layout import ArchiveError
 _NO_LIMIT: Final = -1
 _LARGEST: Final = 2**63 - 1
 _DEFAULT_MESSAGE_BYTES: Final = 1_048_588
-# What the defaults of a broker may be changed to, and must not be here.
+# Settings whose broker defaults may differ, and that must have these values here.
 _CONFIGS: Final = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -26,7 +26,7 @@ _CONFIGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What the records that are to be sent ask of a topic, at most."""
+    """What the records to be sent require of a topic, at most."""
 
     partition_count: int
     oldest_ms: int
@@ -37,20 +37,20 @@ class Demands:
 def check_topic(
     cluster: KafkaCluster, name: str, demands: Demands, *, append: bool = False, resume: bool = False
 ) -> dict[int, int] | None:
-    """The offset of each partition from which on it is filled, None for a topic that is to be made.
+    """The offset of each partition at which the replay begins, None for a topic that is to be created.
 
-    ArchiveError for a topic that will not do.
+    ArchiveError for a topic that is not suitable.
     """
     topic = cluster.topic(name)
     if topic is None:
         if resume:
-            raise ArchiveError(f"there is no topic {name}: without --resume it is made")
+            raise ArchiveError(f"there is no topic {name}: without --resume it is created")
         return None
     problems = unfit_reasons(topic.partition_count, cluster.configs(name), demands, int(time.time() * 1000))
     if problems:
         raise ArchiveError(
-            f"{name} would not keep the records as they are: {'; '.join(problems)}. Name a topic that is not there "
-            "yet: it is made as it has to be"
+            f"{name} would not keep the records unchanged: {'; '.join(problems)}. Name a topic that does not exist "
+            "yet: it is created with suitable settings"
         )
     partitions = range(topic.partition_count)
     ends = cluster.ends(name, partitions)
@@ -61,26 +61,26 @@ def check_topic(
     if filled and not resume:
         raise ArchiveError(
             f"{name} is not empty (partition {filled[0]} has {ends[filled[0]] - beginnings[filled[0]]} records). "
-            "--append sends to it all the same; --resume goes on with a replay that was interrupted"
+            "--append sends to it anyway; --resume continues an interrupted replay"
         )
     return beginnings
 
 
-def make_topic(cluster: KafkaCluster, name: str, demands: Demands) -> dict[int, int]:
-    """Make a topic that keeps everything; as `check_topic`."""
+def create_topic(cluster: KafkaCluster, name: str, demands: Demands) -> dict[int, int]:
+    """Create a topic that keeps all records; returns the same as `check_topic`."""
     cluster.create(name, demands.partition_count, new_topic_configs(demands))
     return dict.fromkeys(range(demands.partition_count), 0)
 
 
 def new_topic_configs(demands: Demands) -> dict[str, str]:
-    """The settings of a topic that keeps everything."""
+    """The settings of a topic that keeps all records."""
     if demands.largest_record_bytes <= _DEFAULT_MESSAGE_BYTES:
         return dict(_CONFIGS)
     return {**_CONFIGS, "max.message.bytes": str(demands.largest_record_bytes)}
 
 
 def unfit_reasons(partition_count: int, configs: Mapping[str, str | None], demands: Demands, now_ms: int) -> list[str]:
-    """Why a topic would drop, change or refuse some of the records; empty when it would not."""
+    """Why a topic would drop, change or reject some of the records; empty if it would not."""
 
     def number(name: str, default: int) -> int:
         value = configs.get(name)
@@ -92,7 +92,7 @@ def unfit_reasons(partition_count: int, configs: Mapping[str, str | None], deman
 
     problems = []
     if partition_count < demands.partition_count:
-        problems.append(f"it has {partition_count} partitions, and the archive {demands.partition_count}")
+        problems.append(f"it has {partition_count} partitions, but the archive has {demands.partition_count}")
     if "compact" in (configs.get("cleanup.policy") or "delete"):
         problems.append(f"cleanup.policy={configs['cleanup.policy']} keeps the last record of each key only")
     retention_ms = limit("retention.ms")
@@ -103,13 +103,13 @@ def unfit_reasons(partition_count: int, configs: Mapping[str, str | None], deman
     if configs.get("message.timestamp.type") == "LogAppendTime":
         problems.append("message.timestamp.type=LogAppendTime would replace the timestamps (CreateTime keeps them)")
     if now_ms - demands.oldest_ms > number("message.timestamp.before.max.ms", _LARGEST):
-        problems.append("message.timestamp.before.max.ms refuses timestamps as old as these")
+        problems.append("message.timestamp.before.max.ms rejects timestamps as old as these")
     if demands.newest_ms - now_ms > number("message.timestamp.after.max.ms", _LARGEST):
-        problems.append("message.timestamp.after.max.ms refuses timestamps as far in the future as these")
+        problems.append("message.timestamp.after.max.ms rejects timestamps as far in the future as these")
     max_message_bytes = number("max.message.bytes", _DEFAULT_MESSAGE_BYTES)
     if demands.largest_record_bytes > max_message_bytes:
         problems.append(
-            f"max.message.bytes={max_message_bytes} may refuse the largest (it takes up to "
+            f"max.message.bytes={max_message_bytes} may reject the largest (it takes up to "
             f"{demands.largest_record_bytes})"
         )
     return problems

@@ -1,8 +1,8 @@
 """``session()``: a Spark session that can read and write Kafka.
 
-The connector can only be given to Spark when its JVM starts, and a process starts one JVM for all its sessions. So
-what can be checked is checked before that (pyspark, Java, versions), and a JVM that is already running without the
-connector is an error with a name instead of "Failed to find data source: kafka" later.
+The connector can only be passed to Spark when its JVM starts, and a process has one JVM for all its sessions. So all
+possible checks (pyspark, Java, versions) run before that. If a JVM without the connector is already running, the error
+says so, instead of a later "Failed to find data source: kafka".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# It has no security manager any more, which the Hadoop inside Spark 3.5 and 4.0 asks for.
+# Java 24 removed the security manager, which the Hadoop inside Spark 3.5 and 4.0 needs.
 REFUSING_JAVA = 24
 
 
@@ -44,12 +44,12 @@ def session(
     jars_dir: str | os.PathLike[str] | None = None,
     **more_conf: str,
 ) -> SparkSession:
-    """The process's Spark session, with the Kafka connector that belongs to the installed pyspark.
+    """The process's Spark session, with the Kafka connector that matches the installed pyspark.
 
-    ``conf``: any of Spark's own settings (``{"spark.master": "local[2]"}``), also as keywords
-    (``**{"spark.master": "local[2]"}``); packages and jars named there are kept.
-    ``jars_dir``: a folder that holds the connector's jars, for machines without access to a Maven repository; by
-    default ``MOLDAU_SPARK_JARS`` if that is set. Without one, Spark fetches the connector on first use and caches it
+    ``conf``: Spark settings (``{"spark.master": "local[2]"}``), which can also be keywords
+    (``**{"spark.master": "local[2]"}``). Packages and jars in the settings are kept.
+    ``jars_dir``: a folder that contains the connector's jars, for machines without access to a Maven repository. The
+    default is ``MOLDAU_SPARK_JARS``. If neither is set, Spark downloads the connector on first use and caches it
     (``spark.jars.ivy``).
 
     Raises :class:`SparkUnavailableError` when pyspark, Java or the connector is missing or does not match.
@@ -80,7 +80,7 @@ def session(
 def connector_settings(spark: SparkInstallation, conf: Mapping[str, str], jars_dir: Path | None) -> dict[str, str]:
     """``conf`` with the connector added: as files of ``jars_dir``, or as a package for Spark to fetch.
 
-    Nothing is added where ``conf`` or Spark's own folder has it. Raises where ``conf`` names that of another Spark.
+    Nothing is added if ``conf`` or Spark's own folder has it. Raises if ``conf`` names that of a different Spark.
     """
     named = [names_connector(spark, name, conf.get(name, "")) for name in (PACKAGES, JARS)]
     if any(named):
@@ -94,15 +94,15 @@ def connector_settings(spark: SparkInstallation, conf: Mapping[str, str], jars_d
 
 
 def check_submit_arguments(spark: SparkInstallation, settings: Mapping[str, str], arguments: Mapping[str, str]) -> None:
-    """``PYSPARK_SUBMIT_ARGS`` must not put other packages or jars in the place of those that bring the connector."""
+    """Raise if packages or jars in ``PYSPARK_SUBMIT_ARGS`` would replace those that contain the connector."""
     named = {name: names_connector(spark, "PYSPARK_SUBMIT_ARGS", items) for name, items in arguments.items()}
     if any(named.values()):
         return
     for name in named:
         if CONNECTOR in settings.get(name, ""):
             raise SparkUnavailableError(
-                f"PYSPARK_SUBMIT_ARGS sets {name} to {arguments[name]}, and Spark would take that instead of the Kafka "
-                f"connector: unset it and give session() those in conf, or add {settings[name]} to it"
+                f"PYSPARK_SUBMIT_ARGS sets {name} to {arguments[name]}, which Spark would use instead of the Kafka "
+                f"connector: unset it and pass the value to session() in conf, or add {settings[name]} to it"
             )
 
 
@@ -112,10 +112,10 @@ def _with_item(conf: Mapping[str, str], name: str, item: str) -> dict[str, str]:
 
 
 def gateway_exited(spark: SparkInstallation, settings: Mapping[str, str], java: int) -> str:
-    """What may have ended the JVM, and what to do, in two lines: its own words are on a stream that cannot be read
-    here."""
+    """The likely reason why the JVM exited, and what to do, in two lines. The JVM's own output is on a stream that
+    cannot be read here."""
     ended = (
-        f"The JVM of Spark {spark.spark_version} ended before it was ready; its output on standard error says why "
+        f"The JVM of Spark {spark.spark_version} exited before it was ready; see its output on standard error "
         "(`moldau spark` shows it with --spark-log)."
     )
     if java >= REFUSING_JAVA:
@@ -125,12 +125,12 @@ def gateway_exited(spark: SparkInstallation, settings: Mapping[str, str], java: 
     newest = "" if spark.spark_version == NEWEST_PYSPARK else f"run `pip install pyspark=={NEWEST_PYSPARK}`; or "
     return (
         f"{ended}\nIf Maven does not have {spark.connector_coordinates}, {newest}put {', '.join(spark.connector_jars)} "
-        "into a folder and name it in MOLDAU_SPARK_JARS. If it names ~/.m2, remove the folder of that artifact."
+        "into a folder and set MOLDAU_SPARK_JARS to it. If it names ~/.m2, remove the folder of that artifact."
     )
 
 
 def _check_connector_is_loaded(running: SparkSession, spark: SparkInstallation) -> None:
-    """A session or a JVM that somebody else started in this process does not take our jars any more."""
+    """Raise if a session or JVM that was started elsewhere in this process does not have the connector."""
     if spark.has_connector or CONNECTOR in running.sparkContext.getConf().get(JARS, ""):
         return
     raise SparkUnavailableError(

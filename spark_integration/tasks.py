@@ -1,4 +1,4 @@
-"""Where tasks in Python run."""
+"""The Python interpreter in which tasks run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def use_this_python(spark: SparkSession) -> None:
-    """Have tasks on this machine run in the Python that has moldau: Spark takes the first python3 on the PATH."""
+    """Run tasks on this machine in the Python that has moldau. Spark's default is the first python3 on the PATH."""
     context = spark.sparkContext
     if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable

@@ -1,7 +1,7 @@
 """Consume, transform, produce: each record of the source is in the target once. With confluent-kafka.
 
-Copy it and put your own work into `transform`. Start as many instances as you like, each with a name of its own, and
-start one that has died again under the same name.
+Copy it and put your own work into `transform`. Start any number of instances, each with a different name, and restart
+an instance that has died with the same name.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-BATCH_RECORDS = 500  # of a transaction: the more there are, the cheaper each is, and the later it is seen
+BATCH_RECORDS = 500  # per transaction: more records are cheaper, but become visible later
 BATCH_SECONDS = 0.5
 
 
 def transform(value: bytes | None) -> bytes | None:
-    """The work. It is done again for records whose transaction came to nothing, so it must not do anything else."""
+    """The work. It is repeated for records of an aborted transaction, so it must have no other effects."""
     return value and value.upper()
 
 
@@ -30,7 +30,7 @@ def main() -> None:
             "bootstrap.servers": options.bootstrap_server,
             "transactional.id": instance,
             # By default librdkafka forgets the brokers when it has lost all of them, and then may wait for the group's
-            # coordinator for ever (https://github.com/confluentinc/librdkafka/issues/5511).
+            # coordinator forever (https://github.com/confluentinc/librdkafka/issues/5511).
             "metadata.recovery.strategy": "none",
         }
     )
@@ -38,17 +38,18 @@ def main() -> None:
         {
             "bootstrap.servers": options.bootstrap_server,
             "group.id": options.group,
-            # Comes back to the same partitions at once. Without it, its name stays in the group for a session more.
+            # A restarted instance gets the same partitions immediately. Otherwise its old name
+            # stays in the group for a session.
             "group.instance.id": instance,
             # The transaction commits them.
             "enable.auto.commit": False,
-            # Also has the consumer wait for offsets that are in a transaction of somebody else.
+            # Also makes the consumer wait for offsets that are in an open transaction of another producer.
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
         }
     )
-    # Aborts what this instance had open when it died, and fences it if it only seems to be dead. Before anything is
-    # read: then there is no offset that is not known to be committed or not.
+    # Aborts the open transaction of this instance if it died, and fences it if it only seems to be dead. This happens
+    # before any record is read: then each offset is known to be committed or not.
     until_answered(producer.init_transactions)
     consumer.subscribe([options.source])
     stopping = threading.Event()
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 def process(consumer: Consumer, producer: Producer, messages: list[Message], target: str) -> bool:
-    """One transaction. If it is aborted, the consumer is back where it was, and reads the same again."""
+    """One transaction. If it is aborted, the consumer is reset to its position before, and reads the same again."""
     for message in messages:
         if message.error() is not None:
             raise KafkaException(message.error())
@@ -75,13 +76,13 @@ def process(consumer: Consumer, producer: Producer, messages: list[Message], tar
         for message in messages:
             producer.produce(target, key=message.key(), value=transform(message.value()))
         offsets = [TopicPartition(topic, partition, offset + 1) for (topic, partition), offset in last.items()]
-        # The consumer's metadata and not only its group: who was put out of the group cannot commit any more.
+        # The consumer's metadata and not only its group: a consumer that was removed from the group cannot commit.
         group = consumer.consumer_group_metadata()
         until_answered(lambda: producer.send_offsets_to_transaction(offsets, group))
         until_answered(producer.commit_transaction)
     except KafkaException as error:
         if not error.args[0].txn_requires_abort():
-            raise  # above all: another one has this instance's name now
+            raise  # most important: another process uses this instance's name
         until_answered(producer.abort_transaction)
         for (topic, partition), offset in first.items():
             consumer.seek(TopicPartition(topic, partition, offset))
@@ -90,7 +91,7 @@ def process(consumer: Consumer, producer: Producer, messages: list[Message], tar
 
 
 def until_answered(call: Callable[[], object]) -> None:
-    """Call again while there is no answer: nobody knows whether it was done, and doing it twice is doing it once."""
+    """Repeat a call until there is a response: without one the outcome is unknown, and the call is idempotent."""
     while True:
         try:
             call()
@@ -102,12 +103,12 @@ def until_answered(call: Callable[[], object]) -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Copy a topic into another one in capitals, exactly once.")
+    parser = argparse.ArgumentParser(description="Copy a topic to another one in capitals, exactly once.")
     parser.add_argument("--bootstrap-server", default="127.0.0.1:9092", metavar="HOST:PORT", help="(%(default)s)")
     parser.add_argument("--source", default="words", metavar="TOPIC", help="(%(default)s)")
     parser.add_argument("--target", default="loud-words", metavar="TOPIC", help="(%(default)s)")
-    parser.add_argument("--group", default="louder", help="all instances are in it (%(default)s)")
-    parser.add_argument("--instance", default="1", help="which one this is; no two at the same time (%(default)s)")
+    parser.add_argument("--group", default="louder", help="the group of all instances (%(default)s)")
+    parser.add_argument("--instance", default="1", help="the name of this instance, which must be unique (%(default)s)")
     return parser.parse_args()
 
 

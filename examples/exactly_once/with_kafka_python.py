@@ -1,7 +1,7 @@
 """Consume, transform, produce: each record of the source is in the target once. With kafka-python.
 
-Copy it and put your own work into `transform`. Start as many instances as you like, each with a name of its own, and
-start one that has died again under the same name.
+Copy it and put your own work into `transform`. Start any number of instances, each with a different name, and restart
+an instance that has died with the same name.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-BATCH_RECORDS = 500  # of a transaction: the more there are, the cheaper each is, and the later it is seen
-TRANSACTION_SECONDS = 10  # the server aborts what takes longer
+BATCH_RECORDS = 500  # per transaction: more records are cheaper, but become visible later
+TRANSACTION_SECONDS = 10  # the server aborts a transaction that takes longer
 
 
 def transform(value: bytes | None) -> bytes | None:
-    """The work. It is done again for records whose transaction came to nothing, so it must not do anything else."""
+    """The work. It is repeated for records of an aborted transaction, so it must have no other effects."""
     return value and value.upper()
 
 
@@ -38,20 +38,21 @@ def main() -> None:
     consumer = KafkaConsumer(
         bootstrap_servers=options.bootstrap_server,
         group_id=options.group,
-        # Comes back to the same partitions at once. Without it, its name stays in the group for a session more.
+        # A restarted instance gets the same partitions immediately. Otherwise its old name
+        # stays in the group for a session.
         group_instance_id=instance,
         # The transaction commits them.
         enable_auto_commit=False,
-        # Also has the consumer wait for offsets that are in a transaction of somebody else.
+        # Also makes the consumer wait for offsets that are in an open transaction of another producer.
         isolation_level="read_committed",
         auto_offset_reset="earliest",
     )
-    # Aborts what this instance had open when it died, and fences it if it only seems to be dead. Before anything is
-    # read: then there is no offset that is not known to be committed or not.
+    # Aborts the open transaction of this instance if it died, and fences it if it only seems to be dead. This happens
+    # before any record is read: then each offset is known to be committed or not.
     with limited_time():
         producer.init_transactions()
     consumer.subscribe([options.source])
-    # A member that joins before it knows the topic joins twice, and kafka-python 3.0.12 may lose the group by that.
+    # A member that joins before it knows the topic joins twice, which may make kafka-python 3.0.12 lose the group.
     consumer.partitions_for_topic(options.source)
     stopping = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
@@ -74,7 +75,7 @@ def process(
     batches: dict[TopicPartition, list[ConsumerRecord]],
     target: str,
 ) -> bool:
-    """One transaction. If it is aborted, the consumer is back where it was, and reads the same again."""
+    """One transaction. If it is aborted, the consumer is reset to its position before, and reads the same again."""
     try:
         producer.begin_transaction()
         sent = [
@@ -84,15 +85,15 @@ def process(
         ]
         producer.flush()
         for each in sent:
-            each.get()  # raises if this one has failed: commit_transaction may not know it
+            each.get()  # raises if this record has failed: commit_transaction may not notice it
         offsets = {
             partition: OffsetAndMetadata(records[-1].offset + 1, "", -1) for partition, records in batches.items()
         }
-        # The consumer's metadata and not only its group: who was put out of the group cannot commit any more.
+        # The consumer's metadata and not only its group: a consumer that was removed from the group cannot commit.
         producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
         producer.commit_transaction()
     except KafkaError:
-        producer.abort_transaction()  # raises if there is no way on: above all, if another one has this instance's name
+        producer.abort_transaction()  # raises if the program must end, as when another process uses its name
         for partition, records in batches.items():
             consumer.seek(partition, records[0].offset)
         return False
@@ -101,9 +102,9 @@ def process(
 
 @contextmanager
 def limited_time() -> Iterator[None]:
-    """Ends the process if it takes too long; whoever started it has to start it again.
+    """Ends the process if it takes too long; a supervisor must restart it.
 
-    While the server is away, kafka-python 3.0 may lose a request of its own, and waits for the answer for ever.
+    While the server is unavailable, kafka-python 3.0 may lose one of its own requests, and waits forever.
     """
     faulthandler.dump_traceback_later(TRANSACTION_SECONDS, exit=True)
     try:
@@ -113,12 +114,12 @@ def limited_time() -> Iterator[None]:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Copy a topic into another one in capitals, exactly once.")
+    parser = argparse.ArgumentParser(description="Copy a topic to another one in capitals, exactly once.")
     parser.add_argument("--bootstrap-server", default="127.0.0.1:9092", metavar="HOST:PORT", help="(%(default)s)")
     parser.add_argument("--source", default="words", metavar="TOPIC", help="(%(default)s)")
     parser.add_argument("--target", default="loud-words", metavar="TOPIC", help="(%(default)s)")
-    parser.add_argument("--group", default="louder", help="all instances are in it (%(default)s)")
-    parser.add_argument("--instance", default="1", help="which one this is; no two at the same time (%(default)s)")
+    parser.add_argument("--group", default="louder", help="the group of all instances (%(default)s)")
+    parser.add_argument("--instance", default="1", help="the name of this instance, which must be unique (%(default)s)")
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
-"""Read every flight back with kafka-python, and compare with the file.
+"""Read every flight back with kafka-python, and compare the records with the file.
 
-What must hold: the same records (key, value, timestamp) and no other; all flights of a plane in one partition, in the
-order of the file. Flights without a plane's registration have no key, so they lie anywhere, in any order.
+Requirements: the same records (key, value, timestamp) and no others; all flights of a plane in one partition, in the
+order of the file. Flights without a plane's registration have no key, so they are in any partition and order.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def main() -> None:
 
 
 def read_topic(bootstrap_server: str, topic: str) -> Iterator[ConsumerRecord]:
-    """Every record that is in the topic now. No consumer group: partitions are assigned, nothing is committed."""
+    """Every current record of the topic. No consumer group: partitions are assigned, no offsets are committed."""
     consumer = KafkaConsumer(bootstrap_servers=bootstrap_server, group_id=None, enable_auto_commit=False)
     try:
         numbers = consumer.partitions_for_topic(topic)
         if not numbers:
-            sys.exit(f"there is no topic {topic}: python produce.py makes it")
+            sys.exit(f"there is no topic {topic}: python produce.py creates it")
         partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
         consumer.assign(partitions)
         consumer.seek_to_beginning()

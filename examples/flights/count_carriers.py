@@ -1,7 +1,7 @@
-"""Count the flights of each carrier with Spark, from one topic into another, and compare with the file.
+"""Count the flights of each carrier with Spark, from one topic to another, and compare with the file.
 
-Spark's own Kafka source reads the topic in one batch, Spark's own Kafka sink writes the counts: key the carrier, value
-the number. Then the counts are read back, and must be those that a plain loop over the file gives.
+Spark's own Kafka source reads the topic in one batch, Spark's own Kafka sink writes the counts: the key is the carrier,
+the value the count. Then the counts are read back, and must be equal to those of a plain loop over the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SPARK_CONF = {
 
 def main() -> None:
     parser = argument_parser("Count the flights of each carrier with Spark.")
-    parser.add_argument("--counts-topic", default="flights-by-carrier", help="where the counts go (%(default)s)")
+    parser.add_argument("--counts-topic", default="flights-by-carrier", help="the topic of the counts (%(default)s)")
     options = parser.parse_args()
     try:
         spark = session("flights", SPARK_CONF)
@@ -55,10 +55,10 @@ def write_counts(spark: SparkSession, bootstrap_server: str, topic: str, counts_
 
 
 def read_counts(spark: SparkSession, bootstrap_server: str, counts_topic: str) -> Counter[str]:
-    """The newest count of each carrier: running this program twice writes them twice."""
+    """The newest count of each carrier: each run of this program writes all counts."""
     records = spark.read.format("kafka").options(**kafka_options(bootstrap_server, counts_topic)).load()
     rows = records.selectExpr("string(key) carrier", "int(string(value)) flights", "partition", "offset").collect()
-    # A carrier is a key, and so in one partition, where the newest count has the highest offset.
+    # A carrier is a key, so its counts are in one partition, where the newest has the highest offset.
     return Counter({row.carrier: row.flights for row in sorted(rows, key=lambda row: row.offset)})
 
 

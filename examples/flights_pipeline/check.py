@@ -1,11 +1,10 @@
-"""Is what Spark wrote what the files say? Every row of both results, compared with a plain loop over the files.
+"""Compares Spark's results with the files: every row of both results, with a plain loop over the files.
 
-The loop shares no code with the pipeline: it knows neither Kafka nor Spark, nor what the events look like. Rows are
-equal when every column is, numbers to the last bit: only whole numbers are added up.
+The loop shares no code with the pipeline: it does not use Kafka, Spark or the events. Rows are equal if every column
+is, numbers to the last bit, since only integers are added up.
 
-The topic may hold any number of versions of a row, and those of a batch that was repeated twice over. It is read as
-the table that it stands for: each record replaces the row of its key, and the last one is compared. The Parquet table
-has to have each row exactly once.
+The topic may contain any number of versions of a row, and those of a repeated batch twice. It is read as a table: each
+record replaces the row of its key, and the last one is compared. The Parquet table must contain each row exactly once.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class AirportHour(NamedTuple):
-    """A row of the result, as ``contracts/airport_hour.json`` has it."""
+    """A row of the result, as defined in ``contracts/airport_hour.json``."""
 
     airport: str
     hour: str
@@ -54,7 +53,7 @@ def main() -> None:
     options = parser.parse_args()
     expected = from_files(period_of(parser, options))
     if not table_folder(options.out).exists():
-        sys.exit(f"there is no Parquet table in {options.out}: python pipeline.py makes it")
+        sys.exit(f"there is no Parquet table in {options.out}: python pipeline.py creates it")
     try:
         spark = session("flights check", SPARK_CONF)
     except SparkUnavailableError as error:
@@ -69,7 +68,7 @@ def main() -> None:
 
 
 def from_files(period: Period) -> list[AirportHour]:
-    """The rows as they should be: one loop over the flights, with the weather and the planes beside it."""
+    """The expected rows: one loop over the flights, with the weather and the planes."""
     weather = {(row["origin"], row["time_hour"]): row for row in read_table("weather")}
     seats = {row["tailnum"]: int(row["seats"]) for row in read_table("planes")}
     rows: dict[tuple[str, datetime], AirportHour] = {}
@@ -94,8 +93,8 @@ def from_files(period: Period) -> list[AirportHour]:
 
 
 def from_topic(bootstrap_server: str, topic: str) -> Iterator[AirportHour]:
-    """Every record of the topic that is there now, those of a key in their order."""
-    # Without a group: nobody else is to share the partitions, and there is nothing to commit.
+    """Every current record of the topic, with those of a key in their order."""
+    # Without a group: the partitions are not shared, and no offsets are committed.
     consumer = KafkaConsumer(bootstrap_servers=bootstrap_server, group_id=None, enable_auto_commit=False)
     try:
         partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
@@ -111,18 +110,18 @@ def from_topic(bootstrap_server: str, topic: str) -> Iterator[AirportHour]:
 
 
 def newest(records: Iterable[AirportHour]) -> list[AirportHour]:
-    """Upserts as the table that they make."""
+    """The table that results from upserts."""
     return list({(record.airport, record.hour): record for record in records}.values())
 
 
 def from_parquet(spark: SparkSession, folder: Path) -> list[AirportHour]:
-    """Every row of the Parquet table, also those that should not be there twice."""
+    """Every row of the Parquet table, including unexpected duplicates."""
     rows = spark.read.schema(spark_schema("airport_hour")).parquet(str(folder)).collect()
     return [AirportHour(**row.asDict() | {"hour": time_text(row["hour"].astimezone())}) for row in rows]
 
 
 def differences(name: str, expected: Iterable[AirportHour], found: Iterable[AirportHour], show: int = 5) -> list[str]:
-    """What is wrong with the rows that were found, in sentences; nothing if nothing is."""
+    """The differences as sentences; empty if there are none."""
     should, has = Counter(expected), Counter(found)
     said = [f"{name} lacks {row}" for row in sorted(should - has, key=_row_key)]
     said += [f"{name} has {row}, which it should not" for row in sorted(has - should, key=_row_key)]

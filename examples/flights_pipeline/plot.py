@@ -1,4 +1,4 @@
-"""The result as a picture: how late the planes left each airport, over the weeks and over the day."""
+"""Plots the result: the delays at each airport, over the weeks and over the day."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from matplotlib.figure import Figure
 Key = TypeVar("Key", date, int)
 
 NAMES = {"EWR": "Newark (EWR)", "JFK": "Kennedy (JFK)", "LGA": "LaGuardia (LGA)"}
-# Told apart also by those who do not see red and green.
+# Distinguishable without red-green color vision.
 COLOURS = {"EWR": "#0072b2", "JFK": "#e69f00", "LGA": "#009e73"}
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "flights", "font.size": 10, "axes.grid": True, "grid.alpha": 0.3}
 
-# At night a single late plane would be the whole hour, and the late ones of an evening go on leaving after midnight.
+# At night a single late plane would determine the whole hour, and late planes of an evening still depart after
+# midnight.
 FEWEST_DEPARTURES = 20
 DAY_BEGINS = 4
 
 
 def draw(rows: Sequence[AirportHour], period: Period, path: Path) -> None:
-    """Draw the rows into a file; its suffix says what kind, ``.svg`` or ``.png``."""
+    """Draw the rows to a file; its suffix determines the format, ``.svg`` or ``.png``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(10, 9.5), layout="constrained")

@@ -1,9 +1,9 @@
-"""Make the topics, fill those of the weather and the planes, and replay the flights in the order of event time.
+"""Create the topics, fill those of the weather and the planes, and replay the flights in the order of event time.
 
-The replay sends a quarter of an hour of events, waits until all of them are acknowledged, and only then begins with the
-next. So whoever reads all partitions at one moment and has seen an event of some quarter has seen every event of those
-before, whichever partition it is in. That is what makes a watermark of a few hours safe here: without it, what one
-partition is ahead of another in milliseconds becomes hours at this speed.
+The replay sends a quarter of an hour of events, waits until all of them are acknowledged, and only then begins the next
+quarter. So a reader of all partitions that has seen an event of some quarter has seen every event of earlier ones, in
+all partitions. Therefore a watermark of a few hours is safe here. Otherwise, a lead of one partition of some
+milliseconds would be hours at this speed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from topics import (
     period_of,
 )
 
-# Called with the time up to which all was sent, and the number of events so far.
+# Called with the time up to which all events were sent, and their number so far.
 OnSent = Callable[[datetime, int], None]
 
 SLICE = timedelta(minutes=15)
 
-# As in any registry, some records had to be corrected: one key in so many is sent twice, the first time wrong.
+# As in any registry, some records had to be corrected: one of this many keys is sent twice, the first time wrong.
 CORRECTED = 10
 
 
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def produce_reference(bootstrap_server: str, topics: Topics) -> int:
-    """Fill the topics of the weather and the planes; how many records that took."""
+    """Fill the topics of the weather and the planes; returns the number of records."""
     producer = _Producer(bootstrap_server)
     for topic, records in ((topics.weather, list(events.weather())), (topics.planes, list(events.planes()))):
         for record in _with_corrections(records):
@@ -78,7 +78,7 @@ def replay(
     hours_per_second: float,
     on_sent: OnSent = lambda until, sent: None,
 ) -> int:
-    """Send the events at this speed, 0 for no waiting; how many there were. They are in the order of event time."""
+    """Send the events, which are in the order of event time, at this speed (0: no delays); returns their number."""
     producer = _Producer(bootstrap_server)
     began = time.monotonic()
     first: datetime | None = None
@@ -99,7 +99,7 @@ def _slice_of(record: Record) -> datetime:
 
 
 def _with_corrections(records: list[Record]) -> Iterable[Record]:
-    """What a table that grew looks like: some keys are there twice, and the second time counts."""
+    """A table with corrections: some keys occur twice, and the second value counts."""
     for record in records[::CORRECTED]:
         wrong = {name: 1 if isinstance(value, int | float) else value for name, value in record.value.items()}
         yield record._replace(value=wrong)
@@ -107,7 +107,7 @@ def _with_corrections(records: list[Record]) -> Iterable[Record]:
 
 
 class _Producer:
-    """A producer that repeats nothing, loses nothing, and raises what went wrong."""
+    """A producer without duplicates and losses, which raises errors of deliveries."""
 
     def __init__(self, bootstrap_server: str) -> None:
         self.acknowledged = 0
@@ -127,7 +127,7 @@ class _Producer:
                 )
                 break
             except BufferError:
-                self._producer.poll(0.1)  # its queue is full: let some deliveries happen
+                self._producer.poll(0.1)  # its queue is full: serve some delivery reports
         self._producer.poll(0)
 
     def wait_all_acknowledged(self) -> None:

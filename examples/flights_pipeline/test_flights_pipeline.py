@@ -1,6 +1,6 @@
-"""The demo as a person runs it, and the pipeline step by step: interrupted, repeated, with references that change.
+"""The demo as a user runs it, and the pipeline step by step: interrupted, repeated, with changing references.
 
-A few days of flights, so that it takes seconds. The programs are those of this folder.
+It uses a few days of flights, so that it takes seconds. The programs are those of this folder.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
-from moldau.compat_tests.requirements import missing, require_program
 from moldau.spark_integration.fixtures import spark  # noqa: F401 - a fixture of these tests
+from moldau.testing.requirements import missing, require_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER))
 
-import check  # noqa: E402 - programs of this folder, which is no package
+import check  # noqa: E402 - programs of this folder, which is not a package
 import events  # noqa: E402
 import pipeline  # noqa: E402
 import produce  # noqa: E402
@@ -40,13 +40,13 @@ from topics import TopicExistsError, Topics, make_topics  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-# The snow of February: hours in which nothing departs, flights without a plane, delays beyond midnight.
+# The snow of February: hours without departures, flights without a plane, delays beyond midnight.
 PERIOD = Period(date(2013, 2, 8), date(2013, 2, 10))
 
 
 @pytest.fixture(scope="session")
 def spark_conf() -> Mapping[str, str]:
-    """Asked for before the session starts: the time to say what it needs."""
+    """Requested before the session starts. A missing pyspark is reported here."""
     if importlib.util.find_spec("pyspark") is None:
         missing("pyspark", "pip install pyspark==4.0.0, or run `tox -e spark`")
     require_program("java")
@@ -67,13 +67,13 @@ def records() -> list[Record]:
 
 @pytest.fixture(scope="module")
 def expected() -> list[AirportHour]:
-    """The rows of the period, straight from the files."""
+    """The rows of the period, computed from the files."""
     return check.from_files(PERIOD)
 
 
 @pytest.fixture
 def topics(bootstrap_servers: str) -> Topics:
-    """The four topics under names that no other test has."""
+    """The four topics with unique names."""
     made = Topics.named(f"pipeline-{uuid4().hex[:8]}")
     make_topics(bootstrap_servers, made)
     return made
@@ -81,11 +81,12 @@ def topics(bootstrap_servers: str) -> Topics:
 
 @pytest.fixture
 def reference(bootstrap_servers: str, topics: Topics) -> Topics:
-    """The topics, with the weather and the planes in theirs."""
+    """The topics, with the weather and the planes filled in."""
     produce.produce_reference(bootstrap_servers, topics)
     return topics
 
 
+@pytest.mark.full
 def test_the_demo_compares_every_row_and_ends_with_a_picture_and_a_table(
     spark_conf: Mapping[str, str], bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -117,7 +118,7 @@ def test_the_demo_compares_every_row_and_ends_with_a_picture_and_a_table(
         assert words in picture
 
 
-def test_a_stream_that_goes_on_and_repeats_its_last_batch_ends_with_the_same_rows(
+def test_a_restarted_stream_that_repeats_its_last_batch_ends_with_the_same_rows(
     spark: SparkSession,  # noqa: F811
     bootstrap_servers: str,
     reference: Topics,
@@ -125,7 +126,7 @@ def test_a_stream_that_goes_on_and_repeats_its_last_batch_ends_with_the_same_row
     expected: list[AirportHour],
     tmp_path: Path,
 ) -> None:
-    """The crash that at-least-once is about: a batch was written and not committed, so it is written again."""
+    """The crash that causes duplicates: a batch was written and not committed, so it is written again."""
     # In the middle of hours, so that their first versions are wrong.
     first, second, third = records[:601], records[601:1001], records[1001:]
 
@@ -154,7 +155,7 @@ def test_a_stream_that_goes_on_and_repeats_its_last_batch_ends_with_the_same_row
     assert check.differences("Parquet", expected, check.from_parquet(spark, pipeline.table_folder(tmp_path))) == []
 
 
-def test_of_a_reference_topic_the_newest_value_of_a_key_counts_and_a_deleted_key_is_gone(
+def test_the_newest_value_of_a_key_in_a_reference_topic_counts_and_a_deleted_key_is_removed(
     spark: SparkSession,  # noqa: F811
     bootstrap_servers: str,
     topics: Topics,
@@ -179,7 +180,7 @@ def test_of_a_reference_topic_the_newest_value_of_a_key_counts_and_a_deleted_key
     assert sorted(map(tuple, rows)) == [("N1", 100), ("N3", 300)]
 
 
-def test_every_value_keeps_its_contract(expected: list[AirportHour]) -> None:
+def test_every_value_matches_its_contract(expected: list[AirportHour]) -> None:
     # A week in which the clocks were changed.
     flights = events.events(Period(date(2013, 11, 1), date(2013, 11, 8)))
 
@@ -192,7 +193,7 @@ def test_every_value_keeps_its_contract(expected: list[AirportHour]) -> None:
     assert AirportHour._fields == tuple(events.contract("airport_hour")["properties"])
 
 
-def test_the_replay_is_in_slices_of_a_quarter_of_an_hour_one_after_the_other(
+def test_the_replay_sends_consecutive_slices_of_a_quarter_of_an_hour(
     bootstrap_servers: str, topics: Topics, records: list[Record]
 ) -> None:
     seen: list[tuple[datetime, int]] = []
@@ -201,7 +202,7 @@ def test_the_replay_is_in_slices_of_a_quarter_of_an_hour_one_after_the_other(
 
     assert sent == len(records)
     assert {until.minute for until, _ in seen} == {0, 15, 30, 45}
-    # When a slice is told to be there, everything before its end is, and nothing of what follows.
+    # When a slice is reported as sent, exactly the records before its end are sent.
     assert seen == [(until, sum(record.timestamp < until for record in records)) for until, _ in seen]
 
 
@@ -217,7 +218,7 @@ def test_a_replay_takes_the_time_of_its_events_divided_by_the_speed(
     assert time.monotonic() - began >= span / events.HOUR / 24
 
 
-def test_what_is_wrong_is_said_row_by_row(expected: list[AirportHour]) -> None:
+def test_differences_are_reported_row_by_row(expected: list[AirportHour]) -> None:
     wrong = expected[0]._replace(delay_minutes=expected[0].delay_minutes + 1)
 
     assert check.differences("Parquet", expected, expected) == []
@@ -255,7 +256,7 @@ def stop(queries: pipeline.Queries) -> None:
 
 @contextmanager
 def without_empty_batches(spark: SparkSession) -> Iterator[None]:  # noqa: F811
-    """Batches that only move the watermark are left out, so that the last batch has rows."""
+    """Batches that only move the watermark are omitted, so that the last batch has rows."""
     name = "spark.sql.streaming.noDataMicroBatches.enabled"
     spark.conf.set(name, "false")
     try:
@@ -265,14 +266,14 @@ def without_empty_batches(spark: SparkSession) -> Iterator[None]:  # noqa: F811
 
 
 def uncommit_last_batch(checkpoint: Path) -> None:
-    """As if Spark had been killed when the sink had the batch and the checkpoint did not know it yet."""
+    """Simulate that Spark was killed after the sink had the batch and before the checkpoint."""
     last = max((path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()), key=lambda p: int(p.name))
     last.unlink()
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
 
 
 def violations(value: dict[str, Any], contract_name: str) -> set[str]:
-    """What a value does not keep of its JSON Schema: of as much of JSON Schema as ours say."""
+    """How a value violates its JSON Schema, for the keywords that our schemas use."""
     schema = events.contract(contract_name)
     properties = schema["properties"]
     found = {f"{name} is missing" for name in schema["required"] if name not in value}

@@ -10,9 +10,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from events import Period
 
-# Retention counts from a record's timestamp, and these are of 2013: by default they would be deleted at once.
+# Retention depends on a record's timestamp, and these are from 2013: by default they would be deleted immediately.
 EVENTS_CONFIG = {"retention.ms": "-1"}
-# Only the newest record of a key counts. Whether the older ones are there still makes no difference to a reader.
+# Only the newest record of a key counts. It makes no difference to a reader whether older ones still exist.
 TABLE_CONFIG = {"cleanup.policy": "compact"}
 
 
@@ -30,11 +30,11 @@ class Topics(NamedTuple):
 
 
 class TopicExistsError(Exception):
-    """There is a topic of that name, with records that nobody expects."""
+    """A topic with that name exists, with unexpected records."""
 
 
 def make_topics(bootstrap_server: str, topics: Topics) -> None:
-    """Make all four; TopicExistsError if one is there."""
+    """Create all four; TopicExistsError if one exists."""
     made = {
         topics.flights: NewTopic(topics.flights, num_partitions=4, replication_factor=1, config=EVENTS_CONFIG),
         topics.weather: NewTopic(topics.weather, num_partitions=2, replication_factor=1, config=TABLE_CONFIG),
@@ -54,7 +54,7 @@ def make_topics(bootstrap_server: str, topics: Topics) -> None:
 
 
 def missing_topics(bootstrap_server: str, topics: Topics) -> list[str]:
-    """Which of them are not there."""
+    """The names of the missing topics."""
     there = AdminClient({"bootstrap.servers": bootstrap_server}).list_topics(timeout=30).topics
     return [name for name in topics if name not in there]
 
@@ -62,7 +62,7 @@ def missing_topics(bootstrap_server: str, topics: Topics) -> list[str]:
 def add_server_options(parser: argparse.ArgumentParser, default: str | None = "127.0.0.1:9092") -> None:
     shown = "%(default)s" if default else "by default the program starts one"
     parser.add_argument("--bootstrap-server", default=default, metavar="HOST:PORT", help=f"any Kafka ({shown})")
-    parser.add_argument("--prefix", default="nyc", help="what the names of the topics begin with (%(default)s)")
+    parser.add_argument("--prefix", default="nyc", help="the prefix of the names of the topics (%(default)s)")
 
 
 def add_period_options(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +81,7 @@ def add_speed_option(parser: argparse.ArgumentParser) -> None:
         type=_speed,
         default=24.0,
         metavar="HOURS",
-        help="hours of 2013 in one second of now; 0: as fast as it goes (%(default)g)",
+        help="hours of 2013 per second; 0: as fast as possible (%(default)g)",
     )
 
 
@@ -89,7 +89,7 @@ def period_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> P
     """The period of the options; ends the program if there is no flight in it."""
     year = date(2013, 1, 1), date(2014, 1, 1)
     if not year[0] <= options.first < options.last <= year[1]:
-        parser.error(f"the flights are of 2013: choose --from and, after it, --to between {year[0]} and {year[1]}")
+        parser.error(f"the flights are from 2013: choose --from and, after it, --to between {year[0]} and {year[1]}")
     return Period(options.first, options.last)
 
 

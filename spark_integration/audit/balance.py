@@ -1,11 +1,11 @@
-"""The books are balanced: every offset says what is wrong with it, and the windows add that up.
+"""Balances the books: finds the discrepancies of every offset, and adds them up by window.
 
-Acknowledged but not in the log, in the log but not read, read twice: nothing is compared as a sum, so nothing cancels
-out. Only records without an offset (acks=0) are, which is all that can be done with them.
+A record may be acknowledged but not in the log, in the log but not read, or read twice. These are determined per offset
+and never from sums, so they do not cancel out. Only records without an offset (acks=0) are compared as sums.
 
 A record in the log that no producer has counted is ``double`` when a counted record of the topic has the same key,
-value, headers and timestamp (without the timestamp, where the server sets it): the retry of a producer that is not
-idempotent.
+value, headers and timestamp (without the timestamp, if the server sets it). It is then the retry of a producer that is
+not idempotent.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .request import AuditRequest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-# Offsets that are looked up to say where the records of findings are.
+# The maximum number of offsets that are looked up to locate the records of findings.
 _PLACES_LIMIT = 10_000
 
 # Topic and start of the window.
 _Place = tuple[str, int]
 
 
-# Of a topic, its newest timestamp and the sum of the ends of its partitions: when its windows must end to be over.
+# From a topic, its newest timestamp and the sum of its end offsets: the time before which a window must have ended.
 OverBefore = Callable[[str, int, int], int]
 
 
 def audit(spark: SparkSession, request: AuditRequest, over_before: OverBefore | None = None) -> Report:
-    """Balance the books. AuditError when that cannot be done.
+    """Balance the books. AuditError if that is not possible.
 
-    Windows are over that ended as long ago as the watermark says, unless ``over_before`` says otherwise.
+    A window is over when it ended at least the watermark ago, unless ``over_before`` decides otherwise.
     """
     if over_before is None:
         now_ms = time.time_ns() // 1_000_000
@@ -84,7 +84,7 @@ def _balanced(plan: Plan, ledger: Ledger, offsets: DataFrame, over_before: OverB
         twins = _twins(offsets) if has_producers and any(row.extra for row in rows) else {}
         places = _places(offsets, names, has_producers)
     for key, found_twins in twins.items():
-        _tell_twins_apart(places.setdefault(key, {}), found_twins.places)
+        _separate_twins(places.setdefault(key, {}), found_twins.places)
     limits = _over_before(plan, rows, over_before)
     windows = []
     unplaced = {key: count for key, count in ledger.unplaced.items() if _in_range(plan, *key)}
@@ -150,7 +150,7 @@ def _books(plan: Plan, key: tuple[str, int], row: Row | None, unplaced: int, twi
 
 @dataclass(frozen=True, slots=True)
 class _Twins:
-    """Records in the log that no producer has counted and that are the same as one that was."""
+    """Records in the log that no producer has counted and that are equal to one that was counted."""
 
     count: int
     places: Places
@@ -174,8 +174,8 @@ def _twins(offsets: DataFrame) -> dict[_Place, _Twins]:
     return found
 
 
-def _tell_twins_apart(places: dict[tuple[Kind, str], Places], twins: Places) -> None:
-    """Of the records that no producer has counted, those that are double are no others."""
+def _separate_twins(places: dict[tuple[Kind, str], Places], twins: Places) -> None:
+    """Remove twins from the uncounted records: a record is reported as one of the two."""
     uncounted = places.pop((Kind.UNCOUNTED, SERVER), {})
     others = {partition: without(runs, twins.get(partition, ())) for partition, runs in uncounted.items()}
     places[Kind.UNCOUNTED, SERVER] = {partition: runs for partition, runs in others.items() if runs}
@@ -185,7 +185,7 @@ def _tell_twins_apart(places: dict[tuple[Kind, str], Places], twins: Places) -> 
 def _places(
     offsets: DataFrame, names: Sequence[str], has_producers: bool
 ) -> dict[_Place, dict[tuple[Kind, str], Places]]:
-    """Where the records of the findings are, as far as they are few enough to be of use."""
+    """The places of the records of the findings, if they are few enough to be useful."""
     kinds: list[tuple[tuple[Kind, str], str]] = [((Kind.LATE, SERVER), "late")]
     if has_producers:
         kinds += [((Kind.MISSING, SERVER), "n0 > log"), ((Kind.UNCOUNTED, SERVER), "missing0")]

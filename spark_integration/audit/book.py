@@ -1,11 +1,11 @@
-"""The books of one client: pages, and which of them have to be sent.
+"""The books of one client: its pages, and which of them must be sent.
 
-Counting takes place wherever the client reports (kafka-python's sender thread, librdkafka's callbacks), sending where
-the application calls. Therefore the lock; nothing else here knows of threads, and there is no clock: whoever asks
-says what time it is.
+Counting happens in whatever thread the client reports in (kafka-python's sender thread, librdkafka's callbacks), and
+sending in calls of the application. Therefore the book has a lock. Nothing else here depends on threads, and there is
+no clock: the time is a parameter.
 
-A page is given up when it was sent and nothing was counted on it until the next time; what comes for its window later
-begins another page. So memory holds what is being counted now. A page that is full is given up as well, which bounds a
+A page is closed when it was sent and no record was counted on it until the next time. Later records of its window
+begin another page. So memory holds only the current pages. A full page is closed as well, which limits the size of a
 message.
 """
 
@@ -20,12 +20,12 @@ from .page import Owner, Page, closed_message, page_message
 
 AUDIT_TOPIC = "_audit"
 
-# Of a page; 500 runs are about 10 kB of JSON.
+# The maximum of a page; 500 runs are about 10 kB of JSON.
 MAX_RUNS = 500
 
 
 class Counted(NamedTuple):
-    """A record, as far as it is counted."""
+    """A record, as far as it matters for counting."""
 
     topic: str
     partition: int
@@ -34,7 +34,7 @@ class Counted(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What is to be sent; ``page`` comes back to ``Book.failed`` if that does not work."""
+    """A message to send; ``page`` is passed to ``Book.failed`` if it is not delivered."""
 
     key: bytes
     value: bytes
@@ -43,7 +43,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When counts are sent: with the record that comes after ``every_records`` records or ``every_s`` seconds."""
+    """When counts are sent: with the first record after ``every_records`` records or ``every_s`` seconds."""
 
     window_ms: int = 60_000
     every_records: int = 10_000
@@ -55,7 +55,7 @@ class Rule:
 
 
 class Book:
-    """What one instance of a client has counted."""
+    """The counts of one client instance."""
 
     def __init__(self, owner: Owner, rule: Rule, now_s: float) -> None:
         self.owner = owner
@@ -63,23 +63,23 @@ class Book:
         self._every_records = rule.every_records
         self._every_s = rule.every_s
         self._lock = Lock()
-        # Where the next record of a partition and window is counted.
+        # The page on which the next record of a partition and window is counted.
         self._current: dict[tuple[str, int, int], Page] = {}
-        # Full, or not delivered: to be sent (again), whatever is counted meanwhile.
+        # Full, or not delivered: must be sent (again), even if nothing more is counted on them.
         self._unsent: set[Page] = set()
         self._page_count = 0
         self._records = 0
         self._sent_at_s = now_s
-        # Of a transaction that is neither committed nor aborted; None outside of one.
-        self._held: list[Counted] | None = None
+        # The records of the open transaction; None outside of a transaction.
+        self._uncommitted: list[Counted] | None = None
 
     def count(self, topic: str, partition: int, offset: int, timestamp_ms: int) -> None:
-        """Count one record; a negative offset is one that is not known."""
+        """Count one record; a negative offset means that the offset is unknown."""
         with self._lock:
-            if self._held is None:
+            if self._uncommitted is None:
                 self._count(topic, partition, offset, timestamp_ms)
             else:
-                self._held.append(Counted(topic, partition, offset, timestamp_ms))
+                self._uncommitted.append(Counted(topic, partition, offset, timestamp_ms))
 
     def count_all(self, records: Iterable[tuple[str, int, int, int]]) -> None:
         """Count records: topic, partition, offset, timestamp."""
@@ -88,28 +88,28 @@ class Book:
                 self._count(*record)
 
     def begin(self) -> None:
-        """A transaction begins: what is counted now is held back, because it may be aborted."""
+        """Begin a transaction. Its records are buffered, because it may be aborted."""
         with self._lock:
-            self._held = []
+            self._uncommitted = []
 
     def commit(self) -> None:
-        """The transaction is committed, and what was held back counts."""
+        """Commit the transaction: its buffered records are counted."""
         with self._lock:
-            held, self._held = self._held or [], None
+            held, self._uncommitted = self._uncommitted or [], None
             for record in held:
                 self._count(*record)
 
     def abort(self) -> None:
-        """The transaction is aborted: its records are not in the log for anybody who reads what is committed."""
+        """Abort the transaction: no reader of committed records sees its records, so they are not counted."""
         with self._lock:
-            self._held = None
+            self._uncommitted = None
 
     def due(self, now_s: float) -> bool:
-        """It is time to send."""
+        """Whether it is time to send."""
         return self._records >= self._every_records or (self._records > 0 and now_s - self._sent_at_s >= self._every_s)
 
     def take(self, now_s: float, time_ms: int) -> list[Message]:
-        """The pages that are to be sent now. They count as sent until ``failed`` says otherwise."""
+        """The pages to send now. They count as sent unless ``failed`` is called for them."""
         with self._lock:
             self._records = 0
             self._sent_at_s = now_s
@@ -127,19 +127,19 @@ class Book:
             return messages
 
     def failed(self, page: Page) -> None:
-        """A page was not delivered: it is sent again with the next ones."""
+        """Note that a page was not delivered: it is sent again with the next ones."""
         with self._lock:
             self._unsent.add(page)
             self._records = max(self._records, 1)
 
     @property
     def unsent(self) -> int:
-        """Pages that would be sent now."""
+        """The number of pages that would be sent now."""
         with self._lock:
             return len(self._unsent.union(page for page in self._current.values() if page.changed))
 
     def closed(self, time_ms: int) -> tuple[bytes, bytes]:
-        """Key and value of the message that nothing will follow."""
+        """Key and value of the last message, which closes the books."""
         return closed_message(self.owner, time_ms)
 
     def _count(self, topic: str, partition: int, offset: int, timestamp_ms: int) -> None:

@@ -1,7 +1,7 @@
-"""The way of the counts to the audit topic: a port of three methods, and Kafka behind it.
+"""The transport of counts to the audit topic: a port with three methods, and its implementation for Kafka.
 
-Counting must not stop an application whose records still get through. So nothing here raises once the channel is open:
-what is not delivered is told to whoever sent it, who tries again with the next counts.
+Counting must not stop an application whose own records are still delivered. So after the channel is open, no method
+raises. A failed delivery is reported to the sender's callback, and the counts are sent again with the next ones.
 """
 
 from __future__ import annotations
@@ -14,58 +14,58 @@ from .book import AUDIT_TOPIC
 
 _LOG = logging.getLogger("moldau.audit")
 
-# A page is sent again and again, and only its last revision counts.
+# A page is sent repeatedly, and only its last revision counts.
 _TOPIC_CONFIG = {"cleanup.policy": "compact,delete", "retention.ms": str(30 * 24 * 3600 * 1000)}
 
-# What a send may block when the topic's partitions are not known (any more).
+# The longest time that a send may block while the topic's partitions are not known.
 _MAX_BLOCK_MS = 2_000
 
 
 class ChannelError(Exception):
-    """The audit topic cannot be reached or made; the text says what to do about it."""
+    """The audit topic cannot be reached or created; the text states what to do."""
 
 
 class Channel(Protocol):
-    """Takes messages and says which of them did not arrive."""
+    """Accepts messages and reports those that were not delivered."""
 
     def send(self, key: bytes, value: bytes, on_failure: Callable[[], None]) -> None:
         """Send without waiting. ``on_failure`` may be called from any thread."""
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything has arrived or failed, at most so long; False if some of it has done neither."""
+        """Wait at most ``timeout_s`` until all messages have been delivered or have failed; False on timeout."""
 
     def close(self) -> None:
-        """Nothing will follow."""
+        """Close the channel; no more messages follow."""
 
 
 class KafkaChannel:
-    """A kafka-python producer of its own: the application's may have serializers, transactions or acks=0."""
+    """A separate kafka-python producer, since the application's may have serializers, transactions or acks=0."""
 
     def __init__(
         self, bootstrap_servers: str, topic: str = AUDIT_TOPIC, settings: Mapping[str, Any] | None = None
     ) -> None:
-        """``settings``: kafka-python's, such as ``security_protocol``. The topic is made if it is not there."""
+        """``settings``: kafka-python's, such as ``security_protocol``. The topic is created if it does not exist."""
         from kafka import KafkaProducer
         from kafka.errors import KafkaError
 
         self._topic = topic
         address = {"bootstrap_servers": bootstrap_servers.split(","), "client_id": "moldau-audit", **(settings or {})}
         try:
-            _make_topic(topic, address)
+            _create_topic(topic, address)
             self._producer = KafkaProducer(acks="all", linger_ms=20, max_block_ms=_MAX_BLOCK_MS, **address)
-            # Learned now, so that no later call has to wait for it.
+            # Fetch the metadata now, so that no later call has to wait for it.
             self._producer.partitions_for(topic)
         except KafkaError as error:
             raise ChannelError(
                 f"the audit topic {topic} cannot be reached at {bootstrap_servers} ({error}): is the server running, "
-                "and may this client make or write the topic?"
+                "and may this client create or write to the topic?"
             ) from error
 
     def send(self, key: bytes, value: bytes, on_failure: Callable[[], None]) -> None:
         from kafka.errors import KafkaError
 
         def failed(error: object) -> None:
-            _LOG.warning("counts did not reach %s, and are sent again with the next ones: %s", self._topic, error)
+            _LOG.warning("counts were not delivered to %s and will be sent again: %s", self._topic, error)
             on_failure()
 
         try:
@@ -79,7 +79,7 @@ class KafkaChannel:
         try:
             self._producer.flush(timeout_s)
         except KafkaError as error:
-            _LOG.warning("counts are still on their way to %s: %s", self._topic, error)
+            _LOG.warning("counts are not yet delivered to %s: %s", self._topic, error)
             return False
         return True
 
@@ -87,7 +87,7 @@ class KafkaChannel:
         self._producer.close(timeout=5)
 
 
-def _make_topic(topic: str, address: Mapping[str, Any]) -> None:
+def _create_topic(topic: str, address: Mapping[str, Any]) -> None:
     from kafka.admin import KafkaAdminClient, NewTopic
     from kafka.errors import TopicAlreadyExistsError
 
@@ -99,7 +99,7 @@ def _make_topic(topic: str, address: Mapping[str, Any]) -> None:
             [NewTopic(name=topic, num_partitions=1, replication_factor=-1, topic_configs=dict(_TOPIC_CONFIG))]
         )
     except TopicAlreadyExistsError:
-        # Another client that counts was faster.
+        # Another counting client has created the topic first.
         return
     finally:
         admin.close()

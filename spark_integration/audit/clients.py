@@ -1,13 +1,13 @@
-"""Clients that count: kafka-python, confluent-kafka and aiokafka, each with its own methods and nothing taken away.
+"""Counting clients: wrappers of kafka-python, confluent-kafka and aiokafka that keep all methods of the client.
 
-What is not wrapped goes to the client as it is. A way of sending that could not be counted is refused, because a count
-that leaves something out is worse than none.
+Methods that are not wrapped are passed through to the client. A way of sending that cannot be counted is rejected,
+because an incomplete count is worse than none.
 
-A producer's record is counted by its delivery report, in a transaction when that is committed; a record that failed is
-not counted. A consumer's record is counted when it is handed to the application.
+A producer's record is counted by its delivery report, or in a transaction by the commit. A record that failed is not
+counted. A consumer's record is counted when it is returned to the application.
 
-Counts are sent from the calls of the application, never from a callback: kafka-python's callbacks run in the thread
-that would have to send.
+Counts are sent in calls of the application, never in a callback: kafka-python runs callbacks in the thread that would
+have to send.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def _is_async(client: Any, method: str) -> bool:
 
 def _unknown(client: Any, kind: str) -> TypeError:
     return TypeError(
-        f"{type(client).__qualname__} is no {kind} of kafka-python, confluent-kafka or aiokafka: count with "
-        "Audit.counter(), whose count() takes any record's topic, partition, offset and timestamp"
+        f"{type(client).__qualname__} is not a {kind} of kafka-python, confluent-kafka or aiokafka: count with "
+        "Audit.counter(), whose count() takes the topic, partition, offset and timestamp of any record"
     )
 
 
 class _Counting:
-    """Everything of the client, and the counter beside it."""
+    """A proxy for the client, with a counter."""
 
     def __init__(self, client: Any, counter: Counter) -> None:
         self._client = client
@@ -69,7 +69,7 @@ class _Counting:
 class _Closing(_Counting, ABC):
     @abstractmethod
     def close(self, *arguments: Any, **options: Any) -> Any:
-        """As the client does, once everything is counted."""
+        """Close the client, after all of its records are counted."""
 
     def __enter__(self) -> Self:
         return self
@@ -81,14 +81,14 @@ class _Closing(_Counting, ABC):
 
 
 class _Transactional(_Closing):
-    """Both libraries spell transactions alike. A commit that fails leaves it open whether the records count."""
+    """Both libraries name the methods the same. A failed commit leaves the transaction, and its count, open."""
 
     def begin_transaction(self) -> None:
         self._client.begin_transaction()
         self._counter.begin()
 
     def commit_transaction(self, *arguments: Any) -> None:
-        # So that the delivery reports are here when the commit is.
+        # Serve all delivery reports before the commit.
         self._client.flush()
         self._client.commit_transaction(*arguments)
         self._counter.commit()
@@ -102,7 +102,7 @@ class _Transactional(_Closing):
 
 
 class KafkaPythonProducer(_Transactional):
-    """``KafkaProducer``. A record is counted by its future."""
+    """``KafkaProducer``. A record is counted by a callback of its future."""
 
     def send(self, *arguments: Any, **options: Any) -> Any:
         self._counter.send_if_due()
@@ -161,14 +161,14 @@ class ConfluentProducer(_Transactional):
     def produce(self, *arguments: Any, **options: Any) -> None:
         self._counter.send_if_due()
         if len(arguments) > 4:
-            raise TypeError("give a counting producer on_delivery by its name")
+            raise TypeError("pass on_delivery to a counting producer as a keyword argument")
         name = "callback" if "callback" in options else "on_delivery"
-        told = options.get(name)
-        options[name] = self._delivered if told is None else self._delivered_and(told)
+        callback = options.get(name)
+        options[name] = self._delivered if callback is None else self._delivered_and(callback)
         self._client.produce(*arguments, **options)
 
     def produce_batch(self, *arguments: Any, **options: Any) -> NoReturn:
-        raise TypeError("a counting producer has no produce_batch: its delivery reports could be counted in part only")
+        raise TypeError("a counting producer has no produce_batch: only some of its delivery reports could be counted")
 
     def poll(self, *arguments: Any, **options: Any) -> Any:
         self._counter.send_if_due()
@@ -192,16 +192,16 @@ class ConfluentProducer(_Transactional):
         if error is None:
             self._counter.count(message.topic(), message.partition(), _placed(message.offset()), message.timestamp()[1])
 
-    def _delivered_and(self, told: Any) -> Any:
+    def _delivered_and(self, callback: Any) -> Any:
         def delivered(error: Any, message: Any) -> None:
             self._delivered(error, message)
-            told(error, message)
+            callback(error, message)
 
         return delivered
 
 
 class ConfluentConsumer(_Closing):
-    """``Consumer`` and ``DeserializingConsumer``, polled for one record or for several."""
+    """``Consumer`` and ``DeserializingConsumer``, polled for one record or several."""
 
     def poll(self, *arguments: Any, **options: Any) -> Any:
         self._counter.send_if_due()
@@ -229,7 +229,7 @@ def _of_messages(messages: Iterable[Any]) -> Iterator[tuple[str, int, int, int]]
 
 
 def _placed(offset: int | None) -> int:
-    """librdkafka has several names for an offset that it was not told."""
+    """The offset, or -1 for librdkafka's special values of an unknown offset."""
     return -1 if offset is None or offset < 0 else offset
 
 
@@ -238,7 +238,7 @@ def _placed(offset: int | None) -> int:
 
 class _Async(_Counting):
     async def stop(self) -> None:
-        """Stop the client and close its books. The wait for the audit topic is left to a thread."""
+        """Stop the client and close its books. A thread waits for the audit topic."""
         await self._client.stop()
         await asyncio.to_thread(self._counter.close)
 
@@ -253,7 +253,7 @@ class _Async(_Counting):
 
 
 class AiokafkaProducer(_Async):
-    """``AIOKafkaProducer``. A record is counted by its future."""
+    """``AIOKafkaProducer``. A record is counted by a callback of its future."""
 
     async def send(self, *arguments: Any, **options: Any) -> Any:
         self._counter.send_if_due()
@@ -265,7 +265,7 @@ class AiokafkaProducer(_Async):
         return await (await self.send(*arguments, **options))
 
     async def send_batch(self, *arguments: Any, **options: Any) -> NoReturn:
-        raise TypeError("a counting producer has no send_batch: the timestamps in a finished batch are not known")
+        raise TypeError("a counting producer has no send_batch: the timestamps in a built batch are unknown")
 
     async def flush(self) -> None:
         await self._client.flush()
@@ -295,7 +295,7 @@ class AiokafkaProducer(_Async):
 
 
 class _Transaction:
-    """``async with producer.transaction()``: committed at its end, aborted by an exception."""
+    """``async with producer.transaction()``: commits at the end of the block, aborts on an exception."""
 
     def __init__(self, producer: AiokafkaProducer) -> None:
         self._producer = producer

@@ -1,7 +1,7 @@
-"""Which offsets are read: the ends of all partitions, fixed once, so that every look at a topic sees the same records.
+"""Which offsets are read: the ends of all partitions, fixed once, so that every scan of a topic has the same records.
 
-The audit topic's ends are asked for before those of the topics that it tells of. So whatever has been counted is in
-what is read of the topic; the other way round the newest counts would tell of records that nobody has seen.
+The ends of the audit topic are fetched before those of the counted topics. So each counted record is within the range
+that is read of its topic. In the other order, the newest counts would refer to records outside of the range.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is read of a partition: from ``start`` to before ``end``, which is as far as is committed.
+    """The range that is read of a partition: from ``start`` to before ``end``, which is the last stable offset.
 
-    The log begins at ``log_start``. At ``high_watermark`` and after, there is nothing; between ``end`` and there,
-    nobody can say yet.
+    The log begins at ``log_start``. There are no records at ``high_watermark`` and after. Records between ``end`` and
+    ``high_watermark`` are undecided.
     """
 
     log_start: int
@@ -33,7 +33,7 @@ class Bounds:
 
 
 class AuditCluster:
-    """The server at an address, as far as an audit asks it."""
+    """The queries that an audit makes to the server at an address."""
 
     def __init__(self, bootstrap_servers: str, client: Mapping[str, str]) -> None:
         with explained():
@@ -43,22 +43,22 @@ class AuditCluster:
         self._admin: AdminClient = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0, **client})
 
     def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has; None where there is none of this name."""
+        """The number of partitions of a topic; None if there is no topic with this name."""
         with explained():
             found = self._cluster.topic(topic)
         return None if found is None else found.partition_count
 
     def is_compacted(self, topic: str) -> bool:
-        """The log of this topic drops records that were overwritten."""
+        """Whether the log of this topic drops overwritten records."""
         with explained():
             policy = self._cluster.configs(topic).get("cleanup.policy")
         return "compact" in (policy or "")
 
     def bounds(self, topic: str, partition_count: int, from_ms: int | None = None) -> dict[int, Bounds]:
-        """By partition, from the first record at or after ``from_ms``, as far as is committed.
+        """The range of each partition, from the first record at or after ``from_ms`` to the last stable offset.
 
-        A record before that one is older than ``from_ms``, wherever it was meant to be; none is left out that belongs
-        to a window from then on.
+        A record before the first one is older than ``from_ms``, whatever its partition. So no record of a window from
+        that time on is omitted.
         """
         from confluent_kafka import IsolationLevel
         from confluent_kafka.admin import OffsetSpec
@@ -70,11 +70,11 @@ class AuditCluster:
         starts = log_starts
         if from_ms is not None:
             found = self._offsets(topic, partitions, OffsetSpec.for_timestamp(from_ms))
-            # None at or after that time is -1.
+            # -1 if there is no record at or after that time.
             starts = {each: ends[each] if found[each] < 0 else found[each] for each in partitions}
         bounds = {}
         for each in partitions:
-            # Records may be deleted, or added, between the questions.
+            # Records may be deleted or added between the requests.
             end = max(ends[each], log_starts[each])
             start = min(max(starts[each], log_starts[each]), end)
             bounds[each] = Bounds(log_starts[each], start, end, high_watermarks[each])
@@ -91,12 +91,12 @@ class AuditCluster:
         try:
             return {where.partition: answer.result().offset for where, answer in answers.items()}
         except KafkaException as error:
-            raise AuditError(f"cannot see the offsets of {topic}: {error}") from error
+            raise AuditError(f"cannot read the offsets of {topic}: {error}") from error
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """What an archive cannot do is an error of the audit."""
+    """Raises errors of an archive as errors of the audit."""
     try:
         yield
     except ArchiveError as error:

@@ -1,9 +1,9 @@
-"""What counting costs: CPU of the client's process for each record, without and with the helper.
+"""What counting costs: CPU time of the client's process per record, without and with counting.
 
     python -m moldau.spark_integration.audit.cost
 
-CPU time and not time, because the machine may be busy; of the whole process, so that the threads of the clients and of
-the audit's own connection are in it. The two take turns, and the smallest of the rounds counts.
+CPU time is measured instead of elapsed time, because the machine may be busy, and for the whole process, so that the
+threads of the clients and of the audit connection are included. The two variants alternate, and the minimum counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     with Broker() as broker:
         address = broker.bootstrap_servers
         for topic in ("confluent", "python"):
-            _make_topic(address, topic)
+            _create_topic(address, topic)
         for name, topic, work in (
             ("confluent-kafka producer", "confluent", _confluent_produce),
             ("confluent-kafka consumer, consume(500)", "confluent", _confluent_consume),
@@ -71,7 +71,7 @@ def _measure(address: str, topic: str, work: _Work) -> tuple[float, float]:
     return best[0] / RECORDS * 1e6, best[1] / RECORDS * 1e6
 
 
-def _make_topic(address: str, topic: str) -> None:
+def _create_topic(address: str, topic: str) -> None:
     from kafka.admin import KafkaAdminClient, NewTopic
 
     admin = KafkaAdminClient(bootstrap_servers=address)
@@ -85,7 +85,7 @@ def _confluent_produce(address: str, topic: str, audit: Audit | None) -> None:
     bare = Producer({"bootstrap.servers": address, "linger.ms": 5, "queue.buffering.max.messages": 2 * RECORDS})
     producer: Any = bare if audit is None else audit.producer(bare)
     for n in range(RECORDS):
-        # An application that is not told of failures would not be a fair comparison.
+        # A realistic application has a delivery callback.
         producer.produce(topic, value=_VALUE, on_delivery=_ignore if audit is None else None)
         if n % 1000 == 0:
             producer.poll(0)
@@ -93,7 +93,7 @@ def _confluent_produce(address: str, topic: str, audit: Audit | None) -> None:
 
 
 def _ignore(_error: object, _message: object) -> None:
-    """The least that a delivery report can cost."""
+    """The cheapest delivery callback."""
 
 
 def _confluent_consume(address: str, topic: str, audit: Audit | None) -> None:

@@ -1,8 +1,8 @@
-"""``Audit``: counts what clients deliver and receive, and sends the counts to the audit topic.
+"""``Audit``: counts the records that clients deliver and receive, and sends the counts to the audit topic.
 
-There is no timer and no thread: counts are sent with the record that comes after so many records or so many seconds,
-and at flush and close. A process that dies takes with it what it had counted since, so ``every_records`` and
-``every_s`` say how wrong the books of a crashed client can be. Its books are then not closed, which the audit tells.
+There is no timer and no thread. Counts are sent with the first record after so many records or so many seconds, and at
+flush and close. A process that dies loses its counts since then, so ``every_records`` and ``every_s`` limit the error
+of the books of a crashed client. Its books are then not closed, which the audit reports.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ FLUSH_TIMEOUT_S = 30.0
 
 
 class Counter:
-    """The books of one client, with their way to the audit topic. What the wrapped clients use, and any other can.
+    """The books of one client, and their channel to the audit topic. The wrapped clients and any other client use it.
 
-    A producer counts a record when it is acknowledged, a consumer when it is handed to the application.
+    A producer counts a record when it is acknowledged, a consumer when it is returned to the application.
     """
 
     def __init__(self, book: Book, channel: Channel) -> None:
         self._book = book
         self._channel = channel
         self._is_closed = False
-        # On the way of every record, so without a detour.
+        # Called per record, so without an extra function call.
         self.count = book.count
         self.count_all = book.count_all
         self.begin = book.begin
@@ -47,28 +47,28 @@ class Counter:
 
     @property
     def instance(self) -> str:
-        """The name under which these books appear in the audit topic."""
+        """The name of these books in the audit topic."""
         return self._book.owner.instance
 
     def send_if_due(self) -> None:
-        """Send what was counted if it is time to."""
+        """Send the counts if it is time to."""
         now_s = time.monotonic()
         if self._book.due(now_s):
             self._send(now_s)
 
     def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> bool:
-        """Send what was counted and wait until it has arrived; False if some of it has not."""
+        """Send the counts and wait for their delivery; False if some were not delivered."""
         self._send(time.monotonic())
         return self._channel.flush(timeout_s) and self._book.unsent == 0
 
     def close(self, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
-        """Send what was counted, and that nothing will follow."""
+        """Send the counts, and the message that closes the books."""
         if self._is_closed:
             return
         self._is_closed = True
         if not self.flush(timeout_s):
-            # Not closed, so that the audit does not take these books for complete.
-            _LOG.error("%s: the counts of %d pages did not arrive", self.instance, self._book.unsent)
+            # The books stay open, so that the audit does not treat them as complete.
+            _LOG.error("%s: the counts of %d pages were not delivered", self.instance, self._book.unsent)
             return
         key, value = self._book.closed(_time_ms())
         self._channel.send(key, value, lambda: None)
@@ -80,7 +80,7 @@ class Counter:
 
 
 class Audit:
-    """Counts for all clients of a process: one connection to the audit topic, and books for each client."""
+    """Counts for all clients of a process: one connection to the audit topic, and one set of books per client."""
 
     def __init__(
         self,
@@ -92,10 +92,10 @@ class Audit:
         settings: Mapping[str, Any] | None = None,
         channel: Channel | None = None,
     ) -> None:
-        """``broker``: an address ``HOST:PORT``, or something that has one; ``settings`` of kafka-python to reach it.
+        """``broker``: an address ``HOST:PORT``, or an object with one; ``settings``: kafka-python's, to connect to it.
 
-        ``application`` is what the instances are named after. ``channel`` takes the place of the broker: another way to
-        the audit topic. Raises ``ChannelError`` if the topic cannot be reached.
+        ``application`` is the prefix of the instances' names. ``channel`` replaces the connection to the broker. Raises
+        ``ChannelError`` if the topic cannot be reached.
         """
         if channel is None:
             if broker is None:
@@ -108,34 +108,34 @@ class Audit:
         self._counters: list[Counter] = []
 
     def producer(self, client: Any) -> Any:
-        """The producer, with its methods, counting what it delivers: of kafka-python, confluent-kafka or aiokafka."""
+        """Wrap a producer of kafka-python, confluent-kafka or aiokafka: it keeps its methods and counts deliveries."""
         return counting_producer(client, self.counter("producer"))
 
     def consumer(self, client: Any, *, group: str, from_earliest: bool = False) -> Any:
-        """The consumer, with its methods, counting what it hands out: of kafka-python, confluent-kafka or aiokafka.
+        """Wrap a consumer of kafka-python, confluent-kafka or aiokafka: it keeps its methods and counts its records.
 
-        ``group``: consumers under one name share the topics' records, each record once; usually their group id.
-        ``from_earliest``: the group reads from the beginning, so that what precedes its first record is missing.
-        Otherwise it is taken to have begun there.
+        ``group``: consumers with the same name share the topics' records, each record once; usually the group id.
+        ``from_earliest``: the group reads from the beginning, so that records before its first one are missing. If
+        False, the group is assumed to begin with its first record.
         """
         return counting_consumer(client, self.counter("consumer", group, from_earliest=from_earliest))
 
     def counter(self, tier: Tier, group: str | None = None, *, from_earliest: bool = False) -> Counter:
-        """Books of their own, for a client that has no wrapper: call ``count`` and ``send_if_due`` with each record."""
+        """Separate books, for a client without a wrapper: call ``count`` and ``send_if_due`` for each record."""
         if (tier == "consumer") != bool(group):
-            raise ValueError("consumers are counted by group, and nobody else is")
+            raise ValueError("consumers are counted by group; a group is only valid for consumers")
         owner = Owner(tier, _instance_name(self._application or group or "producer"), group, from_earliest)
         counter = Counter(Book(owner, self._rule, time.monotonic()), self._channel)
         self._counters.append(counter)
         return counter
 
     def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> bool:
-        """Send all counts and wait until they have arrived; False if some of them have not."""
+        """Send all counts and wait for their delivery; False if some were not delivered."""
         arrived = [counter.flush(timeout_s) for counter in self._counters]
         return all(arrived)
 
     def close(self) -> None:
-        """Close all books. The clients stay open; close them first, so that what they still deliver is counted."""
+        """Close all books. The clients stay open; close them first, so that their last deliveries are counted."""
         for counter in self._counters:
             counter.close()
         self._channel.close()
@@ -150,7 +150,7 @@ class Audit:
 
 
 def _instance_name(application: str) -> str:
-    """Unlike any other's, also after a restart: revisions of pages are counted from 1 again."""
+    """A unique name, also after a restart, because revisions of pages restart at 1."""
     parts = (application, socket.gethostname(), str(os.getpid()), secrets.token_hex(4))
     return re.sub(r"[^\w.-]", "_", "-".join(parts), flags=re.ASCII)
 

@@ -1,9 +1,9 @@
-"""The audit over and over: each window is told when it is over, and again when something comes after that.
+"""A repeated audit: each window is reported when it is over, and again when its counts change later.
 
-Every round is a whole audit of the newest windows; nothing is kept between them but what was told. A window is over
-when the newest record of its topic is newer than its end by the watermark, as in a streaming job; so an old topic
-that is replayed is followed as well as one of now. When a topic has not grown for as long as the watermark, all its
-windows are over.
+Every round is a complete audit of the newest windows. Only the earlier reports are kept between rounds. A window is
+over when the newest record of its topic is newer than the end of the window by the watermark, as in a streaming job. So
+it makes no difference whether a topic is replayed from old records or is current. When a topic has not grown for as
+long as the watermark, all its windows are over.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Key = tuple[str, int]
 
 
 class Progress:
-    """How far each topic has come, and since when it has not grown."""
+    """The progress of each topic, and the time since it last grew."""
 
     def __init__(self, watermark_ms: int) -> None:
         self._watermark_ms = watermark_ms
@@ -34,7 +34,7 @@ class Progress:
         self._grown: dict[str, tuple[int, float]] = {}
 
     def over_before_ms(self, topic: str, newest_ms: int, end: int, now_s: float) -> int:
-        """Which windows of a topic are over, by the newest timestamp and the sum of the ends of its partitions."""
+        """The time before which a topic's windows are over, from its newest timestamp and the sum of its ends."""
         newest_ms = max(newest_ms, self._newest_ms.get(topic, newest_ms))
         self._newest_ms[topic] = newest_ms
         before, since_s = self._grown.get(topic, (-1, now_s))
@@ -45,21 +45,21 @@ class Progress:
         return newest_ms - self._watermark_ms
 
     def watch_from_ms(self, keep_ms: int) -> int | None:
-        """From where on windows are still looked at, when those that are over are kept for so long; None for all."""
+        """The start of the windows to audit, if windows are kept for ``keep_ms`` after they are over; None for all."""
         if not self._newest_ms:
             return None
         return min(self._newest_ms.values()) - self._watermark_ms - keep_ms
 
 
-class Told:
-    """What was said of each window: when it was balanced first, and last."""
+class Reported:
+    """The windows that were reported: their first balanced and their latest state."""
 
     def __init__(self) -> None:
         self._first: dict[_Key, Window] = {}
         self._last: dict[_Key, Window] = {}
 
-    def news(self, windows: tuple[Window, ...], from_ms: int | None) -> list[Window]:
-        """The windows that are over and of which something else has to be said than the last time."""
+    def changed(self, windows: tuple[Window, ...], from_ms: int | None) -> list[Window]:
+        """The windows that are over and whose report has changed since the last one."""
         if from_ms is not None:
             for key, window in list(self._first.items()):
                 if window.books.window_end <= from_ms:
@@ -79,11 +79,11 @@ class Told:
 def follow(
     spark: SparkSession, request: AuditRequest, *, every_s: float, keep_ms: int, wait: Callable[[float], bool]
 ) -> Iterator[Report]:
-    """A report of what is new after each round. ``wait(seconds)`` is called between them, and ends it with False.
+    """Yield a report of the changes after each round. ``wait(seconds)`` is called in between; False ends the loop.
 
-    A window that is over is looked at again for ``keep_ms``, by its topic's own time.
+    A window that is over is audited again for ``keep_ms`` of its topic's own time.
     """
-    progress, told = Progress(request.watermark_ms), Told()
+    progress, reported = Progress(request.watermark_ms), Reported()
     from_ms = request.from_ms
     while True:
         began_s = time.monotonic()
@@ -92,7 +92,7 @@ def follow(
             return progress.over_before_ms(topic, newest_ms, end, now_s)
 
         report = audit(spark, replace(request, from_ms=from_ms), over_before)
-        yield Report(tuple(told.news(report.windows, from_ms)), report.notes)
+        yield Report(tuple(reported.changed(report.windows, from_ms)), report.notes)
         if not wait(max(every_s - (time.monotonic() - began_s), 0)):
             return
         watched_ms = progress.watch_from_ms(keep_ms)

@@ -1,12 +1,12 @@
-"""The counts as Spark reads them: pages, and what they say of each tier before any record is compared.
+"""The counts as Spark reads them: pages, and the summary of each tier before any record is compared.
 
-The name of a tier in the books is ``producer``, ``consumer <group>`` or ``archive`` (``archive <folder>`` where a
-topic has several).
+A tier's name is ``producer``, ``consumer <group>`` or ``archive`` (``archive <folder>`` if a topic has several
+archives).
 
-A tier's ``Beginning`` says from where on it has to account for a partition. A group that began at the end of a topic
-has not lost what was there before; a producer that counts since yesterday has not counted what is older. So a
-partition is compared from the first offset that the tier has counted in it, and one of which it has counted nothing
-from the window on in which the tier began elsewhere.
+A tier's ``Beginning`` is the point from which it must account for a partition. A group that began at the end of a topic
+has not lost the earlier records, and a producer that has been counting since yesterday has not counted older ones. So a
+partition is compared from the first offset that the tier has counted in it. A partition in which it has counted nothing
+is compared from the window in which the tier began elsewhere.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ DEFAULT_WINDOW_MS = 60_000
 
 
 def consumer_tier(group: str) -> str:
-    """The tier of a group of consumers."""
+    """The tier of a consumer group."""
     return f"consumer {group}"
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a tier has counted of a partition: its first offset with the window of that, and its last offset."""
+    """A tier's counts in a partition: the first offset and its window, and the last offset."""
 
     first_offset: int
     first_window: int
@@ -44,16 +44,16 @@ class Seen:
 
 @dataclass(slots=True)
 class TierSummary:
-    """What a tier has counted of a topic."""
+    """A tier's counts in a topic."""
 
     first_window: int
     from_earliest: bool = False
     partitions: dict[int, Seen] = field(default_factory=dict)
-    # By partition, the first window with records of which the tier does not know the offsets.
+    # By partition, the first window with records whose offsets the tier does not know.
     unplaced: dict[int, int] = field(default_factory=dict)
 
     def beginning(self, partition: int) -> tuple[int, int | None]:
-        """From which offset and from which window on (None: any) the tier has to account for a partition."""
+        """The first offset and the first window (None: any) for which the tier must account in a partition."""
         seen = self.partitions.get(partition)
         if partition in self.unplaced:
             return 0, min(self.unplaced[partition], self.first_window if seen is None else seen.first_window)
@@ -68,19 +68,19 @@ class TierSummary:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """All pages in their last revision, and what is in them by topic and tier."""
+    """All pages in their last revision, and their summary by topic and tier."""
 
-    # Columns: topic, partition, tier, window_start, first, last. None when nobody has counted.
+    # Columns: topic, partition, tier, window_start, first, last. None if there are no counts.
     runs: DataFrame | None
     topics: Mapping[str, dict[str, TierSummary]]
-    # By topic and window: records that were delivered without an offset.
+    # By topic and window: the number of records that were delivered without an offset.
     unplaced: Mapping[tuple[str, int], int]
     longest_window_ms: int
     notes: tuple[str, ...] = ()
 
 
 def empty_ledger() -> Ledger:
-    """Where nobody counts: an archive can still be compared with the log."""
+    """The ledger without counts: an archive can still be compared with the log."""
     return Ledger(None, {}, {}, DEFAULT_WINDOW_MS)
 
 
@@ -93,9 +93,9 @@ def read_ledger(
     client: Mapping[str, str],
     window_ms: int | None,
 ) -> Iterator[Ledger]:
-    """The books as they are in the audit topic; AuditError if they do not fit windows of ``window_ms``.
+    """The books in the audit topic; AuditError if they do not match windows of ``window_ms``.
 
-    They are kept in Spark's memory for the length of a ``with`` block.
+    They are cached in Spark's memory inside a ``with`` block.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -104,11 +104,11 @@ def read_ledger(
         {audit_topic: list(bounds)},
         starting_offsets={audit_topic: {partition: each.start for partition, each in bounds.items()}},
         ending_offsets={audit_topic: {partition: each.end for partition, each in bounds.items()}},
-        # Compaction and retention are free to work on the topic meanwhile.
+        # The topic may be compacted or truncated at the same time.
         fail_on_data_loss=False,
         client=client,
     )
-    # Few rows: without this, each look at them would be as many tasks as Spark takes for a shuffle.
+    # There are few rows, but each scan would have as many tasks as Spark uses for a shuffle.
     tasks = spark.sparkContext.defaultParallelism
     messages = (
         spark.read.format("kafka")
@@ -153,7 +153,7 @@ def read_ledger(
 
 
 def _window(lengths: Iterable[int], wanted: int | None) -> int:
-    """The length of the windows that are balanced: those that were counted in must fit into it."""
+    """The window length that is balanced: a multiple of the window lengths of all counts."""
     lengths = sorted(lengths)
     window = wanted if wanted is not None else max(lengths, default=DEFAULT_WINDOW_MS)
     for length in lengths:
@@ -204,7 +204,7 @@ def _by_topic(rows: Iterable[Row], window: int) -> dict[str, dict[str, TierSumma
 
 
 def _notes(messages: DataFrame) -> Iterator[str]:
-    """What could not be read, and the clients that have not closed their books: they are running, or they died."""
+    """Notes about unreadable messages, and about clients whose books are not closed: running or crashed ones."""
     readable = f"version = {VERSION} and kind in ('page', 'closed')"
     rows = (
         messages.selectExpr("instance", "kind", f"coalesce({readable}, false) readable")
@@ -215,11 +215,11 @@ def _notes(messages: DataFrame) -> Iterator[str]:
     )
     unreadable = sum(row["count(1)"] for row in rows if not row.readable)
     if unreadable:
-        yield f"{unreadable} messages of the audit topic are not counts of version {VERSION}, and were left out"
+        yield f"{unreadable} messages of the audit topic are not counts of version {VERSION}, and were ignored"
     still_open = sorted(row.instance for row in rows if row.readable)
     if still_open:
         shown = ", ".join(still_open[:5]) + (f" and {len(still_open) - 5} more" if len(still_open) > 5 else "")
         yield (
-            f"{len(still_open)} books are not closed, because their clients run or died; what these have counted since "
-            f"they last sent is not here: {shown}"
+            f"{len(still_open)} books are not closed, because their clients are running or crashed; counts that these "
+            f"have not sent are not included: {shown}"
         )

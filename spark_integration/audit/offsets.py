@@ -1,12 +1,12 @@
-"""One row for each offset: what the log and every tier say of it, brought together in one shuffle.
+"""One row for each offset: the counts of the log and of every tier, joined in one shuffle.
 
-    log        one row for each record, by Spark's Kafka source, as far as is committed
-    producers  one row for each offset of their pages: what was acknowledged
-    consumers  the same, by group: what was handed out
+    log        one row for each record, from Spark's Kafka source, up to the last stable offset
+    producers  one row for each offset of their pages: acknowledged records
+    consumers  the same, by group: records that were returned to the application
     archives   one row for each row of their Parquet files
 
-A record is late when a record before it in its partition is newer than the end of its window by more than the
-watermark: a job that reads record by record would have balanced the window. This does not depend on when the audit
+A record is late when an earlier record of its partition is newer than the end of its window by more than the watermark:
+a job that reads record by record would already have balanced the window. Lateness does not depend on when the audit
 runs.
 """
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 def offset_rows(spark: SparkSession, plan: Plan, ledger: Ledger) -> DataFrame:
     """Columns: topic, partition, offset, window_start, late, log (the record is in the log), content, newest; and for
-    the n-th tier its count ``n``, whether it is ``missing`` there, and ``behind``."""
+    the n-th tier its count ``n``, whether the offset is ``missing`` there, and ``behind``."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if not plan.bounds:
-        raise AuditError("there is no topic that can be audited" + "".join(f"\n{note}" for note in plan.notes))
+        raise AuditError("no topic can be audited" + "".join(f"\n{note}" for note in plan.notes))
     names = plan.tier_names
     rows = _log(spark, plan)
     for each in _claims(spark, plan, ledger):
@@ -50,7 +50,7 @@ def offset_rows(spark: SparkSession, plan: Plan, ledger: Ledger) -> DataFrame:
     offsets = offsets.withColumn("window_start", window).join(
         F.broadcast(_beginnings(spark, plan)), ["topic", "partition"]
     )
-    # What the server has deleted by now cannot be missed, and what is not committed yet cannot be judged.
+    # Records that the server has deleted cannot be missing, and uncommitted records are undecided.
     offsets = offsets.where("offset >= log_start and (offset < log_end or offset >= high_watermark)")
     offsets = _in_range(plan, offsets)
     for index in range(len(names)):
@@ -62,7 +62,7 @@ def offset_rows(spark: SparkSession, plan: Plan, ledger: Ledger) -> DataFrame:
 
 
 def _log(spark: SparkSession, plan: Plan) -> DataFrame:
-    """The records of the server, with what is needed of them."""
+    """The records of the server, reduced to the columns that are needed."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -94,7 +94,7 @@ def _log(spark: SparkSession, plan: Plan) -> DataFrame:
 
 
 def _content() -> Column:
-    """The same for records that are the same. Nulls are told apart, which the hash by itself would leave out."""
+    """A hash that is equal for equal records. It covers which fields are null, since the hash function skips nulls."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.expr(
@@ -103,7 +103,7 @@ def _content() -> Column:
 
 
 def _claims(spark: SparkSession, plan: Plan, ledger: Ledger) -> Iterator[DataFrame]:
-    """What the other tiers say: a row for each time that they have counted an offset."""
+    """The counts of the other tiers: a row for each time that they have counted an offset."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if ledger.runs is not None:
@@ -121,7 +121,7 @@ def _claims(spark: SparkSession, plan: Plan, ledger: Ledger) -> Iterator[DataFra
     for archive in plan.archives:
         if archive.manifest.pieces:
             archived = read_archive(spark, archive.folder).withColumn("topic", F.lit(archive.manifest.topic))
-            # What has come since the ends were fixed is for the next audit.
+            # Records after the fixed ends belong to the next audit.
             known = archived.join(F.broadcast(_beginnings(spark, plan)), ["topic", "partition"]).where(
                 "offset < log_end"
             )
@@ -135,7 +135,7 @@ def _claims(spark: SparkSession, plan: Plan, ledger: Ledger) -> Iterator[DataFra
 
 
 def _beginnings(spark: SparkSession, plan: Plan) -> DataFrame:
-    """By partition its ends, and from where on each tier has to account for it; nowhere where it does not count."""
+    """By partition its ends, and the beginning of each tier there; null if the tier does not count the topic."""
     schema = "topic string, partition int, log_start long, log_end long, high_watermark long"
     for index in range(len(plan.tier_names)):
         schema += f", from_offset{index} long, from_window{index} long, last{index} long"
@@ -155,7 +155,7 @@ def _beginnings(spark: SparkSession, plan: Plan) -> DataFrame:
 
 
 def _in_range(plan: Plan, rows: DataFrame) -> DataFrame:
-    """The rows of the windows that are wanted."""
+    """The rows of the requested windows."""
     if plan.first_window_ms is not None:
         rows = rows.where(f"window_start >= {plan.first_window_ms}")
     if plan.last_window_ms is not None:

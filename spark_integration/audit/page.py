@@ -1,17 +1,17 @@
 """The record of the audit topic: one page of the books of one client, as JSON.
 
-A page counts the records of one partition whose timestamps lie in one window, as one client instance saw them. It is
-sent whole each time, with a revision that grows. Whoever reads keeps the highest revision of each page; so a message
-that arrives twice, or is lost between two others, changes nothing, and the topic may be compacted by its key.
+A page counts the records of one partition whose timestamps lie in one window, as one client instance saw them. A page
+is always sent as a whole, with an increasing revision. A reader keeps the highest revision of each page. So duplicate
+messages, or a lost one that is followed by another, change nothing, and the topic may be compacted by its key.
 
-    key    "<instance>/<page>", and "<instance>" of the message that the books are closed
-    value  {"version": 1,              other versions are refused, not guessed at
-            "kind": "page",            or "closed": nothing will follow; such a message ends with "from_earliest"
+    key    "<instance>/<page>", or "<instance>" for the message that closes the books
+    value  {"version": 1,              other versions are rejected
+            "kind": "page",            or "closed": the last message; such a message ends with "from_earliest"
             "time": 1795212000123,     when it was sent, milliseconds since 1970
             "tier": "producer",        or "consumer"
-            "group": "billing",        of a consumer: its instances together read each record once
-            "instance": "billing-host-4711-9f3a2c01",
-            "from_earliest": false,    of a consumer: the group reads a topic from its beginning
+                    "group": "billing",        for a consumer: its instances together read each record once
+                    "instance": "billing-host-4711-9f3a2c01",
+            "from_earliest": false,    for a consumer: the group reads a topic from its beginning
             "page": 3, "revision": 2,  the page's number in the books of the instance, and how often it was sent
             "topic": "orders", "partition": 0,
             "window_start": 1795212000000, "window_end": 1795212060000,
@@ -30,7 +30,7 @@ VERSION = 1
 
 Tier = Literal["producer", "consumer"]
 
-# The same as Spark reads it.
+# The same schema for Spark.
 SPARK_SCHEMA = (
     "version int, kind string, time long, tier string, `group` string, instance string, from_earliest boolean, "
     "page long, revision long, topic string, partition int, window_start long, window_end long, "
@@ -40,7 +40,7 @@ SPARK_SCHEMA = (
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose books these are."""
+    """The client instance that has counted."""
 
     tier: Tier
     instance: str
@@ -58,7 +58,7 @@ class Owner:
 
 @dataclass(slots=True, eq=False)
 class Page:
-    """A page while it is written."""
+    """A page that is being filled."""
 
     number: int
     topic: str
@@ -69,13 +69,13 @@ class Page:
     unplaced: int = 0
     revision: int = 0
     runs: list[list[int]] = field(default_factory=list)
-    # Counted since it was last sent.
+    # Whether records were counted since the page was last sent.
     changed: bool = False
-    # The offset that would make the last run longer.
+    # The offset that would extend the last run.
     next_offset: int = -1
 
     def add(self, offset: int) -> None:
-        """Count a record; a negative offset is none."""
+        """Count a record; a negative offset means that the offset is unknown."""
         self.count += 1
         self.changed = True
         if offset < 0:
@@ -89,7 +89,7 @@ class Page:
 
 
 def page_message(owner: Owner, page: Page, time_ms: int) -> tuple[bytes, bytes]:
-    """Key and value of a page as it is now."""
+    """Key and value of a page in its current state."""
     value = {
         "version": VERSION,
         "kind": "page",
@@ -109,7 +109,7 @@ def page_message(owner: Owner, page: Page, time_ms: int) -> tuple[bytes, bytes]:
 
 
 def closed_message(owner: Owner, time_ms: int) -> tuple[bytes, bytes]:
-    """Key and value of the message that nothing will follow."""
+    """Key and value of the last message, which closes the books."""
     value = {"version": VERSION, "kind": "closed", "time": time_ms, **owner.fields()}
     return owner.instance.encode(), _encoded(value)
 

@@ -1,4 +1,4 @@
-"""What is read for an audit: the topics, the ends of their partitions, archives, and who has to account for what."""
+"""What an audit reads: topics, the ends of their partitions, archives, and the tiers that must account for them."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is read, and who has to account for what."""
+    """What is read, and which tiers must account for it."""
 
     request: AuditRequest
     window_ms: int
     bounds: Mapping[str, Mapping[int, Bounds]]
-    # All tiers but the server, by topic.
+    # All tiers except the server, by topic.
     tiers: Mapping[str, Mapping[str, TierSummary]]
     archives: Sequence[Archive]
     notes: list[str] = field(default_factory=list)
 
     @property
     def first_window_ms(self) -> int | None:
-        """Where the first window begins; None without a limit."""
+        """The start of the first window; None without a limit."""
         from_ms = self.request.from_ms
         return None if from_ms is None else from_ms - from_ms % self.window_ms
 
     @property
     def last_window_ms(self) -> int | None:
-        """Where the last window begins, or a little after; None without a limit."""
+        """The start of the last window, or slightly later; None without a limit."""
         until_ms = self.request.until_ms
         return None if until_ms is None else until_ms - self.window_ms
 
     @property
     def tier_names(self) -> list[str]:
-        """Producers first; a column each, numbered in this order."""
+        """Producers first. Each tier has a column, numbered in this order."""
         names = {name for tiers in self.tiers.values() for name in tiers}
         return sorted(names, key=lambda name: (name != PRODUCER, name))
 
 
 def check_counts(cluster: AuditCluster, request: AuditRequest) -> int | None:
-    """How many partitions the audit topic has, None if there is none; AuditError if there is nothing to be balanced."""
+    """The number of partitions of the audit topic, None without one; AuditError if there is nothing to balance."""
     partitions = cluster.partitions(request.audit_topic)
     if partitions is None and not request.archives:
         raise AuditError(
-            f"there is no topic {request.audit_topic} at {request.bootstrap_servers}, so nobody has counted anything: "
+            f"there is no topic {request.audit_topic} at {request.bootstrap_servers}, so there are no counts: "
             "wrap producers and consumers with moldau.spark_integration.audit.Audit, or name an --archive"
         )
     return partitions
@@ -70,7 +70,7 @@ def check_counts(cluster: AuditCluster, request: AuditRequest) -> int | None:
 
 @contextmanager
 def open_ledger(spark: SparkSession, cluster: AuditCluster, request: AuditRequest) -> Iterator[Ledger]:
-    """The books in the audit topic, for the length of a ``with`` block."""
+    """The books in the audit topic, inside a ``with`` block."""
     partitions = check_counts(cluster, request)
     if partitions is None:
         yield empty_ledger()
@@ -91,14 +91,12 @@ def make_plan(cluster: AuditCluster, request: AuditRequest, ledger: Ledger) -> P
     bounds = {}
     for topic in request.topics or known:
         if topic not in known:
-            raise AuditError(
-                f"nobody has counted records of {topic}; there are counts of {', '.join(known) or 'nothing'}"
-            )
+            raise AuditError(f"there are no counts of {topic}; there are counts of {', '.join(known) or 'nothing'}")
         problem, found = _bounds(cluster, topic, request.from_ms, window_ms)
         if problem and request.topics:
             raise AuditError(problem)
         if problem:
-            notes.append(f"{problem}; it was left out")
+            notes.append(f"{problem}; it was skipped")
         else:
             bounds[topic] = found
     tiers = {topic: dict(ledger.topics.get(topic, {})) for topic in bounds}
@@ -111,12 +109,12 @@ def make_plan(cluster: AuditCluster, request: AuditRequest, ledger: Ledger) -> P
 def _bounds(
     cluster: AuditCluster, topic: str, from_ms: int | None, window_ms: int
 ) -> tuple[str | None, dict[int, Bounds]]:
-    """What is read of a topic, or why it cannot be audited."""
+    """The ranges that are read of a topic, or the reason why it cannot be audited."""
     partitions = cluster.partitions(topic)
     if partitions is None:
-        return f"the topic {topic} is not there any more", {}
+        return f"the topic {topic} no longer exists", {}
     if cluster.is_compacted(topic):
-        return f"the topic {topic} is compacted, and its log does not keep every record to be counted", {}
+        return f"the topic {topic} is compacted, so its log does not keep every record", {}
     return None, cluster.bounds(topic, partitions, None if from_ms is None else from_ms - from_ms % window_ms)
 
 
@@ -130,7 +128,7 @@ def _archives(folders: Sequence[str]) -> list[Archive]:
 
 
 def _archive_summary(manifest: Manifest, window_ms: int) -> TierSummary:
-    """An archive has to account for what comes after its first record, as consumers have."""
+    """The summary of an archive, which must account for records after its first one, like a consumer."""
     first_window = min((piece.oldest_ms for piece in manifest.pieces), default=0)
     first_window -= first_window % window_ms
     return TierSummary(

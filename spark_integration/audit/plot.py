@@ -1,7 +1,7 @@
-"""A report as a picture: for each topic the counts of all tiers over time, and below what does not fit.
+"""Plots a report: for each topic the counts of all tiers over time, and below them the findings.
 
-It is seen on white and on black pages: there is no background, and text is of a grey that both bear. This module alone
-needs matplotlib.
+The plot is readable on white and on black pages: it has no background, and its text is gray. Only this module needs
+matplotlib.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".svg", ".png")
 
-# Matplotlib counts days since 1970, and knows dates up to the year 9999. A window beyond is in the table only.
+# Matplotlib counts days since 1970 and supports years up to 9999. A later window is only in the table.
 _DAY_MS = 86_400_000
 _LATEST_MS = 250_000_000_000_000
 
@@ -36,13 +36,13 @@ _STYLE = {
     "ytick.color": _GREY,
     "legend.frameon": False,
 }
-# The server is drawn first and widest: tiers that agree with it lie upon it.
+# The server is drawn first, with the widest line: equal lines of tiers are drawn on top of it.
 _TIERS = ("#2f81f7", "#db6d28", "#3fb950", "#a371f7", "#d29922", "#39c5cf")
 _KINDS = {Kind.MISSING: "#e5534b", Kind.DOUBLE: "#db6d28", Kind.UNCOUNTED: "#a371f7", Kind.LATE: "#d29922"}
 
 
 def check_plot(path: Path) -> None:
-    """AuditError if a picture cannot be written there; known before Spark is started."""
+    """AuditError if the plot could not be written; checked before Spark is started."""
     if path.suffix.lower() not in FORMATS:
         raise AuditError(f"{path} is neither {' nor '.join(FORMATS)}: a plot is written in one of these formats")
     if not path.parent.is_dir():
@@ -54,7 +54,7 @@ def check_plot(path: Path) -> None:
 
 
 def draw(report: Report, path: Path) -> None:
-    """Write the picture; without a window it says that there is none."""
+    """Write the plot; a report without windows results in a text that says so."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -62,7 +62,7 @@ def draw(report: Report, path: Path) -> None:
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(9, 1 + 3.4 * max(len(topics), 1)), layout="constrained")
         if not topics:
-            figure.text(0.5, 0.5, "no window has any records", ha="center")
+            figure.text(0.5, 0.5, "no window has records", ha="center")
         else:
             heights = [2, 1] * len(topics)
             axes = figure.subplots(2 * len(topics), 1, squeeze=False, gridspec_kw={"height_ratios": heights})
@@ -111,7 +111,7 @@ def _draw_topic(counts: Axes, findings: Axes, topic: str, windows: Sequence[Wind
         findings.text(0.5, 0.5, "no findings", ha="center", va="center", transform=findings.transAxes)
         findings.set_ylim(0, 1)
     findings.set_ylabel("records")
-    findings.set_xlabel("beginning of the window, UTC (grey: not over yet)")
+    findings.set_xlabel("start of the window, UTC (gray: not over yet)")
     for axes in (counts, findings):
         axes.spines[["top", "right"]].set_visible(False)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))

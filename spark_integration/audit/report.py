@@ -1,13 +1,13 @@
-"""What came out: for each window the counts of the tiers and what does not fit, as values, as JSON and as sentences.
+"""The result of an audit: for each window the counts of the tiers and the findings, as values, JSON and sentences.
 
-    missing    records that were delivered and are not in the log, or records of the log that a group of consumers has
-               not read, or that are not in an archive
-    double     a record is twice in the log, or was read twice by a group, or is twice in an archive
-    uncounted  a record is in the log, and no producer has counted it: somebody produces who does not count, or a
-               producer died before it had sent its counts
-    late       a record came when its window was over, or a tier counted more after a window had been balanced
+    missing    records that were delivered and are not in the log, or records of the log that a consumer group has not
+               read, or that are not in an archive
+    double     a record that is twice in the log, was read twice by a group, or is twice in an archive
+    uncounted  a record that is in the log but was counted by no producer: a producer does not count, or it died before
+               it had sent its counts
+    late       a record that arrived after its window was over, or that a tier counted after the window was balanced
 
-Pure: nothing here knows of Spark.
+This module is pure: it does not use Spark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VERSION = 1
 PRODUCER = "producer"
 SERVER = "server"
 
-# Offsets that are named in a sentence; all that are known are in the JSON.
+# The maximum number of ranges in a sentence; the JSON has all that are known.
 _RUNS_IN_A_SENTENCE = 5
 
 # By partition, runs of offsets: first and last.
@@ -31,7 +31,7 @@ Places = Mapping[int, Sequence[tuple[int, int]]]
 
 
 class Kind(StrEnum):
-    """What does not fit."""
+    """The kind of a discrepancy."""
 
     MISSING = "missing"
     DOUBLE = "double"
@@ -40,7 +40,7 @@ class Kind(StrEnum):
 
 
 class State(StrEnum):
-    """Of a window: not over yet, or balanced with or without findings."""
+    """The state of a window: not over yet, or balanced with or without findings."""
 
     OPEN = "open"
     BALANCED = "balanced"
@@ -49,41 +49,41 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A tier behind the log, in one window."""
+    """A reading tier (group or archive) in one window."""
 
     count: int
     missing: int = 0
-    # Of the missing ones, those after the last record that this tier has counted in the partition.
+    # The missing records after the last record that this tier has counted in the partition.
     behind: int = 0
     double: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What was counted in a window of a topic. None where a tier does not count this topic."""
+    """The counts in a window of a topic. None if a tier does not count this topic."""
 
     topic: str
     window_start: int
     window_end: int
     server: int
-    # Of the server's, those that came when the window was over.
+    # Records of the server that arrived after the window was over.
     late: int = 0
     producer: int | None = None
-    # Delivered with a known offset, and not in the log.
+    # Delivered with a known offset, but not in the log.
     lost: int = 0
     # Delivered without an offset (acks=0).
     unplaced: int = 0
-    # In the log, and delivered by nobody; the first kind has a twin that was.
+    # In the log, but counted by no producer; those of the first field are equal to a counted record.
     doubled: int = 0
     uncounted: int = 0
-    # Read by somebody, not in the log, and delivered by nobody.
+    # Counted by a reader, but not in the log and counted by no producer.
     vanished: int = 0
     readers: Mapping[str, Reader] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that does not fit: so many records of ``tier``, compared with ``against``."""
+    """One discrepancy: a number of records of ``tier``, compared with ``against``."""
 
     kind: Kind
     topic: str
@@ -92,13 +92,13 @@ class Finding:
     tier: str
     count: int
     against: str | None = None
-    # Of missing ones, those after the last record that the tier has counted.
+    # Of the missing records, those after the last record that the tier has counted.
     behind: int = 0
-    # Where, as far as it is known and not too much.
+    # The places, if they are known and not too many.
     places: Places = field(default_factory=dict)
 
     def sentence(self) -> str:
-        """The finding in words."""
+        """The finding as a sentence."""
         what = {
             Kind.MISSING: f"{_records(self.count)} of the {self.against} {_are(self.count)} missing in the {self.tier}",
             Kind.DOUBLE: f"{_records(self.count)} too many in the {self.tier}: double",
@@ -107,9 +107,9 @@ class Finding:
         }[self.kind]
         behind = ""
         if self.behind == self.count:
-            behind = "; it may only be behind"
+            behind = "; the tier may only be behind"
         elif self.behind:
-            behind = f"; for {self.behind} of them it may only be behind"
+            behind = f"; for {self.behind} of them the tier may only be behind"
         places = _places_text(self.places)
         where = f" ({places})" if places else ""
         return f"{self.topic} {window_text(self.window_start)}: {what}{where}{behind}"
@@ -130,7 +130,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window with its books and what came of them."""
+    """A window with its books and its findings."""
 
     books: Books
     state: State
@@ -138,13 +138,13 @@ class Window:
 
     @property
     def counts(self) -> dict[str, int]:
-        """By tier, in the order of the way."""
+        """By tier, in the order of the data flow."""
         producer = {} if self.books.producer is None else {PRODUCER: self.books.producer}
         readers = {name: reader.count for name, reader in self.books.readers.items()}
         return {**producer, SERVER: self.books.server, **readers}
 
     def total(self, kind: Kind) -> int:
-        """How many records are missing, double, ..."""
+        """The number of records that are missing, double, ..."""
         return sum(finding.count for finding in self.findings if finding.kind is kind)
 
     def as_json(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The windows of an audit in order of topic and time, and what should be known beside them."""
+    """The windows of an audit in order of topic and time, and notes."""
 
     windows: tuple[Window, ...]
     notes: tuple[str, ...] = ()
@@ -172,7 +172,7 @@ class Report:
 
     @property
     def tiers(self) -> list[str]:
-        """All that are in any window, in the order of the way."""
+        """All tiers of any window, in the order of the data flow."""
         found = {tier for window in self.windows for tier in window.counts}
         return sorted(found, key=lambda tier: (tier != PRODUCER, tier != SERVER, tier.startswith("archive"), tier))
 
@@ -186,7 +186,7 @@ class Report:
 
 
 def balanced(books: Books, places: Mapping[tuple[Kind, str], Places], *, is_over: bool) -> Window:
-    """The window with what does not fit, if it is over. ``places``: where the records of a finding are."""
+    """The window with its findings, if it is over. ``places``: where the records of a finding are."""
     if not is_over:
         return Window(books, State.OPEN)
 
@@ -194,7 +194,7 @@ def balanced(books: Books, places: Mapping[tuple[Kind, str], Places], *, is_over
         where = places.get((kind, tier), {})
         return Finding(kind, books.topic, books.window_start, books.window_end, tier, count, against, behind, where)
 
-    # A record without an offset is the one that nobody has counted, a twin's only if there is none of these.
+    # A record without an offset accounts for an uncounted record first, and for a twin only if there is no other.
     unplaced = books.unplaced
     uncounted = max(books.uncounted - unplaced, 0)
     unplaced -= books.uncounted - uncounted
@@ -215,7 +215,7 @@ def balanced(books: Books, places: Mapping[tuple[Kind, str], Places], *, is_over
 
 
 def with_late_counts(window: Window, before: Window) -> Window:
-    """The window with what came after it had been balanced as ``before``, in the tiers and in the log."""
+    """The window with the changes since it was balanced as ``before``, in the tiers and in the log."""
     if State.OPEN in (window.state, before.state):
         return window
     books = window.books
@@ -245,17 +245,17 @@ def runs_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def without(runs: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The runs without the offsets that are in others."""
+    """The runs without the offsets in ``others``."""
     left = {offset for first, last in runs for offset in range(first, last + 1)}
     return runs_of(left.difference(*(range(first, last + 1) for first, last in others)))
 
 
 def window_text(window_start: int) -> str:
-    """When a window begins, UTC: ``2026-11-20 17:05:00``."""
+    """The start of a window, UTC: ``2026-11-20 17:05:00``."""
     try:
         moment = datetime.fromtimestamp(window_start // 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        # A timestamp is any number of 64 bits, and not all of them are dates.
+        # A timestamp is any 64-bit number, and not every number is a valid date.
         return f"{window_start} ms"
     return moment.strftime("%Y-%m-%d %H:%M:%S") + (f".{window_start % 1000:03}" if window_start % 1000 else "")
 

@@ -1,4 +1,4 @@
-"""What is to be audited, and the reasons for which it cannot be."""
+"""What to audit, and the errors of an audit."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from .book import AUDIT_TOPIC
 
 
 class AuditError(Exception):
-    """The books cannot be balanced; the text says why and what to do about it."""
+    """The books cannot be balanced; the text states the reason and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """Which books are balanced. Times are milliseconds since 1970."""
+    """Which books to balance. Times are milliseconds since 1970."""
 
     bootstrap_servers: str
-    # None: every topic that somebody has counted, or that there is an archive of.
+    # None: every topic with counts or with an archive.
     topics: tuple[str, ...] = ()
     audit_topic: str = AUDIT_TOPIC
-    # None: as long as the longest in which somebody has counted.
+    # None: the longest window length of all counts.
     window_ms: int | None = None
-    # A window is over, and is balanced, so long after its end.
+    # A window is over, and is balanced, this long after its end.
     watermark_ms: int = 600_000
-    # Windows that begin before or end after these are left out.
+    # Windows that begin before or end after these times are ignored.
     from_ms: int | None = None
     until_ms: int | None = None
     archives: tuple[str, ...] = ()
-    # Settings of Kafka's client, as Java and librdkafka both know them: "security.protocol", ...
+    # Kafka client settings whose names are the same in Java and librdkafka: "security.protocol", ...
     client: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
-"""The topic of a query's batches: one partition for each writer, in it the markers of that writer.
+"""The topic of a query's batches: each writer has a partition, which contains its markers.
 
-It is compacted, because only the last marker counts, and made by the first batch of the query. Only a writer's own
-transactions write to its partition. So once its transactional id is taken over there is no transaction open in it,
-and what is committed is all that there will ever be.
+The topic is compacted, because only the last marker counts. The query's first batch creates it. Only a writer's own
+transactions write to its partition. So once its transactional id has been initialized, the partition has no open
+transaction, and no more records will be committed to it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ DEFAULT_WRITERS = 4
 
 _CONFIGS = {
     "cleanup.policy": "compact",
-    # A segment is compacted when it is full: with the default of 1 GB that would be never.
+    # Only full segments are compacted; with the default of 1 GB a segment would never be full.
     "segment.bytes": "16777216",
 }
 _ANSWER_S = 30.0
 _AGAIN_S = 0.1
-# What passes: a topic that was just made, a leader that is elsewhere now, a server that is not back yet.
+# Temporary errors: the topic was just created, the leader has moved, the server has not restarted yet.
 _PASSING = (
     "NOT_LEADER_FOR_PARTITION",
     "LEADER_NOT_AVAILABLE",
@@ -40,14 +40,14 @@ _PASSING = (
     "TRANSPORT",
     "ALL_BROKERS_DOWN",
 )
-# An attempt leaves a marker and the record that ends its transaction, or that record alone.
+# An attempt leaves a marker and the control record of its transaction, or only the control record.
 _LOOK_BACK = 16
 
 
 def find_history(settings: ClientSettings, topic: str) -> int | None:
-    """How many writers have their markers in the topic; None where there is none.
+    """The number of writers that have markers in the topic; None if the topic does not exist.
 
-    ExactlyOnceError where the topic would lose markers.
+    ExactlyOnceError if the topic would lose markers.
     """
     try:
         cluster = KafkaCluster(settings.bootstrap_servers, settings.given)
@@ -59,13 +59,13 @@ def find_history(settings: ClientSettings, topic: str) -> int | None:
         raise ExactlyOnceError(str(error)) from error
     if policy != "compact":
         raise ExactlyOnceError(
-            f"{topic} keeps what was written, and would lose it: its cleanup.policy is {policy}. Set it to compact, or "
-            "name another one with batches_topic="
+            f"{topic} would lose the markers of written batches: its cleanup.policy is {policy}. Set it to compact, or "
+            "name another topic with batches_topic="
         )
     return found.partition_count
 
 
-def make_history(settings: ClientSettings, topic: str, writers: int) -> None:
+def create_history(settings: ClientSettings, topic: str, writers: int) -> None:
     try:
         KafkaCluster(settings.bootstrap_servers, settings.given).create(topic, writers, _CONFIGS)
     except ArchiveError as error:
@@ -90,7 +90,7 @@ class HistoryReader:
         self._consumer.close()
 
     def last(self, writer: int) -> Marker | None:
-        """The last marker of a writer that is committed."""
+        """The last committed marker of a writer."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + _ANSWER_S
@@ -100,7 +100,7 @@ class HistoryReader:
             except KafkaException as error:
                 name = error.args[0].name().lstrip("_")
                 if name not in _PASSING or time.monotonic() > deadline:
-                    text = f"what was written before cannot be read from {self._topic}: {error.args[0].str()} ({name})"
+                    text = f"the last marker cannot be read from {self._topic}: {error.args[0].str()} ({name})"
                     raise AttemptFailedError(text) from error
             time.sleep(_AGAIN_S)
 
@@ -117,7 +117,7 @@ class HistoryReader:
                 return Marker.from_json(text)
             if start == low:
                 return None
-            # Only attempts that have failed: further back there may be one that has not.
+            # These are only failed attempts. A successful one may be further back.
             back *= 8
 
     def _last_from(self, writer: int, start: int) -> bytes | None:
@@ -128,7 +128,7 @@ class HistoryReader:
         while True:
             message = self._consumer.poll(_ANSWER_S)
             if message is None:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{self._topic} is not read to its end"))
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{self._topic} was not read to its end"))
             if message.error() is None:
                 last = message.value() or b""
             elif message.error().code() == KafkaError._PARTITION_EOF:

@@ -1,8 +1,8 @@
 """A producer for one transaction: librdkafka's, with its errors sorted into two kinds.
 
-Trying again would change nothing, or this attempt is over and the next one finds out how far it came. Whatever the
-error, nothing of an open transaction becomes visible: it is aborted here, or by whoever takes over the transactional
-id, or by the server when its time is up.
+Either a retry would not help, or this attempt is over and the next one determines how far it came. After any error, no
+part of an open transaction becomes visible. It is aborted here, by the next task that initializes the transactional
+id, or by the server when the transaction times out.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import Any
 from .errors import AttemptFailedError, ExactlyOnceError
 from .settings import ClientSettings
 
-# How long a server may be away, or be busy with ending an older attempt, before this one gives up.
+# How long the server may be unavailable, or busy with aborting an older attempt, before this attempt fails.
 _PATIENCE_S = 90.0
 _ABORT_S = 15.0
 _NO_ROOM_S = 0.5
 
-# Kafka's names of errors that are the same the next time, and what is to be done.
+# Kafka's names of permanent errors, and what to do about them.
 _LASTING: dict[str, str] = {
     "MSG_SIZE_TOO_LARGE": "raise message.max.bytes in client=, and max.message.bytes of the topic",
     "INVALID_MSG_SIZE": "raise message.max.bytes in client=, and max.message.bytes of the topic",
     "RECORD_LIST_TOO_LARGE": "raise max.message.bytes of the topic, or lower batch.size in client=",
-    "UNKNOWN_TOPIC": "make the topic, and start the query again",
-    "UNKNOWN_TOPIC_OR_PART": "make the topic, and start the query again",
-    "TOPIC_EXCEPTION": "Kafka cannot have a topic of this name",
+    "UNKNOWN_TOPIC": "create the topic, and restart the query",
+    "UNKNOWN_TOPIC_OR_PART": "create the topic, and restart the query",
+    "TOPIC_EXCEPTION": "Kafka does not allow this topic name",
     "UNKNOWN_PARTITION": "a row names a partition that the topic does not have",
     "INVALID_TRANSACTION_TIMEOUT": "lower transaction_timeout_ms; the server's transaction.max.timeout.ms is the limit",
     "TOPIC_AUTHORIZATION_FAILED": "the user of the query must be allowed to write to the topic",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "the user of the query must be allowed to use the transactional id",
     "CLUSTER_AUTHORIZATION_FAILED": "the user of the query must be allowed to produce idempotently",
-    "INVALID_TIMESTAMP": "the topic refuses the time of day as a timestamp",
-    "INVALID_RECORD": "the topic does not take such a record (a compacted one wants keys)",
-    "POLICY_VIOLATION": "the server's policy refuses it",
+    "INVALID_TIMESTAMP": "the topic rejects the current time as a timestamp",
+    "INVALID_RECORD": "the topic rejects such a record (a compacted topic requires keys)",
+    "POLICY_VIOLATION": "the server's policy rejects it",
     "UNSUPPORTED_VERSION": "the server is too old for transactions",
     "UNSUPPORTED_FEATURE": "the server is too old for transactions",
 }
@@ -43,7 +43,7 @@ _FENCED = ("FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODU
 
 
 class TransactionalProducer:
-    """One transaction, from taking over the transactional id to the commit."""
+    """One transaction, from the initialization of the transactional id to the commit."""
 
     def __init__(self, settings: ClientSettings, transactional_id: str) -> None:
         from confluent_kafka import Producer
@@ -55,13 +55,13 @@ class TransactionalProducer:
         self._begun_at: float | None = None
         self._producer = Producer({**settings.producer(transactional_id), "on_delivery": self._on_delivery})
 
-    def take_over(self) -> None:
-        """From here on nobody else writes in this id's name, and what others have begun is aborted or committed."""
-        with self._explained("the transactional id cannot be taken over"):
+    def initialize(self) -> None:
+        """Initialize the transactional id. Other producers with it are fenced, and their transactions ended."""
+        with self._explained("the transactional id cannot be initialized"):
             self._repeated(self._producer.init_transactions)
 
     def begin(self) -> None:
-        with self._explained("a transaction cannot be begun"):
+        with self._explained("a transaction cannot be started"):
             self._producer.begin_transaction()
             self._begun_at = time.monotonic()
 
@@ -73,7 +73,7 @@ class TransactionalProducer:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
     ) -> None:
-        """Hand over a record. It may be refused now or at any later call."""
+        """Enqueue a record. This call or any later one may report its rejection."""
         placed = {} if partition is None else {"partition": partition}
         with self._explained(f"a row for {topic} cannot be sent"):
             while True:
@@ -86,16 +86,16 @@ class TransactionalProducer:
         self._check_refused()
 
     def commit(self) -> None:
-        """All or nothing; when this returns, all."""
+        """Commit all records, or none. When this returns, all are committed."""
         with self._explained("the rows cannot be sent"):
             if self._producer.flush(_PATIENCE_S) and not self._refused:
-                raise AttemptFailedError(f"{self._id}: the server has not answered for {_PATIENCE_S:g} seconds")
+                raise AttemptFailedError(f"{self._id}: the server has not responded for {_PATIENCE_S:g} seconds")
         self._check_refused()
         with self._explained("the transaction cannot be committed"):
             self._repeated(self._producer.commit_transaction)
 
     def abort(self) -> None:
-        """Take back what was begun, if the server can be told. If not, the next attempt does it when it takes over."""
+        """Abort the transaction, if the server can be reached. Otherwise the next attempt does it."""
         from confluent_kafka import KafkaException
 
         if self._begun_at is None:
@@ -103,11 +103,11 @@ class TransactionalProducer:
         try:
             self._producer.abort_transaction(_ABORT_S)
         except (KafkaException, SystemError):
-            # Ended already (fenced, timed out), or the server is away.
+            # The transaction has already ended (fenced, timed out), or the server is unavailable.
             self._producer.purge()
 
     def _repeated(self, call: Any) -> None:
-        """Until the server has answered. librdkafka goes on with the same operation when it is called again."""
+        """Repeat a call until the server has responded. librdkafka then continues the same operation."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + _PATIENCE_S
@@ -120,7 +120,7 @@ class TransactionalProducer:
                     raise
 
     def _on_delivery(self, error: Any, message: Any) -> None:
-        # What follows a refusal is purged, and that is not the reason, even when its report comes first.
+        # Records after a rejected one are purged. That is not the reason, even if their reports arrive first.
         if error is not None and (self._refused is None or _is_purged(self._refused)):
             self._refused, self._refused_topic = error, message.topic()
 
@@ -128,10 +128,10 @@ class TransactionalProducer:
         if self._refused is not None and _is_purged(self._refused):
             self._take_reports()
         if self._refused is not None:
-            raise self._sorted(self._refused, f"the server has not taken a row for {self._refused_topic}")
+            raise self._classified(self._refused, f"the server rejected a row for {self._refused_topic}")
 
     def _take_reports(self) -> None:
-        """Those that have not come yet: after a refusal every record is answered soon."""
+        """Serve the remaining reports: after a rejection, every record is reported soon."""
         from confluent_kafka import KafkaException
 
         with suppress(KafkaException, SystemError):
@@ -139,10 +139,10 @@ class TransactionalProducer:
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
-        """Around calls of librdkafka.
+        """Wraps calls of librdkafka.
 
-        confluent-kafka raises a fatal error in the middle of its other reports; then one of these fails, or the call
-        itself, with a SystemError.
+        confluent-kafka raises a fatal error while it delivers other reports. One of these, or the call itself, then
+        fails with a SystemError.
         """
         from confluent_kafka import KafkaException
 
@@ -150,13 +150,13 @@ class TransactionalProducer:
             yield
         except (KafkaException, SystemError) as error:
             cause = error.args[0] if isinstance(error, KafkaException) else self._fatal_error(error)
-            # The report of a record tells more than that one was refused.
+            # The report of a rejected record is more specific.
             if self._refused is not None and not _is_fenced(cause):
                 self._check_refused()
-            raise self._sorted(cause, what) from error
+            raise self._classified(cause, what) from error
 
     def _fatal_error(self, error: SystemError) -> Any:
-        """What has ended the producer, where that was lost on the way: any further call is answered with it."""
+        """The error that has ended the producer, if it was lost: any further call returns it."""
         from confluent_kafka import KafkaException
 
         try:
@@ -165,7 +165,7 @@ class TransactionalProducer:
             return fatal.args[0]
         raise error
 
-    def _sorted(self, error: Any, what: str) -> Exception:
+    def _classified(self, error: Any, what: str) -> Exception:
         text = f"{self._id}: {what}: {error.str()} ({_name(error)})"
         if _is_fenced(error):
             return AttemptFailedError(f"{text}. {self._why_fenced()}")
@@ -178,7 +178,7 @@ class TransactionalProducer:
         if lasted_ms >= self._timeout_ms:
             return (
                 f"The transaction was open for {lasted_ms:.0f} ms, longer than transaction_timeout_ms "
-                f"({self._timeout_ms}): raise that, or let Spark make smaller batches (maxOffsetsPerTrigger)"
+                f"({self._timeout_ms}): raise that limit, or use smaller batches (maxOffsetsPerTrigger)"
             )
         return (
             "Another attempt at the same part, another query of this name, or (with writer_column) another partition "

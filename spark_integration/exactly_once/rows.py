@@ -1,11 +1,11 @@
-"""Which row is written by which writer, decided by Spark before the rows are handed out.
+"""Assigns rows to writers, in Spark, before the rows are passed to the tasks.
 
-Rows have the columns of Spark's own Kafka sink: ``value``, and where they are there ``key``, ``headers``, ``topic`` and
-``partition``; others are left alone. ``row_hash`` is added, of all that is written.
+Rows have the columns of Spark's own Kafka sink: ``value`` and optionally ``key``, ``headers``, ``topic`` and
+``partition``. Other columns are ignored. ``row_hash`` is added: a hash of all columns that are written.
 
-A row's writer is a function of the row, so that a batch that runs again is split in the same way, whatever became of
-Spark's partitions, its settings and its cluster in the meantime. Rows for one partition of Kafka that name it, and
-rows with one key, are written by one writer, in the order in which it is given them.
+A row's writer is a function of the row. So a repeated batch is split in the same way, even if Spark's partitions,
+settings or cluster have changed. Rows that name the same Kafka partition, and rows with the same key, are written by
+the same writer, in the order in which it receives them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .errors import ExactlyOnceError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Key, value, headers, topic, partition; a hash of these; and the number of the writer, where a column has it.
+# Key, value, headers, topic, partition; a hash of these; and the number of the writer, if a column contains it.
 SinkRow = tuple[
     bytearray | None,
     bytearray | None,
@@ -42,27 +42,27 @@ _CASTS = {"key": "binary", "value": "binary", "headers": _HEADERS, "topic": "str
 
 
 def sink_rows(frame: DataFrame, topic: str | None, writer_column: str | None) -> DataFrame:
-    """The columns of ``SinkRow``, in its order; ``topic`` comes before a row's own.
+    """The columns of ``SinkRow``, in its order; ``topic`` takes precedence over a row's own topic.
 
-    ExactlyOnceError where a column is missing or is of another type.
+    ExactlyOnceError if a column is missing or has the wrong type.
     """
     from pyspark.sql import functions
 
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     if "value" not in types:
-        raise ExactlyOnceError(f"the rows have no column value; they have {', '.join(types) or 'none at all'}")
+        raise ExactlyOnceError(f"the rows have no column value; they have {', '.join(types) or 'no columns'}")
     if topic is None and "topic" not in types:
-        raise ExactlyOnceError("where shall the rows go? Name a topic with topic=, or give them a column topic")
+        raise ExactlyOnceError("the rows have no topic: name a topic with topic=, or add a column topic")
     for name, allowed in _TYPES.items():
         if name in types and types[name] not in allowed and not (name == "topic" and topic is not None):
             raise ExactlyOnceError(
-                f"the column {name} is {types[name]}, and has to be {' or '.join(allowed)}, as for Spark's own sink"
+                f"the column {name} is {types[name]}, but must be {' or '.join(allowed)}, as for Spark's own sink"
             )
 
     if writer_column is not None and types.get(writer_column) not in _NUMBERS:
         raise ExactlyOnceError(
-            f"the column {writer_column} shall have the number of the writer, and is "
-            f"{types.get(writer_column, 'not there')}: it has to be {' or '.join(_NUMBERS)}"
+            f"the column {writer_column} must contain the number of the writer, but is "
+            f"{types.get(writer_column, 'missing')}: it must be {' or '.join(_NUMBERS)}"
         )
 
     def column(name: str) -> Column:
@@ -73,14 +73,14 @@ def sink_rows(frame: DataFrame, topic: str | None, writer_column: str | None) ->
 
     writer = functions.lit(None) if writer_column is None else frame[writer_column]
     written = frame.select(*(column(name).alias(name) for name in _TYPES), writer.cast("bigint").alias("writer"))
-    # A hash passes over nulls: whether there is one is hashed as well, so that a null is not an absent neighbour.
+    # The hash function skips nulls. So whether a column is null is hashed as well.
     nulls = [functions.col(name).isNull() for name in _TYPES]
     row_hash = functions.xxhash64(*(functions.col(name) for name in _TYPES), *nulls).alias("row_hash")
     return written.select(*_TYPES, row_hash, "writer")
 
 
 def split_by_content(rows: DataFrame, writers: int) -> DataFrame:
-    """One partition of Spark's for each writer, with the rows that fall to it."""
+    """One partition of Spark's for each writer, with the rows of that writer."""
     from pyspark.sql import functions
 
     col = functions.col

@@ -1,6 +1,6 @@
-"""The settings of the Kafka clients: those of the user, checked, and those that exactly once stands on.
+"""The settings of the Kafka clients: those of the user, checked, and those that exactly-once writing requires.
 
-The clients are librdkafka's, in the driver and in the tasks; its names of settings are used.
+The driver and the tasks use clients of librdkafka; settings have librdkafka's names.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-# Settings that a user may only give one value, if any.
+# Settings for which a user may only give these values, if any.
 _ONLY: Mapping[str, tuple[str, ...]] = {
     "enable.idempotence": ("true",),
     "acks": ("all", "-1"),
@@ -19,23 +19,23 @@ _AT_LEAST_ONE = ("retries", "message.send.max.retries")
 _AT_MOST_FIVE = ("max.in.flight", "max.in.flight.requests.per.connection")
 _WITHIN_TRANSACTION = ("message.timeout.ms", "delivery.timeout.ms")
 
-# Settings that are the writer's own, and what to do instead.
+# Settings that the writer sets itself, and what to use instead.
 _OWN: Mapping[str, str] = {
     "bootstrap.servers": "the address is the writer's first argument",
     "metadata.broker.list": "the address is the writer's first argument",
-    "transactional.id": "it is made of query_name",
-    "transaction.timeout.ms": "give transaction_timeout_ms",
-    "group.id": "the writer belongs to no group",
+    "transactional.id": "it is derived from query_name",
+    "transaction.timeout.ms": "use transaction_timeout_ms",
+    "group.id": "the writer does not join a group",
     "isolation.level": "markers are always read committed",
-    "enable.partition.eof": "it is set",
-    "enable.auto.commit": "nothing is committed to a group",
-    "auto.offset.reset": "it is set",
+    "enable.partition.eof": "the writer sets it",
+    "enable.auto.commit": "no offsets are committed",
+    "auto.offset.reset": "the writer sets it",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What producers, consumers and admin clients are made with. It travels to the tasks."""
+    """The settings of producers, consumers and admin clients. It is sent to the tasks."""
 
     bootstrap_servers: str
     transaction_timeout_ms: int
@@ -43,9 +43,9 @@ class ClientSettings:
 
     def producer(self, transactional_id: str) -> dict[str, str | int | bool | Callable[..., None]]:
         return {
-            # A key goes to the partition to which Spark's own sink, and any client in Java, would send it.
+            # A key goes to the same partition as with Spark's own sink and any Java client.
             "partitioner": "murmur2_random",
-            # What went wrong is raised, with what to do; librdkafka's lines on standard error come without that.
+            # Errors are raised, together with what to do; librdkafka's messages on standard error lack that.
             "log_level": 0,
             **self.given,
             "bootstrap.servers": self.bootstrap_servers,
@@ -55,10 +55,10 @@ class ClientSettings:
         }
 
     def consumer(self) -> dict[str, str | int | bool]:
-        """Of a consumer that reads to the end of what is committed, and says when it is there."""
+        """The settings of a consumer that reads to the last stable offset, and reports the end of a partition."""
         return {
             "log_level": 0,
-            # At the end, an answer without records is what says so: it is not waited for.
+            # An empty response reports the end, so it must not be delayed.
             "fetch.wait.max.ms": 10,
             **self.given,
             "bootstrap.servers": self.bootstrap_servers,
@@ -71,26 +71,26 @@ class ClientSettings:
 
 
 def check_given(given: Mapping[str, str], transaction_timeout_ms: int) -> None:
-    """ValueError where a setting takes away what exactly once stands on, or is not for a user to set."""
+    """ValueError if a setting breaks exactly-once writing, or cannot be set by a user."""
     for name, value in given.items():
         if not isinstance(value, str):
-            raise ValueError(f"client[{name!r}] is {value!r}: librdkafka's settings are given as text")
+            raise ValueError(f"client[{name!r}] is {value!r}: librdkafka's settings must be strings")
         if name in _OWN:
             raise ValueError(f"{name} cannot be set: {_OWN[name]}")
         problem = _problem(name, value, transaction_timeout_ms)
         if problem:
-            raise ValueError(f"{name}={value} does not go with transactions: {problem}")
+            raise ValueError(f"{name}={value} is not possible with transactions: {problem}")
 
 
 def _problem(name: str, value: str, transaction_timeout_ms: int) -> str:
     if name in _ONLY and value.lower() not in _ONLY[name]:
-        return f"it has to be {' or '.join(_ONLY[name])}, or left out"
+        return f"it must be {' or '.join(_ONLY[name])}, or omitted"
     if name in (*_AT_LEAST_ONE, *_AT_MOST_FIVE, *_WITHIN_TRANSACTION) and not value.isdecimal():
-        return "it has to be a number"
+        return "it must be a number"
     if name in _AT_LEAST_ONE and int(value) < 1:
-        return "it has to be at least 1, or left out"
+        return "it must be at least 1, or omitted"
     if name in _AT_MOST_FIVE and not 1 <= int(value) <= 5:
-        return "it has to be between 1 and 5, or left out"
+        return "it must be between 1 and 5, or omitted"
     if name in _WITHIN_TRANSACTION and not 1 <= int(value) <= transaction_timeout_ms:
-        return f"it has to be between 1 and transaction_timeout_ms ({transaction_timeout_ms}), or left out"
+        return f"it must be between 1 and transaction_timeout_ms ({transaction_timeout_ms}), or omitted"
     return ""

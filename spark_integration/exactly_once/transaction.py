@@ -1,8 +1,8 @@
-"""What a task does, on whichever machine it runs: it writes a writer's part of a batch, unless that is there already.
+"""A task, which may run on any machine: it writes a writer's part of a batch, unless the part is already written.
 
-The order is what makes it exact. First the transactional id is taken over: whoever else was writing this part, a task
-of a driver that is dead or one that Spark has given up, can commit nothing any more, and what it has committed is
-visible. Only then is the last marker read. Then either the part is there, or it is not and will not come.
+The order makes it exact. First the transactional id is initialized. From then on, no other task with this part (of a
+dead driver, or one that Spark has replaced) can commit, and earlier commits are visible. Only then is the last marker
+read. Then the part is either already written, or it is not and no other task will write it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .settings import ClientSettings
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all tasks of a batch are told."""
+    """The parameters of all tasks of a batch."""
 
     batch: Batch
     batches_topic: str
@@ -30,7 +30,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class PartWritten:
-    """What became of a part: rows that were written now, rows that were there already, or why it cannot be written."""
+    """The result of a part: rows written now, rows that were already written, or the problem."""
 
     writer: int
     written: int = 0
@@ -39,9 +39,9 @@ class PartWritten:
 
 
 def write_part(partition: int, rows: Iterable[SinkRow], job: Job) -> Iterator[PartWritten]:
-    """Write the rows of one of Spark's partitions, if it has any, as the part of one writer.
+    """Write the rows of one of Spark's partitions, if there are any, as the part of one writer.
 
-    Errors that would come again are values: Spark need not try again.
+    Permanent errors are returned as values, so that Spark does not retry the task.
     """
     rows = iter(rows)
     first = next(rows, None)
@@ -51,7 +51,7 @@ def write_part(partition: int, rows: Iterable[SinkRow], job: Job) -> Iterator[Pa
     try:
         if writer is None or not 0 <= writer < job.batch.writers:
             raise ExactlyOnceError(
-                f"a row names the writer {writer}, and the query has {job.batch.writers}, numbered from 0"
+                f"a row names the writer {writer}, but the query has {job.batch.writers}, numbered from 0"
             )
         yield _write_part(writer, chain([first], rows), job)
     except ExactlyOnceError as error:
@@ -60,7 +60,7 @@ def write_part(partition: int, rows: Iterable[SinkRow], job: Job) -> Iterator[Pa
 
 def _write_part(writer: int, rows: Iterator[SinkRow], job: Job) -> PartWritten:
     producer = TransactionalProducer(job.settings, f"{job.batch.query_name}-{writer}")
-    producer.take_over()
+    producer.initialize()
     with HistoryReader(job.settings, job.batches_topic) as history:
         last = history.last(writer)
     if last is not None and standing(last, job.batch) is Part.WRITTEN:
@@ -84,12 +84,12 @@ def _send(writer: int, rows: Iterator[SinkRow], job: Job, producer: Transactiona
         for key, value, headers, topic, partition, row_hash, named_writer in rows:
             if named_writer is not None and named_writer != writer:
                 raise ExactlyOnceError(
-                    f"one of Spark's partitions has rows of the writers {writer} and {named_writer}: all of a "
-                    "partition have to name the same"
+                    f"one of Spark's partitions has rows of the writers {writer} and {named_writer}: all rows of a "
+                    "partition must name the same writer"
                 )
             if topic is None:
                 raise ExactlyOnceError(
-                    "a row has no topic: its column topic is null. Fill it, or name a topic with topic="
+                    "a row has no topic: its column topic is null. Set it, or name a topic with topic="
                 )
             plain = [(name, _bytes(header)) for name, header in headers or ()]
             producer.send(topic, partition, _bytes(key), _bytes(value), plain)
@@ -98,7 +98,7 @@ def _send(writer: int, rows: Iterator[SinkRow], job: Job, producer: Transactiona
         producer.send(job.batches_topic, writer, b"%d" % writer, marker.to_json(), ())
         producer.commit()
     except BaseException:
-        # Also when Spark cannot go on with the rows.
+        # Also when reading the rows fails.
         producer.abort()
         raise
     return content

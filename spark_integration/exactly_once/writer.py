@@ -1,7 +1,7 @@
-"""The driver's part: it sees to it that the batch is the query's next one, and hands the parts to tasks.
+"""The driver's part: it checks that the batch is the query's next one, and passes the parts to tasks.
 
-What was written before is looked at whenever a batch may have run before: at a query's start, and after anything but
-a batch that was whole. Otherwise a batch is new, since Spark counts on only when the one before is done.
+The markers are read whenever a batch may have run before: at the start of a query, and after any batch that did not
+complete. Otherwise a batch is new, since Spark increases the number only after the previous batch is complete.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from moldau.spark_integration.options import HasBootstrapServers
 from moldau.spark_integration.tasks import use_this_python
 
 from .errors import ExactlyOnceError
-from .history import DEFAULT_WRITERS, HistoryReader, find_history, make_history
+from .history import DEFAULT_WRITERS, HistoryReader, create_history, find_history
 from .marker import Batch, Content, Marker, Part, Split, check_same, standing
 from .rows import SinkRow, sink_rows, split_by_content
 from .settings import ClientSettings, check_given
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# Spark's name of the property that says which query calls; the id is the checkpoint's.
+# Spark's name of the property with the id of the running query, which is stored in the checkpoint.
 _QUERY_ID = "sql.streaming.queryId"
 
 _QUERY_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -37,22 +37,21 @@ _QUERY_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 class ExactlyOnceWriter:
     """Writes each row of a streaming query to Kafka exactly once: an argument for ``foreachBatch``.
 
-    ``broker``: an address ``HOST:PORT``, or something that has one.
+    ``broker``: an address ``HOST:PORT``, or an object with one.
     ``query_name``: a name that no other query has, of letters, digits, ``.``, ``_`` and ``-``. Transactional ids are
-    made of it.
-    ``topic``: where all rows go; without it each row names a topic in its column ``topic``.
-    ``writers``: into how many transactions a batch is split, 4 by default. It stays for the life of the query. With 1 a
-    batch becomes visible as a whole.
-    ``writer_column``: a column that numbers the writers from 0, with one number in each of Spark's partitions. Then
-    nothing is shuffled.
-    ``first_batch``: the number of the first batch that this writer gets, for a checkpoint that had another sink before.
-    ``transaction_timeout_ms``: how long writing a part may take. Readers of a query that has died wait at most as long.
+    derived from it.
+    ``topic``: the topic of all rows; without it each row names a topic in its column ``topic``.
+    ``writers``: the number of transactions into which a batch is split, 4 by default. It is fixed for the life of the
+    query. With 1, a batch becomes visible as a whole.
+    ``writer_column``: a column that contains the number of the writer, from 0; it must be constant within each of
+    Spark's partitions. Then no rows are shuffled.
+    ``first_batch``: the number of this writer's first batch, for a checkpoint that previously had another sink.
+    ``transaction_timeout_ms``: the time limit for writing a part, and for how long a crashed query blocks readers.
     ``client``: settings of librdkafka (``security.protocol``, ``compression.type``, ...), for all clients of the
     writer.
-    ``batches_topic``: where it is kept what was written, ``_batches-<query_name>`` by default.
+    ``batches_topic``: the topic of the markers, ``_batches-<query_name>`` by default.
 
-    A ValueError says what is wrong with these. What is found out later is an :class:`ExactlyOnceError`, which ends
-    the query.
+    Invalid arguments raise a ValueError. Later errors are an :class:`ExactlyOnceError`, which ends the query.
     """
 
     def __init__(
@@ -69,11 +68,11 @@ class ExactlyOnceWriter:
         batches_topic: str | None = None,
     ) -> None:
         if not _QUERY_NAME.fullmatch(query_name):
-            raise ValueError(f"query_name {query_name!r}: up to 200 letters, digits, '.', '_' and '-' are a name")
+            raise ValueError(f"query_name {query_name!r}: it must be up to 200 letters, digits, '.', '_' and '-'")
         if writers is not None and writers < 1:
-            raise ValueError(f"writers={writers}: there has to be at least one")
+            raise ValueError(f"writers={writers}: it must be at least one")
         if transaction_timeout_ms < 1000:
-            raise ValueError(f"transaction_timeout_ms={transaction_timeout_ms}: no batch is written in less than 1000")
+            raise ValueError(f"transaction_timeout_ms={transaction_timeout_ms}: it must be at least 1000")
         check_given(client or {}, transaction_timeout_ms)
         self._query_name = query_name
         self._topic = topic
@@ -85,15 +84,15 @@ class ExactlyOnceWriter:
         address = broker if isinstance(broker, str) else broker.bootstrap_servers
         self._settings = ClientSettings(address, transaction_timeout_ms, dict(client or {}))
         _check_known_to_librdkafka(self._settings)
-        # The last batch that was whole, and the number of writers then.
+        # The last batch that was complete, and its number of writers.
         self._whole: Batch | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """What ``foreachBatch`` calls. When this returns, each row of the batch is in Kafka once."""
+        """Called by ``foreachBatch``. When this returns, each row of the batch is in Kafka once."""
         query_id = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         if query_id is None:
             raise ExactlyOnceError(
-                "this is not a batch of a streaming query: give the writer to foreachBatch, or call it there"
+                "this is not a batch of a streaming query: pass the writer to foreachBatch, or call it there"
             )
         whole, self._whole = self._whole, None
         known: dict[int, Marker] = {}
@@ -105,7 +104,7 @@ class ExactlyOnceWriter:
         parts = self._write(rows, Job(batch, self._batches_topic, self._settings))
         _check_parts(parts, known, batch)
         _logger.info(
-            "%s: batch %d is written: %d rows now, %d were there already",
+            "%s: batch %d is written: %d rows now, %d earlier",
             self._query_name,
             batch_id,
             sum(part.written for part in parts),
@@ -114,17 +113,17 @@ class ExactlyOnceWriter:
         self._whole = batch
 
     def _look_back(self, query_id: str, number: int) -> tuple[Batch, dict[int, Marker]]:
-        """The batch with its number of writers, and its markers so far. ExactlyOnceError if it must not be written."""
+        """The batch with its number of writers, and its known markers. ExactlyOnceError if it must not be written."""
         there = find_history(self._settings, self._batches_topic)
         if there is None:
             if number > self._first_batch:
                 raise ExactlyOnceError(
-                    f"the checkpoint of {self._query_name} is at batch {number}, and there is no topic "
-                    f"{self._batches_topic} that says what was written before. If it was deleted, look how much of "
-                    f"this batch was written. To begin with this batch, give first_batch={number}"
+                    f"the checkpoint of {self._query_name} is at batch {number}, but the topic {self._batches_topic} "
+                    "with the markers of written batches does not exist. If it was deleted, check how much of this "
+                    f"batch was written. To begin with this batch, use first_batch={number}"
                 )
             there = self._writers or DEFAULT_WRITERS
-            make_history(self._settings, self._batches_topic, there)
+            create_history(self._settings, self._batches_topic, there)
         batch = Batch(self._query_name, query_id, number, there, self._split)
         known: dict[int, Marker] = {}
         with HistoryReader(self._settings, self._batches_topic) as history:
@@ -138,12 +137,13 @@ class ExactlyOnceWriter:
 
     def _other_writers(self, batch: Batch, there: int, begun: bool) -> str:
         text = (
-            f"{self._query_name} was begun with {there} writers, and this is {self._writers}: writers={there} goes on. "
+            f"{self._query_name} was started with {there} writers, but now has {self._writers}: continue with "
+            f"writers={there}. "
         )
         if begun:
-            return f"{text}(Batch {batch.number} is written in part, and only they can finish it)"
+            return f"{text}(Batch {batch.number} is partly written, and only they can complete it)"
         return (
-            f"{text}Nothing of batch {batch.number} is written yet, so it can also go on under another query_name, "
+            f"{text}No part of batch {batch.number} is written yet, so another query_name is possible, too, "
             f"with first_batch={batch.number}"
         )
 
@@ -159,7 +159,7 @@ def _task(job: Job, writer: int, rows: Iterable[SinkRow]) -> Iterator[PartWritte
 
 
 def _check_parts(parts: list[PartWritten], known: Mapping[int, Marker], batch: Batch) -> None:
-    """ExactlyOnceError unless every part is written, by a writer that has only this one."""
+    """ExactlyOnceError unless every part is written, each by a different writer."""
     problems = sorted({part.problem for part in parts if part.problem})
     if problems:
         raise ExactlyOnceError(problems[0] + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""))
@@ -167,7 +167,7 @@ def _check_parts(parts: list[PartWritten], known: Mapping[int, Marker], batch: B
     for writer, count in writers.items():
         if count > 1:
             raise ExactlyOnceError(
-                f"{count} of Spark's partitions have the number {writer}: each needs a writer of its own"
+                f"{count} of Spark's partitions have the number {writer}: each needs a separate writer"
             )
     for writer, marker in known.items():
         if writer not in writers:
@@ -182,4 +182,4 @@ def _check_known_to_librdkafka(settings: ClientSettings) -> None:
     try:
         Producer(settings.producer("checked"))
     except KafkaException as error:
-        raise ValueError(f"librdkafka does not take these settings: {error.args[0].str()}") from error
+        raise ValueError(f"librdkafka rejects these settings: {error.args[0].str()}") from error
