@@ -9,6 +9,7 @@ import errno
 import logging
 import select
 import threading
+import time
 
 import pytest
 
@@ -168,7 +169,10 @@ def silent(server, *wires):
 def test_an_append_is_not_visible_before_it_is_durable(server, disk, topic, acks):
     disk.block("/a/t-0")
     with server.wire() as producer, server.wire() as wire:
-        producer.send(produce_request(topic, batch(b"second"), acks=acks), 9)
+        # Of equal timestamps the first record's offset is the answer to -3, and both records may be of one millisecond.
+        later_ms = int(time.time() * 1000) + 1_000
+        second = build_batch([Record(timestamp=later_ms, key=None, value=b"second")])
+        producer.send(produce_request(topic, second, acks=acks), 9)
         wait_blocked(server, disk)
         assert server.call(lambda: partition_of(server).log.log_end_offset) == 2
         answer = fetch(wire, topic)
