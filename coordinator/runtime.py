@@ -445,7 +445,8 @@ class CoordinatorRuntime(Generic[S]):
     def take_effects(self) -> Sequence[object]:
         """The effects of decisions that are below the high watermark now, each once, in the order of decisions.
 
-        Must be called after every call that decides, flushes or moves the high watermark.
+        If the outcomes of the shard have effects, this must be called after every call that decides, flushes or moves
+        the high watermark.
         """
         if not self._effects:
             return ()

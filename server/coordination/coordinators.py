@@ -171,10 +171,6 @@ class Coordinators(ABC, Generic[S]):
     def make_shard(self, partition: Partition) -> S:
         """A new state machine for this partition."""
 
-    def act(self, hosted: Hosted[S], effect: object) -> None:
-        """Execute an effect of a decision that is below the high watermark (`Outcome.effects`)."""
-        raise NotImplementedError(f"{self.topic} has no effects")
-
     def deleted(self, names: list[str]) -> None:
         """Called when topics were deleted and the same change did not re-create them."""
 
@@ -278,8 +274,7 @@ class Coordinators(ABC, Generic[S]):
     # -- deadlines -----------------------------------------------------------------------------------------------------
 
     def _arm(self, hosted: Hosted[S]) -> None:
-        for effect in hosted.runtime.take_effects():
-            self.act(hosted, effect)
+        """Arm the timer of a runtime. To be called after each call of the runtime."""
         if self.watchers:
             for watcher in list(self.watchers):
                 watcher()

@@ -120,10 +120,12 @@ class TransactionCoordinators(Coordinators[TransactionShard]):
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
-    def act(self, hosted: Hosted[TransactionShard], effect: object) -> None:
-        """A transaction ends: write its markers."""
-        assert isinstance(effect, Markers)
-        self._end(_Ending(hosted, effect))
+    def _arm(self, hosted: Hosted[TransactionShard]) -> None:
+        """Begin to write the markers of transactions whose end is committed, and arm the timer of the runtime."""
+        for effect in hosted.runtime.take_effects():
+            assert isinstance(effect, Markers)
+            self._end(_Ending(hosted, effect))
+        super()._arm(hosted)
 
     def _end(self, ending: _Ending) -> None:
         """Write the missing markers, then complete the transaction."""
