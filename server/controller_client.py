@@ -55,12 +55,14 @@ class LocalController:
         decide = controller.deciding(request, version, now_ms)
         response, change = yield from self._slices.exclusively(controller.change(decide, now_ms))
         if change is not None:
-            yield from self._done(change)
+            yield from until_done(change, self._slices)
+            if change.error is not None:
+                raise change.error
         return response
 
-    def _done(self, change: Change) -> Sliced[None]:
-        later: Later[None] = Later(self._slices)
-        change.when_done(lambda: later.succeed(None))
-        yield from later.result()
-        if change.error is not None:
-            raise change.error
+
+def until_done(change: Change, slices: Slices) -> Sliced[None]:
+    """Wait until the broker has applied this change, or the change has failed."""
+    later: Later[None] = Later(slices)
+    change.when_done(lambda: later.succeed(None))
+    yield from later.result()

@@ -20,12 +20,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..concurrency.slices import Later
+from ..controller_client import until_done
 
 if TYPE_CHECKING:
     from ...log.manager import LogManager
     from ...log.partition_log import Log
-    from ...metadata.controller import Change
     from ...metadata.image import MetadataDelta, MetadataImage
     from ...metadata.quorum import Metadata
     from ...metadata.snapshots import SnapshotFile
@@ -156,7 +155,7 @@ class MetadataSnapshots:
         def steps() -> Sliced[None]:
             try:
                 while (change := self._metadata.controller.last_pending) is not None:
-                    yield from self._done(change)
+                    yield from until_done(change, self._slices)
                 while self._metadata.is_changing:
                     yield 0
                 if not begun.done():
@@ -169,11 +168,6 @@ class MetadataSnapshots:
 
         self._slices.begin_surely(self._slices.exclusively(steps()), at_once=True)
         return await begun
-
-    def _done(self, change: Change) -> Sliced[None]:
-        later: Later[None] = Later(self._slices)
-        change.when_done(lambda: later.succeed(None))
-        yield from later.result()
 
     async def _write_snapshot(self, reason: str) -> None:
         snapshot = await self._begin()
