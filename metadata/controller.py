@@ -110,11 +110,6 @@ class Controller:
         """The offset of the next record."""
         return self._log.end_offset
 
-    @property
-    def has_pending(self) -> bool:
-        """Whether a change is waiting for a sync."""
-        return bool(self._pending)
-
     def serve(self, flush_soon: Callable[[], None], follow: Callable[[Steps[None]], None]) -> None:
         """From now on an append calls `flush_soon`, after which the log must be flushed; a thread may do this.
 

@@ -156,7 +156,7 @@ class Metadata:
     @property
     def is_changing(self) -> bool:
         """Whether a change is waiting for a sync, or listeners are applying one."""
-        return self.controller.has_pending or self._committed.is_notifying
+        return self.controller.last_pending is not None or self._committed.is_notifying
 
     @property
     def repairs(self) -> list[str]:
