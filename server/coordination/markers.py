@@ -42,42 +42,43 @@ class MarkerWriter:
     ) -> None:
         """Write the marker of one transaction into one partition that this broker leads.
 
-        ``written`` is called once the marker is below the high watermark, now or later. If it is unknown whether the
-        marker ever will be, ``written`` is called with KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER or
-        UNKNOWN_TOPIC_OR_PARTITION. Before the call, no client may learn that the transaction has ended: its coordinator
-        would forget the transaction, and the partition could lose the marker.
+        ``written`` is called once, now or later: with None when the marker is below the high watermark, or with the
+        error. Before the call, no client may learn that the transaction has ended: its coordinator would forget the
+        transaction, and the partition could lose the marker.
+
+        The partition rejects the marker with UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR,
+        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED. The first three are also the errors if it is unknown
+        whether the marker will ever be below the high watermark.
 
         The group coordinator writes the markers of its own partitions, because they decide whether offsets take effect.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, INVALID_PRODUCER_EPOCH,
-                TRANSACTION_COORDINATOR_FENCED.
         """
         partition = self._replicas.partition_by_key(topic, index)
         if partition is None or partition.offline:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if topic != CONSUMER_OFFSETS:
-            info = partition.append_marker(
-                producer_id,
-                producer_epoch,
-                coordinator_epoch=coordinator_epoch,
-                committed=committed,
-                transaction_version=transaction_version,
-                now_ms=self._now_ms(),
-            )
-            partition.when_committed(info.last_offset + 1, written)
+            written(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             return
         try:
-            end_offset = self._groups().end_transaction(
-                index,
-                producer_id,
-                producer_epoch,
-                coordinator_epoch=coordinator_epoch,
-                committed=committed,
-                transaction_version=transaction_version,
-            )
+            if topic == CONSUMER_OFFSETS:
+                end_offset = self._groups().end_transaction(
+                    index,
+                    producer_id,
+                    producer_epoch,
+                    coordinator_epoch=coordinator_epoch,
+                    committed=committed,
+                    transaction_version=transaction_version,
+                )
+            else:
+                info = partition.append_marker(
+                    producer_id,
+                    producer_epoch,
+                    coordinator_epoch=coordinator_epoch,
+                    committed=committed,
+                    transaction_version=transaction_version,
+                    now_ms=self._now_ms(),
+                )
+                end_offset = info.last_offset + 1
         except KafkaError as error:
-            if error.code in _NOT_READY:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
-            raise
+            if topic == CONSUMER_OFFSETS and error.code in _NOT_READY:
+                error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message)
+            written(error)
+            return
         partition.when_committed(end_offset, written)

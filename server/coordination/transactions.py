@@ -158,8 +158,6 @@ class TransactionCoordinators(Coordinators[TransactionShard]):
                 transaction_version=markers.transaction_version,
                 written=written,
             )
-        except KafkaError as error:
-            written(error)
         except Exception:  # the transaction must not stall because of this
             logger.exception("Writing a transaction marker to %s-%d failed with an unexpected error", topic, index)
             became(_Marker.LATER)

@@ -56,19 +56,16 @@ def _write(
         # Apache Kafka has no more specific code for this error.
         written(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
         return
-    try:
-        broker.markers.write(
-            topic,
-            index,
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            committed=marker.transaction_result,
-            transaction_version=marker.transaction_version,
-            written=written,
-        )
-    except KafkaError as error:
-        written(error)
+    broker.markers.write(
+        topic,
+        index,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        committed=marker.transaction_result,
+        transaction_version=marker.transaction_version,
+        written=written,
+    )
 
 
 def failed(request: WriteTxnMarkersRequest, error: KafkaError) -> Sliced[WriteTxnMarkersResponse]:

@@ -419,7 +419,8 @@ class RejectingMarkers:
             if topic == self.topic:
                 self.attempts += 1
                 if self.refuses:
-                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                    marker["written"](KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                    return
             write(writer, topic, index, **marker)
 
         monkeypatch.setattr(MarkerWriter, "write", write_marker)

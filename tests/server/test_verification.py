@@ -85,7 +85,8 @@ def test_a_waiting_client_that_disconnects_blocks_no_request(producer, server, w
 
     def write_marker(*arguments, **marker):
         if refusing:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            marker["written"](KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
         write(*arguments, **marker)
 
     monkeypatch.setattr(MarkerWriter, "write", write_marker)
@@ -250,7 +251,7 @@ def test_the_server_stops_while_requests_of_one_transactional_id_wait_for_each_o
     server.create_topic("t")
 
     def write_marker(*arguments, **marker):
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        marker["written"](KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     with server.wire() as wire:
         producer = Transactional(wire, "p")
