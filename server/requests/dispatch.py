@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from importlib import import_module
-from types import CoroutineType, GeneratorType
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from ...log.descriptors import FileRange
@@ -201,7 +201,6 @@ class Dispatcher:
     def __init__(self) -> None:
         self._broker: Broker | None = None
         self._routes: dict[int, Route] = {}
-        self._tasks: set[Any] = set()
         self._slices: Slices | None = None
         # Set by `serve`:
         self._clock: Callable[[], float]  # of the slices
@@ -256,9 +255,6 @@ class Dispatcher:
             return context if context.parts is None else context.parts  # it may be complete already
         if type(answer) is GeneratorType:
             return self._in_slices(context, self._finish(context, route, answer, frame))
-        if type(answer) is CoroutineType:
-            self._run(context, route, answer)
-            return context
         parts = route.encode_or_fail(context, answer)
         if route.repeats and parts is not None:
             self._learn(context, route, frame, answer)
@@ -399,7 +395,7 @@ class Dispatcher:
         while waits_for:
             yield waits_for
             answer, waits_for = self._first_steps(context, route, answer)
-        if answer is None or answer is PARKED or type(answer) in (GeneratorType, CoroutineType):
+        if answer is None or answer is PARKED or type(answer) is GeneratorType:
             yield from self._finish(context, route, answer, frame)
         else:
             context.reply(answer)
@@ -413,9 +409,6 @@ class Dispatcher:
             return
         if answer is None:
             context.reply_nothing()
-            return
-        if type(answer) is CoroutineType:
-            self._run(context, route, answer)
             return
         try:
             parts = yield from route.encode_in_slices(context.correlation_id, answer)
@@ -460,24 +453,6 @@ class Dispatcher:
         )
         connection.close(f"API key {key} ({name}) version {version} was asked for, which is {served}")
         return None
-
-    def _run(self, context: RequestContext, route: Route, coroutine: Coroutine[Any, Any, Message]) -> None:
-        """Serve a request that must await something. This creates a task, so it is only for rare requests."""
-        import asyncio
-
-        async def serve() -> None:
-            try:
-                answer = await coroutine
-            except KafkaError as error:
-                context.fail(error)
-            except Exception:  # noqa: BLE001 - as above
-                context.fault()
-            else:
-                context.reply(answer)
-
-        task = asyncio.get_running_loop().create_task(serve())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _served(route_key: int) -> Api | None:
