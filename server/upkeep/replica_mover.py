@@ -106,8 +106,7 @@ class ReplicaMover:
             KafkaError: KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION.
         """
         key = (partition.topic, partition.index)
-        yield from self._assign_present(partition)
-        if self._replicas.partition_by_key(*key) is not partition:  # deleted while the controller was asked
+        if not (yield from self._assign_present(partition)):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if partition.offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic}-{partition.index} is offline")
@@ -128,9 +127,8 @@ class ReplicaMover:
             if partition is None or partition.offline or not directory.online:
                 continue
             try:
-                yield from self._assign_present(partition)
-                if self._replicas.partition_by_key(topic, index) is not partition or partition.offline:
-                    continue  # deleted, or failed, while the controller was asked
+                if not (yield from self._assign_present(partition)) or partition.offline:
+                    continue
                 if (topic, index) not in self._manager.futures:
                     self._begin(partition, directory)
                 self._manager.retire(topic, index, directory, path)
@@ -158,11 +156,15 @@ class ReplicaMover:
                 "The move of %s-%d to %s will not be resumed by the next start: %s", *key, log_dir.path, error.message
             )
 
-    def _assign_present(self, partition: Partition) -> Sliced[None]:
-        """Report the replica's current directory to the controller, before a copy exists that could be taken for it."""
+    def _assign_present(self, partition: Partition) -> Sliced[bool]:
+        """Report the replica's current directory to the controller, before a copy exists that could be taken for it.
+
+        Returns whether the partition still exists: it may be deleted, or its directory may fail, in the meantime.
+        """
         current = self._manager.directory_of(partition.topic, partition.index)
         if current is not None and not partition.offline:
             yield from self._assignments.assign(partition, current)
+        return self._replicas.partition_by_key(partition.topic, partition.index) is partition
 
     def _begin(self, partition: Partition, directory: LogDirectory) -> None:
         current = self._manager.directory_of(partition.topic, partition.index)
