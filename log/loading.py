@@ -139,13 +139,13 @@ def load_logs(
     *,
     now_ms: int,
     config_of: Callable[[str], LogConfig],
-    is_stray: Callable[[str, int, bytes | None], bool] | None = None,
-    directory_id_of: Callable[[str, int], bytes | None] = lambda topic, partition: None,
-    compacted_anywhere: bool = False,
-    progress: LoadProgress | None = None,
+    is_stray: Callable[[str, int, bytes | None], bool] | None,
+    directory_id_of: Callable[[str, int], bytes | None],
+    compacted_anywhere: bool,
+    progress: LoadProgress | None,
 ) -> LoadedLogs:
     """Open the log of every partition in `directories`, which must be open. The arguments are those of
-    `LogManager.load`.
+    `LogManager.load`, which has the defaults.
 
     Raises `LogDirectoryError` if a partition is in two directories and the metadata does not say in which it should be.
     """

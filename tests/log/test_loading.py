@@ -52,8 +52,15 @@ class Disks:
         self.file_system.replace_file(path, data, sync=True)
 
     def load(self, **arguments: Any) -> LoadedLogs:
-        files = DescriptorCache(self.file_system, 64)
-        return load_logs(files, self.directories, **{"now_ms": NOW, "config_of": lambda topic: CONFIG} | arguments)
+        usual: dict[str, Any] = {
+            "now_ms": NOW,
+            "config_of": lambda topic: CONFIG,
+            "is_stray": None,
+            "directory_id_of": lambda topic, partition: None,
+            "compacted_anywhere": False,
+            "progress": None,
+        }
+        return load_logs(DescriptorCache(self.file_system, 64), self.directories, **usual | arguments)
 
 
 @pytest.fixture
