@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .network.connection import Connection
     from .network.frames import Part
 
+_SOFTWARE_LENGTH: Final = 64
+"""The protocol has no limit for the name or the version of a client, and each connection keeps them."""
 
 R = TypeVar("R")
 
@@ -131,8 +133,8 @@ class RequestContext:
         return self.connection.fd
 
     def set_client_software(self, name: str, version: str) -> None:
-        """Keep the name and the version of the client with its connection."""
-        self.connection.client_software = (name, version)
+        """Keep the name and the version of the client with its connection. Log lines about the connection show them."""
+        self.connection.client_software = f"{name[:_SOFTWARE_LENGTH]} {version[:_SOFTWARE_LENGTH]}"
 
     def close_connection(self, reason: str, *, level: int = logging.WARNING) -> None:
         """Close the client's connection, and log the reason."""

@@ -179,7 +179,7 @@ class Connection:
         # A dual-stack socket reports IPv4 addresses as ::ffff:192.0.2.1, which some clients cannot use.
         self.local_address: tuple[str, int] = (sys.intern(str(local[0]).removeprefix("::ffff:")), int(local[1]))
         self.authentication = authentication
-        self.client_software: tuple[str, str] | None = None  # name and version, from ApiVersions
+        self.client_software = ""  # name and version, from ApiVersions
         # The dispatcher creates them for clients that repeat their requests.
         self.produce_fast_path: ProduceFastPathPort | None = None
         self.fetch_fast_path: FetchFastPathPort | None = None
@@ -762,7 +762,10 @@ class Connection:
             with contextlib.suppress(OSError):  # requests before the one that closes the connection were valid
                 self._sending.send_last()
         if reason is not None:
-            message = f"Closing the connection from {self.peer} ({self.listener_name}): {reason}"
+            origin = self.listener_name
+            if self.client_software:
+                origin += f", {self.client_software}"
+            message = f"Closing the connection from {self.peer} ({origin}): {reason}"
             self._host.peer_log.log(level, self.peer_host, reason, message)
         self._pause()
         self._watch_no_more()

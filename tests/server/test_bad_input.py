@@ -139,6 +139,16 @@ def test_an_invalid_client_software_name_is_rejected(server, name):
         assert wire.call(request, 3).error_code == ErrorCode.INVALID_REQUEST
 
 
+def test_the_line_about_a_closed_connection_has_the_software_of_the_client(server, caplog):
+    with server.wire() as wire:
+        request = ApiVersionsRequest(client_software_name="some-client" * 1000, client_software_version="1.2.3")
+        assert wire.call(request, 3).error_code == 0
+        wire.send_bytes(struct.pack(">i", -1))
+        assert wire.closed_by_server()
+    (line,) = [record.getMessage() for record in caplog.records if "127.0.0.1" in record.getMessage()]
+    assert f"(PLAINTEXT, {('some-client' * 6)[:64]} 1.2.3): " in line
+
+
 def with_magic(magic):
     data = bytearray(batch(b"x"))
     data[16] = magic
