@@ -10,6 +10,7 @@ from ..protocol.messages.delete_groups import DeleteGroupsRequest
 from ..protocol.messages.find_coordinator import FindCoordinatorRequest
 from ..protocol.messages.init_producer_id import InitProducerIdRequest
 from ..protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ..testing.waiting import wait_until
 from ..testing.wire import WireClient
 from .row import Server
 
@@ -39,12 +40,13 @@ _NOT_YET = frozenset(
 
 def wait_coordinator(server: Server) -> None:
     """Return when the server coordinates groups. The request also creates the topic of the offsets."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
     with WireClient(server.bootstrap_servers) as wire:
-        while not (_is_found(wire, _GROUP, "anybody") and committed_offsets(wire, "anybody") is not None):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no coordinator is available after {_PATIENCE_SECONDS:g} s")
-            time.sleep(_ASK_AGAIN_SECONDS)
+        wait_until(
+            lambda: _is_found(wire, _GROUP, "anybody") and committed_offsets(wire, "anybody") is not None,
+            "a group coordinator is available",
+            seconds=_PATIENCE_SECONDS,
+            pause=_ASK_AGAIN_SECONDS,
+        )
 
 
 def committed_offsets(wire: WireClient, group_id: str) -> dict[tuple[str, int], int] | None:
@@ -72,12 +74,13 @@ def delete_groups(server: Server, group_ids: Sequence[str]) -> None:
 def init_producer(server: Server, transactional_id: str) -> tuple[int, int]:
     """The producer id and epoch of a transactional id; earlier producers with it are fenced. The request for the
     coordinator also creates the topic of the transactions."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
     with WireClient(server.bootstrap_servers) as wire:
-        while not _is_found(wire, _TRANSACTION, transactional_id):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no transaction coordinator is available after {_PATIENCE_SECONDS:g} s")
-            time.sleep(_ASK_AGAIN_SECONDS)
+        wait_until(
+            lambda: _is_found(wire, _TRANSACTION, transactional_id),
+            "a transaction coordinator is available",
+            seconds=_PATIENCE_SECONDS,
+            pause=_ASK_AGAIN_SECONDS,
+        )
     (producer,) = init_producers(server, [transactional_id])
     return producer
 

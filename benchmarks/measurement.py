@@ -8,9 +8,8 @@ import itertools
 import os
 import shutil
 import tempfile
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +18,7 @@ from ..protocol.errors import ErrorCode
 from ..protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ..protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ..testing.topic_requests import wait_for_topic
+from ..testing.waiting import wait_until
 from ..testing.wire import WireClient
 from . import programs
 from .ceiling import CeilingServer
@@ -29,6 +29,7 @@ _ADMIN_SECONDS = 120
 _REMOVAL_SECONDS = 120.0
 _SYNC_SECONDS = 60.0
 _QUIET_BYTES = 4_000_000
+_PAUSE_SECONDS = 0.05
 
 
 class StartServer(Protocol):
@@ -126,7 +127,7 @@ def _delete_topics(server: Server, names: list[str]) -> None:
     def gone() -> bool:
         return not any(folder.name.startswith(tuple(names)) for folder in server.data_dir.iterdir())
 
-    wait_until(gone, f"the files of {', '.join(names)} are removed", seconds=_REMOVAL_SECONDS)
+    wait_until(gone, f"the files of {', '.join(names)} are removed", seconds=_REMOVAL_SECONDS, pause=_PAUSE_SECONDS)
 
 
 def settle() -> None:
@@ -134,22 +135,15 @@ def settle() -> None:
     writing."""
     os.sync()
     with suppress(TimeoutError):
-        wait_until(lambda: _unwritten_bytes() < _QUIET_BYTES, "the disk is quiet", seconds=_SYNC_SECONDS)
+        wait_until(
+            lambda: _unwritten_bytes() < _QUIET_BYTES, "the disk is quiet", seconds=_SYNC_SECONDS, pause=_PAUSE_SECONDS
+        )
 
 
 def _unwritten_bytes() -> int:
     """The bytes of the page cache that are not yet on the disk."""
     sizes = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     return sum(int(sizes[name].split()[0]) * 1024 for name in ("Dirty", "Writeback"))
-
-
-def wait_until(condition: Callable[[], bool], what: str, *, seconds: float, pause: float = 0.05) -> None:
-    """Check the condition every `pause` seconds. Raises TimeoutError."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds:g} s: {what}")
-        time.sleep(pause)
 
 
 @contextmanager

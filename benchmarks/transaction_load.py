@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ..protocol.messages.end_txn import EndTxnRequest
 from ..protocol.records import Record, build_batch
 from ..testing.builders import produce_request
+from ..testing.waiting import wait_until
 from . import load
 from .coordinator import init_producer
 from .load import Timed
@@ -119,10 +120,12 @@ def run(
 def wait_committed(server: Server, topic: str, partitions: int = 1, *, more_than: int) -> None:
     """Return when read_committed readers see more than ``more_than`` offsets: EndTxn completes before that.
 
-    RuntimeError if this does not happen in time.
+    TimeoutError if this does not happen in time.
     """
-    deadline = time.monotonic() + _VISIBLE_SECONDS
-    while (found := sum(load.end_offsets(server, topic, partitions, committed=True))) <= more_than:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"of {topic} only {found} offsets are committed instead of more than {more_than}")
-        time.sleep(_ASK_AGAIN_SECONDS)
+    wait_until(
+        lambda: sum(load.end_offsets(server, topic, partitions, committed=True)) > more_than,
+        f"more than {more_than} offsets of {topic} are committed",
+        seconds=_VISIBLE_SECONDS,
+        pause=_ASK_AGAIN_SECONDS,
+        state=lambda: f"offsets: {load.end_offsets(server, topic, partitions, committed=True)}",
+    )

@@ -38,6 +38,7 @@ from moldau.testing.clients.franz_go import FranzGoClient
 from moldau.testing.clients.group_member import Options
 from moldau.testing.clients.java import java_command
 from moldau.testing.group_requests import committed
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 DEADLINE_SECONDS = 45.0
@@ -365,7 +366,7 @@ class Group:
         """Return when every record has been consumed, and every offset committed."""
         self.wait(lambda: not self.missing(), f"the records of {self.topic}")
         with WireClient(self.bootstrap_servers) as wire:
-            w.wait_until(
+            wait_until(
                 lambda: committed(wire, self.group_id, self.topic, self.ends) == self.ends, "the committed offsets"
             )
 

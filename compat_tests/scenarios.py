@@ -17,7 +17,8 @@ from moldau.compat_tests.conftest import MakeTopic, OpenClient
 from moldau.testing.client import CODECS, Client, ClientError, Feature, Headers, Received, Record
 from moldau.testing.clients import open_client
 from moldau.testing.servers import Server
-from moldau.testing.topic_requests import stored_batches, wait_for_no_topic, wait_for_topic, wait_until
+from moldau.testing.topic_requests import stored_batches, wait_for_no_topic, wait_for_topic
+from moldau.testing.waiting import wait_until
 
 # 2001-09-09: older than any retention, so topics that hold it keep records for ever.
 T0 = 1_000_000_000_000
@@ -208,7 +209,7 @@ class ClientScenarios:
         topic = make_topic(1, client=client)
         client.produce(topic, numbered(5))
         (*_, last) = client.read(topic, 0)
-        wait_until(lambda: int(time.time() * 1000) > last.timestamp_ms, "a later millisecond", interval=0.001)
+        wait_until(lambda: int(time.time() * 1000) > last.timestamp_ms, "a later millisecond", pause=0.001)
         client.produce(topic, numbered(7))
         start = client.offset_for_time(topic, 0, last.timestamp_ms + 1)
         assert start == 5

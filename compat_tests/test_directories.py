@@ -5,7 +5,6 @@ answer from the one server may ask the other. And what a dump of the directory b
 """
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from moldau.testing.clients.java import JavaClient
 from moldau.testing.dump_tool import COMPLAINTS
 from moldau.testing.full_run import first_of
 from moldau.testing.servers import Server
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 PRODUCER_ID = 7_000
@@ -128,12 +128,12 @@ SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "2000", "metadat
 
 def wait_for_snapshot(directory: Path, after: int) -> int:
     """Until there is a snapshot of the metadata that ends past this offset; where the latest ends."""
-    for _ in range(600):
-        latest = max(int(path.name[:20]) for path in directory.glob("__cluster_metadata-0/*.checkpoint"))
-        if latest > after:
-            return latest
-        time.sleep(0.1)
-    pytest.fail(f"no snapshot after offset {after}")
+
+    def latest() -> int:
+        return max(int(path.name[:20]) for path in directory.glob("__cluster_metadata-0/*.checkpoint"))
+
+    wait_until(lambda: latest() > after, f"a snapshot after offset {after}", pause=0.1, state=latest)
+    return latest()
 
 
 def test_to_and_fro_with_snapshots_of_the_metadata(tmp_path: Path, java: JavaClient) -> None:

@@ -48,7 +48,8 @@ from moldau.testing.group_requests import (
     subscription,
 )
 from moldau.testing.servers import Server
-from moldau.testing.topic_requests import Topic, wait_until
+from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("both_servers")]

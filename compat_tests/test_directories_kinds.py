@@ -19,7 +19,7 @@ from moldau.metadata.records import ConfigRecord, TopicRecord
 from moldau.testing import Broker, BrokerError
 from moldau.testing.apache_kafka import ApacheKafka, Quorum
 from moldau.testing.full_run import in_full_run
-from moldau.testing.topic_requests import wait_until
+from moldau.testing.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("both_servers")
 

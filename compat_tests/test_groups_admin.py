@@ -30,6 +30,7 @@ from moldau.testing.group_requests import (
     subscription,
 )
 from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 # READ, DELETE, DESCRIBE, and DESCRIBE_CONFIGS and ALTER_CONFIGS of a group: a bit for each operation's code.
@@ -153,9 +154,7 @@ def test_the_states_of_a_classic_group(group_servers: str, wire: WireClient, gro
         first.sync({first.member_id: b"all"})
         assert describe_group(wire, group_id).group_state == "Stable"
         second.start_join()
-        w.wait_until(
-            lambda: describe_group(wire, group_id).group_state == "PreparingRebalance", "the rebalance to begin"
-        )
+        wait_until(lambda: describe_group(wire, group_id).group_state == "PreparingRebalance", "the rebalance to begin")
         first.leave()
         second.joined()
         second.leave()

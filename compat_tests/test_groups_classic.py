@@ -23,7 +23,7 @@ from moldau.testing.group_requests import (
     subscription,
     wait_for_rebalance,
 )
-from moldau.testing.topic_requests import wait_until
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 NewMember = Callable[..., ClassicMember]

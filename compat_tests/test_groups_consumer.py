@@ -39,7 +39,8 @@ from moldau.testing.group_requests import (
     settle,
     subscription,
 )
-from moldau.testing.topic_requests import Topic, wait_until
+from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 NewMember = Callable[..., ConsumerMember]

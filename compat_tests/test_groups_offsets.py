@@ -38,7 +38,8 @@ from moldau.testing.group_requests import (
     subscription,
     wait_for_rebalance,
 )
-from moldau.testing.topic_requests import Topic, wait_until
+from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 # offset, leader epoch, metadata, name of the error code

@@ -10,7 +10,8 @@ from moldau.compat_tests.conftest import MakeTopic, OpenClient
 from moldau.compat_tests.scenarios import KEEP, T0, ClientScenarios, error_code, numbered
 from moldau.testing.client import Record
 from moldau.testing.clients.java import JavaClient
-from moldau.testing.topic_requests import wait_for_no_topic, wait_until
+from moldau.testing.topic_requests import wait_for_no_topic
+from moldau.testing.waiting import wait_until
 
 UUID = re.compile(r"[A-Za-z0-9_-]{22}")
 

@@ -15,7 +15,8 @@ from moldau.compat_tests.conftest import MakeTopic, OpenClient
 from moldau.compat_tests.scenarios import KEEP, T0, numbered
 from moldau.testing.client import Record
 from moldau.testing.clients.java import JavaClient, ToolResult
-from moldau.testing.topic_requests import wait_for_no_topic, wait_for_topic, wait_until
+from moldau.testing.topic_requests import wait_for_no_topic, wait_for_topic
+from moldau.testing.waiting import wait_until
 
 Tool = Callable[..., ToolResult]
 

@@ -30,7 +30,8 @@ from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.builders import batch, fetch, produce, values
 from moldau.testing.clients.java import JavaClient, ToolResult
 from moldau.testing.servers import Server
-from moldau.testing.topic_requests import create_topic, wait_until
+from moldau.testing.topic_requests import create_topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 RECORDS_MAX = 100_000

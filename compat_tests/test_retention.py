@@ -19,7 +19,8 @@ from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffs
 from moldau.protocol.records import Record, build_batch
 from moldau.testing import topic_requests as w
 from moldau.testing.servers import Server
-from moldau.testing.topic_requests import Topic, wait_until
+from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 CONFIG = {

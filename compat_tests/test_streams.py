@@ -27,7 +27,8 @@ from moldau.compat_tests.transaction_wire import producers
 from moldau.testing.clients.java import java_command
 from moldau.testing.clients.kafka_python import KafkaPythonClient
 from moldau.testing.servers import Server
-from moldau.testing.topic_requests import create_topic, wait_until
+from moldau.testing.topic_requests import create_topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow
@@ -65,7 +66,7 @@ def test_counts_are_exact_whatever_was_killed(mortal_transaction_server: Server,
                 instance.wait_working()
         feeder.stop()
         counts = feeder.counts
-        wait_until(lambda: len(application.read(application.target)) >= counts.total(), "all counts", interval=0.5)
+        wait_until(lambda: len(application.read(application.target)) >= counts.total(), "all counts", pause=0.5)
         for instance in running.values():
             instance.stop()
 

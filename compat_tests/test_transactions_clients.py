@@ -19,7 +19,7 @@ from moldau.testing.client import CODECS, ClientError
 from moldau.testing.full_run import in_full_run
 from moldau.testing.group_requests import committed
 from moldau.testing.servers import Server
-from moldau.testing.topic_requests import wait_until
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow

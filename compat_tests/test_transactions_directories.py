@@ -29,7 +29,8 @@ from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.clients.java import JavaClient
 from moldau.testing.group_requests import committed
 from moldau.testing.servers import Server
-from moldau.testing.topic_requests import Topic, wait_until
+from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("both_servers")]

@@ -37,7 +37,8 @@ from moldau.testing import topic_requests as w
 from moldau.testing.full_run import first_of
 from moldau.testing.group_requests import code, committed
 from moldau.testing.servers import start_server
-from moldau.testing.topic_requests import Topic, wait_until
+from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow
@@ -233,7 +234,7 @@ class Play:
         def is_settled() -> bool:
             return not any(self._state(number).startswith("Prepare") for number in range(IDS))
 
-        wait_until(is_settled, "the markers", interval=0.002)
+        wait_until(is_settled, "the markers", pause=0.002)
 
     def _state(self, number: int) -> str:
         return describe(self.wire, f"{self.name}-{number}").transaction_state

@@ -28,7 +28,8 @@ from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.list_transactions import ListTransactionsRequest
 from moldau.testing import topic_requests as w
 from moldau.testing.group_requests import code
-from moldau.testing.topic_requests import Topic, wait_until
+from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 

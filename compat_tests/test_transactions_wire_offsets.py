@@ -30,7 +30,8 @@ from moldau.testing.group_requests import (
     settle,
 )
 from moldau.testing.group_requests import committed as committed_offsets
-from moldau.testing.topic_requests import Topic, wait_until
+from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 OFFSETS = "__consumer_offsets"

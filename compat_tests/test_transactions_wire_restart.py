@@ -26,7 +26,8 @@ from moldau.protocol.records import Record, build_batch
 from moldau.testing import topic_requests as w
 from moldau.testing.group_requests import code, committed
 from moldau.testing.servers import Server
-from moldau.testing.topic_requests import Topic, wait_until
+from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 from moldau.transaction_coordinator.records import (
     PartitionsSchema,

@@ -37,7 +37,7 @@ from moldau.testing.config_requests import (
     replace,
 )
 from moldau.testing.servers import Server
-from moldau.testing.topic_requests import wait_until
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 FACTS = Path(__file__).parent / "broker_config_updates.json"

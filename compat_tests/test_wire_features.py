@@ -22,7 +22,8 @@ from moldau.testing.config_requests import (
 from moldau.testing.group_requests import ConsumerMember, code, wait_for_coordinator
 from moldau.testing.requirements import require_kafka_jars, require_program
 from moldau.testing.servers import Server
-from moldau.testing.topic_requests import Topic, create_topic, wait_for_topic, wait_until
+from moldau.testing.topic_requests import Topic, create_topic, wait_for_topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 FEATURE = "group.version"

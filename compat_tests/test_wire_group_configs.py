@@ -15,7 +15,8 @@ from moldau.protocol.messages.incremental_alter_configs import (
 )
 from moldau.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from moldau.testing.group_requests import ConsumerMember, wait_for_coordinator
-from moldau.testing.topic_requests import Topic, wait_until
+from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 GROUP = 32

@@ -20,6 +20,7 @@ from moldau.protocol.uuid import ZERO_UUID
 from moldau.testing import topic_requests as w
 from moldau.testing.servers import Server
 from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 
@@ -268,7 +269,7 @@ def test_automatic_creation(new_server: Callable[..., AbstractContextManager[Ser
                 codes.add(found.error_code)
                 return found if found.error_code == 0 and found.partitions else None
 
-            assert len(w.wait_until(created, name).partitions) == 2
+            assert len(wait_until(created, name).partitions) == 2
             # Not an empty topic, not an internal error: clients ask again after these.
             assert codes <= {0, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         (invalid,) = ask("not a name!")

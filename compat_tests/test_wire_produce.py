@@ -18,6 +18,7 @@ from moldau.protocol.records import CRC_POSITION, Record, build_batch, iter_reco
 from moldau.testing import topic_requests as w
 from moldau.testing.client import CODECS
 from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 MAGIC_AT = 16
@@ -315,7 +316,7 @@ class Producer:
     def __init__(self, wire: WireClient, topic: Topic) -> None:
         self._wire = wire
         self._topic = topic
-        given = w.wait_until(lambda: self._ask(wire), "a producer id")
+        given = wait_until(lambda: self._ask(wire), "a producer id")
         self.producer_id, self.epoch = given.producer_id, given.producer_epoch
 
     @staticmethod
@@ -427,7 +428,7 @@ def test_create_topics_and_produce_at_once(
         codes.add(answer.error_code)
         return answer.error_code == 0
 
-    w.wait_until(produced, "the first record")
+    wait_until(produced, "the first record")
     assert codes <= {0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
 

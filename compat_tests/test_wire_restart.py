@@ -19,6 +19,7 @@ from moldau.protocol.records import build_batch, iter_records
 from moldau.testing import topic_requests as w
 from moldau.testing.servers import Server
 from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 
@@ -81,7 +82,7 @@ def new_producer_id(wire: WireClient) -> int:
         response = wire.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4)
         return [response.producer_id] if response.error_code == 0 else []
 
-    return w.wait_until(ask, "a producer id")[0]
+    return wait_until(ask, "a producer id")[0]
 
 
 def epoch_end(wire: WireClient, topic: str, epoch: int) -> tuple[int, int]:

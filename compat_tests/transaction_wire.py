@@ -44,7 +44,8 @@ from moldau.protocol.messages.write_txn_markers import (
 from moldau.protocol.records import build_batch, iter_records
 from moldau.testing import topic_requests as w
 from moldau.testing.group_requests import code, wait_for_coordinator
-from moldau.testing.topic_requests import Topic, wait_until
+from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 READ_COMMITTED = 1

@@ -43,7 +43,8 @@ from moldau.protocol.messages.offset_fetch import (
 )
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from moldau.protocol.uuid import random_uuid, uuid_to_str
-from moldau.testing.topic_requests import Topic, wait_until
+from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 Partitions = Mapping[str, Sequence[int]]

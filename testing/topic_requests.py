@@ -1,12 +1,12 @@
 """Requests to a server without a client: single requests through ``moldau.testing.wire``.
 
 Some changes take effect after the response: a created topic reaches the broker's metadata a moment later.
-``wait_until`` waits for these, with a deadline; everything else waits for a response.
+`moldau.testing.waiting` waits for these, with a deadline; everything else waits for a response.
 """
 
 import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar, cast
+from collections.abc import Mapping
+from typing import NamedTuple, cast
 
 from moldau.protocol.api import request_header_version
 from moldau.protocol.codec import encode
@@ -24,10 +24,8 @@ from moldau.protocol.messages.produce import (
 )
 from moldau.protocol.records import Record, RecordBatch, iter_batches
 from moldau.protocol.schema import Request
-from moldau.testing.client import DEADLINE_SECONDS
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
-
-_Result = TypeVar("_Result")
 
 
 def payload(request: Request, version: int, correlation_id: int = 0, client_id: str | None = "wire") -> bytes:
@@ -44,17 +42,6 @@ def header(api_key: int, version: int, correlation_id: int = 0, client_id: str |
         return encode(fields, request_header_version(api_key, version))
     except ValueError:  # no such API
         return encode(fields, 2)
-
-
-def wait_until(condition: Callable[[], _Result | None], what: str, interval: float = 0.02) -> _Result:
-    """Call ``condition`` until its result is true, and return that."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        result = condition()
-        if result:
-            return result
-        assert time.monotonic() < deadline, f"{what}: not in {DEADLINE_SECONDS} s"
-        time.sleep(interval)
 
 
 def wait_for_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:

@@ -23,9 +23,10 @@ from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ...protocol.records import Record, build_batch
+from ...testing.waiting import wait_until
 from ...testing.wire import WireClient
 from .. import load, page_cache
-from ..measurement import create_topic, wait_until
+from ..measurement import create_topic
 from ..row import Bench, Numbers, Row, Server, Subject, Target
 from .durability import GROUP
 

@@ -19,9 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ...protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ...testing.waiting import wait_until
 from ...testing.wire import WireClient
 from .. import filling, load
-from ..measurement import settle, wait_until
+from ..measurement import settle
 from ..row import Bench, Numbers, Row, Server, Subject, Target
 from .durability import GROUP
 

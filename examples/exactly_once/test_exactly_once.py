@@ -23,7 +23,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from moldau.compat_tests.transaction_wire import describe, producers, wait_for_coordinators
 from moldau.testing.full_run import first_of
 from moldau.testing.servers import Server
-from moldau.testing.topic_requests import create_topic, wait_until
+from moldau.testing.topic_requests import create_topic
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow
@@ -168,7 +169,7 @@ class Pipe:
     def wait_done(self, sent: Values) -> None:
         """Return when the target has the expected number of records."""
         count = sum(map(len, sent.values()))
-        wait_until(lambda: sum(map(len, self.read("read_committed").values())) >= count, f"{count} records", 0.3)
+        wait_until(lambda: sum(map(len, self.read("read_committed").values())) >= count, f"{count} records", pause=0.3)
 
     def read(self, isolation_level: str) -> Values:
         """The target from its beginning to its end."""

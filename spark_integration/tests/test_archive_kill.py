@@ -7,7 +7,6 @@ job is replaced by one that kills the process before or after its work. Others a
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from moldau.spark_integration.archive_layout import Layout
 from moldau.spark_integration.archive_manifest import load_existing
 from moldau.testing.client import Client, Record
 from moldau.testing.full_run import first_of
+from moldau.testing.waiting import wait_until
 
 from .archive_rows import archive_rows, topic_rows
 from .conftest import MakeTopic
@@ -271,11 +271,13 @@ def test_a_replay_that_was_killed_is_resumed_to_the_same_records(
 
 def wait_stored(client: Client, topic: str, count: int, program: subprocess.Popen[str]) -> None:
     """Return when the topic has this many records, while the program runs."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
+
+    def stored() -> int:
         assert program.poll() is None, "the replay has ended"
-        if sum(client.offsets(topic, partition)[1] for partition in range(PARTITIONS)) >= count:
-            return
-        time.sleep(0.02)
-    os.kill(program.pid, signal.SIGKILL)
-    raise AssertionError("nothing was sent")
+        return sum(client.offsets(topic, partition)[1] for partition in range(PARTITIONS))
+
+    try:
+        wait_until(lambda: stored() >= count, f"{count} records", seconds=DEADLINE_S, pause=0.02, state=stored)
+    except BaseException:
+        program.kill()
+        raise

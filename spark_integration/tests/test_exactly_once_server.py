@@ -26,6 +26,7 @@ from moldau.spark_integration.tests.halting import halt_at, halted, resume
 from moldau.testing.client import Record
 from moldau.testing.clients import open_client
 from moldau.testing.full_run import first_of
+from moldau.testing.waiting import wait_until
 
 from .exactly_once_reading import committed, everything, watching
 from .streams import DEADLINE_S
@@ -92,13 +93,14 @@ class Copy:
 
     def wait_halted(self, query: StreamingQuery) -> None:
         """Return when every task is paused and some of their records are in the log."""
-        deadline = time.monotonic() + DEADLINE_S
         with watching(self.address, [self.target]) as has_open_transaction:
-            while len(halted(self._folder)) < WRITERS or not has_open_transaction():
+
+            def all_halted() -> bool:
                 if not query.isActive:
                     raise query.exception() or AssertionError("the query ended")
-                assert time.monotonic() < deadline, "the tasks do not pause"
-                time.sleep(0.05)
+                return len(halted(self._folder)) >= WRITERS and has_open_transaction()
+
+            wait_until(all_halted, "the pause of all tasks", seconds=DEADLINE_S, pause=0.05)
 
     def resume(self) -> None:
         """Let paused tasks continue."""
@@ -106,11 +108,13 @@ class Copy:
 
     def check(self) -> None:
         """Check that each row was written once, and that no transaction is open."""
-        deadline = time.monotonic() + DEADLINE_S
         with watching(self.address, [self.target]) as has_open_transaction:
-            while has_open_transaction():
-                assert time.monotonic() < deadline, "a transaction has no marker"
-                time.sleep(0.05)
+            wait_until(
+                lambda: not has_open_transaction(),
+                "the marker of each transaction",
+                seconds=DEADLINE_S,
+                pause=0.05,
+            )
         found = Counter(record.value for record in committed(self.address, self.target))
         assert found == Counter(b"%d" % n + FILLING for n in range(ROWS))
 

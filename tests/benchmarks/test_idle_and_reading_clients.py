@@ -1,6 +1,5 @@
 """The other clients of a measurement: idle connections, and a consumer that only reads."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +12,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.testing import Broker
 from moldau.testing.builders import fetch_request, produce
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 
@@ -55,9 +55,7 @@ def test_a_crowd_detects_a_response(broker: Broker, wire: WireClient) -> None:
         crowd.check()
         produce(wire, topic, load.batch_of(1, 10))
         # The producer's answer leaves before those to the consumers, and nothing says when these have arrived.
-        deadline = time.monotonic() + 30
-        while crowd.answered() < 5 and time.monotonic() < deadline:
-            time.sleep(0.001)
+        wait_until(lambda: crowd.answered() == 5, "the responses to all consumers", pause=0.001)
         with pytest.raises(CrowdError, match="5 of 5"):
             crowd.check()
 

@@ -19,7 +19,7 @@ from moldau.benchmarks import spark_client, spark_jobs
 from moldau.benchmarks.row import Bench, Numbers, Subject
 from moldau.benchmarks.spark_client import SparkClient
 from moldau.benchmarks.spark_jobs import Done, Read
-from moldau.testing.topic_requests import wait_until
+from moldau.testing.waiting import wait_until
 
 from .conftest import FakeMachine
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from moldau.testing.topic_requests import wait_until
+from moldau.testing.waiting import wait_until
 
 from .conftest import Run
 

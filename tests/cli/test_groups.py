@@ -25,7 +25,8 @@ from moldau.testing.group_requests import (
     subscription,
     wait_for_coordinator,
 )
-from moldau.testing.topic_requests import Topic, wait_until
+from moldau.testing.topic_requests import Topic
+from moldau.testing.waiting import wait_until
 
 from .conftest import Result, Run
 

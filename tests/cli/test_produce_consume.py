@@ -17,7 +17,7 @@ import pytest
 from moldau.cli.consume import parse_time
 from moldau.cli.produce import Progress
 from moldau.testing import Broker
-from moldau.testing.topic_requests import wait_until
+from moldau.testing.waiting import wait_until
 
 from .conftest import Run
 

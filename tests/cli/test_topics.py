@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from moldau.protocol.uuid import uuid_from_str
-from moldau.testing.topic_requests import wait_until
+from moldau.testing.waiting import wait_until
 
 from .conftest import Run
 

@@ -23,7 +23,7 @@ from moldau.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetc
 from moldau.testing import Broker
 from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.requirements import require_kafka_jars
-from moldau.testing.topic_requests import wait_until
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow

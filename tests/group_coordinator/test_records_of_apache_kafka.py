@@ -42,7 +42,7 @@ from moldau.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetc
 from moldau.protocol.records import RecordBatch, iter_batches, iter_records
 from moldau.protocol.steps import completed
 from moldau.testing.apache_kafka import ApacheKafka
-from moldau.testing.topic_requests import wait_until
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 from ..coordinator.harness import decoded

@@ -32,7 +32,7 @@ from moldau.protocol.messages.txn_offset_commit import (
 from moldau.testing import Broker
 from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.requirements import require_kafka_jars
-from moldau.testing.topic_requests import wait_until
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow

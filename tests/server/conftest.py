@@ -11,6 +11,7 @@ from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopi
 from moldau.server.concurrency.clock import MovableClock
 from moldau.server.concurrency.event_loop import new_event_loop
 from moldau.server.server import Server
+from moldau.testing.waiting import wait_until_async
 from moldau.testing.wire import WireClient
 
 
@@ -94,16 +95,8 @@ class RunningServer:
         return asyncio.run_coroutine_threadsafe(function(), self.loop).result(30)
 
     def wait_until(self, condition):
-        """Run iterations of the event loop until the condition holds there; fail after a limited number of them."""
-
-        async def run():
-            for _ in range(2000):
-                if condition():
-                    return True
-                await asyncio.sleep(0.005)
-            return False
-
-        assert asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
+        """Wait until the condition holds on the event loop, and return its result."""
+        return asyncio.run_coroutine_threadsafe(wait_until_async(condition, pause=0.002), self.loop).result()
 
     def wire(self):
         return WireClient(self.bootstrap_servers)

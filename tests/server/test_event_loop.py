@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from moldau.server.concurrency.event_loop import DirectSelector, new_event_loop, readiness_of
+from moldau.testing.waiting import WAIT_SECONDS, wait_until_async
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="epoll is Linux's")
 
@@ -24,9 +25,8 @@ def run(scenario):
             for each in pair:
                 each.setblocking(False)
         try:
-            await asyncio.wait_for(
-                scenario(fast_path, [ours for ours, _ in pairs], [theirs for _, theirs in pairs]), 20
-            )
+            async with asyncio.timeout(2 * WAIT_SECONDS):
+                await scenario(fast_path, [ours for ours, _ in pairs], [theirs for _, theirs in pairs])
         finally:
             for ours, theirs in pairs:
                 fast_path.remove_reader(ours.fileno())
@@ -39,12 +39,8 @@ def run(scenario):
 
 
 async def until(condition):
-    """Run iterations of the event loop until the condition holds; fail after a limited number of them."""
-    for _ in range(10_000):
-        if condition():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("it never came")
+    """Run iterations of the event loop until the condition holds."""
+    await wait_until_async(condition, pause=0)
 
 
 def test_sockets_that_are_ready_together_are_served_in_one_iteration():
@@ -226,7 +222,9 @@ def test_asyncio_works_in_the_same_loop():
         fast_path.add_reader(ours[0].fileno(), read)
         theirs[0].send(b"x")
         assert await from_callback == "soon"
-        await asyncio.sleep(0.01)
+        timer = loop.create_future()
+        loop.call_later(0.001, timer.set_result, "later")
+        assert await timer == "later"
         assert await loop.run_in_executor(None, lambda: 7) == 7
         reader, writer = await asyncio.open_connection(sock=ours[1])
         theirs[1].send(b"line\n")

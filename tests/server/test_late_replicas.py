@@ -8,7 +8,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from moldau.protocol.messages.offset_commit import (
 )
 from moldau.testing import Broker
 from moldau.testing.builders import batch, fetch, produce, values
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 GROUP, TRANSACTION = 0, 1
@@ -54,12 +54,9 @@ def begin(wire, transactional_id):
     return wire.call(request, 4).error_code
 
 
-def until(answer, *, seconds=30):
+def until(answer):
     """Retry as clients do until the error code is NONE."""
-    deadline = time.monotonic() + seconds
-    while (code := answer()) != ErrorCode.NONE:
-        assert time.monotonic() < deadline, ErrorCode(code).name
-        time.sleep(0.05)
+    wait_until(lambda: answer() == ErrorCode.NONE, pause=0.05, state=lambda: ErrorCode(answer()).name)
 
 
 class RejectingDisk:

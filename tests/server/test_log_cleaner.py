@@ -25,6 +25,7 @@ from moldau.protocol.records import Record, build_batch, iter_records
 from moldau.server.concurrency.background import Background
 from moldau.server.upkeep.compaction_process import WorkerError, WorkerNotStartedError, WorkerProcess
 from moldau.server.upkeep.log_cleaner import CleanerSettings, LogChangedError, LogCleaner
+from moldau.testing.waiting import WAIT_SECONDS, wait_until_async
 
 NOW = 1_700_000_000_000
 
@@ -111,7 +112,7 @@ class Cleaning:
             log.roll(self.now_ms)
 
     async def next_job(self) -> tuple[CompactionJob, asyncio.Future[Exception | None]]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_SECONDS):
             return await self.jobs.get()
 
     async def complete_next(self, failure: Exception | None = None) -> CompactionJob:
@@ -121,9 +122,7 @@ class Cleaning:
         return job
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
-            while not condition():  # noqa: ASYNC110 - there is no notification
-                await asyncio.sleep(0.001)
+        await wait_until_async(condition, pause=0.001)
 
     async def clean(self, name: str, offset: int) -> None:
         await self.until(lambda: self.manager.clean_offsets.get((name, 0)) == offset)
@@ -134,7 +133,7 @@ def values(log: Log) -> list[bytes | None]:
 
 
 def run(story: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 60))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(story(), 3 * WAIT_SECONDS))  # type: ignore[arg-type]
 
 
 def test_a_dirty_log_is_compacted_and_its_checkpoint_is_written() -> None:
@@ -290,7 +289,7 @@ def test_a_pause_cancels_a_pass_before_its_worker_starts(caplog: pytest.LogCaptu
 
         cleaning.cleaner._flush = slow_flush
         log = cleaning.topic("t", 3)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_SECONDS):
             await flushing.wait()
             pausing = asyncio.create_task(cleaning.cleaner.pause("t", 0))
             await asyncio.sleep(0)

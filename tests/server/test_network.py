@@ -20,6 +20,7 @@ from moldau.server.network.connection import MAX_HELD_BYTES, MAX_IN_FLIGHT, PEER
 from moldau.server.network.listeners import Network
 from moldau.server.network.sending import READ_BYTES
 from moldau.server.network.unserved import RECEIVE_BYTES
+from moldau.testing.waiting import wait_until_async
 
 
 class PendingRequest:
@@ -134,16 +135,8 @@ class Fixture:
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(10)
 
     def wait_until(self, condition):
-        """Wait until the condition holds on the event loop; fail after a limited number of checks."""
-
-        async def run():
-            for _ in range(2000):
-                if condition():
-                    return True
-                await asyncio.sleep(0.005)
-            return False
-
-        assert asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
+        """Wait until the condition holds on the event loop, and return its result."""
+        return asyncio.run_coroutine_threadsafe(wait_until_async(condition, pause=0.002), self.loop).result()
 
     def connect(self):
         sock = socket.create_connection(("127.0.0.1", self.port), 10)

@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.records import Record, build_batch
 from moldau.server.storage.recovery import TELL_SECONDS, WARM_LOGS, Recovery
+from moldau.testing.waiting import wait_until
 
 NOW = 1_700_000_000_000
 CONFIG = LogConfig()
@@ -39,13 +39,6 @@ def unclean(disk, *directories):
 
 def logs_read(disk, directory):
     return sorted({path.rpartition("/")[0] for path, _, _ in list(disk.read_aheads) if path.startswith(directory)})
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_the_next_logs_of_each_directory_are_read_ahead_and_no_more():

@@ -2,7 +2,6 @@
 
 import errno
 import threading
-import time
 from itertools import count
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from moldau.server.concurrency.slices import Later
 from moldau.server.upkeep import replica_mover
 from moldau.testing import Broker
 from moldau.testing.builders import batch, fetch, produce, produce_request, values
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 from .transactional import Transactional
@@ -436,10 +436,11 @@ def test_moves_continue_after_the_server_is_killed(tmp_path):
             broker.kill()
             broker.start()
             with WireClient(broker.bootstrap_servers) as wire:
-                deadline = time.monotonic() + 30
-                while described(wire).keys() != {(target, False)}:
-                    assert time.monotonic() < deadline, "the move was forgotten"
-                    time.sleep(0.01)
+                wait_until(
+                    lambda wire=wire, target=target: described(wire).keys() == {(target, False)},
+                    "the end of the move",
+                    state=lambda wire=wire: described(wire),
+                )
                 found = everything(wire)
                 assert found[1::2] == [b"%d" % number for number in range(written)]
         assert "Traceback" not in broker.log()

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from moldau.testing import Broker, BrokerError
 from moldau.testing.full_run import in_full_run
+from moldau.testing.waiting import wait_until
 
 TOPIC = "prices"
 Found = list[tuple[int, bytes | None, bytes | None]]
@@ -75,10 +76,7 @@ def latest(found: Found) -> dict[bytes | None, bytes | None]:
 
 
 def wait_for(condition: Callable[[], bool], broker: Broker) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, broker.log()
-        time.sleep(0.005)
+    wait_until(condition, seconds=120, pause=0.005, state=broker.log)
 
 
 def workers(broker: Broker) -> list[int]:
@@ -261,10 +259,7 @@ def test_nothing_is_lost_when_the_server_is_killed_while_compacting(moment: str)
         assert latest(read(broker)) == MANY
         assert not files(broker, ".cleaned")
         assert not files(broker, ".swap")
-        deadline = time.monotonic() + 30
-        while any(map(runs, pids)):
-            assert time.monotonic() < deadline, "the worker outlives its server"
-            time.sleep(0.01)
+        wait_until(lambda: not any(map(runs, pids)), "the end of the workers of the killed server")
         broker.compact(TOPIC)
         assert [(key, value) for _offset, key, value in read(broker)] == list(MANY.items())
 

@@ -37,7 +37,7 @@ from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFea
 from moldau.protocol.records import RecordBatch, iter_batches, iter_records
 from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.full_run import in_full_run
-from moldau.testing.topic_requests import wait_until
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 from moldau.transaction_coordinator.records import (
     TransactionLogKey,
@@ -164,7 +164,7 @@ class Both:
             (described,) = self.wire.call(asked).transaction_states
             return not described.transaction_state.startswith("Prepare")
 
-        wait_until(ended, "the end of the transaction", interval=0.002)
+        wait_until(ended, "the end of the transaction", pause=0.002)
 
     def _theirs(self, producer: Producer) -> Producer:
         return Producer(self.ids.get(producer.id, producer.id), producer.epoch)
