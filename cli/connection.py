@@ -19,7 +19,7 @@ from ..protocol.schema import Request
 
 CLIENT_ID: Final = "moldau-cli"
 # Responses to these requests are far smaller; a larger length means that the peer does not speak Kafka's protocol.
-_MAX_ANSWER_BYTES: Final = 100_000_000
+_MAX_RESPONSE_BYTES: Final = 100_000_000
 _LENGTH: Final = Struct(">i")
 
 
@@ -99,7 +99,7 @@ class Connection:
         try:
             self._socket.sendall(_LENGTH.pack(len(body)) + body)
             (length,) = _LENGTH.unpack(self._receive(4))
-            if not 0 <= length <= _MAX_ANSWER_BYTES:
+            if not 0 <= length <= _MAX_RESPONSE_BYTES:
                 raise PeerError(f"the response to {name} is not Kafka's protocol")
             data = self._receive(length)
         except TimeoutError as error:

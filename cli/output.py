@@ -12,7 +12,7 @@ from typing import Final
 # The width of a terminal that reports none (in tests, or a dumb terminal).
 _GAP: Final = "  "
 # The maximum number of digits that `int` parses (sys.get_int_max_str_digits).
-_MOST_DIGITS: Final = 4300
+_MAX_DIGITS: Final = 4300
 
 
 def print_json(value: object) -> None:
@@ -92,7 +92,7 @@ def binary_from_json(name: str, fields: Mapping[str, object], texts: Mapping[str
 
 def any_integer(text: str) -> int | float:
     """A number parser for `json`: a number with more digits than `int` accepts becomes infinity, not an error."""
-    return int(text) if len(text) <= _MOST_DIGITS else float(text)
+    return int(text) if len(text) <= _MAX_DIGITS else float(text)
 
 
 def member_texts(text: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ from .coordinators import RETRIABLE, TRANSACTION, Coordinators, with_retries
 from .failure import Failure
 
 # The maximum number of partitions per request.
-_PARTITIONS_OF_A_REQUEST: Final = 500
+_PARTITIONS_PER_REQUEST: Final = 500
 
 HINTS: Final = {
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "the transactional id does not exist; `moldau transactions list` lists them",
@@ -151,8 +151,8 @@ class TransactionClient:
                     by_leader.setdefault(partition.leader_id, []).append((topic.name or "", partition.partition_index))
         found: list[OpenTransaction] = []
         for leader, partitions in by_leader.items():
-            for start in range(0, len(partitions), _PARTITIONS_OF_A_REQUEST):
-                found += self._open_in(leader, partitions[start : start + _PARTITIONS_OF_A_REQUEST])
+            for start in range(0, len(partitions), _PARTITIONS_PER_REQUEST):
+                found += self._open_in(leader, partitions[start : start + _PARTITIONS_PER_REQUEST])
         return sorted(found)
 
     def _open_in(self, leader: int, partitions: Iterable[tuple[str, int]]) -> Iterator[OpenTransaction]:

@@ -18,8 +18,8 @@ partition. This module gives it order and durability:
 * An internal error (an exception in a decision) fails one request. An internal error in a replay would leave the state
   different from the log, so the shard is closed and loaded again.
 
-This module uses no clock, event loop or files: the shell calls `flush` at the end of the iteration after `wants_flush`
-was called, `tick` when the next deadline is due, `load` for every batch of the log and then `activate`.
+This module uses no clock, event loop or files: the shell calls `flush` at the end of the iteration in which
+`request_flush` was called, `tick` when the next deadline is due, `load` for every batch of the log and then `activate`.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ _RECORD_OVERHEAD = 32
 # The maximum duration of a call of `tick`, except for its last decision.
 _TICK_MS = 2
 # The number of unreadable records of a batch that are logged.
-_LEFT_OUT_SHOWN = 10
+_SKIPPED_LOGGED_MAX = 10
 # Loading yields after this number of records: about a tenth of a millisecond.
-_RECORDS_OF_A_STEP = 32
+_RECORDS_PER_STEP = 32
 
 # The errors of appends, as the coordinator's clients get them: they retry, look for the coordinator again, or learn
 # that their request is too large.
@@ -163,7 +163,7 @@ class _Batch:
         return producer is None and self.producer is None and self.size + size <= largest
 
 
-class _Told(NamedTuple):
+class _Completion(NamedTuple):
     """Responses to send, and effects for the shell."""
 
     answers: Sequence[Answer]
@@ -181,11 +181,11 @@ class CoordinatorRuntime(Generic[S]):
         writer: PartitionWriter,
         clock: Callable[[], Now],
         *,
-        wants_flush: Callable[[], None],
+        request_flush: Callable[[], None],
         failed: Callable[[], None],
         codec: int = Codec.NONE,
     ) -> None:
-        """``wants_flush`` is called when there is something to `flush` at the end of the iteration of the event loop.
+        """``request_flush`` is called when there is something to `flush` at the end of the iteration of the event loop.
 
         ``failed`` is called when the shard cannot continue and must be loaded again. ``codec`` compresses the batches.
         """
@@ -197,12 +197,14 @@ class CoordinatorRuntime(Generic[S]):
         self.loaded_records = 0
         self._writer = writer
         self._clock = clock
-        self._wants_flush = wants_flush
+        self._request_flush = request_flush
         self._failed = failed
         self._codec = codec
         self._unwritten: list[_Batch] = []
         self._unwritten_keys: set[str] = set()  # the keys of the records in _unwritten
-        self._unsafe: deque[tuple[int, _Told]] = deque()  # (the required high watermark, what to release then)
+        self._uncommitted: deque[tuple[int, _Completion]] = (
+            deque()
+        )  # (the required high watermark, what to release then)
         self._effects: list[object] = []  # released, and not taken yet
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -229,7 +231,7 @@ class CoordinatorRuntime(Generic[S]):
             logger.exception("%s: a request of %r failed with an unexpected error", self.name, key)
             self._fail(caller, _fault())
             return
-        self._tell_when_safe(_Told(outcome.answers, effects=outcome.effects))
+        self._complete_when_committed(_Completion(outcome.answers, effects=outcome.effects))
 
     def read(self, key: str | None = None) -> S:
         """The shard, for reading one key or all keys: it contains all decisions for them.
@@ -284,7 +286,7 @@ class CoordinatorRuntime(Generic[S]):
         except Exception:
             logger.exception("%s: a timer of %r failed with an unexpected error", self.name, key)
             return
-        self._tell_when_safe(_Told(outcome.answers, effects=outcome.effects))
+        self._complete_when_committed(_Completion(outcome.answers, effects=outcome.effects))
 
     def next_deadline(self) -> int | None:
         """When to call `tick`, in milliseconds of the monotonic clock."""
@@ -305,18 +307,18 @@ class CoordinatorRuntime(Generic[S]):
                 encoded.append(LogRecord(0, now_ms, encoded_key, value))
         except Exception:
             logger.exception("%s: cannot encode a record of %r", self.name, key)
-            self._tell(self._take_back(outcome, _fault()))
+            self._complete(self._roll_back(outcome, _fault()))
             return
         largest = self._writer.max_batch_bytes - _BATCH_OVERHEAD
         if size > largest:
             error = KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR, f"The records of {size} bytes exceed the maximum size of a batch."
             )
-            self._tell(self._take_back(outcome, error))
+            self._complete(self._roll_back(outcome, error))
             return
         unwritten = self._unwritten
         if not unwritten:
-            self._wants_flush()
+            self._request_flush()
         if unwritten and unwritten[-1].has_room_for(outcome.producer, size, largest):
             batch = unwritten[-1]
         else:
@@ -334,9 +336,9 @@ class CoordinatorRuntime(Generic[S]):
         batches, self._unwritten = self._unwritten, []
         self._unwritten_keys.clear()
         # All batches are written before the first response: a client that gets a response may send its next request.
-        for told in [self._write(batch) for batch in batches]:
-            self._tell(told)
-        if self._unsafe:
+        for completion in [self._write(batch) for batch in batches]:
+            self._complete(completion)
+        if self._uncommitted:
             self.high_watermark_changed()
 
     def _write_all(self) -> None:
@@ -344,19 +346,19 @@ class CoordinatorRuntime(Generic[S]):
         while self._unwritten:
             self.flush()
 
-    def _write(self, batch: _Batch) -> _Told:
+    def _write(self, batch: _Batch) -> _Completion:
         """Append and replay. Returns what can be released immediately."""
         if self.state is not State.ACTIVE:  # closed since the previous batch
-            return self._take_back_all(batch, KafkaError(ErrorCode.NOT_COORDINATOR))
+            return self._roll_back_all(batch, KafkaError(ErrorCode.NOT_COORDINATOR))
         try:
             end_offset = self._append(batch)
         except KafkaError as error:
-            return self._take_back_all(batch, KafkaError(_APPEND_ERRORS.get(error.code, error.code), error.message))
+            return self._roll_back_all(batch, KafkaError(_APPEND_ERRORS.get(error.code, error.code), error.message))
         except Exception:
             # It is unknown which part of it is in the log.
             logger.exception("%s: an append failed with an unexpected error; reloading the state", self.name)
             self._give_up()
-            return self._take_back_all(batch, KafkaError(ErrorCode.NOT_COORDINATOR))
+            return self._roll_back_all(batch, KafkaError(ErrorCode.NOT_COORDINATOR))
         answers = [answer for outcome in batch.outcomes for answer in outcome.answers]
         producer_id = NO_PRODUCER_ID if batch.producer is None else batch.producer.id
         replay = self.shard.replay
@@ -369,12 +371,12 @@ class CoordinatorRuntime(Generic[S]):
         except Exception:
             logger.exception("%s: replaying a record failed; reloading the state", self.name)
             self._give_up()
-            return _Told((), [(caller, KafkaError(ErrorCode.NOT_COORDINATOR)) for caller, _ in answers])
-        told = _Told(answers, effects=[effect for outcome in batch.outcomes for effect in outcome.effects])
-        if end_offset <= self._writer.high_watermark and not self._unsafe:
-            return told
-        self._unsafe.append((end_offset, told))
-        return _Told(())
+            return _Completion((), [(caller, KafkaError(ErrorCode.NOT_COORDINATOR)) for caller, _ in answers])
+        completion = _Completion(answers, effects=[effect for outcome in batch.outcomes for effect in outcome.effects])
+        if end_offset <= self._writer.high_watermark and not self._uncommitted:
+            return completion
+        self._uncommitted.append((end_offset, completion))
+        return _Completion(())
 
     def _append(self, batch: _Batch) -> int:
         producer = batch.producer
@@ -433,14 +435,16 @@ class CoordinatorRuntime(Generic[S]):
             self._give_up()
             return end_offset
         if end_offset > self._writer.high_watermark:
-            self._unsafe.append((end_offset, _Told(())))  # responses about state that it made visible wait for it
+            self._uncommitted.append(
+                (end_offset, _Completion(()))
+            )  # responses about state that it made visible wait for it
         return end_offset
 
     def high_watermark_changed(self) -> None:
         """Release the responses and effects that waited for the high watermark."""
         high_watermark = self._writer.high_watermark
-        while self._unsafe and self._unsafe[0][0] <= high_watermark:
-            self._tell(self._unsafe.popleft()[1])
+        while self._uncommitted and self._uncommitted[0][0] <= high_watermark:
+            self._complete(self._uncommitted.popleft()[1])
 
     def take_effects(self) -> Sequence[object]:
         """The effects of decisions that are below the high watermark now, each once, in the order of decisions.
@@ -454,20 +458,20 @@ class CoordinatorRuntime(Generic[S]):
         return effects
 
     @property
-    def is_unsafe(self) -> bool:
-        """Whether part of the state from `read` is above the high watermark: then respond with `answer_when_safe`."""
-        return bool(self._unsafe)
+    def has_uncommitted(self) -> bool:
+        """Whether part of the state from `read` is above the high watermark: use `respond_when_committed`."""
+        return bool(self._uncommitted)
 
-    def answer_when_safe(self, caller: Caller, response: Any) -> None:
+    def respond_when_committed(self, caller: Caller, response: Any) -> None:
         """Send this response, which describes the current state, when all of that is below the high watermark."""
-        self._tell_when_safe(_Told([(caller, response)]))
+        self._complete_when_committed(_Completion([(caller, response)]))
 
-    def _tell_when_safe(self, told: _Told) -> None:
+    def _complete_when_committed(self, completion: _Completion) -> None:
         # It has no records, but may describe earlier records: a group, for example, that another leader would not know.
-        if self._unsafe and (told.answers or told.effects):
-            self._unsafe.append((self._unsafe[-1][0], told))
+        if self._uncommitted and (completion.answers or completion.effects):
+            self._uncommitted.append((self._uncommitted[-1][0], completion))
         else:
-            self._tell(told)
+            self._complete(completion)
 
     @staticmethod
     def _answer(answers: Sequence[Answer]) -> None:
@@ -484,13 +488,13 @@ class CoordinatorRuntime(Generic[S]):
         except Exception:  # as above
             logger.exception("Sending an error response failed with an unexpected error")
 
-    def _tell(self, told: _Told) -> None:
-        self._answer(told.answers)
-        for caller, error in told.failures:
+    def _complete(self, completion: _Completion) -> None:
+        self._answer(completion.answers)
+        for caller, error in completion.failures:
             self._fail(caller, error)
-        self._effects += told.effects
+        self._effects += completion.effects
 
-    def _take_back(self, outcome: Outcome, error: KafkaError) -> _Told:
+    def _roll_back(self, outcome: Outcome, error: KafkaError) -> _Completion:
         """The records of the outcome were rejected: roll it back."""
         answered: Sequence[Answer] = ()
         if outcome.refused is not None:
@@ -499,11 +503,13 @@ class CoordinatorRuntime(Generic[S]):
             except Exception:
                 logger.exception("%s: rolling back a rejected change failed with an unexpected error", self.name)
         done = {id(caller) for caller, _ in answered}
-        return _Told(answered, [(caller, error) for caller, _ in outcome.answers if id(caller) not in done])
+        return _Completion(answered, [(caller, error) for caller, _ in outcome.answers if id(caller) not in done])
 
-    def _take_back_all(self, batch: _Batch, error: KafkaError) -> _Told:
-        told = [self._take_back(outcome, error) for outcome in batch.outcomes]
-        return _Told([one for each in told for one in each.answers], [one for each in told for one in each.failures])
+    def _roll_back_all(self, batch: _Batch, error: KafkaError) -> _Completion:
+        completion = [self._roll_back(outcome, error) for outcome in batch.outcomes]
+        return _Completion(
+            [one for each in completion for one in each.answers], [one for each in completion for one in each.failures]
+        )
 
     # -- loading and closing -------------------------------------------------------------------------------------------
 
@@ -522,17 +528,17 @@ class CoordinatorRuntime(Generic[S]):
                 self._replay_marker(record, batch.producer_id)
         else:
             decode, replay = self.shard.decode, self.shard.replay
-            left_out = 0
+            skipped = 0
             for number, record in enumerate(iter_records(batch), 1):
-                if not number % _RECORDS_OF_A_STEP:
+                if not number % _RECORDS_PER_STEP:
                     yield
                 try:
                     if record.key is None:
                         raise MalformedMessage("the record has no key", 0)
                     decoded = decode(record.key, record.value)
                 except MalformedMessage as error:
-                    left_out += 1
-                    if left_out <= _LEFT_OUT_SHOWN:
+                    skipped += 1
+                    if skipped <= _SKIPPED_LOGGED_MAX:
                         logger.warning(
                             "%s: skipping the record at offset %d, which cannot be decoded: %s",
                             self.name, record.offset, error,
@@ -540,11 +546,11 @@ class CoordinatorRuntime(Generic[S]):
                     continue
                 if decoded is not None:
                     replay(decoded, producer_id=producer_id)
-            if left_out > _LEFT_OUT_SHOWN:
+            if skipped > _SKIPPED_LOGGED_MAX:
                 logger.warning(
                     "%s: skipping %d more records of the batch at offset %d",
                     self.name,
-                    left_out - _LEFT_OUT_SHOWN,
+                    skipped - _SKIPPED_LOGGED_MAX,
                     batch.base_offset,
                 )
             self.loaded_records += batch.record_count
@@ -562,7 +568,7 @@ class CoordinatorRuntime(Generic[S]):
         assert self.state is State.LOADING
         self.state = State.ACTIVE
         if self.load_offset > self._writer.high_watermark:
-            self._unsafe.append((self.load_offset, _Told(())))
+            self._uncommitted.append((self.load_offset, _Completion(())))
         self.decide("", self.shard.loaded)
 
     def close(self) -> None:
@@ -572,8 +578,8 @@ class CoordinatorRuntime(Generic[S]):
         error = KafkaError(ErrorCode.NOT_COORDINATOR)
         for caller in self.shard.resign():
             self._fail(caller, error)
-        while self._unsafe:
-            for caller, _ in self._unsafe.popleft()[1].answers:
+        while self._uncommitted:
+            for caller, _ in self._uncommitted.popleft()[1].answers:
                 self._fail(caller, error)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .states import GroupStates
 
 
-_GROUPS_OF_A_STEP: Final = 100
+_GROUPS_PER_STEP: Final = 100
 
 
 def list_groups(
@@ -26,8 +26,8 @@ def list_groups(
     wanted_states = {state.strip().lower() for state in states_filter}
     wanted_types = {group_type.lower() for group_type in types_filter}
     group_ids = list(states.groups)
-    for first in range(0, len(group_ids), _GROUPS_OF_A_STEP):
-        some = (states.groups.get(group_id) for group_id in group_ids[first : first + _GROUPS_OF_A_STEP])
+    for first in range(0, len(group_ids), _GROUPS_PER_STEP):
+        some = (states.groups.get(group_id) for group_id in group_ids[first : first + _GROUPS_PER_STEP])
         yield [
             ListedGroup(
                 group_id=group.group_id,

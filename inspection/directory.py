@@ -27,7 +27,7 @@ from ..log.names import (
     TEMPORARY,
     parse_partition_directory_name,
 )
-from ..log.partition_directory import look_into
+from ..log.partition_directory import inspect_partition_directory
 from ..protocol.uuid import uuid_from_str, uuid_to_str
 from .finding import Finding, Kind, Remedy, Severity
 
@@ -180,7 +180,11 @@ class _DirectoryInspection:
         if not state:
             self._contents.partitions[topic, partition] = name
             return
-        foreign = None if state == STRAY_DIRECTORY else look_into(self._files, join(self._path, name)).foreign
+        foreign = (
+            None
+            if state == STRAY_DIRECTORY
+            else inspect_partition_directory(self._files, join(self._path, name)).foreign
+        )
         if foreign is None and (target is None or state == STRAY_DIRECTORY):
             self._add(Severity.NOTE, Kind.LEFTOVER, name, _STATES[state])
         else:

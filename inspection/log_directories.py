@@ -32,7 +32,7 @@ from ..log.names import (
     parse_partition_directory_name,
     partition_directory_name,
 )
-from ..log.partition_directory import look_into
+from ..log.partition_directory import inspect_partition_directory
 from ..metadata.image import BROKER_RESOURCE, MetadataImage
 from ..metadata.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from ..protocol.uuid import ONE_UUID
@@ -203,7 +203,7 @@ class _Inspection:
         report.directories = list(self._contents)
         self._read_metadata(whole)
         for directory in self._contents:
-            self._leave_out_foreign(directory)
+            self._skip_foreign(directory)
         for directory in whole:
             report.findings += self._contents[directory].findings
         self._inspect_ownership(whole)
@@ -235,13 +235,13 @@ class _Inspection:
             text = "the metadata log is missing, so the expected partitions and the compacted topics are unknown"
             self._add(Severity.NOTE, Kind.METADATA, directory, text)
 
-    def _leave_out_foreign(self, directory: str) -> None:
+    def _skip_foreign(self, directory: str) -> None:
         """A directory that only has a partition's name: startup uses the metadata and the contents to decide."""
         contents = self._contents[directory]
         for key, name in list(contents.partitions.items()):
             if key == (METADATA_TOPIC, 0):
                 continue
-            found = look_into(self._files, join(directory, name))
+            found = inspect_partition_directory(self._files, join(directory, name))
             placed_here = self._is_placed_here(key, contents)
             # Without metadata, every directory with any file of a partition is checked.
             if found.is_partition or (found.has_partition_files and (placed_here or not self._image_is_whole)):
@@ -252,11 +252,11 @@ class _Inspection:
             path = join(directory, name)
             if placed_here:
                 text = (
-                    f"blocks the partition: {found.why_not}. A start does not change it, and the partition is offline"
+                    f"blocks the partition: {found.problem}. A start does not change it, and the partition is offline"
                 )
                 contents.findings.append(Finding(Severity.ERROR, Kind.UNKNOWN, path, text))
                 continue
-            text = f"has a partition's name, but is not a known partition: {found.why_not}. A start does not change it"
+            text = f"has a partition's name, but is not a known partition: {found.problem}. A start does not change it"
             contents.findings.append(Finding(Severity.NOTE, Kind.UNKNOWN, path, text))
 
     def _is_placed_here(self, key: TopicPartition, contents: DirectoryContents) -> bool:

@@ -57,7 +57,7 @@ from .finding import Finding, Kind, Remedy, Severity
 from .indexes import OffsetIndexCheck, TimeIndexCheck
 
 _ABORTED_ENTRY = Struct(">hqqqq")
-_MAX_FINDINGS_OF_A_KIND = 20
+_MAX_FINDINGS_PER_KIND = 20
 _LONG_WAY = 1 << 20
 
 ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
@@ -138,8 +138,8 @@ class PartitionInspection:
             self._add(ERROR, Kind.UNREADABLE, error.filename or "", f"cannot be read: {error.strerror or error}")
         self._totals.partitions += 1
         for (path, kind), count in self._counts.items():
-            if count > _MAX_FINDINGS_OF_A_KIND:
-                text = f"{count - _MAX_FINDINGS_OF_A_KIND} more of this kind"
+            if count > _MAX_FINDINGS_PER_KIND:
+                text = f"{count - _MAX_FINDINGS_PER_KIND} more of this kind"
                 self._found.append(Finding(ERROR, kind, path, text, self._name))
         return self._found
 
@@ -156,7 +156,7 @@ class PartitionInspection:
     ) -> None:
         path = name if name.startswith(self._directory) else join(self._directory, name)
         self._counts[path, kind] += 1
-        if self._counts[path, kind] <= _MAX_FINDINGS_OF_A_KIND:
+        if self._counts[path, kind] <= _MAX_FINDINGS_PER_KIND:
             self._found.append(Finding(severity, kind, path, text, self._name, position, offset, remedy))
 
     # The directory

@@ -12,7 +12,6 @@ from ..log.config import LogConfig
 from ..log.descriptors import DescriptorCache
 from ..log.files import FileSystem, join
 from ..log.leader_epochs import LeaderEpochs
-from ..log.loader import reindex, whole_batches
 from ..log.names import (
     CUT,
     LEADER_EPOCH_CHECKPOINT,
@@ -22,6 +21,7 @@ from ..log.names import (
     offset_file_name,
     parse_offset_file_name,
 )
+from ..log.partition_loading import reindex, whole_batches
 from ..log.producer_state import CorruptSnapshotError, ProducerState
 from ..log.segment import Segment
 from ..log.transaction_index import AbortedTransaction

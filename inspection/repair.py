@@ -44,7 +44,7 @@ from .partition_repair import (
     rebuild_producers,
 )
 
-_MOST_ROUNDS = 5
+_MAX_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class Repair:
     def run(self, actions: list[Action], *, now_ms: int, watcher: Watcher | None = None) -> list[str]:
         """Execute the actions and those that follow from them. Returns the report files, one in each directory."""
         before = list(self.report.findings)
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             actions = [action for action in actions if self.done.count(action) < 2]
             if not actions:
                 break

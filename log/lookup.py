@@ -28,8 +28,8 @@ from .segment import Segment
 from .segments import Segments
 from .validation import TooMuchWorkError, batch_in
 
-_HEADERS_IN_A_CALL = 1000
-_LEAST_TIMESTAMP = -(1 << 63)
+_HEADERS_PER_CALL = 1000
+_MIN_TIMESTAMP = -(1 << 63)
 
 
 class TimestampAndOffset:
@@ -101,7 +101,7 @@ class BatchSearch:
             decompress_pieces(batch.codec, batch.data[BATCH_OVERHEAD:] if records is None else records, max_size),
             batch.record_count,
             batch.base_timestamp,
-            timestamp=_LEAST_TIMESTAMP if log_append_time else self.timestamp,
+            timestamp=_MIN_TIMESTAMP if log_append_time else self.timestamp,
             first_delta=self.start_offset - batch.base_offset,
         )
         if found is None:
@@ -128,7 +128,7 @@ def next_search(segments: Segments, timestamp: int, start_offset: int) -> Next:
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
                 return _search(segment, position, header, timestamp, start_offset)
             headers += 1
-            if headers >= _HEADERS_IN_A_CALL and header.next_offset > start_offset:
+            if headers >= _HEADERS_PER_CALL and header.next_offset > start_offset:
                 return header.next_offset
     return None
 
@@ -146,7 +146,7 @@ def next_search_for_largest(segments: Segments, start_offset: int) -> Next:
     for headers, (header, position) in enumerate(segment.scan(segment.offset_index.position(begin)), 1):
         if header.max_timestamp == largest and header.last_offset >= start_offset:
             return _search(segment, position, header, None, header.base_offset)
-        if headers >= _HEADERS_IN_A_CALL and header.next_offset > start_offset:
+        if headers >= _HEADERS_PER_CALL and header.next_offset > start_offset:
             return header.next_offset
     return None
 

@@ -3,7 +3,7 @@
 The life cycle of a manager: `open` locks the directories and reads their owner; `load` opens every partition's log
 (`loading`); then `get`, `get_or_create` and `delete`, and `flush_checkpoints` periodically; `close` at shutdown. The
 metadata log is in one of the directories too, but belongs to the controller, which opens it between `open` and `load`
-(`loader.load_log`).
+(`partition_loading.load_log`).
 
 A directory whose device fails goes offline with all its partitions; the others continue. A new partition is created in
 the directory with the fewest partitions, and remains there until it is moved: `begin_move` - the steps of its
@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.uuid import random_uuid, uuid_to_str
+from .broker_loading import InterruptedMove, LoadedLogs, LoadProgress, LoadReport, load_logs
 from .checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -47,8 +48,6 @@ from .directory import LogDirectory, LogDirectoryError
 from .files import FileSystem, RealFileSystem, join
 from .flushing import Flush, RunFlushes, failure_of
 from .future_log import CopyError, FutureLog
-from .loader import load_log
-from .loading import InterruptedMove, LoadedLogs, LoadProgress, LoadReport, load_logs
 from .names import (
     DELETE_DIRECTORY,
     FUTURE_DIRECTORY,
@@ -57,7 +56,14 @@ from .names import (
     parse_partition_directory_name,
     partition_directory_name,
 )
-from .partition_directory import in_the_way, look_into, remove_partition_directory, retire_directory, unique_path
+from .partition_directory import (
+    blocking_message,
+    inspect_partition_directory,
+    remove_partition_directory,
+    retire_directory,
+    unique_path,
+)
+from .partition_loading import load_log
 from .partition_log import Log
 
 _CLOSED_TOGETHER = 64
@@ -67,7 +73,7 @@ NO_DIRECTORY = frozenset(bytes(15) + bytes((number,)) for number in range(100))
 """IDs that are not a directory's: unassigned, lost, from before KIP-858. Kafka reserves the first hundred IDs."""
 
 
-class NotYetError(KafkaError):
+class RetriableLogError(KafkaError):
     """A log could not be created, and may be later (KAFKA_STORAGE_ERROR): the disk is full, there is no descriptor, or
     another file has its name. Everything that was created is removed, or is used by the next attempt."""
 
@@ -203,7 +209,7 @@ class LogManager:
             step(directory)
         except OSError as error:
             directory.online = False
-            directory.failure = _why_unusable(directory.path, error)
+            directory.failure = _unusable_message(directory.path, error)
 
     def load(
         self,
@@ -263,7 +269,7 @@ class LogManager:
         self._outdated.discard(key)
         log.segments.trash = self._trash
         log.on_failure = lambda _log, error: self.directory_failed(directory, error)
-        log.on_recovery_point_lowered = lambda log: self._about_to_cut(log, directory)
+        log.on_recovery_point_lowered = lambda log: self._before_truncation(log, directory)
         self._logs[key] = log
         self._directory_of[key] = directory
         directory.partitions += 1
@@ -304,7 +310,7 @@ class LogManager:
         An existing log of another topic of this name, which was deleted while this broker was offline, becomes a stray
         first. A new log is created in the directory with `directory_id`, or in the one with the fewest partitions.
         Raises `KafkaError` KAFKA_STORAGE_ERROR, also for a log that could not be loaded, or that may be in an
-        unavailable directory; `NotYetError` if a retry may succeed.
+        unavailable directory; `RetriableLogError` if a retry may succeed.
         """
         log = self._logs.get((topic, partition))
         if log is not None:
@@ -329,19 +335,19 @@ class LogManager:
         """A log in a new directory, or in an existing one that contains nothing except files of a partition."""
         there = self.file_system.exists(path)
         try:
-            if there and (foreign := look_into(self.file_system, path).foreign) is not None:
-                raise NotYetError(ErrorCode.KAFKA_STORAGE_ERROR, in_the_way(path, foreign))
+            if there and (foreign := inspect_partition_directory(self.file_system, path).foreign) is not None:
+                raise RetriableLogError(ErrorCode.KAFKA_STORAGE_ERROR, blocking_message(path, foreign))
             self.file_system.make_directory(path)
             return load_log(self.files, path, *key, config, clean=True, now_ms=now_ms)
         except (FileExistsError, NotADirectoryError):
-            raise NotYetError(ErrorCode.KAFKA_STORAGE_ERROR, in_the_way(path, "it is a file")) from None
+            raise RetriableLogError(ErrorCode.KAFKA_STORAGE_ERROR, blocking_message(path, "it is a file")) from None
         except OSError as error:
             if not there:
                 with contextlib.suppress(OSError):
                     self.file_system.remove_directory(path)
             failure = self._failed(directory, error)
             if directory.online:
-                raise NotYetError(failure.code, failure.message) from error
+                raise RetriableLogError(failure.code, failure.message) from error
             raise failure from error
 
     @staticmethod
@@ -350,7 +356,7 @@ class LogManager:
             log.set_topic_id(topic_id)
         except KafkaError as error:
             if log.offline is None:
-                raise NotYetError(error.code, error.message) from error
+                raise RetriableLogError(error.code, error.message) from error
             raise
 
     def _forget_outdated(self) -> None:
@@ -502,13 +508,13 @@ class LogManager:
                 commit(source)
             raise self._failed(target, error) from error
         del self.futures[key]
-        log.go_on_in(path)
+        log.switch_directory(path)
         source.partitions -= 1
         self._add(log, target)
         self._trash += [join(path, name) for name in trash]
         return retired
 
-    def throw_away(self, path: str) -> None:
+    def add_trash(self, path: str) -> None:
         """Add a path to those that `take_trash` returns."""
         self._trash.append(path)
 
@@ -598,7 +604,7 @@ class LogManager:
         """The logs that are about to be replaced by copies in this directory: its checkpoints must contain them."""
         return [future.log for future in self.futures.values() if future.is_durable and future.directory is directory]
 
-    def _about_to_cut(self, log: Log, directory: LogDirectory) -> None:
+    def _before_truncation(self, log: Log, directory: LogDirectory) -> None:
         """Lower the checkpoints immediately, because a log is about to be truncated: they must not be ahead of it."""
         self._generation += 1
         self.file_system.replace_file(
@@ -685,7 +691,7 @@ def _close_logs(logs: Iterable[Log], now_ms: int, run: RunFlushes) -> list[Log]:
     return failed
 
 
-def _why_unusable(path: str, error: OSError) -> str:
+def _unusable_message(path: str, error: OSError) -> str:
     if isinstance(error, FileExistsError | NotADirectoryError):
         return f"{path} cannot be used: it, or a part of its path, is a file. Name a directory."
     advice = ""

@@ -118,7 +118,7 @@ class MemoryFile:
         self._file_system.check("read ahead", self._path)
         self._file_system.read_aheads.append((self._path, position, length))
         was_cold = not self.cached(position + length - 1, 1)
-        if not self._file_system.forgets_at_once:
+        if not self._file_system.forgets_read_ahead:
             self._open_inode().cold.difference_update(_pages(position, length))
         return was_cold
 
@@ -202,7 +202,7 @@ class MemoryFileSystem:
         """The number of reads of cold bytes, which would have waited for the device, by path."""
         self.read_aheads: list[tuple[str, int, int]] = []
         """Path, position and length of each `read_ahead`."""
-        self.forgets_at_once = False
+        self.forgets_read_ahead = False
         """Memory is so short that pages that were read ahead are evicted before they are used."""
         self.can_say_what_is_cached = True
         self.operations_left: int | None = None
@@ -393,18 +393,18 @@ class MemoryFileSystem:
                 raise SimulatedCrash
             self.operations_left -= 1
 
-    def crash(self, random: Random | None = None, *, lose_unsynced: bool = False) -> MemoryFileSystem:
+    def crash(self, random: Random | None = None, *, discard_unsynced: bool = False) -> MemoryFileSystem:
         """The file system that the next process finds.
 
         Without `random` the process was killed, and all its writes survive. With it the power failed, and `random`
-        selects the unsynced changes that survive. With `lose_unsynced` the power failed, and no unsynced change
+        selects the unsynced changes that survive. With `discard_unsynced` the power failed, and no unsynced change
         survives.
 
         It may be called while a thread is flushing: syncs that have not returned do not count.
         """
         survivor = MemoryFileSystem(journalled=self.journalled)
         copies: dict[int, _Inode] = {}
-        if random is None and not lose_unsynced:
+        if random is None and not discard_unsynced:
 
             def copy(inode: _Inode | None) -> _Inode | None:
                 if inode is not None and id(inode) not in copies:

@@ -29,12 +29,12 @@ class Contents(NamedTuple):
         return self.has_partition_files and self.foreign is None
 
     @property
-    def why_not(self) -> str:
+    def problem(self) -> str:
         """Why it is not a partition's directory."""
         return self.foreign if self.foreign is not None else "it is empty"
 
 
-def look_into(file_system: FileSystem, path: str) -> Contents:
+def inspect_partition_directory(file_system: FileSystem, path: str) -> Contents:
     """The contents of the directory `path`. Raises `OSError`, except if the directory may not be read."""
     try:
         files, directories = file_system.list_directory(path)
@@ -61,7 +61,7 @@ def remove_partition_directory(file_system: FileSystem, path: str) -> None:
         file_system.unlink(path)
         return
     try:
-        foreign = look_into(file_system, path).foreign
+        foreign = inspect_partition_directory(file_system, path).foreign
         if foreign is not None:
             raise OSError(errno.ENOTEMPTY, f"{foreign}. Move that away; the next start removes the rest", path)
         for name in file_system.list_directory(path)[0]:
@@ -85,6 +85,6 @@ def unique_path(key: TopicPartition, log_dir: str, suffix: str) -> str:
     return join(log_dir, retired_directory_name(*key, random_uuid().hex(), suffix))
 
 
-def in_the_way(path: str, what: str) -> str:
+def blocking_message(path: str, what: str) -> str:
     """The error message for a directory that has the partition's name and is not the partition's."""
     return f"{path} is in the way of the partition: {what}. Move it to another place"

@@ -153,7 +153,7 @@ _TOO_LARGE = FetchData(None, True)
 
 
 class Log:
-    """See the module docstring. Created by `loader.load_log` or a `LogManager`."""
+    """See the module docstring. Created by `partition_loading.load_log` or a `LogManager`."""
 
     __slots__ = (
         "_ahead",
@@ -1393,7 +1393,7 @@ class Log:
         for segment in self.segments:
             segment.moved_to(directory)
 
-    def go_on_in(self, directory: str) -> None:
+    def switch_directory(self, directory: str) -> None:
         """Switch to an identical copy in another log directory (`FutureLog`).
 
         Everything before `flushed_offset` must be durable in the copy too, and so must the new name before the next

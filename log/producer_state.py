@@ -53,7 +53,7 @@ from ..protocol.records import (
     increment_sequence,
     iter_records,
 )
-from .verification import SWITCHED_OFF, Verification
+from .verification import DISABLED, Verification
 
 BATCHES_TO_RETAIN = 5
 """The number of batches that may be retried; the Java producer's limit of requests in flight follows from it."""
@@ -271,7 +271,7 @@ class ProducerState:
         return verification
 
     def _check_verified(self, producer_id: int, verification: Verification | None) -> None:
-        if verification is SWITCHED_OFF:
+        if verification is DISABLED:
             return
         if verification is None or self._verifications.get(producer_id) is not verification:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")

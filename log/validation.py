@@ -32,7 +32,7 @@ from ..protocol.compression import (
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.paged_bytes import PagedBytes
 from ..protocol.record_cursor import Cursor
-from ..protocol.record_scan import BYTES_OF_AN_ELEMENT, STEP_ELEMENTS, RecordScan
+from ..protocol.record_scan import BYTES_PER_ELEMENT, STEP_ELEMENTS, RecordScan
 from ..protocol.records import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
@@ -210,10 +210,14 @@ def prepared_batch(records: Buffer, prepared: Prepared, config: LogConfig) -> Bu
         first, *others = prepared.pieces
         return b"".join((first, *others)) if others else first
     batch = single_batch(records)
-    if batch.size > LARGE_BYTES and not batch.data.readonly and _is_untrue(batch, prepared.max_timestamp, config):
+    if (
+        batch.size > LARGE_BYTES
+        and not batch.data.readonly
+        and _has_wrong_timestamps(batch, prepared.max_timestamp, config)
+    ):
         batch.data[:BATCH_OVERHEAD] = with_timestamps(batch, prepared.max_timestamp, log_append_time=False)
         return batch.data
-    return _with_true_timestamps(batch, prepared.max_timestamp, config).data
+    return _with_correct_timestamps(batch, prepared.max_timestamp, config).data
 
 
 def recompress(records: Buffer, config: LogConfig, *, now_ms: int) -> Buffer:
@@ -235,7 +239,7 @@ def validate_client_batch(
         if prepared.pieces is not None:
             batch = batch_in(prepared_batch(records, prepared, config))
         else:
-            batch = _with_true_timestamps(batch, prepared.max_timestamp, config)
+            batch = _with_correct_timestamps(batch, prepared.max_timestamp, config)
     if batch.size > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -458,7 +462,7 @@ class _Output:
         cursor = Cursor(decompress_pieces(batch.codec, body, max_size, _MAX_WINDOW_BYTES))
         parts: list[bytes] = []
         size = 0
-        left = _REWRITTEN_IN_A_STEP
+        left = _RECORDS_PER_STEP
         for index in range(batch.record_count):
             length = cursor.varint()
             end = cursor.offset + length
@@ -473,14 +477,14 @@ class _Output:
             for part in cursor.take(rest):
                 parts.append(part)
                 size += len(part)
-                left -= len(part) >> BYTES_OF_AN_ELEMENT
+                left -= len(part) >> BYTES_PER_ELEMENT
                 if size > PIECE_BYTES:
                     self._add(b"".join(parts))
                     parts.clear()
                     size = 0
             left -= 1
             if left <= 0:
-                left = _REWRITTEN_IN_A_STEP
+                left = _RECORDS_PER_STEP
                 yield
         self._add(b"".join(parts))
 
@@ -526,19 +530,19 @@ class _Output:
 LARGE_BYTES = 2 << 20
 """Copying, checking or writing more bytes than this takes too long for one step of an event loop."""
 
-_REWRITTEN_IN_A_STEP = STEP_ELEMENTS // 4
+_RECORDS_PER_STEP = STEP_ELEMENTS // 4
 
 
-def _is_untrue(batch: BatchHeader, largest: int, config: LogConfig) -> bool:
+def _has_wrong_timestamps(batch: BatchHeader, largest: int, config: LogConfig) -> bool:
     """Whether a header with CreateTime and this largest timestamp would be another one."""
     return config.message_timestamp_type == "CreateTime" and (
         batch.timestamp_type == LOG_APPEND_TIME or batch.max_timestamp != largest
     )
 
 
-def _with_true_timestamps(batch: RecordBatch, largest: int, config: LogConfig) -> RecordBatch:
+def _with_correct_timestamps(batch: RecordBatch, largest: int, config: LogConfig) -> RecordBatch:
     """The batch with CreateTime and the correct largest timestamp in its header."""
-    if not _is_untrue(batch, largest, config):
+    if not _has_wrong_timestamps(batch, largest, config):
         return batch
     header = with_timestamps(batch, largest, log_append_time=False)
     return batch_in(header + bytes(batch.data[BATCH_OVERHEAD:]))

@@ -39,5 +39,5 @@ class Verification:
         return f"Verification(epoch={self.epoch}, lowest_sequence={self.lowest_sequence})"
 
 
-SWITCHED_OFF = Verification(-1, -1, epoch_per_transaction=False, started_ms=0)
+DISABLED = Verification(-1, -1, epoch_per_transaction=False, started_ms=0)
 """Always valid; used if `transaction.partition.verification.enable` is false."""

@@ -58,7 +58,7 @@ MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 """The largest batch that KRaft writes and reads, in bytes."""
 
 
-_ENCODED_AT_ONCE: Final = 100
+_RECORDS_PER_STEP: Final = 100
 
 
 class MetadataLogError(Exception):
@@ -128,7 +128,7 @@ def metadata_batches_in_steps(
         append_record(parts, Record(timestamp=timestamp_ms, value=value), 0, count)
         count += 1
         size += len(value) + 32
-        if not count % _ENCODED_AT_ONCE:
+        if not count % _RECORDS_PER_STEP:
             yield None
     if count:
         yield batch()

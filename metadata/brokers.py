@@ -280,12 +280,12 @@ def _removed_from_partitions(image: MetadataImage, broker_id: int, context: Cont
         partition
         for partition in _partitions(image)
         if (broker_id in partition[2].isr or broker_id in partition[2].elr)
-        and (elr_enabled or not _is_alone(partition[2]))
+        and (elr_enabled or not _needs_no_election(partition[2]))
     )
     return _elections(image, affected, context, leaving=broker_id)
 
 
-def _is_alone(partition: PartitionRegistration) -> bool:
+def _needs_no_election(partition: PartitionRegistration) -> bool:
     """Whether the partition has one replica, in sync, and no leader. Then, without eligible leader replicas, there is
     nothing to elect or to remove. After a clean shutdown this is true for all partitions of a single broker: the check
     saves much of its startup time."""

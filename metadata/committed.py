@@ -47,12 +47,12 @@ class CommittedMetadata:
         self._log = log
         self._node_id = node_id
         self._last_snapshot_ms = now_ms
-        self._found_much = False  # startup found a long log
+        self._found_long_log = False  # startup found a long log
         self._notifying = 0  # number of changes that listeners are being notified of
         self._listeners: list[Listener] = []
         self.image = MetadataImage(cluster_id=cluster_id)
         """The current state, replaced with every committed change."""
-        self.was_served_by_us = False
+        self.was_served_by_this_version = False
         """Whether this software made the last registration of the broker before this startup."""
 
     def replay(self, now_ms: int, check: Check | None) -> bool:
@@ -73,7 +73,7 @@ class CommittedMetadata:
         self.image, _ = update.finish(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
         last = self.image.brokers.get(self._node_id)
         # Each version of Apache Kafka has other features, or another range of metadata.version.
-        self.was_served_by_us = last is not None and last.features == SUPPORTED_FEATURES
+        self.was_served_by_this_version = last is not None and last.features == SUPPORTED_FEATURES
         level = self.image.metadata_version
         if level and level not in SUPPORTED_FEATURES[METADATA_VERSION]:
             supported = SUPPORTED_FEATURES[METADATA_VERSION]
@@ -83,7 +83,7 @@ class CommittedMetadata:
         if self._log.kraft_version:
             features = {**self.image.features, KRAFT_VERSION: self._log.kraft_version}
             self.image = self.image._replace(features=features)
-        self._found_much = self._log_is_long()
+        self._found_long_log = self._log_is_long()
         return transactions.is_open
 
     # Changes
@@ -134,7 +134,7 @@ class CommittedMetadata:
             return f"the log has {self._log.bytes_after_snapshot} bytes that are in none"
         if 0 < settings.snapshot_interval_ms <= now_ms - self._last_snapshot_ms:
             return f"{now_ms - self._last_snapshot_ms} ms have passed, and there were changes"
-        if self._found_much:
+        if self._found_long_log:
             return f"the log has {self._log.records_after_snapshot} records that are in none"
         return None
 
@@ -152,7 +152,7 @@ class CommittedMetadata:
         """The snapshot is finished. A discarded snapshot needs no such call."""
         self._log.end_snapshot(snapshot)
         self._last_snapshot_ms = now_ms
-        self._found_much = False
+        self._found_long_log = False
 
     def write_snapshot(self, now_ms: int) -> None:
         """Write a whole snapshot without slices. Raises KafkaError, OSError; then the old state is unchanged."""

@@ -118,7 +118,7 @@ class Controller:
         self._flush_soon = flush_soon
         self._follow = follow
 
-    def serve_no_more(self) -> None:
+    def stop_serving(self) -> None:
         """From now on changes are synced and applied immediately again. No flush may be in progress."""
         self._flush_soon = None
         self._follow = completed

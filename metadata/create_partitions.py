@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .image import MetadataImage
 
 
-_AT_ONCE: Final = 50
+_PARTITIONS_PER_STEP: Final = 50
 """The number of partitions that are created in one step."""
 
 
@@ -97,10 +97,10 @@ def _new_partitions(
         for offset, replicas in enumerate(assignments):
             validate_manual_assignment(image, replicas, replication_factor, present + offset)
             yield 0
-    for first in range(0, additional, _AT_ONCE):
+    for first in range(0, additional, _PARTITIONS_PER_STEP):
         if first:
-            yield _AT_ONCE
+            yield _PARTITIONS_PER_STEP
         records += [
             new_partition_record(image, topic.topic_id, present + offset, replicas)
-            for offset, replicas in enumerate(assignments[first : first + _AT_ONCE], first)
+            for offset, replicas in enumerate(assignments[first : first + _PARTITIONS_PER_STEP], first)
         ]

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 
-_AT_ONCE: Final = 50
+_PARTITIONS_PER_STEP: Final = 50
 """The number of partitions that are created in one step."""
 
 
@@ -186,12 +186,12 @@ def _create_topic(
         Versioned(ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=name, value=value))
         for name, value in configs.items()
     ]
-    for first in range(0, len(assignments), _AT_ONCE):
+    for first in range(0, len(assignments), _PARTITIONS_PER_STEP):
         if first:
-            yield _AT_ONCE
+            yield _PARTITIONS_PER_STEP
         records += [
             new_partition_record(image, topic_id, partition, replicas)
-            for partition, replicas in enumerate(assignments[first : first + _AT_ONCE], first)
+            for partition, replicas in enumerate(assignments[first : first + _PARTITIONS_PER_STEP], first)
         ]
     return CreatableTopicResult(
         name=topic.name,

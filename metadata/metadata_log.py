@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..log.descriptors import DescriptorCache
 from ..log.files import join
-from ..log.loader import load_log
+from ..log.partition_loading import load_log
 from ..protocol.messages.control_records import (
     Endpoint as VoterEndpoint,
 )
@@ -382,7 +382,7 @@ class MetadataLog:
         KAFKA_STORAGE_ERROR.
         """
         done = []
-        while (reason := self._why_old(now_ms)) is not None:
+        while (reason := self._deletion_reason(now_ms)) is not None:
             oldest, following = self._snapshots.stored[:2]
             self._log.delete_records_before(following.id.end_offset)
             # Also if nothing was appended since: the next segment's name was synced before the snapshot was.
@@ -394,7 +394,7 @@ class MetadataLog:
             )
         return done
 
-    def _why_old(self, now_ms: int) -> str | None:
+    def _deletion_reason(self, now_ms: int) -> str | None:
         """Why the oldest snapshot should be deleted; None if it is kept."""
         stored, settings = self._snapshots.stored, self.settings
         if len(stored) < 2:

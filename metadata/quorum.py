@@ -149,9 +149,9 @@ class Metadata:
         return self._context.broker_config(self.image)
 
     @property
-    def was_served_by_us(self) -> bool:
+    def was_served_by_this_version(self) -> bool:
         """Whether this software made the last registration of the broker before this startup."""
-        return self._committed.was_served_by_us
+        return self._committed.was_served_by_this_version
 
     @property
     def is_changing(self) -> bool:
@@ -168,9 +168,9 @@ class Metadata:
         """The underlying log, for flushing it in a thread."""
         return self._log.log
 
-    def tell_log_failure(self, told: Callable[[OSError], None]) -> None:
-        """Call `told` if the log fails: after that the metadata cannot change."""
-        self.controller.on_log_failure = told
+    def on_log_failure(self, callback: Callable[[OSError], None]) -> None:
+        """Call `callback` if the log fails: after that the metadata cannot change."""
+        self.controller.on_log_failure = callback
 
     def subscribe(self, listener: Listener) -> None:
         """Call `listener(delta, image)` after every change from now on, in the order of subscription."""
@@ -196,7 +196,7 @@ class Metadata:
         KafkaError after an I/O error; the files are closed in this case, too.
         """
         self._committed.unsubscribe_all()
-        self.controller.serve_no_more()
+        self.controller.stop_serving()
         try:
             self._registration.shut_down(now_ms)
             self._log.flush(now_ms)

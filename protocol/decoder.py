@@ -152,7 +152,7 @@ class DecoderWriter(SourceWriter):
         compact = self.is_compact(field)
         if field.type == "struct":
             assert field.struct is not None
-            least = self.least_size(field.struct)
+            least = self.min_size(field.struct)
         elif field.type == "string":
             least = 1 if compact else 2
         else:
@@ -171,7 +171,7 @@ class DecoderWriter(SourceWriter):
             if self.sliced:
                 # Counted before they are created, and read in parts.
                 self.line(f"left -= {count}")
-                self.give_way()
+                self.yield_if_due()
                 self.line(f"{target} = yield from {self.call(read_numbers)}({readers}, {size}, {count}, buf, pos)")
             else:
                 self.line(f"{target} = list({readers}[{count}](buf, pos))")

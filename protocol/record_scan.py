@@ -17,7 +17,7 @@ from .records import MAX_VARINT, InvalidRecordsError, bytes_follow, extended, re
 
 STEP_ELEMENTS = 4000
 """The number of records and record headers between two yields."""
-BYTES_OF_AN_ELEMENT = 8
+BYTES_PER_ELEMENT = 8
 """As a power of 2: the bytes of a record of many pieces that take as long as one record."""
 LONG_RECORD_BYTES = 256 * 1024
 """Records of more bytes than this are not assembled from their pieces."""
@@ -249,4 +249,4 @@ class _LongRecord:
         if count > self._end - self._cursor.offset:
             raise InvalidRecordsError("a record's length does not match its content")
         for size in self._cursor.skip(max(count, 0)):
-            yield size >> BYTES_OF_AN_ELEMENT
+            yield size >> BYTES_PER_ELEMENT

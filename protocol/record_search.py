@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from .record_scan import BYTES_OF_AN_ELEMENT, STEP_ELEMENTS
+from .record_scan import BYTES_PER_ELEMENT, STEP_ELEMENTS
 from .records import InvalidRecordsError, bytes_follow, read_varint, wrap_int64
 
 _LOWEST = -(1 << 63)
-_RECORDS_IN_A_STEP = 4 * STEP_ELEMENTS
+_RECORDS_PER_STEP = 4 * STEP_ELEMENTS
 # For fewer records the lookup table costs more than it saves.
 _FEW_RECORDS = 64
 _NONE_PASSED = bytes(256)
-_LEAST_LENGTH = 6  # of a record without key, value and headers
+_MIN_LENGTH = 6  # of a record without key, value and headers
 # By first byte of a record: the distance to the next record, if that byte is the whole length; otherwise 0.
 _STRIDES = bytes(
-    1 + (byte >> 1) if byte < 0x80 and not byte & 1 and byte >> 1 >= _LEAST_LENGTH else 0 for byte in range(256)
+    1 + (byte >> 1) if byte < 0x80 and not byte & 1 and byte >> 1 >= _MIN_LENGTH else 0 for byte in range(256)
 )
 
 
@@ -41,7 +41,7 @@ def search(
     strides = _STRIDES
     data: bytes | bytearray = next(pieces, b"")
     position = number = fetched = 0
-    step_end = min(_RECORDS_IN_A_STEP, count)
+    step_end = min(_RECORDS_PER_STEP, count)
     while number < count:
         try:
             for number in range(number, step_end):  # noqa: B007, B020 - it continues where it was interrupted
@@ -50,7 +50,7 @@ def search(
                     position += stride
                     continue
                 length, start = read_varint(data, position)
-                if length < _LEAST_LENGTH:
+                if length < _MIN_LENGTH:
                     raise InvalidRecordsError(f"invalid record length {length}")
                 delta, end = read_varint(data, start + 1, 10)
                 if not lowest <= delta <= highest:
@@ -62,7 +62,7 @@ def search(
                     elif found > largest[0]:
                         largest = found, offset_delta
                         before, highest = highest, found - base_timestamp
-                        if before < _LARGEST_OF_A_BYTE and highest >= _LEAST_OF_A_BYTE and count > _FEW_RECORDS:
+                        if before < _MAX_ONE_BYTE_ZIGZAG and highest >= _MIN_ONE_BYTE_ZIGZAG and count > _FEW_RECORDS:
                             passed = _passed(lowest, highest)
                 position = start + length
             number = step_end
@@ -75,14 +75,14 @@ def search(
                     raise InvalidRecordsError("the records are truncated") from None
                 data = data[position:] + piece if position < 0 else piece
                 position = max(position, 0)
-                fetched += len(piece) >> BYTES_OF_AN_ELEMENT
+                fetched += len(piece) >> BYTES_PER_ELEMENT
                 if fetched >= STEP_ELEMENTS:
                     fetched = 0
                     yield
                 if position < len(data):
                     break
         else:
-            step_end = min(number + _RECORDS_IN_A_STEP, count)
+            step_end = min(number + _RECORDS_PER_STEP, count)
             if number < count:
                 yield
     while position > len(data):
@@ -90,7 +90,7 @@ def search(
         if (piece := next(pieces, None)) is None:
             raise InvalidRecordsError("the records are truncated")
         data = piece
-        fetched += len(piece) >> BYTES_OF_AN_ELEMENT
+        fetched += len(piece) >> BYTES_PER_ELEMENT
         if fetched >= STEP_ELEMENTS:
             fetched = 0
             yield
@@ -100,7 +100,7 @@ def search(
 
 
 # The values of a varint's first byte if it is the only one.
-_LEAST_OF_A_BYTE, _LARGEST_OF_A_BYTE = -64, 63
+_MIN_ONE_BYTE_ZIGZAG, _MAX_ONE_BYTE_ZIGZAG = -64, 63
 
 
 def _passed(lowest: int, highest: int) -> bytes:

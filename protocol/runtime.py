@@ -160,16 +160,16 @@ def tags_not_in_version(struct_name: str, message: str, version: int) -> Unsuppo
 
 def read_numbers(formats: ArrayFormats, size: int, count: int, buf: bytes, pos: int) -> Generator[int, None, list[Any]]:
     """An array of numbers of `size` bytes each, in parts. They are already counted, so it yields zeros."""
-    if count <= _NUMBERS_OF_A_PIECE:
+    if count <= _NUMBERS_PER_PIECE:
         return list(formats[count](buf, pos))
     numbers: list[Any] = []
-    for first in range(0, count, _NUMBERS_OF_A_PIECE):
-        numbers += formats[min(_NUMBERS_OF_A_PIECE, count - first)](buf, pos + first * size)
+    for first in range(0, count, _NUMBERS_PER_PIECE):
+        numbers += formats[min(_NUMBERS_PER_PIECE, count - first)](buf, pos + first * size)
         yield 0
     return numbers
 
 
-_NUMBERS_OF_A_PIECE: Final = 4096
+_NUMBERS_PER_PIECE: Final = 4096
 
 
 class ArrayFormats(dict[int, Callable[..., Any]]):

@@ -66,9 +66,9 @@ class SourceWriter:
         """At the head of a loop over elements: let the sliced form yield from time to time."""
         if self.sliced:
             self.line("left -= 1")
-            self.give_way()
+            self.yield_if_due()
 
-    def give_way(self) -> None:
+    def yield_if_due(self) -> None:
         with self.block("if left < 0:"):
             self.line(f"yield {STEP} - left")
             self.line(f"left = {STEP}")
@@ -106,7 +106,7 @@ class SourceWriter:
                 tagged.append(field)
         return sequence, sorted(tagged, key=lambda field: field.tag or 0), absent
 
-    def least_size(self, cls: type[Struct]) -> int:
+    def min_size(self, cls: type[Struct]) -> int:
         """The minimum size of a struct in bytes."""
         size = 1 if self.flexible else 0
         for field in self.fields(cls)[0]:
@@ -118,7 +118,7 @@ class SourceWriter:
                 size += 1
             else:
                 assert field.struct is not None
-                size += self.least_size(field.struct)
+                size += self.min_size(field.struct)
         return size
 
     def default(self, field: Field) -> str:

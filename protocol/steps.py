@@ -14,7 +14,7 @@ Steps = Generator[int, None, T]
 """Each step is well below a millisecond. It yields the number of result elements it has created; see
 `server.concurrency.slices`."""
 
-_AT_ONCE = 512
+_ITEMS_PER_STEP = 512
 """Strings that are processed in one step: about 0.1 ms."""
 
 
@@ -41,7 +41,7 @@ def each_once(items: Iterable[T]) -> Steps[list[T]]:
     """The items without duplicates, in the order of their first occurrence."""
     once: dict[T, None] = {}
     iterator = iter(items)
-    while some := dict.fromkeys(islice(iterator, _AT_ONCE)):
+    while some := dict.fromkeys(islice(iterator, _ITEMS_PER_STEP)):
         once |= some
         yield 0
     return list(once)
@@ -49,15 +49,15 @@ def each_once(items: Iterable[T]) -> Steps[list[T]]:
 
 def in_order(items: Sequence[Any]) -> Steps[list[Any]]:
     """The items sorted."""
-    if len(items) <= _AT_ONCE:
+    if len(items) <= _ITEMS_PER_STEP:
         return sorted(items)
     runs = []
-    for first in range(0, len(items), _AT_ONCE):
-        runs.append(sorted(items[first : first + _AT_ONCE]))
+    for first in range(0, len(items), _ITEMS_PER_STEP):
+        runs.append(sorted(items[first : first + _ITEMS_PER_STEP]))
         yield 0
     ordered = []
     merged = merge(*runs)
-    while some := list(islice(merged, _AT_ONCE // 8)):
+    while some := list(islice(merged, _ITEMS_PER_STEP // 8)):
         ordered += some
         yield 0
     return ordered
@@ -66,5 +66,5 @@ def in_order(items: Sequence[Any]) -> Steps[list[Any]]:
 def freed(items: list[Any]) -> Steps[None]:
     """Empty a list in steps, because freeing hundreds of thousands of objects takes time."""
     while items:
-        del items[-_AT_ONCE:]
+        del items[-_ITEMS_PER_STEP:]
         yield 0

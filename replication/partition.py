@@ -10,7 +10,7 @@ The log stores bytes. This module decides who may write, and how far readers may
   epoch. It does not move while fewer replicas are in sync than ``min.insync.replicas``.
 
 With one replica, the simplest case, all four are equal as soon as the append returns, and there is no object except the
-log: `in_sync` and `held_back` are None.
+log: `in_sync` and `uncommitted` are None.
 
 Consumers with ``read_committed`` stop at the last stable offset: the beginning of the oldest open transaction, or the
 high watermark if no transaction is open.
@@ -29,8 +29,8 @@ from ..log.producer_state import MARKER_BATCH_SIZE, EndTransactionMarker
 from ..log.verification import Verification
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.fetch import EpochEndOffset
-from .held_back import AwaitedFlush, HeldBack, OnAcknowledged
 from .in_sync import InSyncReplicas
+from .uncommitted import AwaitedFlush, OnAcknowledged, UncommittedRecords
 from .waiters import Waiters
 
 ACKS_ALL = -1
@@ -50,13 +50,12 @@ class Partition:
 
     __slots__ = (
         "_awaited_flush",
-        "_commits_late",
+        "_commits_later",
         "_flushes_appends",
         "_is_writable",
         "_lacks_replicas",
         "_open_transactions",
-        "_wants_flush",
-        "held_back",
+        "_request_flush",
         "in_sync",
         "index",
         "isr",
@@ -71,6 +70,7 @@ class Partition:
         "replicas",
         "topic",
         "topic_id",
+        "uncommitted",
         "waiters",
     )
 
@@ -81,9 +81,9 @@ class Partition:
         index: int,
         local_id: int,
         log: Log,
-        wants_flush: Callable[[Log], None] | None = None,
+        request_flush: Callable[[Log], None] | None = None,
     ) -> None:
-        """``wants_flush`` requests a flush that begins soon; None: appends flush synchronously."""
+        """``request_flush`` requests a flush that begins soon; None: appends flush synchronously."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -98,23 +98,23 @@ class Partition:
         self.offline = False  # its log directory has failed
         self.waiters = Waiters()
         self._open_transactions = log.producers.open_transactions
-        self._wants_flush = wants_flush
+        self._request_flush = request_flush
         # `_derive` computes these four, so that appends need not.
-        self._is_writable = self._lacks_replicas = self._flushes_appends = self._commits_late = False
+        self._is_writable = self._lacks_replicas = self._flushes_appends = self._commits_later = False
         self._awaited_flush: AwaitedFlush | None = None
         self.in_sync: InSyncReplicas | None = None
         """The followers, while this broker leads and there are other replicas; otherwise None."""
-        self.held_back: HeldBack | None = None
+        self.uncommitted: UncommittedRecords | None = None
         """The records above the high watermark; None: the high watermark is the log end offset."""
         self.on_high_watermark: Callable[[], None] | None = None
         """Called when the high watermark has moved after an append returned, after the callbacks that waited for it."""
         log.on_flushed = self.flushed
         self.update_config(log.config, min_insync_replicas=1)
-        if wants_flush is not None and self._flushes_appends and log.flush_messages_reached:
+        if request_flush is not None and self._flushes_appends and log.flush_messages_reached:
             # The previous process crashed. Records that it did not flush may only be in the page cache.
             self._awaited_flush = AwaitedFlush(max(log.flushed_offset, log.log_start_offset))
             self.restore_high_watermark(self._awaited_flush.durable_offset)
-            wants_flush(log)
+            request_flush(log)
 
     def update_config(self, config: LogConfig, *, min_insync_replicas: int) -> None:
         """Apply the topic's settings."""
@@ -134,13 +134,13 @@ class Partition:
         log = self.log
         offset = min(max(offset, log.log_start_offset), self.high_watermark)
         if offset < log.log_end_offset:
-            self.held_back = HeldBack(offset)
-            self.held_back.add(log.log_end_offset, log.size)  # an upper bound; fetches may wake up early
+            self.uncommitted = UncommittedRecords(offset)
+            self.uncommitted.add(log.log_end_offset, log.size)  # an upper bound; fetches may wake up early
 
     def _derive(self) -> None:
         # Appends that wait for a flush wait until it has ended, whatever the current setting is.
         self._flushes_appends = self.log.config.flush_messages < _NO_LIMIT or self._awaited_flush is not None
-        self._commits_late = self._flushes_appends or self.in_sync is not None
+        self._commits_later = self._flushes_appends or self.in_sync is not None
         self._is_writable = self.leader_id == self.local_id and not self.offline
         # The required number of in-sync replicas is at most the number of replicas: one replica suffices for acks=all.
         self._lacks_replicas = len(self.isr) < min(self.min_insync_replicas, len(self.replicas))
@@ -160,7 +160,7 @@ class Partition:
         is_known = partition_epoch == self.partition_epoch
         if leader_epoch != self.leader_epoch:
             self.log.assign_leader_epoch(leader_epoch)
-        self._take_over(self.local_id, leader_epoch, partition_epoch, replicas, isr)
+        self._set_leadership(self.local_id, leader_epoch, partition_epoch, replicas, isr)
         if len(replicas) == 1:
             self.in_sync = None
         elif self.in_sync is None or changed:
@@ -172,7 +172,7 @@ class Partition:
             self.in_sync.update(replicas, isr)
         self._derive()
         if changed:
-            self.waiters.tell_changed()
+            self.waiters.notify_changed()
         self.advance_high_watermark()
         return True
 
@@ -193,21 +193,23 @@ class Partition:
         if self._is_outdated(leader_epoch, partition_epoch):
             return False
         changed = leader_id != self.leader_id or leader_epoch != self.leader_epoch
-        self._take_over(leader_id, leader_epoch, partition_epoch, replicas, isr)
+        self._set_leadership(leader_id, leader_epoch, partition_epoch, replicas, isr)
         self.in_sync = None
-        if self.held_back is None and len(replicas) > 1:
-            self.held_back = HeldBack(self.high_watermark)  # from now on the leader decides which records are committed
+        if self.uncommitted is None and len(replicas) > 1:
+            self.uncommitted = UncommittedRecords(
+                self.high_watermark
+            )  # from now on the leader decides which records are committed
         self._derive()
         if changed:
-            self.waiters.tell_changed()
-            self._refuse_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.waiters.notify_changed()
+            self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return True
 
     def _is_outdated(self, leader_epoch: int, partition_epoch: int) -> bool:
         # The controller's response to a change of the ISR may arrive before its record in the metadata log.
         return partition_epoch < self.partition_epoch or leader_epoch < self.leader_epoch
 
-    def _take_over(
+    def _set_leadership(
         self, leader_id: int, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]
     ) -> None:
         self.leader_id = leader_id
@@ -270,29 +272,31 @@ class Partition:
     @property
     def high_watermark(self) -> int:
         """The offset up to which consumers may read."""
-        held_back = self.held_back
-        return self.log.log_end_offset if held_back is None else held_back.high_watermark
+        uncommitted = self.uncommitted
+        return self.log.log_end_offset if uncommitted is None else uncommitted.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
         """The offset below which no transaction is open."""
-        if self.held_back is not None:
-            return self._held_stable_offset(self.held_back)
+        if self.uncommitted is not None:
+            return self._lagging_stable_offset(self.uncommitted)
         if self._open_transactions:
             # The first records of an open transaction may be deleted: then the log begins within the transaction.
             return max(next(iter(self._open_transactions)), self.log.log_start_offset)
         return self.log.log_end_offset
 
-    def _held_stable_offset(self, held_back: HeldBack) -> int:
+    def _lagging_stable_offset(self, uncommitted: UncommittedRecords) -> int:
         """A transaction whose marker is above the high watermark is open for readers."""
-        first = [held_back.first_ending, next(iter(self._open_transactions), None)]
+        first = [uncommitted.first_ending, next(iter(self._open_transactions), None)]
         lowest = min([offset for offset in first if offset is not None], default=_NO_LIMIT)
-        return min(held_back.high_watermark, max(lowest, self.log.log_start_offset))
+        return min(uncommitted.high_watermark, max(lowest, self.log.log_start_offset))
 
     @property
     def has_unstable_records(self) -> bool:
         """Whether an open transaction keeps the last stable offset from moving, whatever is appended."""
-        return bool(self._open_transactions) or (self.held_back is not None and self.held_back.first_ending is not None)
+        return bool(self._open_transactions) or (
+            self.uncommitted is not None and self.uncommitted.first_ending is not None
+        )
 
     def visible_end_offset(self, isolation_level: int) -> int:
         """The offset at which a reader with this isolation level must stop."""
@@ -308,7 +312,7 @@ class Partition:
     def acknowledges_appends(self, acks: int) -> bool:
         """Whether an append is acknowledged when it returns: it waits for no flush, and with ``acks=all`` for no other
         replicas."""
-        return not self._flushes_appends and (acks != ACKS_ALL or (self._commits_alone and self.held_back is None))
+        return not self._flushes_appends and (acks != ACKS_ALL or (self._commits_alone and self.uncommitted is None))
 
     def append(
         self,
@@ -345,8 +349,8 @@ class Partition:
             ahead=ahead,
         )
         if not info.duplicate:
-            if self._commits_late:
-                self._hold_back(info.first_offset, info.last_offset + 1, len(records), now_ms)
+            if self._commits_later:
+                self._track_uncommitted(info.first_offset, info.last_offset + 1, len(records), now_ms)
             else:
                 self.waiters.appended(len(records))
         return info
@@ -372,7 +376,7 @@ class Partition:
         log = self.log
         oldest = next(iter(self._open_transactions), None)
         first_offset: int | None = None
-        if self._commits_late:
+        if self._commits_later:
             opened = (first for first, opener in self._open_transactions.items() if opener == producer_id)
             first_offset = next(opened, None)
         info = log.append_marker(
@@ -383,14 +387,16 @@ class Partition:
             now_ms=now_ms,
             leader_epoch=self.leader_epoch,
         )
-        if self._commits_late:
-            self._hold_back(info.first_offset, info.last_offset + 1, MARKER_BATCH_SIZE, now_ms, ends_from=first_offset)
-            if self.held_back is not None:
+        if self._commits_later:
+            self._track_uncommitted(
+                info.first_offset, info.last_offset + 1, MARKER_BATCH_SIZE, now_ms, ends_from=first_offset
+            )
+            if self.uncommitted is not None:
                 return info
         else:
             self.waiters.appended(MARKER_BATCH_SIZE)
         if oldest is not None and next(iter(self._open_transactions), None) != oldest:
-            self.waiters.tell_stable()
+            self.waiters.notify_stable()
         return info
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
@@ -419,7 +425,7 @@ class Partition:
         Returns an empty list if `append` must be used: it would reject the first batch or handle it specially, or the
         append would not acknowledge it.
         """
-        if not self.may_append(acks) or (self._commits_late and not self.acknowledges_appends(acks)):
+        if not self.may_append(acks) or (self._commits_later and not self.acknowledges_appends(acks)):
             return []
         try:
             appended = self.log.append_plain(batches, now_ms=now_ms, leader_epoch=self.leader_epoch)
@@ -427,8 +433,8 @@ class Partition:
             return []
         if appended and not appended[0].duplicate:
             size = sum(map(len, batches[: len(appended)]))
-            if self._commits_late:
-                self._hold_back(appended[0].first_offset, appended[-1].last_offset + 1, size, now_ms)
+            if self._commits_later:
+                self._track_uncommitted(appended[0].first_offset, appended[-1].last_offset + 1, size, now_ms)
             else:
                 self.waiters.appended(size)
         return appended
@@ -453,30 +459,30 @@ class Partition:
     def when_committed(self, end_offset: int, callback: OnAcknowledged) -> None:
         """Call ``callback`` when everything before ``end_offset`` is below the high watermark: now or later. The call
         has an error if this broker is no longer the leader."""
-        held_back = self.held_back
-        if held_back is None or end_offset <= held_back.high_watermark:
+        uncommitted = self.uncommitted
+        if uncommitted is None or end_offset <= uncommitted.high_watermark:
             callback(None)
         else:
-            held_back.waiters.add(end_offset, callback)
+            uncommitted.waiters.add(end_offset, callback)
 
-    def _hold_back(
+    def _track_uncommitted(
         self, first_offset: int, end_offset: int, size: int, now_ms: int, *, ends_from: int | None = None
     ) -> None:
         """These records were appended. ``ends_from``: the first offset of the transaction that ends with them."""
         must_flush = self._awaited_flush is None and self.log.flush_messages_reached
         if must_flush:
             self._awaited_flush = AwaitedFlush(first_offset)
-        held_back = self.held_back
-        if held_back is None:
+        uncommitted = self.uncommitted
+        if uncommitted is None:
             if self._awaited_flush is None and self._commits_alone:
                 self.waiters.appended(size)
                 return
-            held_back = self.held_back = HeldBack(first_offset)
-        held_back.add(end_offset, size)
+            uncommitted = self.uncommitted = UncommittedRecords(first_offset)
+        uncommitted.add(end_offset, size)
         if ends_from is not None:
-            held_back.add_ending(ends_from, end_offset - 1)
+            uncommitted.add_ending(ends_from, end_offset - 1)
         if must_flush:
-            self._ask_for_flush(now_ms)
+            self._flush_or_request(now_ms)
 
     @property
     def _commits_alone(self) -> bool:
@@ -484,11 +490,11 @@ class Partition:
         in_sync = self.in_sync
         return in_sync is None or (in_sync.is_alone and not self._lacks_replicas)
 
-    def _ask_for_flush(self, now_ms: int) -> None:
-        if self._wants_flush is None:
+    def _flush_or_request(self, now_ms: int) -> None:
+        if self._request_flush is None:
             self.log.flush(now_ms)
         else:
-            self._wants_flush(self.log)
+            self._request_flush(self.log)
 
     def flushed(self) -> None:
         """More of the log is durable."""
@@ -497,9 +503,9 @@ class Partition:
             return
         log = self.log
         if log.flush_messages_reached:
-            assert self._wants_flush is not None, "a flush that was waited for has left nothing behind"
+            assert self._request_flush is not None, "a flush that was waited for has left nothing behind"
             awaited.durable_offset = max(awaited.durable_offset, log.flushed_offset)
-            self._wants_flush(log)
+            self._request_flush(log)
         else:
             awaited.durable_offset = log.log_end_offset
             self._awaited_flush = None
@@ -514,21 +520,21 @@ class Partition:
 
         Must be called after any change that affects the committed offset.
         """
-        held_back = self.held_back
-        if held_back is None or not self._decides_high_watermark:
+        uncommitted = self.uncommitted
+        if uncommitted is None or not self._decides_high_watermark:
             return
         stable = self.last_stable_offset
-        high_watermark = max(held_back.high_watermark, self.committed_offset)
-        moved = high_watermark > held_back.high_watermark
-        size = held_back.move(high_watermark)
+        high_watermark = max(uncommitted.high_watermark, self.committed_offset)
+        moved = high_watermark > uncommitted.high_watermark
+        size = uncommitted.move(high_watermark)
         if high_watermark == self.log.log_end_offset:
-            self.held_back = None
+            self.uncommitted = None
         # Callbacks may append the next records immediately.
         if size:
             self.waiters.appended(size)
         if self.last_stable_offset != stable:
-            self.waiters.tell_stable()
-        held_back.waiters.reach(high_watermark)
+            self.waiters.notify_stable()
+        uncommitted.waiters.reach(high_watermark)
         if moved and self.on_high_watermark is not None:
             self.on_high_watermark()
 
@@ -538,14 +544,14 @@ class Partition:
         too small ISR might lose records that a consumer has read (KIP-966)."""
         return len(self.replicas) <= 1 if self.in_sync is None else not self._lacks_replicas
 
-    def _refuse_waiting(self, code: ErrorCode) -> None:
+    def _fail_waiting(self, code: ErrorCode) -> None:
         error = KafkaError(
             code, f"{self.topic}-{self.index} was closed or failed before the records were committed; they may be lost."
         )
         if self._awaited_flush is not None:
-            self._awaited_flush.waiters.refuse(error)
-        if self.held_back is not None:
-            self.held_back.waiters.refuse(error)
+            self._awaited_flush.waiters.fail_all(error)
+        if self.uncommitted is not None:
+            self.uncommitted.waiters.fail_all(error)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -605,19 +611,19 @@ class Partition:
                 f"{self.high_watermark}.",
             )
         self.log.delete_records_before(target)
-        self.waiters.tell_changed()
+        self.waiters.notify_changed()
         return self.log.log_start_offset
 
     def go_offline(self) -> None:
         """The log directory has failed: reject all requests until the next startup."""
         self.offline = True
         self._derive()
-        self.waiters.tell_changed()
-        self._refuse_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.waiters.notify_changed()
+        self._fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def close(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """The partition is no longer served here because of ``code``: all waiting requests end."""
         self.leader_id = -1
         self._derive()
-        self.waiters.tell_changed()
-        self._refuse_waiting(code)
+        self.waiters.notify_changed()
+        self._fail_waiting(code)

@@ -51,11 +51,11 @@ class Replicas:
         return partition
 
     def partition_by_key(self, topic: TopicKey, index: int) -> Partition | None:
-        """The partition, or None: `why_absent` returns the reason."""
+        """The partition, or None: `missing_partition_error` returns the reason."""
         partitions = self._topics.get(topic)
         return None if partitions is None else partitions.get(index)
 
-    def why_absent(self, topic: TopicKey, index: int) -> ErrorCode:
+    def missing_partition_error(self, topic: TopicKey, index: int) -> ErrorCode:
         """The error for a partition that `partition_by_key` does not have."""
         if (topic, index) in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR

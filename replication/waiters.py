@@ -12,7 +12,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
-_NOBODY = 1 << 63
+_NO_THRESHOLD = 1 << 63
 # The number of stale entries in the heap before it is rebuilt.
 _MAX_STALE = 8
 
@@ -21,7 +21,7 @@ class Waiter(Protocol):
     """A request that waits for records of a partition."""
 
     def enough(self) -> None:
-        """The condition of `Waiters.tell` (bytes appended) or of `Waiters.tell_when_stable` is met. Called once."""
+        """The condition of `Waiters.wait_for_bytes` or `Waiters.wait_for_stable` is met. Called once."""
 
     def partition_changed(self) -> None:
         """The partition is no longer served, has a new leader epoch or lost records: retry to get the error."""
@@ -30,7 +30,7 @@ class Waiter(Protocol):
 class Waiters:
     """The waiters of one partition."""
 
-    __slots__ = ("_entries", "_heap", "_held_back", "_lowest", "_waiting", "appended_bytes")
+    __slots__ = ("_entries", "_heap", "_lowest", "_waiting", "_waiting_for_stable", "appended_bytes")
 
     def __init__(self) -> None:
         self.appended_bytes = 0
@@ -41,13 +41,13 @@ class Waiters:
         # removed, and not thousands at the same time.
         self._heap: list[list[Any]] = []
         self._entries = 0
-        self._lowest = _NOBODY
-        self._held_back: dict[Waiter, None] = {}  # waiting for a transaction to end
+        self._lowest = _NO_THRESHOLD
+        self._waiting_for_stable: dict[Waiter, None] = {}  # waiting for a transaction to end
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._held_back)
+        return len(self._waiting) + len(self._waiting_for_stable)
 
-    def tell(self, waiter: Waiter, size: int) -> None:
+    def wait_for_bytes(self, waiter: Waiter, size: int) -> None:
         """Call ``waiter.enough`` after ``size`` (at least 1) more bytes. Replaces the waiter's earlier condition."""
         self._entries += 1
         old = self._waiting.get(waiter)
@@ -60,40 +60,40 @@ class Waiters:
         heappush(self._heap, entry)
         self._lowest = self._heap[0][0]
 
-    def tell_when_stable(self, waiter: Waiter) -> None:
+    def wait_for_stable(self, waiter: Waiter) -> None:
         """Call ``waiter.enough`` when the last stable offset has moved, regardless of appended bytes."""
         self.remove(waiter)
-        self._held_back[waiter] = None
+        self._waiting_for_stable[waiter] = None
 
     def remove(self, waiter: Waiter) -> None:
         """Stop notifying a waiter. Unknown waiters are ignored."""
         entry = self._waiting.pop(waiter, None)
         if entry is not None:
             entry[2] = None
-        if self._held_back:
-            self._held_back.pop(waiter, None)
+        if self._waiting_for_stable:
+            self._waiting_for_stable.pop(waiter, None)
         if not self._waiting:  # stale entries must not keep removed waiters of an idle partition alive
             self._heap.clear()
-            self._lowest = _NOBODY
+            self._lowest = _NO_THRESHOLD
 
     def appended(self, size: int) -> None:
         """``size`` bytes were appended."""
         self.appended_bytes += size
         while self.appended_bytes >= self._lowest:
             waiter = heappop(self._heap)[2]
-            self._lowest = self._heap[0][0] if self._heap else _NOBODY
+            self._lowest = self._heap[0][0] if self._heap else _NO_THRESHOLD
             if waiter is not None:
                 self._waiting[waiter] = None
                 waiter.enough()
 
-    def tell_stable(self) -> None:
+    def notify_stable(self) -> None:
         """An open transaction has ended, and the last stable offset has moved."""
-        if self._held_back:
-            told, self._held_back = self._held_back, {}
-            for waiter in told:
+        if self._waiting_for_stable:
+            notified, self._waiting_for_stable = self._waiting_for_stable, {}
+            for waiter in notified:
                 waiter.enough()
 
-    def tell_changed(self) -> None:
+    def notify_changed(self) -> None:
         """Call `Waiter.partition_changed` of all waiters."""
-        for waiter in (*self._waiting, *self._held_back):
+        for waiter in (*self._waiting, *self._waiting_for_stable):
             waiter.partition_changed()

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..log.manager import NotYetError
+from ..log.manager import RetriableLogError
 from ..metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from ..protocol.errors import ErrorCode, KafkaError
 from ..replication.partition import Partition
@@ -172,7 +172,7 @@ class MetadataPublisher:
                     )
                 except KafkaError as error:
                     self._replicas.add_offline(topic.name, topic.topic_id, index)
-                    if isinstance(error, NotYetError):
+                    if isinstance(error, RetriableLogError):
                         self.late_replicas.add(topic.name, topic.topic_id, index, error)
                     else:
                         self.late_replicas.discard(topic.topic_id, index)

@@ -109,7 +109,9 @@ class Steering:
     def _roll(self, topic: str, index: int) -> None:
         partition = self._broker.replicas.partition_by_key(topic, index)
         if partition is None:
-            raise KafkaError(self._broker.replicas.why_absent(topic, index), f"{topic}-{index} is not served.")
+            raise KafkaError(
+                self._broker.replicas.missing_partition_error(topic, index), f"{topic}-{index} is not served."
+            )
         partition.log.roll(self._broker.now_ms())
 
     def _set_clock(self, ahead_ms: int) -> None:

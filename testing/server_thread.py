@@ -114,7 +114,7 @@ class ServerThread(ServerRun):
             assert self._memory is not None
             # Disconnect first: otherwise clients could receive acknowledgments of data that is lost.
             self._server.disconnect()
-            return self._memory.crash(random, lose_unsynced=random is None)
+            return self._memory.crash(random, discard_unsynced=random is None)
 
         survivor = asyncio.run_coroutine_threadsafe(fail(), self._loop).result(timeout_s)
         self.stop(timeout_s)  # on files that are not used any more

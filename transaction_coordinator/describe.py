@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 STATE_NAMES: Final = frozenset(status.state_name for status in TransactionStatus) | {"Dead", "PrepareEpochFence"}
 """The states that a filter may name. Apache Kafka has two more, which do not exist here."""
 
-_LISTED_IN_A_STEP: Final = 100
+_LISTED_PER_STEP: Final = 100
 # A pattern takes from a microsecond to milliseconds for a name: clients may send large patterns.
-_MATCHED_IN_A_STEP: Final = 4
+_MATCHED_PER_STEP: Final = 4
 
 
 def describe_transaction(states: TransactionStates, transactional_id: str) -> DescribedTransaction:
@@ -76,9 +76,9 @@ def list_transactions(
         )
 
     transactional_ids = list(states.transactions)
-    at_once = _MATCHED_IN_A_STEP if request.transactional_id_pattern else _LISTED_IN_A_STEP
-    for first in range(0, len(transactional_ids), at_once):
-        some = (states.transactions.get(one) for one in transactional_ids[first : first + at_once])
+    step_size = _MATCHED_PER_STEP if request.transactional_id_pattern else _LISTED_PER_STEP
+    for first in range(0, len(transactional_ids), step_size):
+        some = (states.transactions.get(one) for one in transactional_ids[first : first + step_size])
         yield [
             ListedTransaction(
                 transactional_id=transaction.transactional_id,

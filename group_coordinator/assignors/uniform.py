@@ -160,22 +160,22 @@ def _balance(topic: bytes, members: list[str], has: dict[str, dict[bytes, set[in
     left: dict[str, list[int]] = {}
     moved = False
     while most:
-        size, giver = most[0]
-        if load[giver] != -size or not has[giver][topic]:
+        size, source = most[0]
+        if load[source] != -size or not has[source][topic]:
             heappop(most)  # of before a move, and there is a newer one
             continue
-        size, taker = least[0]
-        if load[taker] != size:
+        size, target = least[0]
+        if load[target] != size:
             heappop(least)
             continue
-        if load[giver] < load[taker] + 2:
+        if load[source] < load[target] + 2:
             break
-        if giver not in left:
-            left[giver] = sorted(has[giver][topic])
-        partition = left[giver].pop()
-        has[giver][topic].remove(partition)
-        has[taker].setdefault(topic, set()).add(partition)
-        for member_id, change in ((giver, -1), (taker, 1)):
+        if source not in left:
+            left[source] = sorted(has[source][topic])
+        partition = left[source].pop()
+        has[source][topic].remove(partition)
+        has[target].setdefault(topic, set()).add(partition)
+        for member_id, change in ((source, -1), (target, 1)):
             load[member_id] += change
             heappush(least, (load[member_id], member_id))
             heappush(most, (-load[member_id], member_id))

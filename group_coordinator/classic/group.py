@@ -107,7 +107,7 @@ class ClassicGroup:
     def session_deadline(self, member_id: str) -> Hashable | None:
         """See `Group`."""
         member = self.members[member_id]
-        return None if member.lives_by_waiting else member.session
+        return None if member.stays_alive_by_waiting else member.session
 
     def check_offset_commit(
         self,

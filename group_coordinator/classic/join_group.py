@@ -31,7 +31,7 @@ from .rebalance import (
     with_answers,
 )
 from .state import ClassicGroupState
-from .static_members import take_place
+from .static_members import replace_static_member
 
 if TYPE_CHECKING:
     from ...coordinator.outcome import Answer, Caller, Now
@@ -120,7 +120,9 @@ def _join_without_id(
     if instance_id is not None:
         before = group.static_members.get(instance_id)
         if before is not None:
-            return take_place(states, group, group.members[before], member_id, caller, request, protocols, now)
+            return replace_static_member(
+                states, group, group.members[before], member_id, caller, request, protocols, now
+            )
     elif caller.api_version >= _MEMBER_ID_REQUIRED_SINCE:
         add_pending_member(states, group, member_id, now, request.session_timeout_ms)
         return Outcome(answers=[join_refused(caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)])

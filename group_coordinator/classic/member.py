@@ -74,7 +74,7 @@ class ClassicMember:
         return self.group_instance_id is not None
 
     @property
-    def lives_by_waiting(self) -> bool:
+    def stays_alive_by_waiting(self) -> bool:
         """It cannot send heartbeats while its request waits, so its session does not expire."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 

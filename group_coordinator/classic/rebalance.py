@@ -87,7 +87,7 @@ def _session_ended(states: GroupStates, group: ClassicGroup, member_id: str, now
         group.remove(member_id)
         return complete_if_all_joined(states, group, now)
     member = group.members.get(member_id)
-    if member is None or member.lives_by_waiting:
+    if member is None or member.stays_alive_by_waiting:
         return NOTHING
     logger.info("Group %s: the session of member %s expired.", group.group_id, member_id)
     return with_answers(remove_member(states, group, member), rebalance(states, group, now))
@@ -95,20 +95,22 @@ def _session_ended(states: GroupStates, group: ClassicGroup, member_id: str, now
 
 def remove_member(states: GroupStates, group: ClassicGroup, member: ClassicMember) -> list[Answer]:
     """Remove a member from the group. Its waiting requests get UNKNOWN_MEMBER_ID, so that a live client rejoins."""
-    answers = take_waiting(group, member, ErrorCode.UNKNOWN_MEMBER_ID, said_member_id="")
+    answers = fail_waiting_callers(group, member, ErrorCode.UNKNOWN_MEMBER_ID, response_member_id="")
     states.deadlines.cancel(group.group_id, member.session)
     group.remove(member.member_id)
     return answers
 
 
-def take_waiting(
-    group: ClassicGroup, member: ClassicMember, error: ErrorCode, said_member_id: str | None = None
+def fail_waiting_callers(
+    group: ClassicGroup, member: ClassicMember, error: ErrorCode, response_member_id: str | None = None
 ) -> list[Answer]:
     """Remove the waiting callers of a member; returns this error as their response."""
     answers = []
     caller = group.set_awaiting_join(member, None)
     if caller is not None:
-        answers.append(join_refused(caller, error, member.member_id if said_member_id is None else said_member_id))
+        answers.append(
+            join_refused(caller, error, member.member_id if response_member_id is None else response_member_id)
+        )
     if member.awaiting_sync is not None:
         answers.append(sync_refused(member.awaiting_sync, error))
         member.awaiting_sync = None
@@ -118,7 +120,7 @@ def take_waiting(
 def release(states: GroupStates, group: ClassicGroup, error: ErrorCode) -> list[Answer]:
     """The group ceases to be a classic group: answer all waiting callers and cancel its deadlines."""
     cancel_deadlines(states, group)
-    return [answer for member in group.members.values() for answer in take_waiting(group, member, error)]
+    return [answer for member in group.members.values() for answer in fail_waiting_callers(group, member, error)]
 
 
 def cancel_deadlines(states: GroupStates, group: ClassicGroup) -> None:
@@ -148,7 +150,7 @@ def begin(states: GroupStates, group: ClassicGroup, now: Now) -> Outcome:
         for member in group.members.values():
             member.assignment = b""
             if member.awaiting_sync is not None:
-                answers += take_waiting(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
+                answers += fail_waiting_callers(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
                 keep_alive(states, group, member, now)
     group.pending_sync_members.clear()
     states.deadlines.cancel(group.group_id, Name.SYNC)

@@ -20,7 +20,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.join_group import JoinGroupResponse
 from .answers import generation_members
 from .member import ClassicMember
-from .rebalance import keep_alive, rebalance, take_waiting, with_answers
+from .rebalance import fail_waiting_callers, keep_alive, rebalance, with_answers
 from .record import group_record
 from .state import ClassicGroupState
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _SKIP_ASSIGNMENT_SINCE = 9
 
 
-def take_place(
+def replace_static_member(
     states: GroupStates,
     group: ClassicGroup,
     before: ClassicMember,
@@ -47,7 +47,7 @@ def take_place(
     now: Now,
 ) -> Outcome:
     """A member with this new ID replaces the old one."""
-    fenced = take_waiting(group, before, ErrorCode.FENCED_INSTANCE_ID)
+    fenced = fail_waiting_callers(group, before, ErrorCode.FENCED_INSTANCE_ID)
     leader_before = group.leader_id
     member = ClassicMember(
         member_id,

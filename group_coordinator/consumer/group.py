@@ -194,7 +194,7 @@ class ConsumerGroup:
             return bool(names)
         return any(self._classic_protocols.get(name, 0) == self.classic_members for name in names)
 
-    def waits_for_others(self, member: ConsumerGroupMember) -> bool:
+    def waits_for_release(self, member: ConsumerGroupMember) -> bool:
         """Whether another member still has a partition of the member's target assignment."""
         if member.state is not MemberState.UNRELEASED_PARTITIONS:
             return False

@@ -52,7 +52,7 @@ def replay(states: GroupStates, record: Record) -> None:
         case ConsumerGroupMetadataKey(group_id=group_id):
             _replay_group(states, group_id, value)
         case ConsumerGroupPartitionMetadataKey(group_id=group_id):
-            _replay_partition_metadata(states, group_id, is_there=value is not None)
+            _replay_partition_metadata(states, group_id, exists=value is not None)
         case ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id):
             _replay_member(states, group_id, member_id, value)
         case ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id):
@@ -78,10 +78,10 @@ def _replay_group(states: GroupStates, group_id: str, value: ConsumerGroupMetada
     group.metadata_hash = value.metadata_hash
 
 
-def _replay_partition_metadata(states: GroupStates, group_id: str, *, is_there: bool) -> None:
-    group = _existing_or_new(states, group_id) if is_there else states.find(group_id, ConsumerGroup)
+def _replay_partition_metadata(states: GroupStates, group_id: str, *, exists: bool) -> None:
+    group = _existing_or_new(states, group_id) if exists else states.find(group_id, ConsumerGroup)
     if group is not None:
-        group.has_partition_metadata = is_there
+        group.has_partition_metadata = exists
 
 
 def _replay_member(

@@ -159,7 +159,7 @@ def _has_to_join(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
         case MemberState.UNREVOKED_PARTITIONS:
             return True
         case MemberState.UNRELEASED_PARTITIONS:
-            return _is_behind(group, member) or not group.waits_for_others(member)
+            return _is_behind(group, member) or not group.waits_for_release(member)
         case _:
             return _is_behind(group, member)
 

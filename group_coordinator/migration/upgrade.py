@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from ..classic.rebalance import take_waiting
+from ..classic.rebalance import fail_waiting_callers
 from ..classic.state import ClassicGroupState
 from ..consumer.group import ConsumerGroup
 from ..consumer.member import ConsumerGroupMember
@@ -75,7 +75,7 @@ def upgrade(states: GroupStates, group: ClassicGroup, now: Now) -> Converted[Con
 def _release(group: ClassicGroup) -> list[Answer]:
     """Callers that wait for a rebalance of the classic group must join again."""
     error = ErrorCode.REBALANCE_IN_PROGRESS
-    return [answer for member in group.members.values() for answer in take_waiting(group, member, error)]
+    return [answer for member in group.members.values() for answer in fail_waiting_callers(group, member, error)]
 
 
 def _consumer_group(states: GroupStates, group: ClassicGroup) -> ConsumerGroup:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _SWEEP: Final = ("all groups", "offsets of deleted topics")
 _VISIT: Final = "offsets of deleted topics"
 
-_FOUND_AT_ONCE: Final = 8 * SLICE
-_VISITED_AT_ONCE: Final = SLICE // 4
+_FOUND_PER_STEP: Final = 8 * SLICE
+_VISITED_PER_STEP: Final = SLICE // 4
 
 
 class DeletedTopics:
@@ -63,9 +63,9 @@ def _sweep(states: GroupStates, now: Now) -> Outcome:
     deleted = states.deleted_topics
     if deleted.finding is None:
         deleted.finding = _find(states)
-    if len(list(islice(deleted.finding, _FOUND_AT_ONCE))) < _FOUND_AT_ONCE:
+    if len(list(islice(deleted.finding, _FOUND_PER_STEP))) < _FOUND_PER_STEP:
         deleted.finding = None
-        for _ in range(min(_VISITED_AT_ONCE, len(deleted.to_visit))):
+        for _ in range(min(_VISITED_PER_STEP, len(deleted.to_visit))):
             group_id = deleted.to_visit.popleft()
             states.deadlines.set(group_id, _VISIT, now.monotonic_ms, partial(_visit, states, group_id))
     if deleted.names or deleted.to_visit or deleted.finding is not None:

@@ -38,7 +38,7 @@ _AFTER_LOADING_MS: Final = 1000
 
 _IsFound = Callable[["Group", str, int, "CommittedOffset", "Now"], bool]
 
-_OFFSETS_OF_A_SLICE: Final = 4 * SLICE
+_OFFSETS_PER_SLICE: Final = 4 * SLICE
 """Checking an offset costs a fraction of deleting it."""
 
 
@@ -94,7 +94,7 @@ class _Look:
             topics = offsets.topics(group_id)
         tombstones = Tombstones(group_id)
         looked_at = 0
-        while topics and looked_at < _OFFSETS_OF_A_SLICE and not tombstones.full:
+        while topics and looked_at < _OFFSETS_PER_SLICE and not tombstones.full:
             topic = topics.pop()
             for index, committed in offsets.partitions(group_id, topic):
                 looked_at += 1
@@ -104,8 +104,8 @@ class _Look:
                 if self._is_found(group, topic, index, committed, now):
                     tombstones.add(topic, index)
         if topics:
-            go_on = partial(self._delete, topics, group_id)
-            self._states.deadlines.set(group_id, self._deadline, now.monotonic_ms + PAUSE_MS, go_on)
+            next_slice = partial(self._delete, topics, group_id)
+            self._states.deadlines.set(group_id, self._deadline, now.monotonic_ms + PAUSE_MS, next_slice)
             return Outcome(tombstones.records, refused=partial(self._give_up, group_id))
         if self._is_left_over(group, len(tombstones.records)):
             return Outcome([*tombstones.records, *group.tombstones()])

@@ -61,12 +61,12 @@ def pack_offset(
 class _Pending:
     """A pending offset. An overtaken one will not be applied, but is still pending."""
 
-    __slots__ = ("overtaken", "packed", "sequence")
+    __slots__ = ("packed", "sequence", "superseded")
 
     def __init__(self, packed: bytes, sequence: int) -> None:
         self.packed = packed
         self.sequence = sequence
-        self.overtaken = False
+        self.superseded = False
 
 
 _PartitionKey = tuple[str, str, int]  # group, topic, partition
@@ -110,7 +110,7 @@ class OffsetStore:
             self._put(group_id, topic, partition, packed)
         if self._pending_by_group and group_id in self._pending_by_group:
             for pending in self._pending_by_group[group_id].get((topic, partition), {}).values():
-                pending.overtaken = True
+                pending.superseded = True
 
     def _put(self, group_id: str, topic: str, partition: int, packed: bytes) -> None:
         topics = self._by_group.get(group_id)
@@ -229,12 +229,12 @@ class OffsetStore:
         """The producer's open transaction has ended."""
         for (group_id, topic, partition), ended in self._pending_by_producer.pop(producer_id, {}).items():
             self._forget_pending(group_id, topic, partition, producer_id)
-            if not committed or ended.overtaken:
+            if not committed or ended.superseded:
                 continue
             self._put(group_id, topic, partition, ended.packed)
             for other in self._pending_by_group.get(group_id, {}).get((topic, partition), {}).values():
                 if other.sequence < ended.sequence:
-                    other.overtaken = True
+                    other.superseded = True
 
     def _forget_pending(self, group_id: str, topic: str, partition: int, producer_id: int) -> None:
         of_group = self._pending_by_group[group_id]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # In offsets to delete: checking a group, and deciding for it separately, counts as two.
 _STEP: Final = SLICE
-_COST_OF_A_GROUP: Final = 2
+_COST_PER_GROUP: Final = 2
 
 
 def set_for_all(states: GroupStates, name: Hashable, at_ms: int, action: Action) -> None:
@@ -55,7 +55,7 @@ class Sweep:
         left = _STEP
         while self._groups and left > 0:
             group_id = self._groups.pop()
-            left -= _COST_OF_A_GROUP + min(states.offsets.count(group_id), SLICE)
+            left -= _COST_PER_GROUP + min(states.offsets.count(group_id), SLICE)
             if self._look(group_id, now):
                 states.deadlines.set(group_id, self._name, now.monotonic_ms, partial(self._visit, group_id))
         if self._groups:

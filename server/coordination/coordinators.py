@@ -215,17 +215,17 @@ class Coordinators(ABC, Generic[S]):
         What the response reports must be durable, so the response may have to wait for the high watermark.
         """
         if keys is None or len(keys) > _FEW_KEYS:
-            unsafe = [runtime for runtime in self.runtimes() if runtime.is_unsafe]
+            unsafe = [runtime for runtime in self.runtimes() if runtime.has_uncommitted]
         else:
             hosted = {partition_of(key, self._partitions) for key in keys} if self._partitions else set()
             found = [self._hosted[index].runtime for index in hosted if index in self._hosted]
-            unsafe = [runtime for runtime in found if runtime.is_unsafe]
+            unsafe = [runtime for runtime in found if runtime.has_uncommitted]
         if not unsafe:
             return response
         context.is_long = True  # the response may be long: these handlers build it in slices
         pending: Pending[M, KafkaError] = Pending(lambda safe: context.reply(response), context.fail)
         for runtime in unsafe:
-            runtime.answer_when_safe(Part(context, pending), response)
+            runtime.respond_when_committed(Part(context, pending), response)
         pending.start()
         return PARKED
 
@@ -360,7 +360,7 @@ class Coordinators(ABC, Generic[S]):
             self.make_shard(partition),
             Writer(partition, self._services.now_ms),
             self.now,
-            wants_flush=lambda: self._services.run_soon(lambda: self.flush(hosted)),
+            request_flush=lambda: self._services.run_soon(lambda: self.flush(hosted)),
             failed=lambda: self._load_again(hosted),
             codec=self._codec,
         )

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...log.verification import SWITCHED_OFF, Verification
+from ...log.verification import DISABLED, Verification
 from ...protocol.errors import ErrorCode, KafkaError
 from ..concurrency.slices import Later
 from .callers import Awaiting
@@ -152,7 +152,7 @@ class Verifications:
         supports adding gets no error while the previous transaction is about to end.
         """
         if knows < Knows.ADDING and not self._enabled:
-            return Verified({}, {partition: SWITCHED_OFF for partition, _ in partitions})
+            return Verified({}, {partition: DISABLED for partition, _ in partitions})
         verified = Verified({}, {})
         now_ms = self._now_ms()
         for partition, sequence in partitions:

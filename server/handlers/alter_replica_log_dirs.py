@@ -53,7 +53,7 @@ def _move(broker: Broker, topic: str, index: int, path: str) -> Sliced[None]:
     directory = _directory(broker, path)
     partition = broker.replicas.partition_by_key(topic, index)
     if partition is None:
-        code = broker.replicas.why_absent(topic, index)
+        code = broker.replicas.missing_partition_error(topic, index)
         known = broker.metadata.image.topics_by_name.get(topic)
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and known is not None and index in known.partitions:
             code = ErrorCode.REPLICA_NOT_AVAILABLE

@@ -45,7 +45,7 @@ def handle(broker: Broker, context: RequestContext, request: DeleteRecordsReques
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 partition = broker.replicas.partition_by_key(topic.name, wanted.partition_index)
                 if partition is None:
-                    raise KafkaError(broker.replicas.why_absent(topic.name, wanted.partition_index))
+                    raise KafkaError(broker.replicas.missing_partition_error(topic.name, wanted.partition_index))
                 result.low_watermark = partition.delete_records_before(wanted.offset)
             except KafkaError as error:
                 result.error_code = error.code

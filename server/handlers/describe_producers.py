@@ -43,7 +43,7 @@ def handle(
                 validate_topic_name(topic.name)
                 partition = broker.replicas.partition_by_key(topic.name, index)
                 if partition is None:
-                    raise KafkaError(broker.replicas.why_absent(topic.name, index))
+                    raise KafkaError(broker.replicas.missing_partition_error(topic.name, index))
                 partition.check_leader()
                 result.active_producers = [
                     ProducerState(

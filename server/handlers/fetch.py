@@ -208,7 +208,7 @@ class _Read:
             partition = partition_of(wanted.topic, wanted.index)
             try:
                 if partition is None:
-                    raise KafkaError(self._broker.replicas.why_absent(wanted.topic, wanted.index))
+                    raise KafkaError(self._broker.replicas.missing_partition_error(wanted.topic, wanted.index))
                 if wanted.current_leader_epoch >= 0:
                     partition.check_leader(wanted.current_leader_epoch)
                 else:
@@ -434,7 +434,7 @@ class ParkedFetch:
             return
         share = -(-missing // len(self._partitions)) if self._partitions else 0
         for waiters in self._partitions:
-            waiters.tell(self, share)
+            waiters.wait_for_bytes(self, share)
 
     def enough(self) -> None:
         """A partition has its share.
@@ -491,9 +491,9 @@ class ParkedCommittedFetch(ParkedFetch):
                 self._wake()
                 return
             if partition.has_unstable_records:
-                partition.waiters.tell_when_stable(self)
+                partition.waiters.wait_for_stable(self)
             else:
-                partition.waiters.tell(self, share)
+                partition.waiters.wait_for_bytes(self, share)
 
     def _woken_up(self) -> None:
         if self._finished:

@@ -193,7 +193,7 @@ class _LookUp:
     def _partition(self, topic: str, wanted: ListOffsetsPartition) -> Partition:
         partition = self._broker.replicas.partition_by_key(topic, wanted.partition_index)
         if partition is None:
-            raise KafkaError(self._broker.replicas.why_absent(topic, wanted.partition_index))
+            raise KafkaError(self._broker.replicas.missing_partition_error(topic, wanted.partition_index))
         partition.check_leader(wanted.current_leader_epoch)
         return partition
 

@@ -39,7 +39,7 @@ def handle(
             try:
                 partition = broker.replicas.partition_by_key(topic.topic, wanted.partition)
                 if partition is None:
-                    raise KafkaError(broker.replicas.why_absent(topic.topic, wanted.partition))
+                    raise KafkaError(broker.replicas.missing_partition_error(topic.topic, wanted.partition))
                 partition.check_leader(wanted.current_leader_epoch)
                 result.leader_epoch, result.end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
             except KafkaError as error:

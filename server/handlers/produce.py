@@ -283,7 +283,7 @@ class _Produce:
                     if self.refusal is not None:
                         raise self.refusal
                     if partition is None:
-                        raise _absent(self._broker.replicas.why_absent(key, data.index), key, data.index)
+                        raise _absent(self._broker.replicas.missing_partition_error(key, data.index), key, data.index)
                     if partition.topic in INTERNAL_TOPICS and self._context.client_id != _ADMIN_CLIENT_ID:
                         raise KafkaError(
                             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -334,7 +334,7 @@ class _Produce:
         result.base_offset = info.first_offset
         result.log_append_time_ms = info.log_append_time_ms
         result.log_start_offset = info.log_start_offset
-        if partition.held_back is not None and self._request.acks != 0:
+        if partition.uncommitted is not None and self._request.acks != 0:
             pending = self._await_partitions()
             partition.when_acknowledged(
                 info.last_offset + 1,

@@ -1,7 +1,7 @@
 """Group commit: one sync makes all pending appends durable.
 
 Appends that must be flushed before they are acknowledged (`flush.messages`) do not wait for the disk on the event loop.
-Their partition keeps the records above the high watermark (`replication.held_back`) and requests a flush here. The
+Their partition keeps the records above the high watermark (`replication.uncommitted`) and requests a flush here. The
 flush begins at the end of the iteration of the event loop, so that all appends of that iteration share it. Its slow
 part runs in a thread. Appends that arrive in the meantime wait for the next flush, which begins in the iteration after
 the first one ends: the slower the disk, the more appends share a sync.

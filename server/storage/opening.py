@@ -160,7 +160,7 @@ def open_storage(
         opened.pop_all()
     storage = Storage(manager, metadata, metadata_directory)
     # A failure of the metadata log is a failure of its directory, as for any other log in the directory.
-    metadata.tell_log_failure(lambda error: manager.directory_failed(home, error))
+    metadata.on_log_failure(lambda error: manager.directory_failed(home, error))
     try:
         for repair in metadata.repairs:
             logger.warning("Metadata log: %s", repair)
@@ -213,7 +213,7 @@ def _load_logs(storage: Storage, now_ms: int) -> None:
             config_of=config_of,
             is_stray=is_stray,
             directory_id_of=directory_id_of,
-            compacted_anywhere=not storage.metadata.was_served_by_us,
+            compacted_anywhere=not storage.metadata.was_served_by_this_version,
             progress=recovery,
         )
     finally:

@@ -25,8 +25,8 @@ from ...log.names import LOG, parse_offset_file_name
 from ..concurrency.background import start_thread
 
 if TYPE_CHECKING:
+    from ...log.broker_loading import UncleanLog
     from ...log.files import FileSystem
-    from ...log.loading import UncleanLog
 
 logger = logging.getLogger(__name__)
 

@@ -317,6 +317,6 @@ class ReplicaMover:
                 except OSError as error:
                     self._manager.directory_failed(directory, error)
         if source.online and future.directory.online:
-            self._manager.throw_away(retired)
+            self._manager.add_trash(retired)
             self._trash.deleted()
         return True

@@ -13,7 +13,7 @@ from moldau.coordinator.outcome import Record
 from moldau.log.config import LogConfig
 from moldau.log.descriptors import DescriptorCache
 from moldau.log.files import RealFileSystem
-from moldau.log.loader import load_log
+from moldau.log.partition_loading import load_log
 from moldau.protocol.records import Record as LogRecord
 from moldau.protocol.records import build_batch
 from moldau.protocol.schema import Field, Struct

@@ -142,7 +142,7 @@ class Harness(ABC, Generic[S]):
         """Simulate that the process was killed and another one loads the log. Waiting callers never get a response."""
         self.shard = self.new_shard()
         self.runtime = CoordinatorRuntime(
-            "test", self.shard, self.log, self.now, wants_flush=lambda: None, failed=self._failed
+            "test", self.shard, self.log, self.now, request_flush=lambda: None, failed=self._failed
         )
         for batch in self.log.batches():
             for _ in self.runtime.load(batch):

@@ -147,10 +147,15 @@ class Bench:
         self.flushes_wanted = 0
         self.failures = 0
         self.runtime = CoordinatorRuntime(
-            "test-0", self.shard, self.writer, lambda: self.clock, wants_flush=self._wants_flush, failed=self._failed
+            "test-0",
+            self.shard,
+            self.writer,
+            lambda: self.clock,
+            request_flush=self._request_flush,
+            failed=self._failed,
         )
 
-    def _wants_flush(self) -> None:
+    def _request_flush(self) -> None:
         self.flushes_wanted += 1
 
     def _failed(self) -> None:
@@ -411,14 +416,14 @@ def test_loaded_records_above_the_high_watermark_delay_responses(bench: Bench) -
     load(other, *bench.writer.batches)
     other.runtime.activate()
     reader, asked = other.add("a"), FakeCaller()
-    assert other.runtime.is_unsafe
-    other.runtime.answer_when_safe(asked, SimpleNamespace(error_code=7))
+    assert other.runtime.has_uncommitted
+    other.runtime.respond_when_committed(asked, SimpleNamespace(error_code=7))
     assert [writer.answers, reader.answers, asked.answers] == [[], [], []]
     other.writer.replicate(1)
     other.runtime.high_watermark_changed()
     assert [reader.answers, asked.answers] == [[1], [7]]
-    assert not other.runtime.is_unsafe
-    other.runtime.answer_when_safe(asked, SimpleNamespace(error_code=8))
+    assert not other.runtime.has_uncommitted
+    other.runtime.respond_when_committed(asked, SimpleNamespace(error_code=8))
     assert asked.answers == [7, 8]
 
 

@@ -301,7 +301,7 @@ def shards(known: Known) -> list[GroupShard]:
         states = GroupStates(GroupConfig(), KnownTopics(known.topic_ids), new_uuid=lambda: "")
         shard = GroupShard(states)
         runtime = CoordinatorRuntime(
-            name, shard, NoWriter(), lambda: Now(0, 0), wants_flush=lambda: None, failed=failed
+            name, shard, NoWriter(), lambda: Now(0, 0), request_flush=lambda: None, failed=failed
         )
         for batch in batches:
             for _ in runtime.load(batch):

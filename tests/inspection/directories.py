@@ -3,7 +3,7 @@
 from moldau.config.broker_config import BrokerConfig, Listener
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.producer_state import EndTransactionMarker, build_end_transaction_marker
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.compression import Codec
 from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.protocol.records import Record, build_batch
@@ -67,7 +67,7 @@ class Storage:
             build_batch(records, **fields),
             now_ms=self.now_ms,
             leader_epoch=registration.leader_epoch,
-            verification=SWITCHED_OFF,
+            verification=DISABLED,
         )
 
     def end_transaction(self, topic, producer_id, *, committed):

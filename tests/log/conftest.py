@@ -13,8 +13,8 @@ import pytest
 from moldau.log.config import LogConfig
 from moldau.log.descriptors import DescriptorCache
 from moldau.log.files import FileSystem, RealFileSystem
-from moldau.log.loader import load_log
 from moldau.log.memory_files import MemoryFileSystem
+from moldau.log.partition_loading import load_log
 from moldau.log.partition_log import AppendInfo, Log
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.records import Record, build_batch, iter_batches, iter_records

@@ -50,7 +50,7 @@ class Disk:
 
     def lose_power(self) -> None:
         """With everything that was not synced."""
-        self.file_system = self.file_system.crash(lose_unsynced=True)
+        self.file_system = self.file_system.crash(discard_unsynced=True)
         self.start()
 
     def stop(self) -> None:

@@ -16,7 +16,7 @@ from moldau.log.config import LogConfig
 from moldau.log.producer_state import EndTransactionMarker
 from moldau.log.retention import count_segments
 from moldau.log.validation import InvalidRecordBatchError
-from moldau.log.verification import SWITCHED_OFF, Verification
+from moldau.log.verification import DISABLED, Verification
 from moldau.protocol.checksum import crc32c
 from moldau.protocol.compression import Codec
 from moldau.protocol.errors import KafkaError
@@ -111,7 +111,7 @@ class Script:
 def append_to(ours: Any, kind: str, epoch: int, data: bytes) -> str:
     """Append to our log, the answer in the words of KafkaLog.java."""
     try:
-        info = ours.log.append(data, now_ms=NOW, leader_epoch=epoch, client=kind == "append", verification=SWITCHED_OFF)
+        info = ours.log.append(data, now_ms=NOW, leader_epoch=epoch, client=kind == "append", verification=DISABLED)
     except InvalidRecordBatchError as error:
         return f"error {error.code.name} {','.join(str(index) for index, _ in error.record_errors)}"
     except KafkaError as error:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from moldau.log.config import LogConfig
 from moldau.log.producer_state import MARKER_BATCH_SIZE, EndTransactionMarker
 from moldau.log.validation import InvalidRecordBatchError, needs_recompression, recompress
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.checksum import crc32c
 from moldau.protocol.compression import Codec
 from moldau.protocol.errors import ErrorCode, KafkaError
@@ -381,7 +381,7 @@ def test_gaps_and_old_epochs_of_producers_are_refused(partition: Any, producer_b
 def test_transactional_batches_need_verification(partition: Any, producer_batch: Batch) -> None:
     data = producer_batch(0, transactional=True)
     assert partition.refused(data).code == ErrorCode.INVALID_TXN_STATE
-    partition.append(data, verification=SWITCHED_OFF)
+    partition.append(data, verification=DISABLED)
     assert partition.log.first_unstable_offset() == 0
     (entry,) = partition.log.active_producers()
     assert (entry.producer_id, entry.last_sequence, entry.transaction_first_offset) == (7, 0, 0)
@@ -424,8 +424,8 @@ def abort_marker(producer_id: int, *, commit: bool = False) -> bytes:
 
 
 def test_markers_end_transactions_and_aborted_ones_are_indexed(partition: Any, producer_batch: Batch) -> None:
-    partition.append(producer_batch(0, 2, producer_id=1, transactional=True), verification=SWITCHED_OFF)
-    partition.append(producer_batch(0, 3, producer_id=2, transactional=True), verification=SWITCHED_OFF)
+    partition.append(producer_batch(0, 2, producer_id=1, transactional=True), verification=DISABLED)
+    partition.append(producer_batch(0, 3, producer_id=2, transactional=True), verification=DISABLED)
     partition.append(abort_marker(1), client=False)
     assert partition.log.first_unstable_offset() == 2
     partition.append(abort_marker(2, commit=True), client=False)
@@ -453,7 +453,7 @@ def end_transaction(partition: Any, producer_id: int = 7, epoch: int = 0, *, com
 def test_a_marker_is_a_control_batch_of_apache_kafkas_bytes(
     partition: Any, producer_batch: Batch, committed: bool
 ) -> None:
-    partition.append(producer_batch(0, 2, transactional=True), verification=SWITCHED_OFF)
+    partition.append(producer_batch(0, 2, transactional=True), verification=DISABLED)
     info = end_transaction(partition, committed=committed)
     assert (info.first_offset, info.last_offset, info.duplicate) == (2, 2, False)
     data = partition.fetch(2)
@@ -467,7 +467,7 @@ def test_a_marker_is_a_control_batch_of_apache_kafkas_bytes(
 
 
 def test_a_marker_is_never_too_large_nor_recompressed(partition: Any, producer_batch: Batch) -> None:
-    partition.append(producer_batch(0, transactional=True), verification=SWITCHED_OFF)
+    partition.append(producer_batch(0, transactional=True), verification=DISABLED)
     partition.configure(max_message_bytes=10, compression_type="gzip", cleanup_policy=("compact",))
     end_transaction(partition, committed=True)
     (stored,) = iter_batches(partition.fetch(1))
@@ -477,7 +477,7 @@ def test_a_marker_is_never_too_large_nor_recompressed(partition: Any, producer_b
 
 def test_a_marker_has_the_topics_timestamp_type(partition: Any, producer_batch: Batch) -> None:
     partition.configure(message_timestamp_type="LogAppendTime")
-    partition.append(producer_batch(0, transactional=True), verification=SWITCHED_OFF)
+    partition.append(producer_batch(0, transactional=True), verification=DISABLED)
     partition.now_ms = NOW + 5
     end_transaction(partition, committed=True)
     (stored,) = iter_batches(partition.fetch(1))
@@ -485,7 +485,7 @@ def test_a_marker_has_the_topics_timestamp_type(partition: Any, producer_batch: 
 
 
 def test_a_marker_that_is_refused_changes_nothing(partition: Any, producer_batch: Batch) -> None:
-    partition.append(producer_batch(0, epoch=3, transactional=True), verification=SWITCHED_OFF)
+    partition.append(producer_batch(0, epoch=3, transactional=True), verification=DISABLED)
     for epoch, version in ((2, 0), (3, 2)):
         with pytest.raises(KafkaError) as caught:
             end_transaction(partition, epoch=epoch, committed=True, version=version)
@@ -498,7 +498,7 @@ def test_a_marker_that_is_refused_changes_nothing(partition: Any, producer_batch
 
 
 def test_a_marker_may_begin_a_segment(partition: Any, producer_batch: Batch) -> None:
-    partition.append(producer_batch(0, transactional=True), verification=SWITCHED_OFF)
+    partition.append(producer_batch(0, transactional=True), verification=DISABLED)
     partition.configure(segment_bytes=partition.log.size)
     end_transaction(partition, committed=False)
     assert [segment.base_offset for segment in partition.log.segments] == [0, 1]
@@ -529,7 +529,7 @@ def test_a_coordinators_batch_in_a_producers_name_has_no_sequence_numbers(partit
 
 
 def test_transactional_batches_that_come_together_are_written_together(partition: Any, producer_batch: Batch) -> None:
-    partition.append(producer_batch(0, transactional=True), verification=SWITCHED_OFF)
+    partition.append(producer_batch(0, transactional=True), verification=DISABLED)
     batches = [producer_batch(number, transactional=True) for number in (1, 2, 3)]
     infos = partition.log.append_plain([*batches, producer_batch(4)], now_ms=NOW, leader_epoch=1)
     assert [info.first_offset for info in infos] == [1, 2, 3], "a plain one is not written in a transaction"
@@ -645,7 +645,7 @@ def test_any_bytes_are_accepted_or_refused_with_a_documented_error(
             if way == "follower":
                 log.append_as_follower(data, now_ms=NOW, leader_epoch=2)
             else:
-                log.append(data, now_ms=NOW, leader_epoch=1, client=way == "client", verification=SWITCHED_OFF)
+                log.append(data, now_ms=NOW, leader_epoch=1, client=way == "client", verification=DISABLED)
         except KafkaError as error:
             refused = error.code
         assert refused is None or (refused in DOCUMENTED and log.log_end_offset == before)

@@ -22,7 +22,7 @@ from moldau.log.descriptors import ColdRead, DescriptorCache, FileRange
 from moldau.log.files import File, FileSystem, RealFileSystem
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.producer_state import EndTransactionMarker
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 
 Disk = tuple[FileSystem, str]
 PAGE = 4096
@@ -272,7 +272,7 @@ def test_finding_aborted_transactions_does_not_wait(memory_partition, producer_b
     """One more round than finding the batches: they are in an index of their own."""
     partition = memory_partition
     for sequence in range(200):
-        partition.append(producer_batch(sequence, transactional=True), verification=SWITCHED_OFF)
+        partition.append(producer_batch(sequence, transactional=True), verification=DISABLED)
         marker = EndTransactionMarker(False, 0)
         partition.log.append_marker(7, 0, marker, transaction_version=1, now_ms=partition.now_ms, leader_epoch=1)
     partition.reopen()

@@ -16,7 +16,7 @@ from moldau.log.memory_files import MemoryFileSystem, SimulatedCrash
 from moldau.log.names import CLEANED, DELETED, SWAP
 from moldau.log.partition_log import Log
 from moldau.log.producer_state import EndTransactionMarker
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.records import Record
 
@@ -509,7 +509,7 @@ class CompactedHistory:
                 base_sequence=self.sequence,
                 transactional=True,
             ),
-            verification=SWITCHED_OFF,
+            verification=DISABLED,
         )
         self.sequence += len(records)
         if self.dice.random() < 0.4:

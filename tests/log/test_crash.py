@@ -19,11 +19,11 @@ import pytest
 
 from moldau.log.config import LogConfig
 from moldau.log.descriptors import DescriptorCache
-from moldau.log.loader import load_log
 from moldau.log.memory_files import MemoryFileSystem, SimulatedCrash
+from moldau.log.partition_loading import load_log
 from moldau.log.partition_log import Log
 from moldau.log.producer_state import EndTransactionMarker, ProducerState, read_end_transaction_marker
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.compression import Codec
 from moldau.protocol.records import Record, build_batch, iter_records
 
@@ -130,7 +130,7 @@ class History:
         )
         end = self.log.log_end_offset
         self.in_flight = Batch(end, end + count - 1, value, (producer_id, "write"))
-        info = self.log.append(data, now_ms=NOW, leader_epoch=self.leader_epoch, verification=SWITCHED_OFF)
+        info = self.log.append(data, now_ms=NOW, leader_epoch=self.leader_epoch, verification=DISABLED)
         assert (info.duplicate, info.first_offset) == (False, end)
         self.acknowledged.append(self.in_flight)
         self.in_flight = None

@@ -146,7 +146,7 @@ def test_forgetting_a_file_that_is_not_open_does_nothing(file_system: MemoryFile
 
 def test_no_descriptor_leaks_from_a_partitions_life(tmp_path: Path, batch: Callable[..., bytes]) -> None:
     from moldau.log.config import LogConfig
-    from moldau.log.loader import load_log
+    from moldau.log.partition_loading import load_log
 
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0

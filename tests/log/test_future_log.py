@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from moldau.log.broker_loading import LoadReport
 from moldau.log.checkpoints import encode_partition_metadata
 from moldau.log.compaction.compact import compact
 from moldau.log.config import LogConfig
 from moldau.log.directory import LogDirectory, LogDirectoryError
 from moldau.log.future_log import FutureLog
-from moldau.log.loading import LoadReport
 from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.partition_log import Log

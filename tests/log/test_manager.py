@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from moldau.log import manager
+from moldau.log.broker_loading import LoadReport
 from moldau.log.config import LogConfig
 from moldau.log.directory import LogDirectoryError
 from moldau.log.files import FileSystem, RealFile, RealFileSystem
-from moldau.log.loading import LoadReport
 from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.errors import ErrorCode, KafkaError

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.log.producer_state import CorruptSnapshotError, EndTransactionMarker, ProducerState
-from moldau.log.verification import SWITCHED_OFF, Verification
+from moldau.log.verification import DISABLED, Verification
 from moldau.protocol.checksum import crc32c
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records import increment_sequence, iter_batches
@@ -279,10 +279,10 @@ def test_with_an_epoch_for_each_transaction_an_unknown_producer_begins_at_zero()
 
 def test_where_nothing_is_verified_every_transactional_batch_is_good() -> None:
     producer = Producer()
-    assert checked(producer, 3, SWITCHED_OFF) == "NONE"
+    assert checked(producer, 3, DISABLED) == "NONE"
     producer.send(0, 0)
-    assert checked(producer, 1, SWITCHED_OFF) == "NONE"
-    assert checked(producer, 2, SWITCHED_OFF) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert checked(producer, 1, DISABLED) == "NONE"
+    assert checked(producer, 2, DISABLED) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
 def test_an_unfinished_verification_expires() -> None:

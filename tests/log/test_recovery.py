@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from moldau.log.checkpoints import CorruptCheckpointError, encode_partition_metadata
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.records import Record, UnsupportedMagicError, build_batch
 
 NOW = 1_700_000_000_000
@@ -347,12 +347,12 @@ def test_a_log_start_beyond_the_end_starts_the_log_over(partition: Any, producer
 
 
 def test_the_index_of_aborted_transactions_is_rebuilt(partition: Any, producer_batch: Batch) -> None:
-    partition.append(producer_batch(0, 2, transactional=True), verification=SWITCHED_OFF)
+    partition.append(producer_batch(0, 2, transactional=True), verification=DISABLED)
     marker = Record(0, NOW, struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 4))
     partition.append(
         build_batch([marker], producer_id=7, producer_epoch=0, transactional=True, control=True), client=False
     )
-    partition.append(producer_batch(2, transactional=True), verification=SWITCHED_OFF)
+    partition.append(producer_batch(2, transactional=True), verification=DISABLED)
     before = partition.log.aborted_transactions(0, 10)
     assert len(before) == 1
     name = "00000000000000000000.txnindex"

@@ -12,7 +12,7 @@ import pytest
 from moldau.log.config import LogConfig
 from moldau.log.producer_state import EndTransactionMarker
 from moldau.log.retention import OldSegments, Reason, count_segments, explain, find_old_segments
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.errors import ErrorCode, KafkaError
 
 NOW = 1_700_000_000_000
@@ -195,7 +195,7 @@ def test_expired_records_are_deleted_with_all_their_files(
     partition.configure(retention_ms=1_000)
     for epoch in range(3):
         partition.leader_epoch = epoch
-        partition.append(producer_batch(0, producer_id=7 + epoch, transactional=True), verification=SWITCHED_OFF)
+        partition.append(producer_batch(0, producer_id=7 + epoch, transactional=True), verification=DISABLED)
         partition.log.append_marker(
             7 + epoch,
             0,

@@ -10,7 +10,7 @@ import pytest
 
 from moldau.log.partition_directory import remove_partition_directory
 from moldau.log.producer_state import EndTransactionMarker
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.errors import ErrorCode, KafkaError
 
 NOW = 1_700_000_000_000
@@ -320,7 +320,7 @@ def test_retention_deletes_the_oldest_segments_and_never_the_active_one(
 def test_a_deleted_segment_removes_its_aborted_transactions(partition: Any, producer_batch: Batch) -> None:
     partition.configure(segment_bytes=300)
     for sequence in range(6):
-        partition.append(producer_batch(sequence, transactional=True), verification=SWITCHED_OFF)
+        partition.append(producer_batch(sequence, transactional=True), verification=DISABLED)
         partition.log.append_marker(
             7, 0, EndTransactionMarker(False, 0), transaction_version=1, now_ms=NOW, leader_epoch=1
         )
@@ -337,7 +337,7 @@ def test_a_deleted_segment_removes_its_aborted_transactions(partition: Any, prod
 
 def test_a_truncation_removes_later_aborted_transactions(partition: Any, producer_batch: Batch) -> None:
     for sequence in range(4):
-        partition.append(producer_batch(sequence, transactional=True), verification=SWITCHED_OFF)
+        partition.append(producer_batch(sequence, transactional=True), verification=DISABLED)
         if sequence != 2:
             partition.log.append_marker(
                 7, 0, EndTransactionMarker(False, 0), transaction_version=1, now_ms=NOW, leader_epoch=1

@@ -11,12 +11,12 @@ import pytest
 
 from moldau.log.config import LogConfig
 from moldau.log.descriptors import ColdRead, DescriptorCache
-from moldau.log.loader import load_log
 from moldau.log.memory_files import MemoryFileSystem
+from moldau.log.partition_loading import load_log
 from moldau.log.partition_log import Log
 from moldau.log.producer_state import EndTransactionMarker, read_end_transaction_marker
 from moldau.log.transaction_index import AbortedTransaction, TransactionIndex
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.records import Record, build_batch, iter_batches, iter_records
 
 NOW = 1_700_000_000_000
@@ -205,7 +205,7 @@ class Producers:
             base_sequence=sequence,
             transactional=producer_id >= 0,
         )
-        self.log.append(data, now_ms=NOW, leader_epoch=0, verification=SWITCHED_OFF)
+        self.log.append(data, now_ms=NOW, leader_epoch=0, verification=DISABLED)
         self.written.append((offset, producer_id, value))
         if producer_id >= 0:
             self.sequences[producer_id] = sequence + 1

@@ -114,7 +114,7 @@ def test_requests_are_decided_on_appended_changes(served: Served) -> None:
 
 def test_a_failed_sync_fails_all_pending_and_all_later_changes(served: Served) -> None:
     failures: list[OSError] = []
-    served.metadata.tell_log_failure(failures.append)
+    served.metadata.on_log_failure(failures.append)
     before = served.metadata.image
     changes = [served.create(name)[1] for name in "ab"]
     served.disk.fail_with = lambda operation, path: errno.EIO if operation == "sync" else None

@@ -6,8 +6,8 @@ from typing import Any
 
 from moldau.log.config import LogConfig
 from moldau.log.descriptors import DescriptorCache
-from moldau.log.loader import load_log
 from moldau.log.memory_files import MemoryFileSystem
+from moldau.log.partition_loading import load_log
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.records import Record, build_batch
 from moldau.replication.partition import Partition
@@ -17,13 +17,15 @@ TOPIC_ID = b"\1" * 16
 DIRECTORY = "/data/t-0"
 
 
-def new_partition(file_system: Any = None, *, clean: bool = True, wants_flush: Any = None, **config: Any) -> Partition:
+def new_partition(
+    file_system: Any = None, *, clean: bool = True, request_flush: Any = None, **config: Any
+) -> Partition:
     """A newly opened partition without a leader from the controller."""
     if file_system is None:
         file_system = MemoryFileSystem()
         file_system.make_directory(DIRECTORY)
     log = load_log(DescriptorCache(file_system, 8), DIRECTORY, "t", 0, LogConfig(**config), clean=clean, now_ms=NOW)
-    return Partition("t", TOPIC_ID, 0, 1, log, wants_flush)
+    return Partition("t", TOPIC_ID, 0, 1, log, request_flush)
 
 
 def open_partition(file_system: Any = None, **options: Any) -> Partition:

@@ -22,7 +22,7 @@ from moldau.log.flushing import Flush
 from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem, SimulatedCrash
 from moldau.log.partition_log import Log
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records import Record, build_batch, iter_records
 from moldau.replication.partition import Partition
@@ -98,7 +98,7 @@ class History:
         )
         offset = self.partition.log.log_end_offset
         self.values[offset:] = values
-        info = self.partition.append(data, acks=-1, now_ms=NOW, verification=SWITCHED_OFF)
+        info = self.partition.append(data, acks=-1, now_ms=NOW, verification=DISABLED)
         assert info.first_offset == offset
         if producer_id >= 0:
             self.sequences[producer_id] = sequence + len(values)
@@ -225,7 +225,7 @@ def test_all_appends_are_acknowledged_at_any_timing_of_flushes(seed: int) -> Non
         history.run_flush()
         history.end()
     partition = history.partition
-    assert partition.held_back is None
+    assert partition.uncommitted is None
     assert partition.high_watermark == partition.log.log_end_offset
     assert partition.log.log_end_offset - partition.log.flushed_offset < 1 + seed % 4
 
@@ -246,7 +246,7 @@ def test_a_waiter_is_notified_when_records_of_a_killed_process_are_flushed() -> 
     history.start()
     assert history.partition.high_watermark == 0
     waiter = Waiter()
-    history.partition.waiters.tell(waiter, 1)
+    history.partition.waiters.wait_for_bytes(waiter, 1)
     history.begin()
     history.run_flush()
     history.end()

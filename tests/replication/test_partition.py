@@ -73,7 +73,7 @@ def device() -> Device:
 @pytest.fixture
 def durable(device: Device) -> Partition:
     """A partition whose appends are committed when they are durable."""
-    return open_partition(wants_flush=device.wanted.append, flush_messages=1)
+    return open_partition(request_flush=device.wanted.append, flush_messages=1)
 
 
 # -- leadership --------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_a_client_with_another_leader_epoch_is_rejected():
 
 def test_waiting_fetches_are_notified_when_the_leader_or_its_epoch_changes():
     partition, waiter = open_partition(), Waiter()
-    partition.waiters.tell(waiter, 1_000)
+    partition.waiters.wait_for_bytes(waiter, 1_000)
     lead(partition, partition_epoch=1, replicas=(1, 2))  # the same leader in the same epoch
     assert waiter.changed == 0
     lead(partition, leader_epoch=4, partition_epoch=2, replicas=(1, 2))
@@ -242,7 +242,7 @@ def test_with_one_replica_the_high_watermark_is_the_log_end():
 def test_an_append_that_must_be_flushed_is_committed_after_the_flush(durable, device):
     acknowledged = Acknowledgements(durable)
     waiter = Waiter()
-    durable.waiters.tell(waiter, 1)
+    durable.waiters.wait_for_bytes(waiter, 1)
     append(durable, 2)
     acknowledged.await_committed(2)
     assert (durable.high_watermark, durable.log.log_end_offset, device.wanted) == (0, 2, [durable.log])
@@ -295,7 +295,7 @@ def test_a_callback_that_raises_does_not_stop_the_others(durable, device, caplog
 
 
 def test_the_fast_path_skips_appends_that_wait_for_a_flush(device):
-    partition = open_partition(wants_flush=device.wanted.append, flush_messages=3)
+    partition = open_partition(request_flush=device.wanted.append, flush_messages=3)
     assert append_plain(partition) == append_plain(partition, acks=1) == 0
     append(partition, 2)  # no flush is due yet
     assert (partition.high_watermark, device.wanted) == (2, [])
@@ -354,7 +354,7 @@ def test_records_of_a_killed_process_are_committed_after_their_flush(device):
     file_system = MemoryFileSystem()
     file_system.make_directory(DIRECTORY)
     append(open_partition(file_system), 3)
-    partition = open_partition(file_system, clean=False, wants_flush=device.wanted.append, flush_messages=1)
+    partition = open_partition(file_system, clean=False, request_flush=device.wanted.append, flush_messages=1)
     assert (partition.high_watermark, partition.log.log_end_offset) == (0, 3)
     device.flush()
     assert partition.high_watermark == 3
@@ -369,7 +369,7 @@ def test_a_transaction_is_open_for_readers_until_its_marker_is_flushed(durable, 
     device.flush()
     assert (durable.last_stable_offset, durable.high_watermark) == (0, 1)
     waiter = Waiter()
-    durable.waiters.tell_when_stable(waiter)
+    durable.waiters.wait_for_stable(waiter)
     durable.append_marker(7, 1, coordinator_epoch=0, committed=True, transaction_version=2, now_ms=NOW)
     assert (durable.last_stable_offset, durable.high_watermark, waiter.notified) == (0, 1, 0)
     assert durable.has_unstable_records
@@ -421,7 +421,7 @@ def open_replicated(
 
 def test_the_high_watermark_follows_the_slowest_in_sync_replica():
     partition, waiter = open_replicated(), Waiter()
-    partition.waiters.tell(waiter, 1)
+    partition.waiters.wait_for_bytes(waiter, 1)
     append(partition, 4)
     append(partition, 2)
     assert (partition.durable_offset, partition.committed_offset, partition.high_watermark) == (6, -1, 0)
@@ -433,7 +433,7 @@ def test_the_high_watermark_follows_the_slowest_in_sync_replica():
     assert found.records is None
     fetched(partition, 3)
     assert (partition.committed_offset, partition.high_watermark) == (6, 6)
-    assert partition.held_back is None
+    assert partition.uncommitted is None
 
 
 def test_acks_all_waits_for_the_replicas_and_acks_1_does_not():
@@ -450,7 +450,7 @@ def test_acks_all_waits_for_the_replicas_and_acks_1_does_not():
 
 
 def test_the_durable_and_the_committed_offset_are_different(device):
-    partition = open_replicated(wants_flush=device.wanted.append, flush_messages=1)
+    partition = open_replicated(request_flush=device.wanted.append, flush_messages=1)
     acknowledged = Acknowledgements(partition)
     append(partition)
     acknowledged.await_acknowledged(1, acks=-1)
@@ -479,7 +479,7 @@ def test_the_fast_path_appends_only_acknowledged_batches():
     assert alone.high_watermark == 2
     partition, waiter = open_replicated(), Waiter()
     append(partition)
-    partition.waiters.tell(waiter, 1)
+    partition.waiters.wait_for_bytes(waiter, 1)
     assert append_plain(partition) == 0
     assert append_plain(partition, acks=1, count=3) == 3
     assert (partition.log.log_end_offset, partition.high_watermark, waiter.notified) == (4, 0, 0)
@@ -543,7 +543,7 @@ def test_a_new_epoch_has_no_positions_and_keeps_the_high_watermark():
 
 
 def test_a_follower_does_not_advance_the_high_watermark(device):
-    partition = open_replicated(wants_flush=device.wanted.append, flush_messages=1)
+    partition = open_replicated(request_flush=device.wanted.append, flush_messages=1)
     acknowledged = Acknowledgements(partition)
     append(partition)
     acknowledged.await_acknowledged(1, acks=-1)
@@ -571,7 +571,7 @@ def test_removing_the_last_follower_commits_all_records():
     partition = open_replicated()
     append(partition)
     lead(partition, partition_epoch=1)
-    assert (partition.in_sync, partition.held_back, partition.high_watermark) == (None, None, 1)
+    assert (partition.in_sync, partition.uncommitted, partition.high_watermark) == (None, None, 1)
 
 
 def test_older_states_are_ignored():
@@ -617,7 +617,7 @@ def test_records_above_the_high_watermark_stay_invisible_after_a_restart():
     partition, waiter = new_partition(file_system, clean=False), Waiter()
     partition.restore_high_watermark(2)
     lead(partition, replicas=(1, 2), isr=(1, 2))
-    partition.waiters.tell(waiter, 1)
+    partition.waiters.wait_for_bytes(waiter, 1)
     assert (partition.high_watermark, partition.log.log_end_offset) == (2, 3)
     fetched(partition, 2)
     assert (partition.high_watermark, waiter.notified) == (3, 1)

@@ -163,7 +163,7 @@ def test_a_waiter_is_notified_only_when_the_oldest_transaction_ends(partition):
     first.write()
     second.write()
     assert partition.has_unstable_records
-    partition.waiters.tell_when_stable(waiter)
+    partition.waiters.wait_for_stable(waiter)
     append(partition, 100)
     second.end()
     assert waiter.notified == 0
@@ -175,8 +175,8 @@ def test_a_waiter_is_notified_only_when_the_oldest_transaction_ends(partition):
 def test_a_waiter_is_notified_of_changes_unless_it_was_removed(partition):
     staying, leaving = Waiter(), Waiter()
     Producer(partition, 1).write()
-    partition.waiters.tell_when_stable(staying)
-    partition.waiters.tell_when_stable(leaving)
+    partition.waiters.wait_for_stable(staying)
+    partition.waiters.wait_for_stable(leaving)
     partition.waiters.remove(leaving)
     partition.delete_records_before(1)
     assert (staying.changed, leaving.changed) == (1, 0)
@@ -184,11 +184,11 @@ def test_a_waiter_is_notified_of_changes_unless_it_was_removed(partition):
 
 def test_a_waiter_for_bytes_may_wait_for_a_transaction_instead(partition):
     waiter = Waiter()
-    partition.waiters.tell(waiter, 10)
-    partition.waiters.tell_when_stable(waiter)
+    partition.waiters.wait_for_bytes(waiter, 10)
+    partition.waiters.wait_for_stable(waiter)
     append(partition, 100)
     assert waiter.notified == 0
-    partition.waiters.tell_stable()
+    partition.waiters.notify_stable()
     assert waiter.notified == 1
 
 
@@ -196,11 +196,11 @@ def test_a_waiter_that_waits_again_during_its_notification_waits_for_the_next(pa
     class Again(Waiter):
         def enough(self):
             super().enough()
-            partition.waiters.tell_when_stable(self)
+            partition.waiters.wait_for_stable(self)
 
     waiter = Again()
-    partition.waiters.tell_when_stable(waiter)
-    partition.waiters.tell_stable()
+    partition.waiters.wait_for_stable(waiter)
+    partition.waiters.notify_stable()
     assert waiter.notified == 1
-    partition.waiters.tell_stable()
+    partition.waiters.notify_stable()
     assert waiter.notified == 2

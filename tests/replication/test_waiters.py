@@ -20,7 +20,7 @@ class Waiter:
 
 def test_a_waiter_is_notified_once_when_enough_bytes_have_arrived():
     waiters, waiter = Waiters(), Waiter()
-    waiters.tell(waiter, 10)
+    waiters.wait_for_bytes(waiter, 10)
     waiters.appended(9)
     assert waiter.notified == 0
     waiters.appended(1)
@@ -32,8 +32,8 @@ def test_a_waiter_is_notified_once_when_enough_bytes_have_arrived():
 
 def test_a_second_request_of_a_waiter_replaces_the_first():
     waiters, waiter = Waiters(), Waiter()
-    waiters.tell(waiter, 10)
-    waiters.tell(waiter, 30)
+    waiters.wait_for_bytes(waiter, 10)
+    waiters.wait_for_bytes(waiter, 30)
     waiters.appended(20)
     assert waiter.notified == 0
     waiters.appended(10)
@@ -46,10 +46,10 @@ def test_a_waiter_that_waits_again_during_its_notification_is_notified_later():
     class Again(Waiter):
         def enough(self):
             super().enough()
-            waiters.tell(self, 5)
+            waiters.wait_for_bytes(self, 5)
 
     waiter = Again()
-    waiters.tell(waiter, 1)
+    waiters.wait_for_bytes(waiter, 1)
     waiters.appended(1000)
     assert waiter.notified == 1
     waiters.appended(4)
@@ -60,12 +60,12 @@ def test_a_waiter_that_waits_again_during_its_notification_is_notified_later():
 
 def test_a_removed_waiter_is_not_notified():
     waiters, waiter, other = Waiters(), Waiter(), Waiter()
-    waiters.tell(waiter, 1)
-    waiters.tell(other, 1)
+    waiters.wait_for_bytes(waiter, 1)
+    waiters.wait_for_bytes(other, 1)
     waiters.remove(waiter)
     waiters.remove(Waiter())
     waiters.appended(1)
-    waiters.tell_changed()
+    waiters.notify_changed()
     assert (waiter.notified, waiter.changed, other.notified, other.changed) == (0, 0, 1, 1)
 
 
@@ -73,13 +73,13 @@ def test_removed_waiters_use_no_memory():
     waiters = Waiters()
     left = [Waiter() for _ in range(50)]
     for waiter in left:
-        waiters.tell(waiter, 1000)
+        waiters.wait_for_bytes(waiter, 1000)
         waiters.remove(waiter)
     assert waiters._heap == []
     stays, comes_and_goes = Waiter(), Waiter()
-    waiters.tell(stays, 1000)
+    waiters.wait_for_bytes(stays, 1000)
     for _ in range(100):
-        waiters.tell(comes_and_goes, 500)
+        waiters.wait_for_bytes(comes_and_goes, 500)
         waiters.remove(comes_and_goes)
     assert len(waiters._heap) < 20
     waiters.appended(1000)
@@ -96,7 +96,7 @@ def test_random_operations_agree_with_a_simple_model():
         if action < 0.4:
             waiter = pick.choice([*model, Waiter()]) if model else Waiter()
             size = pick.randrange(1, 500)
-            waiters.tell(waiter, size)
+            waiters.wait_for_bytes(waiter, size)
             model[waiter] = [size, waiter.notified]
         elif action < 0.6 and model:
             waiter = pick.choice(list(model))
@@ -118,7 +118,7 @@ def test_an_append_does_not_visit_waiters_for_more_bytes():
     waiters = Waiters()
     idle = [Waiter() for _ in range(1000)]
     for waiter in idle:
-        waiters.tell(waiter, 1_000_000)
+        waiters.wait_for_bytes(waiter, 1_000_000)
     visited = []
     waiters._waiting = Watched(waiters._waiting, visited)
     for _ in range(100):
@@ -146,7 +146,7 @@ def test_a_removed_waiter_is_freed_while_others_wait():
     waiters = Waiters()
     gone, stays = Waiter(), Waiter()
     for waiter in (gone, gone, stays):
-        waiters.tell(waiter, 10)
+        waiters.wait_for_bytes(waiter, 10)
     freed = weakref.ref(gone)
     waiters.remove(gone)
     del gone, waiter

@@ -187,7 +187,7 @@ def test_a_reader_makes_progress_when_memory_is_too_small_for_read_ahead(server,
     """The data that the thread has read is evicted again. The event loop waits for the disk; the reader progresses."""
     payload = fill(server, "t")
     disk.evict_topic("t")
-    disk.forgets_at_once = True
+    disk.forgets_read_ahead = True
     with server.wire() as wire:
         assert read_all(wire, "t") == payload
     assert disk.waits
@@ -383,7 +383,7 @@ def test_a_cold_fetch_of_a_disconnected_consumer_is_not_resumed(reopened, disk):
 
 
 def test_a_fetch_waits_for_an_index_that_does_not_stay_in_memory(reopened, disk):
-    disk.forgets_at_once = True
+    disk.forgets_read_ahead = True
     with reopened.wire() as wire:
         assert values(fetch(wire, "t", 200))[0] == b"200"
     assert disk.waits

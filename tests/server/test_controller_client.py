@@ -408,7 +408,7 @@ def test_a_change_is_durable_when_its_response_is_sent(make_server: Any) -> None
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=disk)
     server.create_topic("t")
-    survivor = server.call(lambda: disk.crash(lose_unsynced=True))
+    survivor = server.call(lambda: disk.crash(discard_unsynced=True))
     server.stop()
     server.file_system = survivor
     server.start()

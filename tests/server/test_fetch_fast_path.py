@@ -8,7 +8,7 @@ import random
 import pytest
 
 from moldau.log.descriptors import ColdRead
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.api import ApiKey, request_header_version
 from moldau.protocol.codec import encode
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -78,7 +78,7 @@ def fill(server):
     pick = random.Random(0)
 
     def append(*payload, **options):
-        partition.append(batch(*payload, **options), acks=1, now_ms=server.broker.now_ms(), verification=SWITCHED_OFF)
+        partition.append(batch(*payload, **options), acks=1, now_ms=server.broker.now_ms(), verification=DISABLED)
 
     def some():
         for _ in range(20):

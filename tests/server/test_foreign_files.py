@@ -13,7 +13,7 @@ from moldau.inspection.repair import Repair
 from moldau.log.files import RealFileSystem
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.names import is_leftover, is_partition_file, parse_partition_directory_name
-from moldau.log.partition_directory import look_into, remove_partition_directory
+from moldau.log.partition_directory import inspect_partition_directory, remove_partition_directory
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
 from moldau.server.server import StartError
@@ -329,9 +329,9 @@ def test_a_repair_does_not_change_directories_that_only_have_the_name_of_a_parti
             work.run(work.look(), now_ms=0)
         assert [tree(directory) for directory in foreign] == before
     report = inspect(RealFileSystem(), [str(data), str(other)])
-    in_the_way = [each for each in report.findings if "blocks the partition" in each.text]
+    blocking_message = [each for each in report.findings if "blocks the partition" in each.text]
     # The partition was never created, so it could belong to either directory.
-    assert [each.severity for each in in_the_way] == [Severity.ERROR] * 2
+    assert [each.severity for each in blocking_message] == [Severity.ERROR] * 2
 
 
 def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, make_server) -> None:
@@ -457,10 +457,10 @@ def test_only_partition_directories_are_removed(tmp_path: Path) -> None:
     files = RealFileSystem()
     path = tmp_path / "t-0"
     path.mkdir()
-    assert not look_into(files, str(path)).is_partition
+    assert not inspect_partition_directory(files, str(path)).is_partition
     for name in (f"{SEGMENT}.log", f"{SEGMENT}.index.deleted", "partition.metadata"):
         plant(path / name)
-    assert look_into(files, str(path)).is_partition
+    assert inspect_partition_directory(files, str(path)).is_partition
     plant(path / "notes.txt")
     with pytest.raises(OSError, match=r"notes\.txt"):
         remove_partition_directory(files, str(path))

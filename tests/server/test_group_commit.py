@@ -211,7 +211,7 @@ def test_acks_0_does_not_wait_for_a_flush(server, disk, topic):
         # The connection continues immediately.
         assert end_offset(producer) == 1
         disk.release()
-        server.wait_until(lambda: partition_of(server).held_back is None)
+        server.wait_until(lambda: partition_of(server).uncommitted is None)
         assert end_offset(wire) == 2
 
 
@@ -509,7 +509,7 @@ def test_records_are_flushed_after_their_producer_disconnects(server, disk, topi
         wait_blocked(server, disk)
         assert server.call(lambda: server.server._network.budget.used_bytes) > 0
     disk.release()
-    server.wait_until(lambda: partition_of(server).held_back is None)
+    server.wait_until(lambda: partition_of(server).uncommitted is None)
     server.wait_until(lambda: not server.server._network.budget.used_bytes)
     with server.wire() as wire:
         assert values(fetch(wire, topic)) == [b"first", b"x" * 200_000]
@@ -616,7 +616,7 @@ def test_a_transaction_is_decided_only_when_the_decision_is_durable(durable_serv
         assert not committing.is_alive()
         assert [one.transactional_id for one in tool.receive().transaction_states] == ["x"]
         server.wait_until(lambda: server.broker.transactions.has_ended("x"))
-        server.wait_until(lambda: partition_of(server).held_back is None)
+        server.wait_until(lambda: partition_of(server).uncommitted is None)
         assert committed_values(reader, "t") == ["a"]
 
 
@@ -719,7 +719,7 @@ def test_records_of_a_killed_process_are_visible_after_their_flush(make_server, 
         wait_blocked(server, survivor)
         assert (end_offset(wire), values(fetch(wire, "t"))) == (0, [])
         survivor.release()
-        server.wait_until(lambda: partition_of(server).held_back is None)
+        server.wait_until(lambda: partition_of(server).uncommitted is None)
         assert (end_offset(wire), values(fetch(wire, "t"))) == (2, [b"x", b"y"])
 
 

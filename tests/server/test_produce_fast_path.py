@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from moldau.log.files import RealFile, RealFileSystem
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.api import ApiKey, request_header_version
 from moldau.protocol.checksum import crc32c
 from moldau.protocol.codec import encode
@@ -149,7 +149,7 @@ def open_transaction(server):
     """Start the transaction that the traffic continues."""
     partition = server.broker.replicas.partition_by_key("short", 0)
     first = a_batch(transactional=True, producer_id=6, producer_epoch=1, base_sequence=0)
-    server.call(lambda: partition.append(first, acks=-1, now_ms=NOW_MS, verification=SWITCHED_OFF))
+    server.call(lambda: partition.append(first, acks=-1, now_ms=NOW_MS, verification=DISABLED))
 
 
 @contextmanager
@@ -275,7 +275,7 @@ def test_batches_of_a_transaction_that_arrive_together_need_one_write(make_serve
         return len(data).to_bytes(4, "big") + data, len(one)
 
     first = batch(b"x", transactional=True, producer_id=6, producer_epoch=0, base_sequence=0)
-    server.call(lambda: partition.append(first, acks=-1, now_ms=server.broker.now_ms(), verification=SWITCHED_OFF))
+    server.call(lambda: partition.append(first, acks=-1, now_ms=server.broker.now_ms(), verification=DISABLED))
     with server.wire() as wire:
         wire.send_bytes(frame(1)[0])
         wire.receive_frame()

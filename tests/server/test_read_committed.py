@@ -184,13 +184,13 @@ def test_min_bytes_without_transactions_is_the_total_of_all_partitions(server):
 
 def test_a_transaction_in_one_partition_does_not_delay_another(server):
     server.create_topic("t", partitions=2)
-    held_back = Producer(server, 1, "t", 0)
+    open_transaction = Producer(server, 1, "t", 0)
     request = committed_request(max_wait_ms=60_000)
     request.topics[0].partitions.append(FetchPartition(partition=1, partition_max_bytes=1 << 20))
     with server.wire() as consumer, server.wire() as producer:
         consumer.send(request, 12)
         wait_until_waiting(server)
-        held_back.write(b"open")
+        open_transaction.write(b"open")
         assert is_waiting(server)
         produce(producer, "t", batch(b"plain"), partition=1)
         open_one, plain = consumer.receive().responses[0].partitions

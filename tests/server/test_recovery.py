@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
+from moldau.log.broker_loading import UncleanLog
 from moldau.log.config import LogConfig
-from moldau.log.loading import UncleanLog
 from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.records import Record, build_batch

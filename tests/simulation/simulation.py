@@ -41,7 +41,7 @@ from moldau.log.memory_files import MemoryFileSystem, SimulatedCrash
 from moldau.log.partition_log import Log
 from moldau.log.producer_state import read_end_transaction_marker
 from moldau.log.retention import count_segments
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.compression import Codec
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records import Record, RecordBatch, build_batch, iter_batches, iter_records
@@ -208,8 +208,8 @@ class Simulation:
             subject.wanted = []
             subject.flush = subject.compaction = subject.result = None
             subject.clean_offset = self.manager.clean_offsets.get((subject.topic, 0))
-            wants_flush = subject.wanted.append if self.group_commit else None
-            subject.partition = Partition(subject.topic, subject.topic_id, 0, NODE, log, wants_flush)
+            request_flush = subject.wanted.append if self.group_commit else None
+            subject.partition = Partition(subject.topic, subject.topic_id, 0, NODE, log, request_flush)
             subject.flushed_from = log.log_end_offset
             self.lead(subject)
 
@@ -237,7 +237,7 @@ class Simulation:
         batch = Batch(tuple(records), producer_id, epoch, sequence, subject.leader_epoch, transactional)
         subject.in_flight = batch
         data = self._bytes_of(batch, self.dice.choice(list(Codec)))
-        info = subject.partition.append(data, acks=-1, now_ms=self.now_ms, verification=SWITCHED_OFF)
+        info = subject.partition.append(data, acks=-1, now_ms=self.now_ms, verification=DISABLED)
         assert (info.duplicate, info.first_offset) == (False, offset)
         self._appended(subject)
 
@@ -303,7 +303,7 @@ class Simulation:
         if subject.config.compacted and any(kept.key is None for kept in batch.records):
             return  # the topic was not compacted when the batch was written; now the batch would be rejected
         data = self._bytes_of(batch, Codec.NONE)
-        info = subject.partition.append(data, acks=-1, now_ms=self.now_ms, verification=SWITCHED_OFF)
+        info = subject.partition.append(data, acks=-1, now_ms=self.now_ms, verification=DISABLED)
         assert info.duplicate, f"the last batch of producer {batch.producer_id} was taken twice"
         assert info.last_offset == batch.end_offset - 1, "a duplicate is told other offsets"
 
@@ -390,7 +390,7 @@ class Simulation:
         history, partition = subject.history, subject.partition
         lowest = max(subject.log.log_start_offset, history.compacted_until)
         borders = [batch.first_offset for batch in history.batches[-6:] if batch.first_offset >= lowest]
-        if not borders or partition.held_back is not None:
+        if not borders or partition.uncommitted is not None:
             return
         offset = self.dice.choice(borders)
         subject.cut_in_flight = offset
@@ -659,7 +659,7 @@ class Simulation:
         opened, aborted = history.transactions()
         assert log.producers.open_transactions == opened, f"open: {log.producers.open_transactions}, not {opened}"
         assert list(log.producers.open_transactions) == sorted(opened)
-        if partition.held_back is None:
+        if partition.uncommitted is None:
             assert partition.high_watermark == log.log_end_offset
             stable = max(min(opened, default=log.log_end_offset), log.log_start_offset)
             assert partition.last_stable_offset == stable

@@ -46,7 +46,7 @@ class Clock:
 
 
 class MemoryLog:
-    """See `coordinator.runtime.PartitionWriter`. Appends can be refused, and the high watermark can be held back."""
+    """See `coordinator.runtime.PartitionWriter`. Appends can be rejected, and the high watermark can stall."""
 
     max_batch_bytes = 1 << 20
 
@@ -55,7 +55,7 @@ class MemoryLog:
         self.end_offset = 0
         self.high_watermark = 0
         self.refusal: ErrorCode | None = None
-        self.is_held_back = False
+        self.is_stalled = False
         self._producer_epochs: dict[int, int] = {}
         self._appended = appended
         self._refused = refused
@@ -71,7 +71,7 @@ class MemoryLog:
             self._check_producer(header)
         self.batches.append(batch)
         self.end_offset += header.record_count
-        if not self.is_held_back:
+        if not self.is_stalled:
             self.high_watermark = self.end_offset
         self._appended(batch)
         return self.end_offset
@@ -96,7 +96,7 @@ class MemoryLog:
 
     def release(self) -> None:
         """The other replicas have everything."""
-        self.is_held_back = False
+        self.is_stalled = False
         self.high_watermark = self.end_offset
 
     def truncate(self) -> None:
@@ -105,7 +105,7 @@ class MemoryLog:
             (header,) = iter_batches(self.batches.pop())
             self.end_offset -= header.record_count
         assert self.end_offset == self.high_watermark
-        self.is_held_back = False
+        self.is_stalled = False
         self._producer_epochs.clear()
         for batch in self.batches:
             for header in iter_batches(batch):
@@ -128,7 +128,7 @@ class Coordinator:
         self.topics = topics
         self.log = log
         self.clock = clock
-        self.wants_flush = False
+        self.request_flush = False
         self.has_failed = False
         self._new_uuid = new_uuid
         self._loading: Iterator[None] = iter(())
@@ -147,13 +147,13 @@ class Coordinator:
     def start(self) -> None:
         """Begin to load what the log has."""
         states = GroupStates(self.config, self.topics, new_uuid=self._new_uuid)
-        self.wants_flush = False
+        self.request_flush = False
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             "__consumer_offsets-0",
             GroupShard(states),
             self.log,
             self.clock,
-            wants_flush=self._note_wants_flush,
+            request_flush=self._note_wants_flush,
             failed=self._note_failure,
         )
         self._loading = self._load(list(self.log.batches))
@@ -181,7 +181,7 @@ class Coordinator:
 
     def flush(self) -> None:
         """The turn of the loop ends."""
-        self.wants_flush = False
+        self.request_flush = False
         self.runtime.flush()
 
     def tick(self) -> None:
@@ -194,7 +194,7 @@ class Coordinator:
             self.runtime.decide("", self.runtime.shard.delete_offsets_of_topics(deleted))
 
     def _note_wants_flush(self) -> None:
-        self.wants_flush = True
+        self.request_flush = True
 
     def _note_failure(self) -> None:
         self.has_failed = True

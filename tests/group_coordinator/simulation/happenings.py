@@ -54,7 +54,7 @@ class Happenings:
             (3, self._an_application_is_busy),
             (3, self._a_member_wants_something_else),
             (4, self._records_are_refused_or_not),
-            (4, self._records_are_held_back_or_not),
+            (4, self._high_watermark_stalls_or_resumes),
             (3, self._the_coordinator_restarts),
             (3, self._topics_change),
             (4, self._somebody_asks),
@@ -196,14 +196,14 @@ class Happenings:
             log.refusal = self.random.choice(REFUSALS)
         self.world.note("records will be refused: {!r}", log.refusal)
 
-    def _records_are_held_back_or_not(self) -> None:
+    def _high_watermark_stalls_or_resumes(self) -> None:
         log = self.world.log
-        if log.is_held_back:
+        if log.is_stalled:
             self.world.note("records are released")
             self.world.release_records()
         elif self.random.random() < 0.5:
-            self.world.note("records are held back")
-            log.is_held_back = True
+            self.world.note("the high watermark stalls")
+            log.is_stalled = True
 
     def _the_coordinator_restarts(self) -> None:
         if self.world.coordinator.is_active:

@@ -50,7 +50,7 @@ class World:
         self.is_reliable = False
         """Nothing gets lost or comes twice any more."""
         self.hindered_until_ms = 0
-        """Until then records were refused or held back, or the coordinator did not serve."""
+        """Until then records were rejected or not committed, or the coordinator did not serve."""
         self.config = _some_config(random)
         self.topics = TopicTable()
         for name in TOPICS[: random.randint(1, 3)]:
@@ -156,7 +156,7 @@ class World:
     def _what_can_go_on(self) -> list[Callable[[], None]]:
         now_ms = self.clock.monotonic_ms
         things: list[Callable[[], None]] = []
-        if self.coordinator.wants_flush:
+        if self.coordinator.request_flush:
             things.append(self.coordinator.flush)
         if not self.coordinator.is_active:
             things.append(self.go_on_loading)
@@ -183,7 +183,7 @@ class World:
                 times.append(deadline)
             by_ms = max(1, min(times, default=now_ms + 1000) - now_ms)
         self.clock.monotonic_ms = now_ms + by_ms
-        if self.log.refusal or self.log.is_held_back or not self.coordinator.is_active:
+        if self.log.refusal or self.log.is_stalled or not self.coordinator.is_active:
             self.hindered_until_ms = self.clock.monotonic_ms
         self.coordinator.tick()
         self.invariants.nobody_waits_too_long(LONGEST_WAIT_MS)
@@ -214,7 +214,7 @@ class World:
         self.invariants.refused()
 
     def release_records(self) -> None:
-        """Those that were held back are safe."""
+        """Pending records are committed."""
         self.log.release()
         self.coordinator.runtime.high_watermark_changed()
 

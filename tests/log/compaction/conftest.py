@@ -13,7 +13,7 @@ import pytest
 from moldau.log.compaction.compact import compact
 from moldau.log.compaction.job import CompactionJob, CompactionResult, SegmentFiles
 from moldau.log.names import CLEANED, SEGMENT_SUFFIXES, offset_file_name
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.compression import Codec
 from moldau.protocol.records import Record, RecordBatch, build_batch, iter_batches, iter_records
 
@@ -231,7 +231,7 @@ class History:
 
     def append_to(self, partition: Any, step: Step) -> None:
         partition.now_ms = self.now_ms
-        partition.append(step.data, leader_epoch=step.epoch, client=not step.own, verification=SWITCHED_OFF)
+        partition.append(step.data, leader_epoch=step.epoch, client=not step.own, verification=DISABLED)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from moldau.log.compaction.compact import compact
-from moldau.log.verification import SWITCHED_OFF
+from moldau.log.verification import DISABLED
 from moldau.protocol.compression import Codec
 from moldau.protocol.records import BatchHeader, Record, build_batch, iter_records
 
@@ -28,7 +28,7 @@ def produced(producer_id: int, sequence: int, *pairs: tuple[bytes, bytes | None]
 
 def append(compactor: Any, *batches: bytes) -> None:
     for data in batches:
-        compactor.partition.append(data, verification=SWITCHED_OFF)
+        compactor.partition.append(data, verification=DISABLED)
 
 
 def end_transaction(compactor: Any, producer_id: int, *, commit: bool, epoch: int = 0) -> None:

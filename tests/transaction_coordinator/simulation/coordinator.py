@@ -65,7 +65,7 @@ class Coordinator:
         )
         self.shard = TransactionShard(self.states)
         self.runtime = CoordinatorRuntime(
-            "transactions", self.shard, self.log, self.clock, wants_flush=lambda: None, failed=self._failed
+            "transactions", self.shard, self.log, self.clock, request_flush=lambda: None, failed=self._failed
         )
         self._missing = {}
         for batch in self.log.batches:
@@ -148,7 +148,7 @@ class Coordinator:
             act()
         except Crash:
             self.world.note("the coordinator dies after an append")
-            self.crash(takes_over=self.log.is_held_back and self.world.random.random() < 0.5)
+            self.crash(takes_over=self.log.is_stalled and self.world.random.random() < 0.5)
             return
         self._is_half_done = False
         self._waiting = [call for call in self._waiting if not call.is_answered]

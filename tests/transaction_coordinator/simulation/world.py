@@ -148,7 +148,7 @@ class World:
                 coordinator.release()
             case 5:
                 self.note("the high watermark stands still")
-                coordinator.log.is_held_back = True
+                coordinator.log.is_stalled = True
             case 6 | 7:
                 coordinator.clock.monotonic_ms += random.randint(1, TIMEOUT_MS // 2)
             case 8:

@@ -1,8 +1,9 @@
 """Loading all logs of a broker at startup: a function of the log directories and the metadata that returns its result.
 
-Each partition's log is opened by `loader.load_log`, which recovers it if its directory was not left cleanly. Before
-that, the metadata decides about the directories: partitions that it does not know become strays, and of two copies of a
-partition one is the replica. A log directory whose device fails goes offline with its logs; the others are loaded.
+Each partition's log is opened by `partition_loading.load_log`, which recovers it if its directory was not left cleanly.
+Before that, the metadata decides about the directories: partitions that it does not know become strays, and of two
+copies of a partition one is the replica. A log directory whose device fails goes offline with its logs; the others are
+loaded.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from .config import LogConfig
 from .descriptors import DescriptorCache
 from .directory import LogDirectory, LogDirectoryError
 from .files import join
-from .loader import load_log
 from .names import (
     DELETE_DIRECTORY,
     METADATA_TOPIC,
@@ -32,7 +32,8 @@ from .names import (
     parse_partition_directory_name,
     partition_directory_name,
 )
-from .partition_directory import in_the_way, look_into, retire_directory
+from .partition_directory import blocking_message, inspect_partition_directory, retire_directory
+from .partition_loading import load_log
 from .partition_log import Log
 
 
@@ -313,7 +314,11 @@ class _Loading:
     def _report_foreign(self, path: str) -> bool:
         """Whether a directory to be removed or moved contains anything else than a partition. Then it is reported."""
         target = self._file_system.link_target(path)
-        foreign = look_into(self._file_system, path).foreign if target is None else f"it is a symbolic link to {target}"
+        foreign = (
+            inspect_partition_directory(self._file_system, path).foreign
+            if target is None
+            else f"it is a symbolic link to {target}"
+        )
         if foreign is not None:
             self._report.foreign.append(f"{path} ({foreign})")
         return foreign is not None
@@ -333,9 +338,9 @@ class _Loading:
 
     def _retire_stray(self, found: _Partition, directory: LogDirectory) -> bool:
         """Rename a stray. A directory that is not a partition's is only reported. Returns whether it was renamed."""
-        contents = look_into(self._file_system, found.path)
+        contents = inspect_partition_directory(self._file_system, found.path)
         if not contents.is_partition:
-            self._report.foreign.append(f"{found.path} ({contents.why_not})")
+            self._report.foreign.append(f"{found.path} ({contents.problem})")
             return False
         path = retire_directory(self._file_system, found.path, found.key, directory.path, STRAY_DIRECTORY)
         self._report.strays.append(path)
@@ -368,7 +373,7 @@ class _Loading:
         """Report, and do not load, directories that contain other files and none of a partition."""
         kept = []
         for contents, partition in copies:
-            inside = look_into(self._file_system, partition.path)
+            inside = inspect_partition_directory(self._file_system, partition.path)
             if inside.foreign is None or inside.has_partition_files:
                 kept.append((contents, partition))
             else:
@@ -400,10 +405,10 @@ class _Loading:
             self._loaded.unloadable[key] = str(error)
             return
         if log.topic_id is None:
-            inside = look_into(self._file_system, path)
+            inside = inspect_partition_directory(self._file_system, path)
             if inside.foreign is not None and not inside.has_partition_files:
                 log.abandon()
-                self._loaded.unloadable[key] = f"{in_the_way(path, inside.foreign)}, and start again"
+                self._loaded.unloadable[key] = f"{blocking_message(path, inside.foreign)}, and start again"
                 self._report.failed.append(self._loaded.unloadable[key])
                 return
         self._loaded.trash += log.trash

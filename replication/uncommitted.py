@@ -4,8 +4,9 @@ There are two reasons why records do not count:
 
 * They are not *durable*. A topic with ``flush.messages`` promises that acknowledged records were flushed. So the append
   that makes a flush due, and all later appends, wait until the flush has ended (`AwaitedFlush`).
-* They are not *committed*: some in-sync replica does not have them, or this broker's copy is not durable. They are
-  above the high watermark: they are invisible to consumers, and ``acks=all`` is not acknowledged (`HeldBack`).
+* They are not *committed*: some in-sync replica does not have them, or this broker's copy is not durable
+  (`UncommittedRecords`). They are above the high watermark: they are invisible to consumers, and ``acks=all`` is not
+  acknowledged.
 
 A partition has these objects only while such records exist. With one replica and without ``flush.messages`` it never
 has them. They store offsets and sizes, and know neither files nor replicas; `Partition` computes the offsets.
@@ -47,7 +48,7 @@ class OffsetWaiters:
             due.append(heappop(self._heap)[2])
         _complete(due, None)
 
-    def refuse(self, error: KafkaError) -> None:
+    def fail_all(self, error: KafkaError) -> None:
         """Call all callbacks with this error."""
         waiting, self._heap = sorted(self._heap), []
         _complete([callback for _, _, callback in waiting], error)
@@ -63,7 +64,7 @@ class AwaitedFlush:
         self.waiters = OffsetWaiters()
 
 
-class HeldBack:
+class UncommittedRecords:
     """The records above the high watermark."""
 
     __slots__ = ("_appends", "_ending", "high_watermark", "waiters")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from moldau.log.broker_loading import InterruptedMove, LoadedLogs, UncleanLog, load_logs
 from moldau.log.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -19,7 +20,6 @@ from moldau.log.checkpoints import (
 from moldau.log.config import LogConfig
 from moldau.log.descriptors import DescriptorCache
 from moldau.log.directory import LogDirectory, LogDirectoryError
-from moldau.log.loading import InterruptedMove, LoadedLogs, UncleanLog, load_logs
 from moldau.log.memory_files import MemoryFileSystem
 
 from .conftest import NOW, Partition, make_batch
