@@ -102,7 +102,7 @@ def _verdict(row: Row, target: Target, measured: RowResults) -> Verdict:
     said = "not measured"
     if value is not None and reference is not None:
         reached = _is_reached(target, value, reference)
-        said = _said(target, value, reference)
+        said = _ratio_text(target, value, reference)
     return Verdict(row.name, row.title, target.number, _wanted(target), said, reached)
 
 
@@ -121,7 +121,7 @@ def _wanted(target: Target) -> str:
     return ", ".join(texts) + (f" + {digits(target.plus)}{_unit(target.number)}" if target.plus else "")
 
 
-def _said(target: Target, value: float, reference: float) -> str:
+def _ratio_text(target: Target, value: float, reference: float) -> str:
     """The ratio, unless the target is about the numbers themselves."""
     unit = _unit(target.number)
     if target.against is None:

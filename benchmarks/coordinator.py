@@ -23,7 +23,7 @@ _GROUP, _TRANSACTION = 0, 1
 """The key types of FindCoordinator."""
 
 _TRANSACTION_TIMEOUT_MS = 60_000
-_INITIALIZED_AT_ONCE = 50
+_INITIALIZED_TOGETHER = 50
 
 _PATIENCE_SECONDS = 120.0
 _ASK_AGAIN_SECONDS = 0.01
@@ -95,7 +95,7 @@ def init_producers(server: Server, transactional_ids: Sequence[str]) -> list[tup
         while missing:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{len(missing)} transactional ids have no producer after {_PATIENCE_SECONDS:g} s")
-            asked = missing[:_INITIALIZED_AT_ONCE]
+            asked = missing[:_INITIALIZED_TOGETHER]
             for transactional_id in asked:
                 request = InitProducerIdRequest(
                     transactional_id=transactional_id, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS

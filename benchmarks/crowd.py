@@ -37,7 +37,7 @@ class CrowdError(Exception):
     """An idle connection received a response or was closed."""
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """The maximum number of connections of this process, and of a server with the same limit of open files."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

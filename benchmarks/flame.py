@@ -47,10 +47,10 @@ def record(row: Row, output: Path, py_spy: str) -> None:
                         observer.send_signal(signal.SIGINT)
                         observer.wait(_STOP_SECONDS)
             measurement.settle()
-        output.write_text(of_any_machine(picture.read_text(encoding="utf-8"), row.title), encoding="utf-8")
+        output.write_text(anonymized(picture.read_text(encoding="utf-8"), row.title), encoding="utf-8")
 
 
-def of_any_machine(svg: str, title: str) -> str:
+def anonymized(svg: str, title: str) -> str:
     """py-spy's graph without data about the machine: the command line in the title, the checkout's folder."""
     svg = re.sub(r'(<text id="title"[^>]*>)[^<]*', lambda found: found[1] + html.escape(title), svg, count=1)
     root = machine.checkout()

@@ -26,7 +26,7 @@ from ..protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ..protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ..protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from ..protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from .group_connections import PATIENCE_SECONDS, GroupConnections, Pacemaker
+from .group_connections import PATIENCE_SECONDS, DelayQueue, GroupConnections
 from .group_load import HEARTBEAT_VERSION, Pair, pair
 
 _JOIN_GROUP_VERSION = 9
@@ -90,7 +90,7 @@ class ClassicGroups:
             self._join(member)
         self._settle(members)
 
-    def lose_a_member_each(self) -> None:
+    def remove_one_member_each(self) -> None:
         """One member of each group, except its leader, leaves; returns when the groups are stable without them.
 
         For groups that were formed together.
@@ -160,18 +160,18 @@ class ClassicGroups:
     def _settle(self, members: Iterable[ClassicMember]) -> None:
         """Process the responses of these members, each with a pending request, until all of their groups are stable."""
         unsettled = {member.connection: member for member in members}
-        pacemaker = Pacemaker(_HEARTBEAT_SECONDS)
+        delay_queue = DelayQueue(_HEARTBEAT_SECONDS)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while unsettled:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{len(unsettled)} members are not settled after {PATIENCE_SECONDS:g} s")
-            for number, answer in self._connections.answers(pacemaker.seconds_left()):
-                if self._go_on(unsettled[number], answer, pacemaker):
+            for number, answer in self._connections.answers(delay_queue.seconds_left()):
+                if self._process_response(unsettled[number], answer, delay_queue):
                     del unsettled[number]
-            for number in pacemaker.pop_due():
+            for number in delay_queue.pop_due():
                 self._heartbeat(unsettled[number])
 
-    def _go_on(self, member: ClassicMember, answer: Any, pacemaker: Pacemaker) -> bool:
+    def _process_response(self, member: ClassicMember, answer: Any, delay_queue: DelayQueue) -> bool:
         """Process a response; returns whether the member is done."""
         match answer:
             case JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED):
@@ -187,12 +187,12 @@ class ClassicGroups:
                 _check(answer.error_code, "syncing")
                 if member.group.is_stable_in(member.generation):
                     return True
-                pacemaker.later(member.connection)
+                delay_queue.later(member.connection)
             case HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS):
                 self._join(member)
             case HeartbeatResponse():
                 _check(answer.error_code, "a heartbeat")
-                pacemaker.later(member.connection)
+                delay_queue.later(member.connection)
             case _:
                 raise AssertionError(f"unexpected response {type(answer).__name__}")
         return False

@@ -19,7 +19,7 @@ from ..protocol.messages.api_versions import ApiVersionsRequest
 from ..protocol.messages.headers import ResponseHeader
 from ..protocol.schema import Request
 from . import load
-from .crowd import greet, most_connections
+from .crowd import greet, max_connections
 from .row import Server
 
 PATIENCE_SECONDS = 60.0
@@ -38,7 +38,7 @@ class GroupConnections:
     """``count`` connections to ``server``, open until the end of the ``with`` block, identified by number."""
 
     def __init__(self, server: Server, count: int) -> None:
-        if count > most_connections():
+        if count > max_connections():
             raise RuntimeError(f"{count} connections are more than this process may open")
         host, port = server.bootstrap_servers.rsplit(":", 1)
         self._address = (host, int(port))
@@ -114,7 +114,7 @@ class GroupConnections:
             self._sockets.pop().close()
 
 
-class Pacemaker:
+class DelayQueue:
     """Actions that members repeat after a delay: the numbers of the members, in the order of their due times."""
 
     def __init__(self, seconds: float) -> None:

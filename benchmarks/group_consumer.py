@@ -88,7 +88,7 @@ class ConsumerGroups:
         self.groups |= formed
         self._settle(formed)
 
-    def lose_a_member_each(self) -> None:
+    def remove_one_member_each(self) -> None:
         """One member of each group leaves; returns when the groups are stable without them.
 
         For groups that were formed together.

@@ -29,7 +29,7 @@ _COLOURS = {Subject.MOLDAU: "#2f81f7", Subject.APACHE: "#db6d28", Subject.CEILIN
 _PERCENTILES = (("p50", "o"), ("p99", "D"), ("p999", "^"))
 
 # Latencies in whole milliseconds can be 0, which a logarithmic axis cannot show.
-_LEAST_MS = 0.5
+_MIN_MS = 0.5
 
 _STYLE = {
     "svg.hashsalt": "moldau",
@@ -177,7 +177,7 @@ def _latency(results: Results, rows: Sequence[Row], title: str) -> Figure | None
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: digits(value)))
     axes.margins(x=0.1)
-    axes.set_xlabel(f"ms (0 of whole milliseconds is shown as {_LEAST_MS})")
+    axes.set_xlabel(f"ms (0 of whole milliseconds is shown as {_MIN_MS})")
     axes.grid(axis="x", color=_GREY, alpha=0.25, linewidth=0.6)
     subjects = [
         Line2D([], [], color=_COLOURS[each], linewidth=3, label=_name(each))
@@ -193,7 +193,7 @@ def _latency(results: Results, rows: Sequence[Row], title: str) -> Figure | None
 
 def _percentiles_ms(row: RowResults, subject: Subject) -> list[float]:
     """The medians of all three percentiles; empty if the row does not have them."""
-    for unit, in_ms, least in (("us", 0.001, 0.0), ("ms", 1.0, _LEAST_MS)):
+    for unit, in_ms, least in (("us", 0.001, 0.0), ("ms", 1.0, _MIN_MS)):
         medians = [row.median(subject, f"{percentile}_{unit}") for percentile, _marker in _PERCENTILES]
         known = [max(median * in_ms, least) for median in medians if median is not None]
         if len(known) == len(_PERCENTILES):

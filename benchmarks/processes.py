@@ -47,7 +47,7 @@ def resume(pid: int) -> None:
     os.kill(pid, signal.SIGCONT)
 
 
-def how_it_ended(pid: int) -> str | None:
+def exit_reason(pid: int) -> str | None:
     """How ``pid``, a child of this process, has ended; None while it is running."""
     # WNOWAIT: the status stays available to the code that started the process.
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -70,7 +70,7 @@ def wait_for_answer(address: str, pid: int, *, timeout_s: float) -> None:
             return
         except ConnectionError:
             pass  # not listening yet
-        how = how_it_ended(pid)
+        how = exit_reason(pid)
         if how is not None:
             raise ConnectionError(f"the server at {address} exited before it responded ({how})")
         if time.monotonic() > deadline:

@@ -66,7 +66,7 @@ class Machinery:
     pause: Callable[[int], None] = processes.pause
     resume: Callable[[int], None] = processes.resume
     settle: Callable[[], None] = settle
-    how_it_ended: Callable[[int], str | None] = processes.how_it_ended
+    exit_reason: Callable[[int], str | None] = processes.exit_reason
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class _RowRun:
         server.start()
         self._work(subject, server, self.plan.scale * WARM_UP)
         self.machinery.settle()
-        self._let_wait(server)
+        self._suspend(server)
 
     def _measure(self, subject: Subject, server: MeasuredServer | None) -> Numbers:
         if server is not None and self.row.during is None:
@@ -170,10 +170,10 @@ class _RowRun:
         numbers = self._work(subject, server, self.plan.scale)
         self.machinery.settle()
         if server is not None:
-            self._let_wait(server)
+            self._suspend(server)
         return numbers
 
-    def _let_wait(self, server: MeasuredServer) -> None:
+    def _suspend(self, server: MeasuredServer) -> None:
         """Stop the server temporarily, unless a client keeps connections to it and would wait for it."""
         if self.row.during is None:
             self.machinery.pause(server.pid)
@@ -187,7 +187,7 @@ class _RowRun:
                 numbers = dict(self.row.measure(bench))
         except Exception as error:  # noqa: BLE001 - raised again below
             problem = error
-        how = None if server is None else self.machinery.how_it_ended(server.pid)
+        how = None if server is None else self.machinery.exit_reason(server.pid)
         if how is not None:
             raise RuntimeError(f"the server exited ({how})") from problem
         if problem is not None:

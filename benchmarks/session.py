@@ -223,14 +223,14 @@ def _possible(plan: Plan, say: Callable[[str], None]) -> tuple[Plan, dict[str, s
     wants_java = Subject.APACHE in plan.subjects or any(programs.needs_jars(row.needs) for row in plan.rows)
     no_jars = programs.fetch_jars(say) if wants_java and not programs.missing(("java",)) else None
 
-    def reason_against(needs: Sequence[str]) -> str | None:
+    def skip_reason(needs: Sequence[str]) -> str | None:
         lacking = programs.missing(needs)
         if lacking:
             return f"needs {' and '.join(lacking.values())}"
         return f"needs Kafka's jars: {no_jars}" if no_jars and programs.needs_jars(needs) else None
 
-    reasons = {subject.value: reason_against(_SUBJECT_NEEDS[subject]) for subject in plan.subjects}
-    reasons |= {row.name: reason_against(row.needs) for row in plan.rows}
+    reasons = {subject.value: skip_reason(_SUBJECT_NEEDS[subject]) for subject in plan.subjects}
+    reasons |= {row.name: skip_reason(row.needs) for row in plan.rows}
     skipped = {name: reason for name, reason in reasons.items() if reason is not None}
     for reason in dict.fromkeys(skipped.values()):
         say(f"not measured, because it {reason}: {', '.join(name for name in skipped if skipped[name] == reason)}")

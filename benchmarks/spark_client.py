@@ -85,7 +85,7 @@ class SparkClient:
         finally:
             too_late.cancel()
         if not answer:
-            raise RuntimeError(f"Spark exited (exit code {process.wait()}):\n{self._last_words()}")
+            raise RuntimeError(f"Spark exited (exit code {process.wait()}):\n{self._error_output()}")
         result: dict[str, Any] = json.loads(answer)
         if "error" in result:
             raise RuntimeError(f"{job} failed: {result['error']}")
@@ -105,7 +105,7 @@ class SparkClient:
         self._guard = guard(self._process.pid)
         return self._process
 
-    def _last_words(self) -> str:
+    def _error_output(self) -> str:
         assert self._log is not None
         self._log.seek(0)
         return self._log.read()[-4000:].decode(errors="replace").strip()

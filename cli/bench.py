@@ -71,7 +71,7 @@ def command(
             _list(session.rows_of(only), as_json)
             return 0
         if report:
-            session.write_report([(session.load(path), path) for path in report], _say)
+            session.write_report([(session.load(path), path) for path in report], _print)
             return 0
         request = session.Request(
             only, compare == "apache", rounds, quick, resume, again, output, work_dir, moldau_config
@@ -79,7 +79,7 @@ def command(
         with TerminalProgress(session.earlier_durations()) as progress:
             found, path = session.measure(request, progress)
         if session.is_whole(request) and request.apache:
-            session.write_report([(found, path)], _say)
+            session.write_report([(found, path)], _print)
     except session.SessionError as error:
         raise Failure(str(error)) from error
     if as_json:
@@ -88,7 +88,7 @@ def command(
         _show(found)
     failed = found.errors()
     if failed:
-        _say(f"{len(failed)} measurements failed; run again with --resume to retry them")
+        _print(f"{len(failed)} measurements failed; run again with --resume to retry them")
     return 1 if failed else 0
 
 
@@ -98,7 +98,7 @@ def _show(found: "Results") -> None:
     print_table(report.COLUMNS, report.terminal_table(found, registry.all_rows()))
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, file=sys.stderr)
 
 

@@ -93,7 +93,7 @@ def producer(bootstrap_server: str, **settings: Any) -> "Iterator[KafkaProducer]
     with _explained(bootstrap_server):
         from kafka import KafkaProducer
 
-        _use_our_codecs()
+        _use_bundled_codecs()
         client = KafkaProducer(**_settings(bootstrap_server), **settings)
         try:
             yield client
@@ -125,7 +125,7 @@ def consumer(bootstrap_server: str, **settings: Any) -> "Iterator[KafkaConsumer]
     with _explained(bootstrap_server):
         from kafka import KafkaConsumer
 
-        _use_our_codecs()
+        _use_bundled_codecs()
         client = KafkaConsumer(
             **_settings(bootstrap_server),
             group_id=None,
@@ -185,7 +185,7 @@ def _silence_log() -> None:
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
 
 
-def _use_our_codecs() -> None:
+def _use_bundled_codecs() -> None:
     """Make kafka-python use the compression libraries that Moldau already depends on."""
     from kafka import codec as availability
     from kafka.record import default_records

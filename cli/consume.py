@@ -146,7 +146,7 @@ def _records(
 ) -> "Iterator[ConsumerRecord]":
     """Records in order of arrival (in offset order per partition), up to ``ends`` if given."""
     remaining = list(partitions)
-    last_news = time.monotonic()
+    last_progress = time.monotonic()
     while True:
         if ends is not None:
             # Compare positions, not records: the last offsets may hold no records (transaction markers, compaction).
@@ -155,8 +155,8 @@ def _records(
                 return
         polled = client.poll(timeout_ms=_POLL_MS)
         if polled:
-            last_news = time.monotonic()
-        elif ends is not None and time.monotonic() - last_news > _STALLED_S:
+            last_progress = time.monotonic()
+        elif ends is not None and time.monotonic() - last_progress > _STALLED_S:
             stalled = ", ".join(str(partition.partition) for partition in remaining)
             raise Failure(f"no records from partition {stalled} for {_STALLED_S:g} seconds; run `moldau doctor`")
         for partition, records in polled.items():

@@ -94,10 +94,12 @@ def _members(servers: Cluster) -> tuple[str | None, int | None, list[dict[str, A
     """Cluster id, controller and brokers. DescribeCluster includes fenced brokers, Metadata does not."""
     connection = servers.bootstrap
     if connection.offers(ApiKey.DESCRIBE_CLUSTER):
-        fenced_too = connection.version_of(DescribeClusterRequest) >= _FENCED_SINCE
-        answer = servers.ask(DescribeClusterRequest(include_fenced_brokers=fenced_too))
+        include_fenced = connection.version_of(DescribeClusterRequest) >= _FENCED_SINCE
+        answer = servers.ask(DescribeClusterRequest(include_fenced_brokers=include_fenced))
         if not answer.error_code:
-            brokers = [_broker(each.broker_id, each, each.is_fenced if fenced_too else None) for each in answer.brokers]
+            brokers = [
+                _broker(each.broker_id, each, each.is_fenced if include_fenced else None) for each in answer.brokers
+            ]
             return answer.cluster_id, _id(answer.controller_id), brokers
     metadata = servers.ask(MetadataRequest(topics=[], allow_auto_topic_creation=False))
     brokers = [_broker(each.node_id, each, None) for each in metadata.brokers]

@@ -76,7 +76,7 @@ def list_groups(states: str | None, types: str | None, as_json: bool, bootstrap_
       moldau groups list
       moldau groups list --state stable,empty --type consumer
     """
-    wanted_states, wanted_types = _words(states), _words(types)
+    wanted_states, wanted_types = _split(states), _split(types)
     with cluster(bootstrap_server) as servers:
         found = [
             {
@@ -431,7 +431,7 @@ def _chosen(client: GroupClient, groups: tuple[str, ...], all_groups: bool, what
     return [group.group_id for group in client.list()] if all_groups else list(dict.fromkeys(groups))
 
 
-def _words(text: str | None) -> set[str]:
+def _split(text: str | None) -> set[str]:
     return {word.strip().lower() for word in (text or "").split(",") if word.strip()}
 
 

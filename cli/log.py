@@ -63,7 +63,7 @@ def dump_files(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
                     shown = {name: value for name, value in fact.items() if name != "text"}
                     print_json({"file": str(path), **shown})
                 else:
-                    print(_in_words(fact))
+                    print(_as_text(fact))
         except NotDumpableError as error:
             raise Failure(str(error)) from error
         except BrokenPipeError:
@@ -74,12 +74,12 @@ def dump_files(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
         raise Failure(f"found damage in {problems} place{'' if problems == 1 else 's'}")
 
 
-def _in_words(fact: "Fact") -> str:
+def _as_text(fact: "Fact") -> str:
     kind = fact["kind"]
     if kind == "batch":
-        words = _batch_in_words(fact)
+        words = _batch_text(fact)
     elif kind == "record":
-        words = _record_in_words(fact)
+        words = _record_text(fact)
     elif kind == "metadata":
         words = f"  {fact['offset']}  {fact['text']}"
     elif kind in ("group", "transaction"):
@@ -93,7 +93,7 @@ def _in_words(fact: "Fact") -> str:
 _HIDDEN = frozenset({"kind", "problem"})
 
 
-def _batch_in_words(fact: "Fact") -> str:
+def _batch_text(fact: "Fact") -> str:
     words = [
         f"offsets {fact['base_offset']}-{fact['last_offset']}",
         f"position {fact['position']}",
@@ -111,19 +111,19 @@ def _batch_in_words(fact: "Fact") -> str:
     return "  ".join(words)
 
 
-def _record_in_words(fact: "Fact") -> str:
+def _record_text(fact: "Fact") -> str:
     words = [f"  {fact['offset']}", _time(fact["timestamp"])]
     if "marker" in fact:
         words.append(f"{fact['marker']} coordinator epoch {fact['coordinator_epoch']}")
         return "  ".join(words)
-    words += [_binary_in_words("key", fact), _binary_in_words("value", fact)]
+    words += [_binary_text("key", fact), _binary_text("value", fact)]
     if fact["headers"]:
-        headers = ", ".join(f"{header['name']}: {_binary_in_words('value', header)}" for header in fact["headers"])
+        headers = ", ".join(f"{header['name']}: {_binary_text('value', header)}" for header in fact["headers"])
         words.append(f"headers {{{headers}}}")
     return "  ".join(words)
 
 
-def _binary_in_words(name: str, fact: "Fact") -> str:
+def _binary_text(name: str, fact: "Fact") -> str:
     if f"{name}_base64" in fact:
         return f"{name} base64:{fact[f'{name}_base64']}"
     return f"{name} null" if fact[name] is None else f"{name} {fact[name]!r}"

@@ -44,7 +44,7 @@ def repair(paths: tuple[str, ...], truncate: bool, dry_run: bool, yes: bool, as_
     try:
         with Repair(RealFileSystem(), paths, truncate=truncate) as work:
             with progress_bar("Checking") as watcher:
-                actions = work.look(watcher)
+                actions = work.inspect(watcher)
             if dry_run:
                 _show(actions, as_json=as_json)
             elif actions:

@@ -112,13 +112,13 @@ def print_findings(findings: Sequence["Finding"]) -> None:
     for name, group in groups.items():
         print(f"{name or 'log directory'}:")
         for finding in group:
-            print(f"  {finding.severity.value:<7}  {_place(finding)}: {finding.text}")
+            print(f"  {finding.severity.value:<7}  {_location(finding)}: {finding.text}")
             if finding.remedy is not None:
                 print(f"  {'':<7}  repair: {finding.remedy.value}")
         print()
 
 
-def _place(finding: "Finding") -> str:
+def _location(finding: "Finding") -> str:
     words = [finding.path]
     if finding.position is not None:
         words.append(f"position {finding.position}")

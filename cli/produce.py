@@ -109,7 +109,7 @@ def command(
     existed = _partitions(bootstrap_server, topic) is not None
     progress = Progress(topic, confirmed=acks != "0")
 
-    def say_if_created() -> None:
+    def report_created_topic() -> None:
         count = None if existed else _partitions(bootstrap_server, topic)
         if count is not None:
             partitions = f"{count} partition{'' if count == 1 else 's'}"
@@ -128,7 +128,7 @@ def command(
         ) as client,
         _lines(file) as lines,
     ):
-        _send_all(client, progress, lines, read, partition, say_if_created)
+        _send_all(client, progress, lines, read, partition, report_created_topic)
     print(f"{_records(progress.sent)} sent to {topic}", file=sys.stderr)
 
 

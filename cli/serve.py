@@ -131,15 +131,15 @@ def run(options: Options) -> int:
         check_broker_config(config)
     except ConfigError as error:
         for line in str(error).splitlines():
-            _say(line)
+            _print(line)
         return 1
     for line in warnings(config):
-        _say(line)
+        _print(line)
     if "--print-config" in options:
         return _print_config(config)
     ephemeral = "--ephemeral" in options
     if not ephemeral:
-        _say(f"data directory: {', '.join(config.log_dirs)}")
+        _print(f"data directory: {', '.join(config.log_dirs)}")
     from ..server.asyncio_without_tls import import_asyncio
 
     import_asyncio()  # before all that imports it
@@ -155,7 +155,7 @@ def run(options: Options) -> int:
             allow_non_empty="--allow-non-empty" in options,
         )
     except StartError as error:
-        _say(str(error))
+        _print(str(error))
         return 1
 
 
@@ -258,5 +258,5 @@ def _print_config(config: "BrokerConfig") -> int:
     return 0
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(f"moldau: {line}", file=sys.stderr, flush=True)

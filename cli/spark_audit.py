@@ -201,10 +201,10 @@ def _explained() -> Iterator[None]:
         if os.environ.get("MOLDAU_TRACEBACK"):
             raise
         # The exit code must differ from that of findings.
-        raise _AuditFailure(_said(error)) from error
+        raise _AuditFailure(_error_text(error)) from error
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if not _is_spark_failure(error):
         return f"{type(error).__name__}: {error}"
     from ..spark_integration.archive_failures import error_summary

@@ -104,7 +104,7 @@ def spark_session(
     if not log:
         # pyspark warns about pandas and PyArrow, which the commands do not use.
         warnings.filterwarnings("ignore", module="pyspark")
-    with _log_kept_back(log), explained():
+    with _log_shown_on_failure(log), explained():
         spark = session(app_name, session_settings(master, configs, log=log, packages=packages or {}))
     try:
         yield spark
@@ -113,7 +113,7 @@ def spark_session(
 
 
 @contextmanager
-def _log_kept_back(show: bool) -> Iterator[None]:
+def _log_shown_on_failure(show: bool) -> Iterator[None]:
     """Redirect the standard streams while a JVM starts, and show its output only if it fails to start.
 
     The JVM keeps the streams it was started with, so its later output is redirected too. Standard output is reserved

@@ -6,7 +6,7 @@ from typing import Any, Final
 from ..protocol.schema import Field, Struct
 from ..protocol.uuid import uuid_to_str
 
-_SAYS_NOTHING: Final[tuple[object, ...]] = (None, "", b"", [])
+_EMPTY_VALUES: Final[tuple[object, ...]] = (None, "", b"", [])
 
 
 def struct_as_json(struct: Struct) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def struct_as_text(struct: Struct) -> str:
     values = [
         f"{field.name}={_value_as_text(field, value)}"
         for field in struct.FIELDS
-        if (value := getattr(struct, field.name)) not in _SAYS_NOTHING
+        if (value := getattr(struct, field.name)) not in _EMPTY_VALUES
         and (field.tag is None or value != field.make_default())
     ]
     return f"{type(struct).__name__}({', '.join(values)})"

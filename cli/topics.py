@@ -168,8 +168,8 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap_server: str) -> None:
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {', '.join(names)} and all records?", abort=True, err=True)
     with cluster(bootstrap_server) as servers:
-        doomed = [DeleteTopicState(name=name) for name in names]
-        request = DeleteTopicsRequest(topics=doomed, topic_names=list(names), timeout_ms=_TIMEOUT_MS)
+        requested = [DeleteTopicState(name=name) for name in names]
+        request = DeleteTopicsRequest(topics=requested, topic_names=list(names), timeout_ms=_TIMEOUT_MS)
         results = servers.ask(request).responses
     problems = []
     for result in results:

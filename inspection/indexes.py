@@ -24,7 +24,7 @@ class OffsetIndexCheck:
         self._number = -1
         self._offset = self._previous = -1
         self.next_position = 0
-        """The position of the next entry: earlier batches need not be passed to `see`."""
+        """The position of the next entry: earlier batches need not be passed to `add_batch`."""
         self.problem: str | None = None
         self.last_position = 0
         """The position of the last correct entry."""
@@ -45,7 +45,7 @@ class OffsetIndexCheck:
             self._wrong("is out of order")
         self._offset = offset
 
-    def see(self, position: int, batch: RecordBatch) -> None:
+    def add_batch(self, position: int, batch: RecordBatch) -> None:
         """Check the batch at `position`, which is at or after `next_position`."""
         while self.next_position < position:
             self._wrong(f"points to position {self.next_position}, where no batch starts")
@@ -80,7 +80,7 @@ class TimeIndexCheck:
         self._timestamp = -1
         self._last_timestamp = -1
         self.next_offset = -1
-        """The offset of the next entry: batches that end before it need not be passed to `see`."""
+        """The offset of the next entry: batches that end before it need not be passed to `add_batch`."""
         self.problem: str | None = None
         self.inside_batch = False
         """An entry contains the offset of the record, inside of its batch, as in Kafka before 3.8."""
@@ -100,7 +100,7 @@ class TimeIndexCheck:
             self._wrong("is out of order")
         self._timestamp, self.next_offset = timestamp, offset
 
-    def see(self, batch: RecordBatch, largest_before: int) -> None:
+    def add_batch(self, batch: RecordBatch, largest_before: int) -> None:
         """Check a batch at or after `next_offset`; `largest_before` is the largest timestamp before it."""
         while self.next_offset < batch.base_offset:
             self._wrong(f"has offset {self.next_offset}, which no batch contains")

@@ -242,15 +242,15 @@ class _Inspection:
             if key == (METADATA_TOPIC, 0):
                 continue
             found = inspect_partition_directory(self._files, join(directory, name))
-            placed_here = self._is_placed_here(key, contents)
+            assigned_here = self._is_assigned_here(key, contents)
             # Without metadata, every directory with any file of a partition is checked.
-            if found.is_partition or (found.has_partition_files and (placed_here or not self._image_is_whole)):
+            if found.is_partition or (found.has_partition_files and (assigned_here or not self._image_is_whole)):
                 continue
-            if placed_here and found.foreign is None:
+            if assigned_here and found.foreign is None:
                 continue  # empty: startup creates the log in it
             del contents.partitions[key]
             path = join(directory, name)
-            if placed_here:
+            if assigned_here:
                 text = (
                     f"blocks the partition: {found.problem}. A start does not change it, and the partition is offline"
                 )
@@ -259,7 +259,7 @@ class _Inspection:
             text = f"has a partition's name, but is not a known partition: {found.problem}. A start does not change it"
             contents.findings.append(Finding(Severity.NOTE, Kind.UNKNOWN, path, text))
 
-    def _is_placed_here(self, key: TopicPartition, contents: DirectoryContents) -> bool:
+    def _is_assigned_here(self, key: TopicPartition, contents: DirectoryContents) -> bool:
         """The expected partitions according to the metadata, if known."""
         if self._image is None or not self._image_is_whole:
             return False
@@ -437,14 +437,14 @@ class _Inspection:
         ids = {contents.directory_id for contents in known}
         node = self._node(known[0])
         broker = image.brokers.get(node)
-        all_are_here = broker is not None and set(broker.directories) <= ids
+        all_are_local = broker is not None and set(broker.directories) <= ids
         missing = [
             f"{topic.name}-{number}"
             for topic in image.topics_by_name.values()
             for number, registration in topic.partitions.items()
             if (topic.name, number) not in here
             and node in registration.replicas
-            and (all_are_here or registration.directory(node) in ids)
+            and (all_are_local or registration.directory(node) in ids)
         ]
         for name in missing:
             text = "the directory of this partition is missing, although assigned here: a start creates an empty one"

@@ -58,7 +58,7 @@ from .indexes import OffsetIndexCheck, TimeIndexCheck
 
 _ABORTED_ENTRY = Struct(">hqqqq")
 _MAX_FINDINGS_PER_KIND = 20
-_LONG_WAY = 1 << 20
+_LONG_GAP = 1 << 20
 
 ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
@@ -168,7 +168,9 @@ class PartitionInspection:
         for name in sorted(names):
             parsed = parse_offset_file_name(name)
             if is_leftover(name):
-                self._add(NOTE, Kind.LEFTOVER, name, _leftover(name), remedy=Remedy.REMOVE if _is_waste(name) else None)
+                self._add(
+                    NOTE, Kind.LEFTOVER, name, _leftover(name), remedy=Remedy.REMOVE if _is_removable(name) else None
+                )
             elif parsed is not None and parsed[1] in SEGMENT_SUFFIXES:
                 segments.setdefault(parsed[0], set()).add(parsed[1])
             elif parsed is not None and parsed[1] == PRODUCER_SNAPSHOT:
@@ -298,7 +300,7 @@ class PartitionInspection:
         damaged = False
         interesting_position = offsets.next_position if offsets is not None else 1 << 63
         interesting_offset = times.next_offset if times is not None else 1 << 63
-        longest_way = 0
+        longest_gap = 0
         indexed_until = 0
         file = self._files.open(path, read_only=True)
         try:
@@ -314,12 +316,12 @@ class PartitionInspection:
                     self._bad(name, position, batch, f"is too far from the segment's first offset {base_offset}")
                 self._inspect_batch(name, position, batch, settled)
                 if position >= interesting_position and offsets is not None:
-                    offsets.see(position, batch)
+                    offsets.add_batch(position, batch)
                     interesting_position = offsets.next_position
-                    longest_way = max(longest_way, position - indexed_until)
+                    longest_gap = max(longest_gap, position - indexed_until)
                     indexed_until = position
                 if batch.last_offset >= interesting_offset and times is not None:
-                    times.see(batch, largest)
+                    times.add_batch(batch, largest)
                     interesting_offset = times.next_offset
                 if batch.max_timestamp > largest:
                     largest = batch.max_timestamp
@@ -335,9 +337,9 @@ class PartitionInspection:
         if offsets is not None:
             offsets.finish(last_end)
             self._index_result(base_offset, OFFSET_INDEX, Kind.OFFSET_INDEX, offsets.problem)
-            longest_way = max(longest_way, last_end - indexed_until)
-            if offsets.problem is None and longest_way > _LONG_WAY:
-                text = f"has no entry for {longest_way} bytes of the log, which slows down lookups"
+            longest_gap = max(longest_gap, last_end - indexed_until)
+            if offsets.problem is None and longest_gap > _LONG_GAP:
+                text = f"has no entry for {longest_gap} bytes of the log, which slows down lookups"
                 self._add(NOTE, Kind.OFFSET_INDEX, offset_file_name(base_offset, OFFSET_INDEX), text)
         if times is not None:
             times.finish(largest)
@@ -439,14 +441,14 @@ class PartitionInspection:
         """Compare the epoch of a batch with earlier batches, the latest epoch, and the checkpoint."""
         epoch, offset = batch.partition_leader_epoch, batch.base_offset
         entries = self._epochs if settled else None
-        told = start = None
+        recorded = start = None
         moved = False
         if entries is not None:
             while self._epoch_number + 1 < len(entries) and entries[self._epoch_number + 1][1] <= offset:
                 self._epoch_number += 1
                 moved = True
             if self._epoch_number >= 0:
-                told, start = entries[self._epoch_number]
+                recorded, start = entries[self._epoch_number]
         latest = self._known.leader_epoch
         if latest is None and entries:
             latest = entries[-1][0]
@@ -455,20 +457,20 @@ class PartitionInspection:
             if latest is not None:
                 text += f", the latest is {latest}"
             text += ". The CRC does not cover this field; the records are intact"
-            remedy = None if told is None or told < self._epoch else Remedy.BATCH_EPOCH
+            remedy = None if recorded is None or recorded < self._epoch else Remedy.BATCH_EPOCH
             self._add(ERROR, Kind.EPOCH, name, text, position=position, offset=offset, remedy=remedy)
             return
         self._epoch = epoch
         self._epochs_seen.assign(epoch, offset)
-        if entries is None or (told is None and offset < (self._known.log_start_offset or 0)):
+        if entries is None or (recorded is None and offset < (self._known.log_start_offset or 0)):
             return  # the epochs of deleted records are not needed
-        if told != epoch and not (told is None and epoch == NO_LEADER_EPOCH):
+        if recorded != epoch and not (recorded is None and epoch == NO_LEADER_EPOCH):
             self._epochs_wrong(
-                f"says {'nothing' if told is None else told} for offset {offset}, where a batch has {epoch}"
+                f"says {'nothing' if recorded is None else recorded} for offset {offset}, where a batch has {epoch}"
             )
             self._epochs = None
         elif moved and self._epoch_number and start != offset and self._known.compacted is False:
-            self._epochs_wrong(f"says that epoch {told} begins at offset {start}, where no batch does")
+            self._epochs_wrong(f"says that epoch {recorded} begins at offset {start}, where no batch does")
 
     def _inspect_records(self, name: str, position: int, batch: RecordBatch) -> None:
         if len(batch.data) < batch.size or batch.size > DEFAULT_MAX_SIZE:
@@ -526,23 +528,23 @@ class PartitionInspection:
                 if self._producers_known:
                     return f"has producer {entry.producer_id}, which has no batch in the log"
                 continue
-            said = (entry.epoch, entry.last_sequence, entry.last_offset)
+            stored = (entry.epoch, entry.last_sequence, entry.last_offset)
             true = (known.epoch, known.last_sequence, known.last_offset)
-            if said != true and (self._producers_known or known.batches):
+            if stored != true and (self._producers_known or known.batches):
                 return (
                     f"producer {entry.producer_id} is at epoch, sequence and offset {true} in the log, "
-                    f"and at {said} in the snapshot"
+                    f"and at {stored} in the snapshot"
                 )
             start = max(self.first_offset, self._known.log_start_offset or 0)
-            first, first_said = known.transaction_first_offset, entry.transaction_first_offset
+            first, stored_first = known.transaction_first_offset, entry.transaction_first_offset
             if (
-                first != first_said
-                and max(first, first_said) >= start
-                and (self._producers_known or first_said >= start)
+                first != stored_first
+                and max(first, stored_first) >= start
+                and (self._producers_known or stored_first >= start)
             ):
                 return (
                     f"the open transaction of producer {entry.producer_id} begins at {first} in the log, "
-                    f"and at {first_said} in the snapshot (-1: none)"
+                    f"and at {stored_first} in the snapshot (-1: none)"
                 )
         for known in self._producers:
             if known.transaction_first_offset >= 0 and known.producer_id not in found.producers:
@@ -663,7 +665,7 @@ def _leftover(name: str) -> str:
     return "an incomplete temporary file; a start removes it"
 
 
-def _is_waste(name: str) -> bool:
+def _is_removable(name: str) -> bool:
     return not name.endswith(SWAP)
 
 

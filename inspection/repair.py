@@ -172,7 +172,7 @@ class Repair:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def look(self, watcher: Watcher | None = None) -> list[Action]:
+    def inspect(self, watcher: Watcher | None = None) -> list[Action]:
         """Inspect, and return the actions to take."""
         self.report = inspect(self._files, self._paths, watcher=watcher, is_locked=True)
         return plan(self.report, truncate=self._truncate)
@@ -187,7 +187,7 @@ class Repair:
             for action in actions:
                 self._perform(action)
                 self.done.append(action)
-            actions = self.look(watcher)
+            actions = self.inspect(watcher)
         return self._write_reports(before, now_ms)
 
     def _perform(self, action: Action) -> None:
@@ -291,10 +291,10 @@ class Repair:
             prefix = directory.rstrip("/") + "/"
             content = {
                 "time": moment.isoformat(timespec="seconds"),
-                "found": [finding.as_json() for finding in before if _lies_in(finding.path, directory, prefix)],
-                "done": [action.as_json() for action in self.done if _lies_in(action.path, directory, prefix)],
+                "found": [finding.as_json() for finding in before if _is_below(finding.path, directory, prefix)],
+                "done": [action.as_json() for action in self.done if _is_below(action.path, directory, prefix)],
                 "left": [
-                    finding.as_json() for finding in self.report.findings if _lies_in(finding.path, directory, prefix)
+                    finding.as_json() for finding in self.report.findings if _is_below(finding.path, directory, prefix)
                 ],
             }
             if not content["done"]:
@@ -305,7 +305,7 @@ class Repair:
         return paths
 
 
-def _lies_in(path: str, directory: str, prefix: str) -> bool:
+def _is_below(path: str, directory: str, prefix: str) -> bool:
     return path == directory or path.startswith(prefix)
 
 

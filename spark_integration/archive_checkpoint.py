@@ -49,7 +49,7 @@ def check_checkpoint(folder: Path, checkpoint: Checkpoint | None, manifest: Mani
     """ArchiveError unless a query with this checkpoint continues exactly where the archive ends."""
     if checkpoint is None:
         if manifest.last_batch >= 0:
-            raise ArchiveError(f"the archive {archive} has no checkpoint in {folder}. {_way_out(manifest)}")
+            raise ArchiveError(f"the archive {archive} has no checkpoint in {folder}. {_recovery_advice(manifest)}")
         return
     if checkpoint.topics and checkpoint.topics != {manifest.topic}:
         raise ArchiveError(
@@ -58,17 +58,18 @@ def check_checkpoint(folder: Path, checkpoint: Checkpoint | None, manifest: Mani
         )
     if manifest.query_id is not None and manifest.query_id != checkpoint.query_id:
         raise ArchiveError(
-            f"{folder} is the checkpoint of a query that did not write the archive {archive}. {_way_out(manifest)}"
+            f"{folder} is the checkpoint of a query that did not write the archive {archive}. "
+            f"{_recovery_advice(manifest)}"
         )
     if not checkpoint.committed <= manifest.last_batch <= checkpoint.planned:
         raise ArchiveError(
             f"the checkpoint {folder} has committed batch {checkpoint.committed} (and planned {checkpoint.planned}), "
             f"but the archive {archive} ends with batch {manifest.last_batch}: one of the two was replaced. "
-            f"{_way_out(manifest)}"
+            f"{_recovery_advice(manifest)}"
         )
 
 
-def _way_out(manifest: Manifest) -> str:
+def _recovery_advice(manifest: Manifest) -> str:
     if not manifest.pieces:
         return "Restore it, or name an empty folder for it."
     offsets = json.dumps({str(partition): offset for partition, offset in manifest.next_offsets.items()})

@@ -22,7 +22,7 @@ from .archive_layout import ArchiveError, Layout, local_folder
 from .archive_manifest import Manifest, Piece, check_files, load_existing
 from .archive_pieces import read_pieces
 from .replay_send import Destination, Sent, send_partitions
-from .replay_topic import Demands, check_topic, create_topic
+from .replay_topic import Requirements, check_topic, create_topic
 from .tasks import use_this_python
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ def open_replay(request: ReplayRequest) -> Iterator[ReplayJob]:
     pieces = _pieces_in(manifest, request)
     if not pieces:
         raise _nothing(layout, request)
-    demands = demands_of(manifest, pieces, request)
+    requirements = requirements_of(manifest, pieces, request)
     cluster = KafkaCluster(request.bootstrap_servers, request.client)
-    bases = check_topic(cluster, request.topic, demands, append=request.append, resume=request.resume)
-    yield ReplayJob(request, layout, manifest, pieces, demands, cluster, bases)
+    bases = check_topic(cluster, request.topic, requirements, append=request.append, resume=request.resume)
+    yield ReplayJob(request, layout, manifest, pieces, requirements, cluster, bases)
 
 
 def _pieces_in(manifest: Manifest, request: ReplayRequest) -> tuple[Piece, ...]:
@@ -83,11 +83,11 @@ def _pieces_in(manifest: Manifest, request: ReplayRequest) -> tuple[Piece, ...]:
     )
 
 
-def demands_of(manifest: Manifest, pieces: Sequence[Piece], request: ReplayRequest) -> Demands:
+def requirements_of(manifest: Manifest, pieces: Sequence[Piece], request: ReplayRequest) -> Requirements:
     """What the topic must support, according to the manifest, whose pieces may include records of other times."""
     oldest_ms = min(piece.oldest_ms for piece in pieces)
     newest_ms = max(piece.newest_ms for piece in pieces)
-    return Demands(
+    return Requirements(
         partition_count=manifest.partition_count,
         oldest_ms=oldest_ms if request.from_ms is None else max(oldest_ms, request.from_ms),
         newest_ms=newest_ms if request.until_ms is None else min(newest_ms, request.until_ms - 1),
@@ -109,7 +109,7 @@ class ReplayJob:
         layout: Layout,
         manifest: Manifest,
         pieces: tuple[Piece, ...],
-        demands: Demands,
+        requirements: Requirements,
         cluster: KafkaCluster,
         bases: Mapping[int, int] | None,
     ) -> None:
@@ -117,7 +117,7 @@ class ReplayJob:
         self._layout = layout
         self._manifest = manifest
         self._pieces = pieces
-        self._demands = demands
+        self._requirements = requirements
         self._cluster = cluster
         self._bases = bases
 
@@ -127,7 +127,7 @@ class ReplayJob:
         rows, expected = self._look(spark)
         bases = self._bases
         if bases is None:
-            bases = create_topic(self._cluster, request.topic, self._demands)
+            bases = create_topic(self._cluster, request.topic, self._requirements)
         destination = Destination(request.topic, bases, request.resume, self._producer_settings())
         with _watching(self._cluster, destination, sum(expected.values()), on_progress):
             sent = self._send(rows, destination, len(expected))
@@ -182,7 +182,7 @@ class ReplayJob:
 
     def _producer_settings(self) -> dict[str, str]:
         request = self._request
-        room = self._demands.largest_record_bytes + 1024
+        room = self._requirements.largest_record_bytes + 1024
         return {
             "bootstrap.servers": request.bootstrap_servers,
             "log_level": "0",

@@ -69,7 +69,7 @@ def _send_partition(partition: int, rows: Iterator[ArchivedRow], destination: De
 
     found, outcome = 0, _Outcome()
     try:
-        if destination.resume or _is_tried_again():
+        if destination.resume or _is_task_retry():
             found = _skip_stored(partition, rows, destination)
         _send(partition, rows, destination, outcome)
     except _RefusedError as problem:
@@ -126,7 +126,7 @@ def _send(partition: int, rows: Iterator[ArchivedRow], destination: Destination,
     producer = Producer(dict(destination.producer))
     for row in rows:
         with outcome.ended_by_fatal_error():
-            while not _is_taken(producer, partition, row, destination.topic, outcome):
+            while not _try_produce(producer, partition, row, destination.topic, outcome):
                 producer.poll(_NO_ROOM_S)
             producer.poll(0)
         if outcome.problem:
@@ -152,7 +152,7 @@ def _wait_answered(producer: Producer, outcome: _Outcome) -> None:
             producer.purge(in_flight=False)
 
 
-def _is_taken(producer: Producer, partition: int, row: ArchivedRow, topic: str, outcome: _Outcome) -> bool:
+def _try_produce(producer: Producer, partition: int, row: ArchivedRow, topic: str, outcome: _Outcome) -> bool:
     """Pass a record to the producer; False while the producer has no room."""
     try:
         producer.produce(
@@ -231,7 +231,7 @@ def _is_for_producers(name: str) -> bool:
     return name in _FOR_PRODUCERS
 
 
-def _is_tried_again() -> bool:
+def _is_task_retry() -> bool:
     """Whether Spark has run this task before, for example on a lost executor."""
     from pyspark import TaskContext
 

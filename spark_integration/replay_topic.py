@@ -25,7 +25,7 @@ _CONFIGS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Demands:
+class Requirements:
     """What the records to be sent require of a topic, at most."""
 
     partition_count: int
@@ -35,7 +35,7 @@ class Demands:
 
 
 def check_topic(
-    cluster: KafkaCluster, name: str, demands: Demands, *, append: bool = False, resume: bool = False
+    cluster: KafkaCluster, name: str, requirements: Requirements, *, append: bool = False, resume: bool = False
 ) -> dict[int, int] | None:
     """The offset of each partition at which the replay begins, None for a topic that is to be created.
 
@@ -46,7 +46,7 @@ def check_topic(
         if resume:
             raise ArchiveError(f"there is no topic {name}: without --resume it is created")
         return None
-    problems = unfit_reasons(topic.partition_count, cluster.configs(name), demands, int(time.time() * 1000))
+    problems = unfit_reasons(topic.partition_count, cluster.configs(name), requirements, int(time.time() * 1000))
     if problems:
         raise ArchiveError(
             f"{name} would not keep the records unchanged: {'; '.join(problems)}. Name a topic that does not exist "
@@ -66,20 +66,22 @@ def check_topic(
     return beginnings
 
 
-def create_topic(cluster: KafkaCluster, name: str, demands: Demands) -> dict[int, int]:
+def create_topic(cluster: KafkaCluster, name: str, requirements: Requirements) -> dict[int, int]:
     """Create a topic that keeps all records; returns the same as `check_topic`."""
-    cluster.create(name, demands.partition_count, new_topic_configs(demands))
-    return dict.fromkeys(range(demands.partition_count), 0)
+    cluster.create(name, requirements.partition_count, new_topic_configs(requirements))
+    return dict.fromkeys(range(requirements.partition_count), 0)
 
 
-def new_topic_configs(demands: Demands) -> dict[str, str]:
+def new_topic_configs(requirements: Requirements) -> dict[str, str]:
     """The settings of a topic that keeps all records."""
-    if demands.largest_record_bytes <= _DEFAULT_MESSAGE_BYTES:
+    if requirements.largest_record_bytes <= _DEFAULT_MESSAGE_BYTES:
         return dict(_CONFIGS)
-    return {**_CONFIGS, "max.message.bytes": str(demands.largest_record_bytes)}
+    return {**_CONFIGS, "max.message.bytes": str(requirements.largest_record_bytes)}
 
 
-def unfit_reasons(partition_count: int, configs: Mapping[str, str | None], demands: Demands, now_ms: int) -> list[str]:
+def unfit_reasons(
+    partition_count: int, configs: Mapping[str, str | None], requirements: Requirements, now_ms: int
+) -> list[str]:
     """Why a topic would drop, change or reject some of the records; empty if it would not."""
 
     def number(name: str, default: int) -> int:
@@ -91,25 +93,25 @@ def unfit_reasons(partition_count: int, configs: Mapping[str, str | None], deman
         return None if value < 0 else value
 
     problems = []
-    if partition_count < demands.partition_count:
-        problems.append(f"it has {partition_count} partitions, but the archive has {demands.partition_count}")
+    if partition_count < requirements.partition_count:
+        problems.append(f"it has {partition_count} partitions, but the archive has {requirements.partition_count}")
     if "compact" in (configs.get("cleanup.policy") or "delete"):
         problems.append(f"cleanup.policy={configs['cleanup.policy']} keeps the last record of each key only")
     retention_ms = limit("retention.ms")
-    if retention_ms is not None and now_ms - demands.oldest_ms > retention_ms:
+    if retention_ms is not None and now_ms - requirements.oldest_ms > retention_ms:
         problems.append(f"retention.ms={retention_ms} would delete the older ones (retention.ms=-1 keeps all)")
     if limit("retention.bytes") is not None:
         problems.append(f"retention.bytes={configs['retention.bytes']} may delete the first ones (-1 keeps all)")
     if configs.get("message.timestamp.type") == "LogAppendTime":
         problems.append("message.timestamp.type=LogAppendTime would replace the timestamps (CreateTime keeps them)")
-    if now_ms - demands.oldest_ms > number("message.timestamp.before.max.ms", _LARGEST):
+    if now_ms - requirements.oldest_ms > number("message.timestamp.before.max.ms", _LARGEST):
         problems.append("message.timestamp.before.max.ms rejects timestamps as old as these")
-    if demands.newest_ms - now_ms > number("message.timestamp.after.max.ms", _LARGEST):
+    if requirements.newest_ms - now_ms > number("message.timestamp.after.max.ms", _LARGEST):
         problems.append("message.timestamp.after.max.ms rejects timestamps as far in the future as these")
     max_message_bytes = number("max.message.bytes", _DEFAULT_MESSAGE_BYTES)
-    if demands.largest_record_bytes > max_message_bytes:
+    if requirements.largest_record_bytes > max_message_bytes:
         problems.append(
             f"max.message.bytes={max_message_bytes} may reject the largest (it takes up to "
-            f"{demands.largest_record_bytes})"
+            f"{requirements.largest_record_bytes})"
         )
     return problems

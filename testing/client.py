@@ -166,41 +166,41 @@ class Client(ABC):
 
     # Clients that declare the feature in `without` do not implement the rest.
 
-    def _cannot(self, feature: Feature) -> AssertionError:
+    def _unsupported(self, feature: Feature) -> AssertionError:
         reason = self.without.get(feature, "which it does not declare")
         return AssertionError(f"{self.name} cannot {feature.value}: {reason}")
 
     def send_create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
         """Create a topic of replication factor 1, and return when the client does."""
-        raise self._cannot(Feature.TOPIC_ADMIN)
+        raise self._unsupported(Feature.TOPIC_ADMIN)
 
     def topics(self) -> dict[str, int]:
         """The topics, with the number of partitions of each."""
-        raise self._cannot(Feature.TOPIC_ADMIN)
+        raise self._unsupported(Feature.TOPIC_ADMIN)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic."""
-        raise self._cannot(Feature.TOPIC_ADMIN)
+        raise self._unsupported(Feature.TOPIC_ADMIN)
 
     def create_partitions(self, topic: str, total: int) -> None:
         """Increase the number of partitions to ``total``."""
-        raise self._cannot(Feature.TOPIC_ADMIN)
+        raise self._unsupported(Feature.TOPIC_ADMIN)
 
     def topic_configs(self, topic: str) -> dict[str, str | None]:
         """All configs of a topic, defaults included."""
-        raise self._cannot(Feature.CONFIG_ADMIN)
+        raise self._unsupported(Feature.CONFIG_ADMIN)
 
     def set_topic_config(self, topic: str, key: str, value: str) -> None:
         """Change one config of a topic, and keep the others."""
-        raise self._cannot(Feature.CONFIG_ADMIN)
+        raise self._unsupported(Feature.CONFIG_ADMIN)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Delete the records before an offset, and return the new first offset."""
-        raise self._cannot(Feature.DELETE_RECORDS)
+        raise self._unsupported(Feature.DELETE_RECORDS)
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset of a partition, and the one after its last."""
-        raise self._cannot(Feature.PARTITION_OFFSETS)
+        raise self._unsupported(Feature.PARTITION_OFFSETS)
 
 
 class ThreadStream(Stream):

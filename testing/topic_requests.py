@@ -57,13 +57,13 @@ def wait_for_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
             (found,) = wire.call(asked, 12).topics
             return bool(found.error_code == 0 and len(found.partitions) == partitions)
 
-        def is_led() -> bool:
+        def has_leader() -> bool:
             asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
             request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
             return all(each.error_code == 0 for each in wire.call(request, 7).topics[0].partitions)
 
         wait_until(is_known, f"{partitions} partitions of {topic} in the metadata")
-        wait_until(is_led, f"leaders of the {partitions} partitions of {topic}")
+        wait_until(has_leader, f"leaders of the {partitions} partitions of {topic}")
 
 
 def wait_for_no_topic(bootstrap_servers: str, topic: str) -> None:

@@ -22,7 +22,7 @@ _BATCH_BYTES = 64_000
 _RATE = 1_000
 _SECONDS = 8
 _WARM_UP_SECONDS = 1
-_MOST_CACHED = 0.01
+_MAX_CACHED = 0.01
 _CONFIG = {"segment.bytes": str(2**30)}
 
 
@@ -41,7 +41,7 @@ def cold_reader(bench: Bench) -> Numbers:
     seconds = bench.count(_SECONDS)
     produce(_WARM_UP_SECONDS)
     alone = produce(seconds)
-    if (cached := page_cache.cached_share(cold.files)) > _MOST_CACHED:
+    if (cached := page_cache.cached_share(cold.files)) > _MAX_CACHED:
         raise RuntimeError(f"{cached:.0%} of the cold topic are in the page cache")
     with ThreadPoolExecutor(1) as threads:
         producing = threads.submit(produce, seconds)

@@ -34,7 +34,7 @@ _TOPIC = "compacted"
 _SMALL = "small"
 _LOG_BYTES = 1_000_000_000
 _KEYS = 10_000
-_RECORDS_IN_A_BATCH = 400
+_RECORDS_PER_BATCH = 400
 _VALUE_BYTES = 900
 _RATE = 1_000
 _SECONDS = 8
@@ -98,9 +98,9 @@ def _fill(bench: Bench, server: Server, size: int) -> None:
     now_ms = int(time.time() * 1000)
     batches = [
         build_batch(
-            [Record(number, now_ms, b"%010d" % (first + number), value) for number in range(_RECORDS_IN_A_BATCH)]
+            [Record(number, now_ms, b"%010d" % (first + number), value) for number in range(_RECORDS_PER_BATCH)]
         )
-        for first in range(0, _KEYS, _RECORDS_IN_A_BATCH)
+        for first in range(0, _KEYS, _RECORDS_PER_BATCH)
     ]
     rounds = 4
     count = max(1, size // (rounds * sum(map(len, batches))))

@@ -41,7 +41,7 @@ class Groups(Protocol):
 
     def form(self, group_ids: Sequence[str], size: int) -> None: ...
 
-    def lose_a_member_each(self) -> None: ...
+    def remove_one_member_each(self) -> None: ...
 
     def heartbeats(self) -> list[Pair]: ...
 
@@ -74,7 +74,7 @@ class Form:
             formed.stop()
             resident = bench.server.resident_bytes()
             rebalanced = _Clock(bench)
-            members.lose_a_member_each()
+            members.remove_one_member_each()
             rebalanced.stop()
             members.disband()
         return {
@@ -97,14 +97,14 @@ class Heartbeats:
     def __call__(self, bench: Bench) -> Numbers:
         topic = bench.topic(partitions=self.size)
         groups = bench.count(self.groups)
-        at_once = min(groups, _MEMBERS_THAT_FORM // self.size)
+        groups_per_round = min(groups, _MEMBERS_THAT_FORM // self.size)
         with (
             _group_ids(bench, groups) as group_ids,
-            GroupConnections(bench.server, at_once * self.size) as connections,
+            GroupConnections(bench.server, groups_per_round * self.size) as connections,
         ):
             members = self.kind(connections, topic)
-            for start in range(0, groups, at_once):
-                members.form(group_ids[start : start + at_once], self.size)
+            for start in range(0, groups, groups_per_round):
+                members.form(group_ids[start : start + groups_per_round], self.size)
             numbers = _send(bench, members.heartbeats())
             members.disband()
         return numbers

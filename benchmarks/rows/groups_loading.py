@@ -35,7 +35,7 @@ _CONNECTIONS = 50
 _TOPIC = "orders"
 _BUSY_TOPIC = "busy"
 _ASK_AGAIN_SECONDS = 0.005
-_LEAST_SECONDS_ALONE = 1.0
+_MIN_SECONDS_ALONE = 1.0
 
 # One segment, so that compaction does not run.
 _CONFIG = {"offsets.topic.segment.bytes": str(2**30)}
@@ -62,7 +62,7 @@ def load_offsets(bench: Bench) -> Numbers:
     request = load.produce_frame(_BUSY_TOPIC, load.batch_of(1, 100))
     with WireClient(server.bootstrap_servers) as producer, WireClient(server.bootstrap_servers) as group:
         loading = _produce_until_loaded(producer, request, group)
-        alone = _produce(producer, request, max(loading.seconds, _LEAST_SECONDS_ALONE))
+        alone = _produce(producer, request, max(loading.seconds, _MIN_SECONDS_ALONE))
     load.check_end_offset(server, _BUSY_TOPIC, len(loading.latencies) + len(alone))
     seconds = seconds_to_produce + loading.seconds
     return {

@@ -16,7 +16,7 @@ import time
 
 from ...protocol.messages.api_versions import ApiVersionsRequest
 from .. import filling, load
-from ..crowd import Crowd, most_connections
+from ..crowd import Crowd, max_connections
 from ..measurement import create_topic
 from ..restart import seconds_to_answer
 from ..row import Bench, Numbers, Row, Server, Subject, Target
@@ -85,7 +85,7 @@ def idle_connections(bench: Bench) -> Numbers:
     server = bench.start_server()
     create_topic(server, _TOPIC, partitions=1, config={})
     one_record = load.produce_frame(_TOPIC, load.batch_of(1, 100))
-    size = min(bench.count(10_000), most_connections())
+    size = min(bench.count(10_000), max_connections())
     seconds = bench.count(_BUSY_MS) / 1000
     load.run(bench, server, one_record, connections=8, in_flight=4, seconds=bench.count(_WARM_UP_MS) / 1000)
     without = load.run(bench, server, one_record, seconds=seconds)

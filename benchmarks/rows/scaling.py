@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from .. import filling, load
-from ..crowd import Crowd, most_connections
+from ..crowd import Crowd, max_connections
 from ..measurement import create_topic, settle
 from ..row import Bench, Numbers, Row, Server, Subject, Target
 from .lifetime import API_VERSIONS
@@ -39,7 +39,7 @@ _LOOKS = 4
 _MAX_WAIT_MS = 600_000
 _OUT_OF_REACH = 2**31 - 1
 
-_MOST_GROWTH = 1.5
+_MAX_GROWTH = 1.5
 """A tolerance for the processor's caches, which are fuller with 10,000 partitions, and for chance."""
 
 _Cost = dict[str, float]
@@ -70,7 +70,7 @@ class _Producer:
         cpu = self._server.cpu_seconds() - before
         return {"cpu_us_per_request": cpu / run.requests * 1e6, "p50_us": run.p50_us, "p99_us": run.p99_us}
 
-    def cost_in_turn(self, crowd: Crowd) -> _Cost:
+    def sequential_cost(self, crowd: Crowd) -> _Cost:
         """The same, with one connection of ``crowd`` after the other. The cost of opening them is not counted."""
         self._produced += len(crowd.take_turns(self._request, self._seconds(_UNCOUNTED_MS)))
         before = self._server.cpu_seconds()
@@ -113,13 +113,13 @@ def partitions(bench: Bench) -> Numbers:
             filling.topic_with_records(server, f"idle-{there}", more)
             there += more
         settle()  # otherwise the disk would still be busy with the new files
-        costs[level] = _looks([level], lambda _level: producer.cost())[level]
+        costs[level] = _minimum_of_rounds([level], lambda _level: producer.cost())[level]
     producer.check()
     server.kill()  # the files are not needed; a clean shutdown would write all of them to the disk
     return _numbers(costs)
 
 
-def connections_in_turn(bench: Bench) -> Numbers:
+def sequential_requests(bench: Bench) -> Numbers:
     """A single pending request in total: the next connection sends when the previous one has its response.
 
     With as many pending requests as connections, the server would find more waiting requests with more connections,
@@ -129,9 +129,9 @@ def connections_in_turn(bench: Bench) -> Numbers:
 
     def cost(size: int) -> _Cost:
         with Crowd(bench.server.bootstrap_servers, size, API_VERSIONS) as crowd:
-            return producer.cost_in_turn(crowd)
+            return producer.sequential_cost(crowd)
 
-    costs = _looks(_levels(bench, _CONNECTIONS), cost)
+    costs = _minimum_of_rounds(_levels(bench, _CONNECTIONS), cost)
     producer.check()
     return _numbers(costs)
 
@@ -176,12 +176,12 @@ def _beside_crowds(bench: Bench, topic: str, sizes: Sequence[int], crowd_of: Cal
             crowd.check()
         return found
 
-    costs = _looks(_levels(bench, [min(size, most_connections()) for size in sizes]), cost)
+    costs = _minimum_of_rounds(_levels(bench, [min(size, max_connections()) for size in sizes]), cost)
     producer.check()
     return _numbers(costs)
 
 
-def _looks(levels: Sequence[int], cost: Callable[[int], _Cost]) -> dict[int, _Cost]:
+def _minimum_of_rounds(levels: Sequence[int], cost: Callable[[int], _Cost]) -> dict[int, _Cost]:
     """The minimum of several measurements at each level, upwards and downwards alternately.
 
     Other load on the machine only increases a cost, and would be mistaken for growth if it occurred at a high level.
@@ -218,7 +218,7 @@ def _numbers(costs: Mapping[int, _Cost]) -> Numbers:
     return named | {f"{short}_growth": highest[cost] / lowest[cost] for short, cost in _COSTS.items()}
 
 
-_GROWTH = (Target("cpu_growth", at_most=_MOST_GROWTH, against=None),)
+_GROWTH = (Target("cpu_growth", at_most=_MAX_GROWTH, against=None),)
 
 ROWS = (
     Row(
@@ -235,7 +235,7 @@ ROWS = (
         name="scaling-connections",
         title="one-record produce, one at a time, by 1, 100, 1,000 connections in turn",
         group=GROUP,
-        measure=connections_in_turn,
+        measure=sequential_requests,
         subjects=_SERVERS,
         needs=("cc",),
         targets=_GROWTH,

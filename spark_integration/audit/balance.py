@@ -33,27 +33,27 @@ _Place = tuple[str, int]
 
 
 # From a topic, its newest timestamp and the sum of its end offsets: the time before which a window must have ended.
-OverBefore = Callable[[str, int, int], int]
+ClosedBefore = Callable[[str, int, int], int]
 
 
-def audit(spark: SparkSession, request: AuditRequest, over_before: OverBefore | None = None) -> Report:
+def audit(spark: SparkSession, request: AuditRequest, closed_before: ClosedBefore | None = None) -> Report:
     """Balance the books. AuditError if that is not possible.
 
-    A window is over when it ended at least the watermark ago, unless ``over_before`` decides otherwise.
+    A window is over when it ended at least the watermark ago, unless ``closed_before`` decides otherwise.
     """
-    if over_before is None:
+    if closed_before is None:
         now_ms = time.time_ns() // 1_000_000
 
-        def over_before(_topic: str, _newest_ms: int, _end: int) -> int:
+        def closed_before(_topic: str, _newest_ms: int, _end: int) -> int:
             return now_ms - request.watermark_ms
 
     cluster = AuditCluster(request.bootstrap_servers, request.client)
     with explained(), open_ledger(spark, cluster, request) as ledger:
         plan = make_plan(cluster, request, ledger)
-        return _balanced(plan, ledger, offset_rows(spark, plan, ledger), over_before)
+        return _balanced(plan, ledger, offset_rows(spark, plan, ledger), closed_before)
 
 
-def _balanced(plan: Plan, ledger: Ledger, offsets: DataFrame, over_before: OverBefore) -> Report:
+def _balanced(plan: Plan, ledger: Ledger, offsets: DataFrame, closed_before: ClosedBefore) -> Report:
     from pyspark.sql import functions as F  # noqa: N812
 
     names = plan.tier_names
@@ -85,22 +85,22 @@ def _balanced(plan: Plan, ledger: Ledger, offsets: DataFrame, over_before: OverB
         places = _places(offsets, names, has_producers)
     for key, found_twins in twins.items():
         _separate_twins(places.setdefault(key, {}), found_twins.places)
-    limits = _over_before(plan, rows, over_before)
+    limits = _closed_before(plan, rows, closed_before)
     windows = []
     unplaced = {key: count for key, count in ledger.unplaced.items() if _in_range(plan, *key)}
     for key in sorted({*found, *unplaced}):
         books = _books(plan, key, found.get(key), unplaced.get(key, 0), twins[key].count if key in twins else 0)
-        windows.append(balanced(books, places.get(key, {}), is_over=books.window_end <= limits[books.topic]))
+        windows.append(balanced(books, places.get(key, {}), is_closed=books.window_end <= limits[books.topic]))
     return Report(tuple(windows), tuple(plan.notes))
 
 
-def _over_before(plan: Plan, rows: Sequence[Row], over_before: OverBefore) -> dict[str, int]:
+def _closed_before(plan: Plan, rows: Sequence[Row], closed_before: ClosedBefore) -> dict[str, int]:
     """By topic, the time at which a window must have ended to be over."""
     newest_ms = dict.fromkeys(plan.bounds, -1)
     for row in rows:
         newest_ms[row.topic] = max(newest_ms[row.topic], -1 if row.newest is None else row.newest)
     return {
-        topic: over_before(topic, newest_ms[topic], sum(each.end for each in bounds.values()))
+        topic: closed_before(topic, newest_ms[topic], sum(each.end for each in bounds.values()))
         for topic, bounds in plan.bounds.items()
     }
 

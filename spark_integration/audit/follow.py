@@ -33,7 +33,7 @@ class Progress:
         self._newest_ms: dict[str, int] = {}
         self._grown: dict[str, tuple[int, float]] = {}
 
-    def over_before_ms(self, topic: str, newest_ms: int, end: int, now_s: float) -> int:
+    def closed_before_ms(self, topic: str, newest_ms: int, end: int, now_s: float) -> int:
         """The time before which a topic's windows are over, from its newest timestamp and the sum of its ends."""
         newest_ms = max(newest_ms, self._newest_ms.get(topic, newest_ms))
         self._newest_ms[topic] = newest_ms
@@ -88,10 +88,10 @@ def follow(
     while True:
         began_s = time.monotonic()
 
-        def over_before(topic: str, newest_ms: int, end: int, now_s: float = began_s) -> int:
-            return progress.over_before_ms(topic, newest_ms, end, now_s)
+        def closed_before(topic: str, newest_ms: int, end: int, now_s: float = began_s) -> int:
+            return progress.closed_before_ms(topic, newest_ms, end, now_s)
 
-        report = audit(spark, replace(request, from_ms=from_ms), over_before)
+        report = audit(spark, replace(request, from_ms=from_ms), closed_before)
         yield Report(tuple(reported.changed(report.windows, from_ms)), report.notes)
         if not wait(max(every_s - (time.monotonic() - began_s), 0)):
             return

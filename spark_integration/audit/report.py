@@ -24,7 +24,7 @@ PRODUCER = "producer"
 SERVER = "server"
 
 # The maximum number of ranges in a sentence; the JSON has all that are known.
-_RUNS_IN_A_SENTENCE = 5
+_RUNS_SHOWN = 5
 
 # By partition, runs of offsets: first and last.
 Places = Mapping[int, Sequence[tuple[int, int]]]
@@ -185,9 +185,9 @@ class Report:
         }
 
 
-def balanced(books: Books, places: Mapping[tuple[Kind, str], Places], *, is_over: bool) -> Window:
+def balanced(books: Books, places: Mapping[tuple[Kind, str], Places], *, is_closed: bool) -> Window:
     """The window with its findings, if it is over. ``places``: where the records of a finding are."""
-    if not is_over:
+    if not is_closed:
         return Window(books, State.OPEN)
 
     def found(kind: Kind, tier: str, count: int, against: str | None = None, behind: int = 0) -> Finding:
@@ -263,7 +263,7 @@ def window_text(window_start: int) -> str:
 def _places_text(places: Places) -> str:
     texts = []
     for partition, runs in sorted(places.items()):
-        shown = [str(first) if first == last else f"{first}-{last}" for first, last in runs[:_RUNS_IN_A_SENTENCE]]
+        shown = [str(first) if first == last else f"{first}-{last}" for first, last in runs[:_RUNS_SHOWN]]
         more = [f"and {len(runs) - len(shown)} more places"] if len(runs) > len(shown) else []
         texts.append(f"partition {partition}: {', '.join([*shown, *more])}")
     return "; ".join(texts)

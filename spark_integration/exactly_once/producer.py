@@ -126,11 +126,11 @@ class TransactionalProducer:
 
     def _check_refused(self) -> None:
         if self._refused is not None and _is_purged(self._refused):
-            self._take_reports()
+            self._serve_delivery_reports()
         if self._refused is not None:
             raise self._classified(self._refused, f"the server rejected a row for {self._refused_topic}")
 
-    def _take_reports(self) -> None:
+    def _serve_delivery_reports(self) -> None:
         """Serve the remaining reports: after a rejection, every record is reported soon."""
         from confluent_kafka import KafkaException
 
@@ -168,12 +168,12 @@ class TransactionalProducer:
     def _classified(self, error: Any, what: str) -> Exception:
         text = f"{self._id}: {what}: {error.str()} ({_name(error)})"
         if _is_fenced(error):
-            return AttemptFailedError(f"{text}. {self._why_fenced()}")
+            return AttemptFailedError(f"{text}. {self._fencing_reason()}")
         if _name(error) in _LASTING:
             return ExactlyOnceError(f"{text}: {_LASTING[_name(error)]}")
         return AttemptFailedError(text)
 
-    def _why_fenced(self) -> str:
+    def _fencing_reason(self) -> str:
         lasted_ms = 0.0 if self._begun_at is None else (time.monotonic() - self._begun_at) * 1000
         if lasted_ms >= self._timeout_ms:
             return (

@@ -15,8 +15,8 @@ _ONLY: Mapping[str, tuple[str, ...]] = {
     "request.required.acks": ("all", "-1"),
     "queuing.strategy": ("fifo",),
 }
-_AT_LEAST_ONE = ("retries", "message.send.max.retries")
-_AT_MOST_FIVE = ("max.in.flight", "max.in.flight.requests.per.connection")
+_ONE_OR_MORE = ("retries", "message.send.max.retries")
+_ONE_TO_FIVE = ("max.in.flight", "max.in.flight.requests.per.connection")
 _WITHIN_TRANSACTION = ("message.timeout.ms", "delivery.timeout.ms")
 
 # Settings that the writer sets itself, and what to use instead.
@@ -85,11 +85,11 @@ def check_given(given: Mapping[str, str], transaction_timeout_ms: int) -> None:
 def _problem(name: str, value: str, transaction_timeout_ms: int) -> str:
     if name in _ONLY and value.lower() not in _ONLY[name]:
         return f"it must be {' or '.join(_ONLY[name])}, or omitted"
-    if name in (*_AT_LEAST_ONE, *_AT_MOST_FIVE, *_WITHIN_TRANSACTION) and not value.isdecimal():
+    if name in (*_ONE_OR_MORE, *_ONE_TO_FIVE, *_WITHIN_TRANSACTION) and not value.isdecimal():
         return "it must be a number"
-    if name in _AT_LEAST_ONE and int(value) < 1:
+    if name in _ONE_OR_MORE and int(value) < 1:
         return "it must be at least 1, or omitted"
-    if name in _AT_MOST_FIVE and not 1 <= int(value) <= 5:
+    if name in _ONE_TO_FIVE and not 1 <= int(value) <= 5:
         return "it must be between 1 and 5, or omitted"
     if name in _WITHIN_TRANSACTION and not 1 <= int(value) <= transaction_timeout_ms:
         return f"it must be between 1 and transaction_timeout_ms ({transaction_timeout_ms}), or omitted"

@@ -26,8 +26,8 @@ START_MS = 1_767_614_400_000
 BOOKS = Books("orders", START_MS, START_MS + 60_000, server=10, producer=10)
 
 
-def window(books: Books, *, is_over: bool = True) -> Window:
-    return balanced(books, {}, is_over=is_over)
+def window(books: Books, *, is_closed: bool = True) -> Window:
+    return balanced(books, {}, is_closed=is_closed)
 
 
 def found(books: Books) -> list[tuple[Kind, str, int]]:
@@ -42,7 +42,7 @@ def test_balanced_books_have_no_findings() -> None:
 
 
 def test_an_open_window_has_no_findings() -> None:
-    assert window(replace(BOOKS, lost=3, late=1), is_over=False) == Window(replace(BOOKS, lost=3, late=1), State.OPEN)
+    assert window(replace(BOOKS, lost=3, late=1), is_closed=False) == Window(replace(BOOKS, lost=3, late=1), State.OPEN)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_findings_have_sentences() -> None:
         (Kind.LATE, "server"): {0: [(n, n + 1) for n in range(0, 21, 3)]},
     }
 
-    assert [finding.sentence() for finding in balanced(books, places, is_over=True).findings] == [
+    assert [finding.sentence() for finding in balanced(books, places, is_closed=True).findings] == [
         "orders 2026-01-05 12:00:00: 1 record of the producer is missing in the server (partition 1: 4)",
         "orders 2026-01-05 12:00:00: 2 records of the readers are missing in the server (partition 1: 4)",
         "orders 2026-01-05 12:00:00: 3 records too many in the server: double",
@@ -97,7 +97,7 @@ def test_findings_have_sentences() -> None:
 
 
 def test_the_report_is_json() -> None:
-    report = Report((balanced(replace(BOOKS, producer=11, lost=1), {}, is_over=True),), ("a note",))
+    report = Report((balanced(replace(BOOKS, producer=11, lost=1), {}, is_closed=True),), ("a note",))
 
     assert json.loads(json.dumps(report.as_json())) == {
         "version": 1,
@@ -171,18 +171,18 @@ def test_without_known_offsets_a_tier_begins_with_a_window() -> None:
 def test_a_window_is_over_when_its_topic_has_newer_records_or_is_idle() -> None:
     progress = Progress(watermark_ms=10_000)
 
-    assert progress.over_before_ms("t", 500_000, 7, now_s=0) == 490_000
-    assert progress.over_before_ms("t", 500_000, 7, now_s=9) == 490_000
+    assert progress.closed_before_ms("t", 500_000, 7, now_s=0) == 490_000
+    assert progress.closed_before_ms("t", 500_000, 7, now_s=9) == 490_000
     # An old record arrives: the topic's time does not decrease, but the topic is not idle.
-    assert progress.over_before_ms("t", 300_000, 8, now_s=11) == 490_000
-    assert progress.over_before_ms("t", 300_000, 8, now_s=21) > 1 << 60
+    assert progress.closed_before_ms("t", 300_000, 8, now_s=11) == 490_000
+    assert progress.closed_before_ms("t", 300_000, 8, now_s=21) > 1 << 60
 
 
 def test_windows_are_audited_for_some_time_after_they_are_over() -> None:
     progress = Progress(watermark_ms=10_000)
     assert progress.watch_from_ms(keep_ms=60_000) is None
-    progress.over_before_ms("ahead", 900_000, 1, now_s=0)
-    progress.over_before_ms("t", 500_000, 7, now_s=0)
+    progress.closed_before_ms("ahead", 900_000, 1, now_s=0)
+    progress.closed_before_ms("t", 500_000, 7, now_s=0)
 
     assert progress.watch_from_ms(keep_ms=60_000) == 430_000
 
@@ -192,7 +192,7 @@ def test_a_window_is_reported_when_it_is_over_and_when_it_changes_later() -> Non
     behind = replace(BOOKS, readers={"consumer a": Reader(8, missing=2, behind=2)})
     caught_up = replace(BOOKS, readers={"consumer a": Reader(10)})
 
-    assert reported.changed((window(behind, is_over=False),), None) == []
+    assert reported.changed((window(behind, is_closed=False),), None) == []
     assert reported.changed((window(behind),), None) == [window(behind)]
     assert reported.changed((window(behind),), None) == []
     (late,) = reported.changed((window(caught_up),), None)

@@ -7,7 +7,7 @@ import pytest
 from moldau.spark_integration.archive_cluster import KafkaCluster
 from moldau.spark_integration.archive_layout import ArchiveError
 from moldau.spark_integration.replay_topic import (
-    Demands,
+    Requirements,
     check_topic,
     new_topic_configs,
     unfit_reasons,
@@ -21,8 +21,8 @@ from .conftest import MakeTopic
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
-DEMANDS = Demands(partition_count=2, oldest_ms=NOW_MS - HOUR_MS, newest_ms=NOW_MS + 10, largest_record_bytes=5_000)
-OLD = Demands(partition_count=2, oldest_ms=1, newest_ms=2, largest_record_bytes=5_000)
+DEMANDS = Requirements(partition_count=2, oldest_ms=NOW_MS - HOUR_MS, newest_ms=NOW_MS + 10, largest_record_bytes=5_000)
+OLD = Requirements(partition_count=2, oldest_ms=1, newest_ms=2, largest_record_bytes=5_000)
 
 
 def reasons(configs: dict[str, str | None], partition_count: int = 2) -> list[str]:
@@ -70,18 +70,18 @@ def test_a_topic_with_fewer_partitions_is_not_suitable() -> None:
 
 def test_the_created_topic_accepts_the_largest_record() -> None:
     assert "max.message.bytes" not in new_topic_configs(DEMANDS)
-    large = Demands(1, 0, 0, 3_000_000)
+    large = Requirements(1, 0, 0, 3_000_000)
     assert new_topic_configs(large)["max.message.bytes"] == "3000000"
 
 
 def test_the_created_topic_is_suitable(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     cluster = KafkaCluster(bootstrap_servers)
     topic = make_topic() + "-made"
-    demands = Demands(3, oldest_ms=1, newest_ms=4_000_000_000_000, largest_record_bytes=2_000_000)
+    requirements = Requirements(3, oldest_ms=1, newest_ms=4_000_000_000_000, largest_record_bytes=2_000_000)
 
-    assert check_topic(cluster, topic, demands) is None
-    assert create_replay_topic(cluster, topic, demands) == {0: 0, 1: 0, 2: 0}
-    assert check_topic(cluster, topic, demands) == {0: 0, 1: 0, 2: 0}
+    assert check_topic(cluster, topic, requirements) is None
+    assert create_replay_topic(cluster, topic, requirements) == {0: 0, 1: 0, 2: 0}
+    assert check_topic(cluster, topic, requirements) == {0: 0, 1: 0, 2: 0}
 
 
 def test_a_topic_with_records_is_rejected_without_append(

@@ -148,12 +148,12 @@ class AiokafkaClient(Client):
 
         producer = self._run(start())
 
-        async def hand_over(partition: int, value: bytes, done: Callable[[str | None], None]) -> None:
+        async def send_one(partition: int, value: bytes, done: Callable[[str | None], None]) -> None:
             future = await producer.send(topic, value=value, partition=partition)
             future.add_done_callback(lambda done_: done(repr(done_.exception()) if done_.exception() else None))
 
         def send(partition: int, value: bytes, done: Callable[[str | None], None]) -> None:
-            self._run(hand_over(partition, value, done))
+            self._run(send_one(partition, value, done))
 
         return ThreadStream(partitions, send, lambda: self._run(producer.flush()), lambda: self._run(producer.stop()))
 

@@ -36,13 +36,13 @@ class KafkaPythonClient(Client):
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers)
         self._admin_client: Any = None
-        self._questioner: Any = None
+        self._offset_reader: Any = None
 
     def close(self) -> None:
         if self._admin_client is not None:
             self._admin_client.close()
-        if self._questioner is not None:
-            self._questioner.close(autocommit=False)
+        if self._offset_reader is not None:
+            self._offset_reader.close(autocommit=False)
 
     def produce(
         self,
@@ -110,13 +110,15 @@ class KafkaPythonClient(Client):
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         where = TopicPartition(topic, partition)
         with _errors():
-            found = self._questions.offsets_for_times({where: timestamp_ms})[where]
+            found = self._offset_consumer.offsets_for_times({where: timestamp_ms})[where]
         return None if found is None else found.offset
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
         where = TopicPartition(topic, partition)
         with _errors():
-            return self._questions.beginning_offsets([where])[where], self._questions.end_offsets([where])[where]
+            return self._offset_consumer.beginning_offsets([where])[where], self._offset_consumer.end_offsets([where])[
+                where
+            ]
 
     def open_stream(self, topic: str, partitions: int) -> Stream:
         producer = KafkaProducer(
@@ -180,11 +182,11 @@ class KafkaPythonClient(Client):
         return self._admin_client
 
     @property
-    def _questions(self) -> Any:
+    def _offset_consumer(self) -> Any:
         """A consumer that does not read records; it is used to look up offsets."""
-        if self._questioner is None:
-            self._questioner = self._new_consumer()
-        return self._questioner
+        if self._offset_reader is None:
+            self._offset_reader = self._new_consumer()
+        return self._offset_reader
 
     def _new_consumer(self, **settings: int | None) -> Any:
         return KafkaConsumer(

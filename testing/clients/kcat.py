@@ -124,8 +124,8 @@ class KcatClient(Client):
         command = [self._kcat, "-b", self.bootstrap_servers, *options, *_settings(settings)]
         done = subprocess.run(command, input=standard_input, capture_output=True, timeout=DEADLINE_SECONDS, check=False)
         if done.returncode != 0:
-            complaint = done.stderr.decode()
-            raise ClientError(next((code for text, code in _CODES.items() if text in complaint), "OTHER"), complaint)
+            message = done.stderr.decode()
+            raise ClientError(next((code for text, code in _CODES.items() if text in message), "OTHER"), message)
         return done
 
 
@@ -143,7 +143,7 @@ class _KcatStream(Stream):
         self._changed = threading.Condition()
         self._acknowledged = [0] * partitions
         self._waited_for = 0
-        self._complaints: list[str] = []
+        self._errors: list[str] = []
         self._threads: list[threading.Thread] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         for partition in range(partitions):
@@ -160,9 +160,9 @@ class _KcatStream(Stream):
         with self._changed:
             self._waited_for = max(self._waited_for, sum(self._acknowledged)) + count
             reached = self._changed.wait_for(
-                lambda: sum(self._acknowledged) >= self._waited_for or bool(self._complaints), DEADLINE_SECONDS
+                lambda: sum(self._acknowledged) >= self._waited_for or bool(self._errors), DEADLINE_SECONDS
             )
-            self._raise_complaints()
+            self._raise_first_error()
             assert reached, f"{self._acknowledged} records acknowledged in {DEADLINE_SECONDS} s"
 
     def stop(self) -> dict[int, list[bytes]]:
@@ -171,7 +171,7 @@ class _KcatStream(Stream):
         codes = [process.wait(deadline - time.monotonic()) for process in self._processes]
         for thread in self._threads:
             thread.join()
-        self._raise_complaints()
+        self._raise_first_error()
         assert codes == [0] * len(codes), f"exit codes {codes}"
         return {
             partition: [b"%d-%d" % (partition, number) for number in range(count)]
@@ -191,7 +191,7 @@ class _KcatStream(Stream):
                         return
                     pipe.write(b"%d-%d\n" % (partition, number))
         except BrokenPipeError:
-            self._complain(f"the producer of partition {partition} has ended")
+            self._add_error(f"the producer of partition {partition} has ended")
 
     def _follow(self, partition: int, pipe: IO[bytes]) -> None:
         with pipe:
@@ -202,16 +202,16 @@ class _KcatStream(Stream):
                         if sum(self._acknowledged) >= self._waited_for:
                             self._changed.notify_all()
                 elif b"Delivery failed" in line:
-                    self._complain(line.decode())
+                    self._add_error(line.decode())
 
-    def _complain(self, complaint: str) -> None:
+    def _add_error(self, message: str) -> None:
         with self._changed:
-            self._complaints.append(complaint)
+            self._errors.append(message)
             self._changed.notify_all()
 
-    def _raise_complaints(self) -> None:
-        if self._complaints:
-            raise ClientError("UNDELIVERED", self._complaints[0])
+    def _raise_first_error(self) -> None:
+        if self._errors:
+            raise ClientError("UNDELIVERED", self._errors[0])
 
 
 def _settings(settings: Mapping[str, str]) -> list[str]:

@@ -68,8 +68,8 @@ class Program:
                 line = self._answers.get(timeout=deadline)
             except queue.Empty:
                 self._process.kill()  # otherwise its response would be taken for that of the next call
-                raise AssertionError(f"no answer to {request['op']} in {deadline} s; {self._complaints()}") from None
-        assert line, f"the program has ended; {self._complaints()}"
+                raise AssertionError(f"no answer to {request['op']} in {deadline} s; {self._error_output()}") from None
+        assert line, f"the program has ended; {self._error_output()}"
         answer = json.loads(line)
         if "error" in answer:
             raise ClientError(answer["error"]["code"], answer["error"]["message"])
@@ -104,7 +104,7 @@ class Program:
                 self._answers.put(line)
         self._answers.put(b"")
 
-    def _complaints(self) -> str:
+    def _error_output(self) -> str:
         self._stderr.seek(0)
         return self._stderr.read().decode(errors="replace")[-4000:]
 

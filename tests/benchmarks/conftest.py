@@ -63,7 +63,7 @@ class FakeMachine:
             pause=lambda pid: self.events.append(f"pause {self._servers[pid].subject}"),
             resume=lambda pid: self.events.append(f"resume {self._servers[pid].subject}"),
             settle=lambda: None,
-            how_it_ended=lambda pid: self.ended_servers.get(self._servers[pid].subject),
+            exit_reason=lambda pid: self.ended_servers.get(self._servers[pid].subject),
         )
         plan = Plan(rows, subjects, rounds, scale)
         run(plan, self.results, directory=self._folder, machinery=machinery, progress=self, save=self._save)

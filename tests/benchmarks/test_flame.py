@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from moldau.benchmarks import machine
-from moldau.benchmarks.flame import of_any_machine
+from moldau.benchmarks.flame import anonymized
 
 
 def test_the_graph_contains_no_path_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,6 +15,6 @@ def test_the_graph_contains_no_path_of_the_machine(monkeypatch: pytest.MonkeyPat
         f'<svg><text id="title" x="1">{root}/bin/py-spy record --output {root}/a.svg</text>'
         f"<title>run ({root.name}/server/main.py:1)</title></svg>"
     )
-    assert of_any_machine(svg, "a & b") == (
+    assert anonymized(svg, "a & b") == (
         '<svg><text id="title" x="1">a &amp; b</text><title>run (moldau/server/main.py:1)</title></svg>'
     )

@@ -72,9 +72,9 @@ def test_the_wait_ends_when_the_server_exits() -> None:
 
 
 def test_how_a_process_has_ended(child: "subprocess.Popen[str]") -> None:
-    assert processes.how_it_ended(child.pid) is None
+    assert processes.exit_reason(child.pid) is None
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
 
-    assert processes.how_it_ended(child.pid) == "signal 9"
+    assert processes.exit_reason(child.pid) == "signal 9"
     assert child.wait() == -9

@@ -57,7 +57,7 @@ def test_classic_members_share_a_generation(server: MoldauServer) -> None:
             assert [(group.group_state, len(group.members)) for group in described] == [("Stable", left)] * 3
             assert {len({member.generation for member in group.members}) for group in groups.groups} == {1}
             if left == 4:
-                groups.lose_a_member_each()
+                groups.remove_one_member_each()
         assert len(groups.heartbeats()) == 9
         groups.disband()
         described = wire.call(DescribeGroupsRequest(groups=names)).groups
@@ -75,7 +75,7 @@ def test_consumer_members_share_the_partitions(server: MoldauServer) -> None:
                 owned = [each.assignment.topic_partitions for each in group.members]
                 assert sorted(index for (each,) in owned for index in each.partitions) == [0, 1, 2, 3, 4, 5]
             if left == 4:
-                groups.lose_a_member_each()
+                groups.remove_one_member_each()
         assert len(groups.heartbeats()) == 9
         groups.disband()
         described = wire.call(ConsumerGroupDescribeRequest(group_ids=names)).groups

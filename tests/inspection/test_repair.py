@@ -23,7 +23,7 @@ def directory():
 
 def repair(file_system, *, truncate=False):
     with Repair(file_system, [DIRECTORY], truncate=truncate) as work:
-        actions = work.look()
+        actions = work.inspect()
         work.run(actions, now_ms=NOW)
     return work
 
