@@ -160,7 +160,7 @@ def test_apache_kafka_starts_on_what_was_repaired() -> None:
         damage(server.data_dir)
         assert len(wrong(verify(server.data_dir))) >= 8
         with Repair(RealFileSystem(), [str(server.data_dir)], truncate=False) as repair:
-            repair.run(repair.look(), now_ms=NOW)
+            repair.run(repair.inspect(), now_ms=NOW)
         assert wrong(verify(server.data_dir)) == []
         log_start = len(server.log())
         server.start()

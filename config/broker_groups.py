@@ -67,12 +67,12 @@ SECTIONS: Final = (
         ),
         Setting(
             "offsets.topic.num.partitions", INT, 50, at_least(1), HIGH,
-            "Number of Partitions of `__consumer_offsets`.",
+            "Number of partitions of `__consumer_offsets`.",
             acted_on=True,
         ),
         Setting(
             "offsets.topic.replication.factor", SHORT, 1, at_least(1), HIGH,
-            "Number of Replicas of `__consumer_offsets`.",
+            "Number of replicas of `__consumer_offsets`.",
             kafka_default=3, acted_on=True,
         ),
         Setting(
@@ -311,12 +311,12 @@ SECTIONS: Final = (
         "Share coordinator",
         Setting(
             "share.coordinator.state.topic.num.partitions", INT, 50, at_least(1), HIGH,
-            "Number of Partitions of `__share_group_state`.",
+            "Number of partitions of `__share_group_state`.",
             acted_on=True,
         ),
         Setting(
             "share.coordinator.state.topic.replication.factor", SHORT, 1, at_least(1), HIGH,
-            "Number of Replicas of `__share_group_state`.",
+            "Number of replicas of `__share_group_state`.",
             kafka_default=3, acted_on=True,
         ),
         Setting(
@@ -459,12 +459,12 @@ SECTIONS: Final = (
         ),
         Setting(
             "transaction.state.log.num.partitions", INT, 50, at_least(1), HIGH,
-            "Number of Partitions of `__transaction_state`.",
+            "Number of partitions of `__transaction_state`.",
             acted_on=True,
         ),
         Setting(
             "transaction.state.log.replication.factor", SHORT, 1, at_least(1), HIGH,
-            "Number of Replicas of `__transaction_state`.",
+            "Number of replicas of `__transaction_state`.",
             kafka_default=3, acted_on=True,
         ),
         Setting(

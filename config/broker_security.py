@@ -33,7 +33,7 @@ SECTIONS: Final = (
         Setting(
             "authorizer.class.name", STRING, "", NonNull(), LOW,
             "Java class that authorizes requests. A server with this setting does not start: Moldau has no "
-            "authorization yet, so every client could do everything.",
+            "authorization yet, so every client would have full access.",
             acted_on=True,
         ),
         Setting(

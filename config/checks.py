@@ -114,7 +114,7 @@ def _conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
         rule = "Moldau is the only voter of its quorum; the directory of one of several nodes cannot be served"
         yield _invalid(config, "controller.quorum.voters", rule)
     if config.str("authorizer.class.name"):
-        rule = "Moldau has no authorization yet, so every client could do everything"
+        rule = "Moldau has no authorization yet, so every client would have full access"
         yield _invalid(config, "authorizer.class.name", rule)
     yield from _listener_conflicts(config)
 
@@ -150,7 +150,7 @@ def _listener_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
     names = {listener.name for listener in listeners}
     addresses = [(listener.host, listener.port) for listener in listeners if listener.port]
     if not listeners:
-        yield _invalid(config, "listeners", "none of them is for clients")
+        yield _invalid(config, "listeners", "there must be a listener for clients")
     if len(names) != len(listeners):
         yield _invalid(config, "listeners", "the names of the listeners must be unique")
     if len(set(addresses)) != len(addresses):

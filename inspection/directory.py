@@ -93,7 +93,7 @@ class _DirectoryInspection:
             self._inspect_file(name)
         if not self._contents.clean and self._contents.partitions:
             text = (
-                "the last shutdown was not clean: a start recovers the segments past the recovery points and "
+                "the last shutdown was not clean: startup recovers the segments past the recovery points and "
                 "rebuilds their indexes, so those are not checked"
             )
             self._add(Severity.NOTE, Kind.UNCLEAN, "", text)
@@ -106,7 +106,7 @@ class _DirectoryInspection:
     def _inspect_properties(self, names: list[str]) -> None:
         contents = self._contents
         if META_PROPERTIES not in names:
-            text = "is missing, so the owner is unknown; a start would treat the directory as new"
+            text = "is missing, so the owner is unknown; startup would treat the directory as new"
             self._add(Severity.ERROR, Kind.PROPERTIES, META_PROPERTIES, text)
             return
         properties = decode_properties(self._files.read_file(join(self._path, META_PROPERTIES)))
@@ -147,7 +147,7 @@ class _DirectoryInspection:
         if type(epoch) is int:
             self._contents.broker_epoch = epoch
         if not known:
-            text = "is not in Kafka's format; a start only checks that the file exists"
+            text = "is not in Kafka's format; startup only checks that the file exists"
             self._add(Severity.NOTE, Kind.CHECKPOINT, CLEAN_SHUTDOWN, text)
 
     def _inspect_checkpoint(self, name: str) -> None:
@@ -188,7 +188,7 @@ class _DirectoryInspection:
         if foreign is None and (target is None or state == STRAY_DIRECTORY):
             self._add(Severity.NOTE, Kind.LEFTOVER, name, _STATES[state])
         else:
-            text = f"contains other files than a partition's: {foreign or 'it is a link'}. A start does not change it"
+            text = f"contains other files than a partition's: {foreign or 'it is a link'}. Startup does not change it"
             self._add(Severity.NOTE, Kind.UNKNOWN, name, text)
 
     def _inspect_file(self, name: str) -> None:
@@ -217,7 +217,7 @@ def _is_own_temporary(name: str) -> bool:
 
 
 _STATES = {
-    DELETE_DIRECTORY: "a deleted partition; a start removes it",
+    DELETE_DIRECTORY: "a deleted partition; startup removes it",
     STRAY_DIRECTORY: "a stray partition that was set aside; it is not used and can be removed",
     FUTURE_DIRECTORY: "a partition that is being moved from another log directory",
 }

@@ -11,9 +11,9 @@ class Severity(Enum):
     """Severity of a finding."""
 
     ERROR = "error"
-    """Records are lost or damaged, or a start would lose some or refuse the directory."""
+    """Records are lost or damaged, or startup would lose some or refuse the directory."""
     WARNING = "warning"
-    """Data derived from the records is wrong, or a start has to repair it; no record is lost."""
+    """Data derived from the records is wrong, or startup has to repair it; no record is lost."""
     NOTE = "note"
     """Information; nothing is wrong."""
 

@@ -252,11 +252,11 @@ class _Inspection:
             path = join(directory, name)
             if assigned_here:
                 text = (
-                    f"blocks the partition: {found.problem}. A start does not change it, and the partition is offline"
+                    f"blocks the partition: {found.problem}. Startup does not change it, and the partition is offline"
                 )
                 contents.findings.append(Finding(Severity.ERROR, Kind.UNKNOWN, path, text))
                 continue
-            text = f"has a partition's name, but is not a known partition: {found.problem}. A start does not change it"
+            text = f"has a partition's name, but is not a known partition: {found.problem}. Startup does not change it"
             contents.findings.append(Finding(Severity.NOTE, Kind.UNKNOWN, path, text))
 
     def _is_assigned_here(self, key: TopicPartition, contents: DirectoryContents) -> bool:
@@ -283,18 +283,18 @@ class _Inspection:
             ("node.id", {contents.node_id for contents in known if contents.node_id}),
         ):
             if len(values) > 1:
-                text = f"the directories have different {name}s: {', '.join(sorted(values))}. A start rejects them"
+                text = f"the directories have different {name}s: {', '.join(sorted(values))}. Startup rejects them"
                 self._add(Severity.ERROR, Kind.PROPERTIES, known[-1].path, text)
         ids = [contents.directory_id for contents in known if contents.directory_id]
         if len(set(ids)) != len(ids):
-            text = "two directories have the same directory.id: one is a copy of the other. A start rejects them"
+            text = "two directories have the same directory.id: one is a copy of the other. Startup rejects them"
             self._add(Severity.ERROR, Kind.PROPERTIES, known[-1].path, text)
         places: dict[TopicPartition, str] = {}
         for contents in known:
             for key, name in contents.partitions.items():
                 path = join(contents.path, name)
                 if key in places and key[0] != METADATA_TOPIC:
-                    text = f"is also in {places[key]}. A start rejects this; remove the outdated copy"
+                    text = f"is also in {places[key]}. Startup rejects this; remove the outdated copy"
                     self._add(Severity.ERROR, Kind.TOPIC, path, text)
                 places[key] = path
         if self._image is not None and self._image_is_whole and self._image.brokers:
@@ -313,7 +313,7 @@ class _Inspection:
         if contents.directory_id is not None and broker.directories and contents.directory_id not in broker.directories:
             holds_metadata = (METADATA_TOPIC, 0) in contents.partitions
             text = "its directory.id is not registered for this node: " + (
-                "a start rejects the metadata log" if holds_metadata else "it is new, or of another cluster"
+                "startup rejects the metadata log" if holds_metadata else "it is new, or of another cluster"
             )
             self._add(Severity.ERROR if holds_metadata else Severity.WARNING, Kind.PROPERTIES, path, text)
         if contents.clean and contents.broker_epoch not in (-1, broker.epoch):
@@ -373,10 +373,10 @@ class _Inspection:
         registration = self._image.partition(topic, partition) if self._image is not None else None
         if self._image is not None and self._image_is_whole:
             if registration is None:
-                text = "the metadata log does not contain this partition: a start sets the directory aside as a stray"
+                text = "the metadata log does not contain this partition: startup sets the directory aside as a stray"
                 found.append(Finding(Severity.WARNING, Kind.TOPIC, path, text, name))
             elif self._node(contents) not in registration.replicas:
-                text = f"node {contents.node_id} has no replica of it: a start sets the directory aside as a stray"
+                text = f"node {contents.node_id} has no replica of it: startup sets the directory aside as a stray"
                 found.append(Finding(Severity.WARNING, Kind.TOPIC, path, text, name))
         for checkpoint in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT) if contents.clean else ():
             offsets = contents.checkpoints.get(checkpoint)
@@ -447,7 +447,7 @@ class _Inspection:
             and (all_are_local or registration.directory(node) in ids)
         ]
         for name in missing:
-            text = "the directory of this partition is missing, although assigned here: a start creates an empty one"
+            text = "the directory of this partition is missing, although assigned here: startup creates an empty one"
             finding = Finding(Severity.ERROR, Kind.TOPIC, join(known[0].path, name), text, name)
             self._report.findings.append(finding)
 

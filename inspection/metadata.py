@@ -66,7 +66,7 @@ class _MetadataInspection:
             if suffix in (PART, DELETED) and parse_file_name(name.removesuffix(suffix)) is not None:
                 self._add(Severity.NOTE, name, "an unfinished snapshot, or one that is being deleted", Remedy.REMOVE)
             elif name.endswith(f".checkpoint{DAMAGED}"):
-                self._add(Severity.NOTE, name, "a damaged snapshot that a start set aside; it can be removed")
+                self._add(Severity.NOTE, name, "a damaged snapshot that startup set aside; it can be removed")
         bootstrap = join(self._log_directory, BOOTSTRAP_FILE)
         if self._files.exists(bootstrap):
             self._inspect_snapshot(bootstrap, None)
@@ -96,7 +96,7 @@ class _MetadataInspection:
             content = decode_snapshot(data, name="it")
             problem = _order_problem(data, snapshot.epoch if snapshot is not None else None)
             if snapshot is None and content.voters is not None:
-                problem = "it names voters, which belong into the first snapshot beside the log"
+                problem = "it contains voters, which only the first snapshot may contain"
         except (MetadataLogError, InvalidRecordsError) as error:
             problem = str(error)
         if problem is None:
@@ -105,7 +105,7 @@ class _MetadataInspection:
         if snapshot is None:
             self._add(Severity.WARNING, path, f"{text}. It is used only while the metadata log is empty")
         else:
-            text += ". A start reads the latest; it passes over one that is damaged only where the log says the same"
+            text += ". Startup reads the latest snapshot; it ignores a damaged one only if the log contains the same records"
             self._add(Severity.ERROR, path, text)
         return False
 
@@ -123,7 +123,7 @@ class _MetadataInspection:
             parsed[0] for parsed in map(parse_offset_file_name, names) if parsed is not None and parsed[1] == LOG
         )
         if segments and segments[0] > offset:
-            text = f"the log starts at offset {segments[0]}, but no complete snapshot reaches it: a start rejects this"
+            text = f"the log starts at offset {segments[0]}, but no complete snapshot reaches it: startup rejects this"
             self._add(Severity.ERROR, "", text, offset=offset)
         for base_offset in segments:
             name = f"{base_offset:020d}{LOG}"
@@ -163,7 +163,7 @@ class _MetadataInspection:
         try:
             state = decode_quorum_state(data)
         except QuorumStateError as error:
-            self._add(Severity.ERROR, name, f"{error}. A start rejects it")
+            self._add(Severity.ERROR, name, f"{error}. Startup rejects it")
             return
         if not self._names_voters and json.loads(data)["data_version"] > 0:
             text = "is of a quorum whose voters are in the log, and neither the log nor a snapshot names any"

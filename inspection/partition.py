@@ -220,7 +220,7 @@ class PartitionInspection:
                 Kind.TOPIC,
                 PARTITION_METADATA,
                 f"has topic id {uuid_to_str(topic_id)}, the metadata log {uuid_to_str(expected)}: "
-                f"a start sets the directory aside as a stray, of an older topic of this name or of another cluster",
+                f"startup sets the directory aside as a stray, of an older topic of this name or of another cluster",
             )
         elif data.rstrip(b"\n") != encode_partition_metadata(topic_id):
             self._add(WARNING, Kind.TOPIC, PARTITION_METADATA, "is not in Kafka's format", remedy=remedy)
@@ -364,20 +364,22 @@ class PartitionInspection:
         self.damaged = True
         self._next_offset = None
         if is_last and damage.is_tail and not settled and damage.is_empty:
-            text = f"{length} bytes at the end are zeros: preallocated, or never written; a start truncates them"
+            text = f"{length} bytes at the end are zeros: preallocated, or never written; startup truncates them"
             self._add(NOTE, Kind.TAIL, name, text, position=damage.position, offset=at)
         elif is_last and damage.is_tail and not settled:
             text = (
                 f"{damage.reason}: the last {length} bytes are not a complete batch. A crash can cause this in "
-                f"unflushed data; a start truncates it"
+                f"unflushed data; startup truncates it"
             )
             self._add(WARNING, Kind.TAIL, name, text, position=damage.position, offset=at, remedy=Remedy.TRUNCATE)
         else:
             text = f"{damage.reason}: {length} bytes are damaged, and " + (
-                "no valid batch follows in the segment" if damage.is_tail else f"go on at position {damage.end}"
+                "no valid batch follows in the segment"
+                if damage.is_tail
+                else f"the next valid batch is at position {damage.end}"
             )
             if not settled and self._known.clean is False:
-                text += ". A start would truncate the log here"
+                text += ". Startup would truncate the log here"
             self._add(ERROR, Kind.BATCH, name, text, position=damage.position, offset=at, remedy=Remedy.TRUNCATE)
 
     def _bad(self, name: str, position: int, batch: RecordBatch, text: str) -> None:
@@ -599,7 +601,7 @@ class PartitionInspection:
                 text = f"has offset {offset}, but the log ends at {end}"
                 self._add(WARNING, Kind.SNAPSHOT, name, text, offset=offset, remedy=Remedy.PRODUCERS)
             if known.clean and len(self._producers) and not self._snapshots:
-                text = "there is no producer snapshot: a start would lose the producer state and accept duplicates"
+                text = "there is no producer snapshot: startup would lose the producer state and accept duplicates"
                 self._add(WARNING, Kind.SNAPSHOT, "", text, remedy=Remedy.PRODUCERS)
         self._finish_epochs(end)
         if self.whole:
@@ -634,7 +636,7 @@ class PartitionInspection:
         directory = self._directory
         if start is not None and start > end:
             text = (
-                f"the checkpointed log start offset is {start}, but the log ends at {end}: a start deletes all records"
+                f"the checkpointed log start offset is {start}, but the log ends at {end}: startup deletes all records"
             )
             self._add(ERROR, Kind.CHECKPOINT, directory, text, offset=start, remedy=Remedy.CHECKPOINT)
             return
@@ -657,12 +659,12 @@ class PartitionInspection:
 
 def _leftover(name: str) -> str:
     if name.endswith(DELETED):
-        return "a deleted file; a start removes it"
+        return "a deleted file; startup removes it"
     if name.endswith(CLEANED):
-        return "a file of an unfinished compaction; a start removes it"
+        return "a file of an unfinished compaction; startup removes it"
     if name.endswith(SWAP):
-        return "a file of a finished compaction that was not swapped in; a start does that"
-    return "an incomplete temporary file; a start removes it"
+        return "a file of a finished compaction that was not swapped in; startup does that"
+    return "an incomplete temporary file; startup removes it"
 
 
 def _is_removable(name: str) -> bool:

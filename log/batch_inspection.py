@@ -81,15 +81,15 @@ def inspect_batches(
                 read_batch_header(piece, at)
             length = batch.size
             if position + length > size:
-                problem = f"the batch is cut off: {size - position} of {length} bytes are there"
+                problem = f"the batch is truncated: {size - position} of {length} bytes are there"
             elif length <= PIECE_BYTES:
                 batch.data = piece[at : at + length]
                 if crc32c(batch.data[ATTRIBUTES_POSITION:]) != batch.crc:
-                    problem = "the CRC of the batch is wrong"
+                    problem = "the CRC of the batch does not match"
             else:
                 batch.data = piece[at : at + BATCH_OVERHEAD]
                 if _crc_of(file, position + ATTRIBUTES_POSITION, position + length) != batch.crc:
-                    problem = "the CRC of the batch is wrong"
+                    problem = "the CRC of the batch does not match"
             if problem is None and batch.last_offset_delta < 0:
                 problem = f"the batch's last offset delta is {batch.last_offset_delta}"
         except InvalidRecordsError as error:

@@ -89,8 +89,8 @@ class LoadReport:
         """One line for the server's log."""
         parts = [f"loaded {self.loaded} partitions"]
         if self.recovered_directories:
-            parts.append(f"recovered {', '.join(self.recovered_directories)} after an unclean stop")
-            parts.append(f"{len(self.repairs)} repairs" if self.repairs else "nothing was broken")
+            parts.append(f"recovered {', '.join(self.recovered_directories)} after an unclean shutdown")
+            parts.append(f"{len(self.repairs)} repairs" if self.repairs else "no repairs were needed")
         elif self.repairs:
             parts.append(f"{len(self.repairs)} repairs")
         if self.repairs:
@@ -99,14 +99,15 @@ class LoadReport:
             parts.append(f"set aside {len(self.strays)} strays: {', '.join(self.strays)}")
         if self.foreign:
             parts.append(
-                f"left alone {len(self.foreign)} directories that have a partition's name and are not Kafka's: "
+                f"ignored {len(self.foreign)} directories that have a partition's name but are not partitions: "
                 f"{'; '.join(self.foreign)}"
             )
         if self.failed:
             parts.append(f"{len(self.failed)} failed: {'; '.join(self.failed)}")
         if self.links:
             parts.append(
-                f"{len(self.links)} symbolic links, of which a deletion removes the link alone: {', '.join(self.links)}"
+                f"{len(self.links)} symbolic links (deleting a partition removes only the link): "
+                f"{', '.join(self.links)}"
             )
         return ", ".join(parts)
 
@@ -305,9 +306,9 @@ class _Loading:
             return
         target = self._file_system.link_target(path)
         if target is None:
-            reason = "it is a file, where a partition's directory should be"
+            reason = "it is a file, but a partition's directory is expected here"
         else:
-            reason = f"it is a symbolic link to {target}, which is not there: is a disk not mounted?"
+            reason = f"it is a symbolic link to {target}, which does not exist; check that the disk is mounted"
         self._report.failed.append(f"{path}: {reason}")
         self._loaded.unloadable[parsed[:2]] = f"{path}: {reason}"
 
@@ -408,7 +409,7 @@ class _Loading:
             inside = inspect_partition_directory(self._file_system, path)
             if inside.foreign is not None and not inside.has_partition_files:
                 log.abandon()
-                self._loaded.unloadable[key] = f"{blocking_message(path, inside.foreign)}, and start again"
+                self._loaded.unloadable[key] = f"{blocking_message(path, inside.foreign)}, then restart the server"
                 self._report.failed.append(self._loaded.unloadable[key])
                 return
         self._loaded.trash += log.trash
@@ -416,7 +417,9 @@ class _Loading:
         if self._is_unknown(found, log.topic_id):
             log.abandon()
             if not self._retire_stray(found, directory):
-                reason = f"{path} is of another topic of this name, and is not only a partition's"
+                reason = (
+                    f"{path} belongs to another topic with this name, and contains files that are not a partition's"
+                )
                 self._loaded.unloadable[key] = reason
         else:
             self._loaded.logs[key] = log, directory

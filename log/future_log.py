@@ -305,7 +305,7 @@ class FutureLog:
         Returns the paths of renamed files that are no longer part of the log, to be unlinked. Raises `CopyError`; then
         the move can continue.
         """
-        assert self.is_durable, "the last step has not ended, or the log was flushed or cut since"
+        assert self.is_durable, "the last step has not ended, or the log has been flushed or truncated since"
         copy = self._plan(_NO_LIMIT, _NO_LIMIT, remove=False)
         try:
             copy.run(sync=False)

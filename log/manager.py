@@ -380,8 +380,8 @@ class LogManager:
                 where = f"it may be in {' or '.join(offline)}, which is offline"
                 if not offline:
                     where = (
-                        f"it is in the log directory with directory.id={uuid_to_str(directory_id)}, which log.dirs "
-                        "does not name, or which is on a disk that is not mounted"
+                        f"it is in the log directory with directory.id={uuid_to_str(directory_id)}, which is "
+                        "missing from log.dirs, or on a disk that is not mounted"
                     )
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, where)
             online = named or online

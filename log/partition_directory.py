@@ -63,7 +63,7 @@ def remove_partition_directory(file_system: FileSystem, path: str) -> None:
     try:
         foreign = inspect_partition_directory(file_system, path).foreign
         if foreign is not None:
-            raise OSError(errno.ENOTEMPTY, f"{foreign}. Move that away; the next start removes the rest", path)
+            raise OSError(errno.ENOTEMPTY, f"{foreign}. Move it away; the next startup removes the rest", path)
         for name in file_system.list_directory(path)[0]:
             if is_partition_file(name):
                 with contextlib.suppress(FileNotFoundError):
@@ -87,4 +87,4 @@ def unique_path(key: TopicPartition, log_dir: str, suffix: str) -> str:
 
 def blocking_message(path: str, what: str) -> str:
     """The error message for a directory that has the partition's name and is not the partition's."""
-    return f"{path} is in the way of the partition: {what}. Move it to another place"
+    return f"{path} blocks the partition: {what}. Move it to another location"

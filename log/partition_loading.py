@@ -263,7 +263,9 @@ class _Loader:
         for segment in self.segments:
             if segment.size and self._indexes.get(segment.base_offset) != {OFFSET_INDEX, TIME_INDEX}:
                 problem = reindex(segment, self.config.index_interval_bytes)
-                self.repairs.append(f"indexed {segment.path} anew" + (f"; cut it: {problem}" if problem else ""))
+                self.repairs.append(
+                    f"rebuilt the indexes of {segment.path}" + (f"; truncated it: {problem}" if problem else "")
+                )
 
     def _log_end_offset(self) -> int:
         if not self.segments:
@@ -330,7 +332,7 @@ class _Loader:
             whole = self._recover_segment(segment)
             next_offset = self._recovered_end
             if not whole:
-                self._remove_segments_from(number + 1, "they follow what was cut off")
+                self._remove_segments_from(number + 1, "they follow the truncated batches")
                 break
         self._recovered = True
 
@@ -362,7 +364,7 @@ class _Loader:
         if problem is None:
             return True
         self.repairs.append(
-            f"cut {size - segment.size} bytes from {segment.path} at offset {self._recovered_end}: {problem}"
+            f"truncated {segment.path} by {size - segment.size} bytes at offset {self._recovered_end}: {problem}"
         )
         self._sync(segment)
         return False

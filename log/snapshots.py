@@ -74,5 +74,5 @@ class ProducerSnapshots:
                 for header, batch in segments.producer_batches(position, end):
                     producers.replay(header, batch)
             except InvalidRecordsError as error:
-                problems.append(f"the producers of {self.directory} are known in part only: {error}")
+                problems.append(f"the producer state of {self.directory} is incomplete: {error}")
         return problems

@@ -191,7 +191,7 @@ def unsupported_resource(resource_type: int) -> KafkaError:
     """The error for a resource type that has no configs here."""
     name = _UNSUPPORTED_RESOURCES.get(resource_type)
     if name is None:
-        return _invalid_request(f"There is no type {resource_type} of resources that have configs")
+        return _invalid_request(f"Unknown resource type {resource_type}")
     return KafkaError(
         ErrorCode.UNSUPPORTED_VERSION,
         f"This server does not support configs of {name} resources (type {resource_type})",
@@ -235,9 +235,9 @@ def _setting(resource: ConfigResource, name: str) -> Setting | None:
 def _not_a_list(resource: ConfigResource, operation: _Operation, setting: Setting | None) -> KafkaError:
     kind = _OPERATIONS[operation.operation]
     if setting is None and resource.type == BROKER_RESOURCE:
-        message = f"{kind} needs a list, and there is no config {operation.name}"
+        message = f"{kind} requires a list, but there is no config {operation.name}"
     else:
-        message = f"{kind} needs a list, and {operation.name} is none"
+        message = f"{kind} requires a list, but {operation.name} is not a list"
     return KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 

@@ -131,11 +131,11 @@ class CommittedMetadata:
             return None
         settings = self._log.settings
         if self._log.bytes_after_snapshot >= settings.snapshot_bytes:
-            return f"the log has {self._log.bytes_after_snapshot} bytes that are in none"
+            return f"the log has {self._log.bytes_after_snapshot} bytes after the latest snapshot"
         if 0 < settings.snapshot_interval_ms <= now_ms - self._last_snapshot_ms:
-            return f"{now_ms - self._last_snapshot_ms} ms have passed, and there were changes"
+            return f"the metadata has changed since the latest snapshot {now_ms - self._last_snapshot_ms} ms ago"
         if self._found_long_log:
-            return f"the log has {self._log.records_after_snapshot} records that are in none"
+            return f"the log has {self._log.records_after_snapshot} records after the latest snapshot"
         return None
 
     def begin_snapshot(self, now_ms: int) -> SnapshotFile:

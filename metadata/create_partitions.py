@@ -45,7 +45,9 @@ def create_partitions_in_steps(
     counts = Counter(topic.name for topic in request.topics)
     results = [
         CreatePartitionsTopicResult(
-            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="The request has this topic more than once."
+            name=name,
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="The request contains this topic more than once.",
         )
         for name, count in counts.items()
         if count > 1
@@ -78,13 +80,11 @@ def _new_partitions(
     if wanted.count == present:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic '{wanted.name}' already has {present} partition(s).")
     if wanted.count < present:
-        message = (
-            f"'{wanted.name}' has {present} partition(s), and partitions cannot be removed: {wanted.count} are too few."
-        )
+        message = f"Topic '{wanted.name}' has {present} partition(s); the number cannot be reduced to {wanted.count}."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
     additional = wanted.count - present
     if wanted.assignments is not None and len(wanted.assignments) != additional:
-        message = f"{additional} partition(s) are to be added, and there are assignments for {len(wanted.assignments)}."
+        message = f"The request adds {additional} partition(s), but has assignments for {len(wanted.assignments)}."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     if additional > MAX_RECORDS_PER_REQUEST:
         raise too_many_records()

@@ -169,7 +169,7 @@ def _check_partition_count(request: CreateTopicsRequest, context: ControllerCont
             total += max(topic.num_partitions, 0)
         yield 0
     if total > MAX_PARTITIONS_PER_REQUEST:
-        message = f"A request may ask for {MAX_PARTITIONS_PER_REQUEST} partitions at most, this one asks for {total}."
+        message = f"A request can create at most {MAX_PARTITIONS_PER_REQUEST} partitions; this one has {total}."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
@@ -219,7 +219,7 @@ def _check_name(image: MetadataImage, name: str) -> None:
     if has_collision_characters(name):
         colliding = image.colliding_topics.get(unify_collision_characters(name))
         if colliding:
-            message = f"'{name}' and the topic '{min(colliding)}' would have the same metrics: only '.' and '_' differ."
+            message = f"'{name}' collides with topic '{min(colliding)}': metric names do not distinguish '.' and '_'."
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
 
@@ -240,17 +240,17 @@ def _assignments(
     if topic.assignments:
         return (yield from _manual_assignments(image, topic))
     if topic.replication_factor < -1 or topic.replication_factor == 0:
-        message = f"The replication factor {topic.replication_factor} is neither positive nor -1, the default."
+        message = f"The replication factor {topic.replication_factor} is neither positive nor -1 (the default)."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     if topic.num_partitions < -1 or topic.num_partitions == 0:
-        message = f"The number of partitions {topic.num_partitions} is neither positive nor -1, the default."
+        message = f"The number of partitions {topic.num_partitions} is neither positive nor -1 (the default)."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
     partitions = context.default_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = context.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
     try:
         return place(image.brokers.values(), partitions, factor, context.random_below(max(len(image.brokers), 1)))
     except KafkaError as error:
-        message = f"No place for {factor} replica(s) of a partition: {error.message}"
+        message = f"Cannot place {factor} replica(s) of a partition: {error.message}"
         raise KafkaError(error.code, message) from None
 
 

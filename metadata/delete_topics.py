@@ -52,7 +52,7 @@ def delete_topics(
     for topic_id, count in ids.items():
         found = image.topics_by_id.get(topic_id)
         if count > 1:
-            refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "The request has this topic id more than once.")
+            refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "The request contains this topic id more than once.")
         elif found is None:
             refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
         else:
@@ -60,14 +60,14 @@ def delete_topics(
     for name, count in names.items():
         found = image.topics_by_name.get(name)
         if count > 1:
-            refuse(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "The request has this topic more than once.")
+            refuse(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "The request contains this topic more than once.")
         elif found is None:
             message = f"There is no topic '{name}'."
             refuse(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         elif found.topic_id in ids:
             # The request names the topic twice, by name and by id: the topic is not deleted.
             to_delete.pop(found.topic_id, None)
-            message = "The request has this topic by its id, too."
+            message = "The request also contains this topic by its id."
             refuse(name, found.topic_id, ErrorCode.INVALID_REQUEST, message)
         else:
             to_delete[found.topic_id] = name

@@ -389,8 +389,8 @@ class MetadataLog:
             self._log.delete_first_segments(self._log.segments.number_of(following.id.end_offset))
             self._snapshots.retire_before(following.id.end_offset)
             done.append(
-                f"the snapshot {oldest.id.file_name} is not kept, because {reason}; "
-                f"the log begins at offset {self._log.log_start_offset}"
+                f"deleted the snapshot {oldest.id.file_name}, because {reason}; "
+                f"the log now starts at offset {self._log.log_start_offset}"
             )
         return done
 

@@ -56,5 +56,5 @@ def check_record_count(records: list[Versioned]) -> None:
 
 def too_many_records() -> KafkaError:
     """POLICY_VIOLATION for a request with more records than one batch may contain."""
-    message = f"The request changes too much at once: more than {MAX_RECORDS_PER_REQUEST} records."
+    message = f"The request needs more than {MAX_RECORDS_PER_REQUEST} metadata records; split it into smaller requests."
     return KafkaError(ErrorCode.POLICY_VIOLATION, message)

@@ -171,7 +171,7 @@ class Snapshots:
                 self._file_system.rename(self._path(snapshot), self._path(snapshot) + DAMAGED)
             self._file_system.sync_directory(self._directory)
             instead = f"the one that ends at {found[-1].end_offset}" if found else "nothing"
-            self.repairs.append(f"{problem}; used {instead} and the log after it instead, and set it aside ({DAMAGED})")
+            self.repairs.append(f"{problem}; used {instead} and the log after it instead, and renamed it to *{DAMAGED}")
         self.stored = [self._describe(snapshot) for snapshot in found]
         for name in names:
             suffix = name[name.rfind(".") :]
@@ -223,7 +223,7 @@ class Snapshots:
         if end >= damaged.end_offset:
             return
         older = f"The one before it ends at offset {start}" if before is not None else "There is none before it"
-        log = f"the log goes on from there to {end} only" if end > start else "the log does not begin there"
+        log = f"the log continues only to offset {end}" if end > start else "the log does not start there"
         raise MetadataLogError(
             f"{problem}. {older}, and {log}: the changes up to offset {damaged.end_offset} are in no other file. "
             "Restore a copy of the snapshot. Nothing was changed"

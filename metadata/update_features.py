@@ -132,9 +132,9 @@ def _check_metadata_version(level: int, current: int, upgrade_type: int) -> None
     if level >= current or not loses_metadata(current, level):
         return
     reason = (
-        "The metadata cannot be rewritten to leave it out."
+        "The metadata cannot be rewritten without them."
         if upgrade_type == UNSAFE_DOWNGRADE
-        else "The request wants to lose nothing."
+        else "The upgrade type of the request does not allow the loss of metadata."
     )
     message = f"metadata.version {current} has records and fields that {level} does not have. {reason}"
     raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message)

@@ -180,7 +180,7 @@ def _cramjam() -> types.ModuleType:
     try:
         import cramjam
     except ImportError as error:
-        raise CodecUnavailableError("snappy, lz4 and zstd need the package cramjam: pip install cramjam") from error
+        raise CodecUnavailableError("snappy, lz4 and zstd require the package cramjam: pip install cramjam") from error
     return cramjam
 
 
@@ -876,7 +876,7 @@ def _zstd_stream(view: View, frame: _ZstdFrame, max_window: int) -> Iterator[byt
     try:
         import zstandard
     except ImportError as error:
-        raise CodecUnavailableError("large zstd frames need the package zstandard: pip install zstandard") from error
+        raise CodecUnavailableError("large zstd frames require the package zstandard: pip install zstandard") from error
     stream = zstandard.ZstdDecompressor().decompressobj()
     start = end = frame.start
     bound = 0

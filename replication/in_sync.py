@@ -117,7 +117,7 @@ class InSyncReplicas:
 
     def propose(self, isr: tuple[int, ...]) -> None:
         """The leader proposes this ISR. Only one proposal may be in progress."""
-        assert self.proposed is None, "a proposal is under way"
+        assert self.proposed is None, "a proposal is pending"
         self.proposed = isr
         self._recount()
 

@@ -503,7 +503,7 @@ class Partition:
             return
         log = self.log
         if log.flush_messages_reached:
-            assert self._request_flush is not None, "a flush that was waited for has left nothing behind"
+            assert self._request_flush is not None, "no records are unflushed after an awaited flush"
             awaited.durable_offset = max(awaited.durable_offset, log.flushed_offset)
             self._request_flush(log)
         else:

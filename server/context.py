@@ -142,7 +142,7 @@ class RequestContext:
 
     def reply(self, response: Message) -> None:
         """Send the response of a pending request, once. An abandoned request gets no response."""
-        assert self.parts is None, "a request is answered once"
+        assert self.parts is None, "a request has one response"
         if self.kept_bytes:
             self.give_back()
         if self.abandoned:

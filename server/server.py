@@ -190,10 +190,10 @@ class Server:
             raise StartError(str(error)) from error
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            advice = "Make room there; nothing was lost" if full else "Look at the disk and the permissions"
+            advice = "Free some space; no data was lost" if full else "Check the disk and the permissions"
             raise StartError(
                 f"Cannot use the data in {', '.join(self._log_dirs)}: {error.strerror or error}. "
-                f"{advice}, and start again."
+                f"{advice}, then start the server again."
             ) from error
 
     def _bind(self, network: Network, listener: Listener) -> None:

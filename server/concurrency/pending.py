@@ -51,7 +51,7 @@ class Pending(Generic[T, E]):
     def add(self) -> int:
         """Begin a part. Returns its number."""
         if self._started and not self._outstanding:
-            raise RuntimeError("a part was added after the answer")
+            raise RuntimeError("a part was added after the response")
         self._outstanding += 1
         self._results.append(_OUTSTANDING)
         return len(self._results) - 1

@@ -104,10 +104,10 @@ class ProducerIds:
         except KafkaError as refused:
             error = refused
             if self._error is None:
-                logger.warning("The controller gave out no producer ids: %s", refused)
+                logger.warning("The controller returned no producer ids: %s", refused)
         except Exception:
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-            logger.exception("Asking for a block of producer ids failed with an unexpected error")
+            logger.exception("Requesting a block of producer ids failed with an unexpected error")
         else:
             first, count = response.producer_id_start, response.producer_id_len
             self._blocks.append(range(first, first + count))

@@ -122,7 +122,7 @@ def handle_describe_user_scram_credentials(
     results = []
     for name, count in counts.items():
         if count > 1:
-            error, message = ErrorCode.DUPLICATE_RESOURCE, f"The user {name} was asked for more than once."
+            error, message = ErrorCode.DUPLICATE_RESOURCE, f"The user {name} is in the request more than once."
         else:
             error, message = ErrorCode.RESOURCE_NOT_FOUND, f"The user {name} has no SCRAM credentials."
         results.append(DescribeUserScramCredentialsResult(user=name, error_code=error, error_message=message))

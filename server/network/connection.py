@@ -742,7 +742,9 @@ class Connection:
 
     def close_unread(self) -> None:
         """Close: the peer does not read its responses, and there are too many of them."""
-        self.close(f"it does not read its answers ({self._unread} bytes), and all together are too many")
+        self.close(
+            f"it does not read its responses ({self._unread} bytes), and the limit for all connections is exceeded"
+        )
 
     def close_after_answers(self) -> None:
         """Accept no more requests, and close when the responses of the accepted ones have been sent."""

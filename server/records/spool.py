@@ -53,7 +53,7 @@ class Spool:
                 self._write(part)
             except OSError as error:
                 raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"There is no room to recompress a large batch: {error}"
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"Not enough space to recompress a large batch: {error}"
                 ) from error
         self.size += len(part)
 

@@ -14,7 +14,7 @@ def page() -> str:
         "# APIs",
         "",
         "What this server serves, and answers ApiVersions with; the versions are those of Apache Kafka 4.3.",
-        "This page is made from the table in `server/apis.py`. What is missing: [known_gaps.md](known_gaps.md).",
+        "This page is generated from the table in `server/apis.py`. Missing features: [known_gaps.md](known_gaps.md).",
         "",
         "Authorization: what Apache Kafka's authorizer asks. This server has none yet and allows everything.",
         "",

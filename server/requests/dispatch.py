@@ -326,7 +326,7 @@ class Dispatcher:
             if len(frame) > _MAX_BYTES and route_key >> 16 != ApiKey.PRODUCE:
                 key, version = ApiKey(route_key >> 16), route_key & 0xFFFF
                 connection.close(
-                    f"{key.name} v{version} has {len(frame)} bytes, and the limit of all requests except Produce is "
+                    f"{key.name} v{version} has {len(frame)} bytes, but the limit for all requests except Produce is "
                     f"{_MAX_BYTES}: send several smaller requests"
                 )
                 return
@@ -342,7 +342,7 @@ class Dispatcher:
         except TooManyElementsError as error:
             key, version = ApiKey(route_key >> 16), route_key & 0xFFFF
             connection.close(
-                f"{key.name} v{version} has {error.elements} or more elements in its arrays, and the limit is "
+                f"{key.name} v{version} has {error.elements} or more elements in its arrays, but the limit is "
                 f"{_BY_KEY[key].max_elements}: send several smaller requests"
             )
             return
@@ -447,11 +447,11 @@ class Dispatcher:
         name = ApiKey(key).name if key in ApiKey.__members__.values() else "unknown"
         api = _BY_KEY.get(key)  # type: ignore[call-overload]
         served = (
-            "not served"
+            "this API is not served"
             if api is None
-            else f"served from {max(api.min_version, api.lowest_served)} to {api.max_version}"
+            else f"the served versions are {max(api.min_version, api.lowest_served)} to {api.max_version}"
         )
-        connection.close(f"API key {key} ({name}) version {version} was asked for, which is {served}")
+        connection.close(f"API key {key} ({name}) version {version} was requested, but {served}")
         return None
 
 

@@ -153,7 +153,7 @@ class ReplicaMover:
             self._manager.end_move(self._manager.begin_move(*key, log_dir), keep=True)
         except KafkaError as error:
             logger.error(
-                "The move of %s-%d to %s will not be resumed by the next start: %s", *key, log_dir.path, error.message
+                "The move of %s-%d to %s will not be resumed by the next startup: %s", *key, log_dir.path, error.message
             )
 
     def _assign_present(self, partition: Partition) -> Sliced[bool]:

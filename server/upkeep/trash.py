@@ -80,7 +80,7 @@ class Trash:
                 due.append(heappop(self._waiting)[1])
             if due:
                 for problem in await self._chores.run(partial(self._log_manager.remove_trash, due)):
-                    logger.warning("Cannot remove deleted files; the next start removes them: %s", problem)
+                    logger.warning("Cannot remove deleted files; the next startup removes them: %s", problem)
 
     def _take(self) -> None:
         now_ms = self._now_ms()

@@ -89,7 +89,7 @@ def test_findings_are_grouped_by_partition_with_repairs(run: Run, directory: Pat
     ]
     assert f"{partition_of(directory).name}:" in result.lines
     (line,) = [line for line in result.lines if "CRC" in line]
-    assert line.startswith(f"  error    {log}, position 0, offset 0: the CRC of the batch is wrong: ")
+    assert line.startswith(f"  error    {log}, position 0, offset 0: the CRC of the batch does not match: ")
     assert "           repair: truncate the log here (only with --truncate)" in result.lines
     assert result.lines[-1].endswith(": 1 error, 1 warning")
 

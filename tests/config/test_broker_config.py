@@ -168,7 +168,7 @@ def test_default_listener_is_on_the_local_machine() -> None:
         ({"listeners": "SSL://a:1"}, "SSL uses SSL, but only PLAINTEXT is supported yet"),
         (
             {"listeners": "CONTROLLER://a:1", "listener_security_protocol_map": "CONTROLLER:PLAINTEXT"},
-            "none of them is for clients",
+            "there must be a listener for clients",
         ),
         ({"listener_security_protocol_map": "PLAINTEXT"}, "entries are written NAME:PROTOCOL"),
         ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"}, "clients cannot connect to PLAINTEXT://0.0.0.0:1"),

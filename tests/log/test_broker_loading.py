@@ -200,7 +200,7 @@ def test_a_partition_that_cannot_be_opened_is_returned_with_the_reason(disks: Di
 def test_a_file_with_a_partitions_name_is_returned_with_the_reason(disks: Disks) -> None:
     disks.write_file("/a/t-0")
     loaded = disks.load()
-    assert loaded.unloadable == {("t", 0): "/a/t-0: it is a file, where a partition's directory should be"}
+    assert loaded.unloadable == {("t", 0): "/a/t-0: it is a file, but a partition's directory is expected here"}
     assert loaded.report.failed == list(loaded.unloadable.values())
 
 
@@ -311,7 +311,7 @@ def test_a_directory_without_a_topic_id_and_with_other_files_is_not_a_partition(
     disks.write_file("/a/t-0/letter.txt")
     loaded = disks.load()
     assert not loaded.logs
-    assert "/a/t-0 is in the way of the partition" in loaded.unloadable["t", 0]
+    assert "/a/t-0 blocks the partition" in loaded.unloadable["t", 0]
     assert loaded.report.failed == [loaded.unloadable["t", 0]]
 
 

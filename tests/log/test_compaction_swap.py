@@ -269,7 +269,7 @@ def test_an_offline_or_deleted_log_rejects_the_result(compacted: Partition) -> N
     with pytest.raises(KafkaError) as caught:
         compaction.end(result, NOW)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert leftovers(compacted), "its files are not touched any more; the next start removes them"
+    assert leftovers(compacted), "its files are not touched any more; the next startup removes them"
 
 
 # What may go wrong

@@ -459,7 +459,7 @@ def test_after_a_kill_all_records_exist_and_the_summary_is_one_line(single: Brok
     report = single.start()
     assert report.recovered_directories == [single.paths[0]]
     assert report.summary() == (
-        f"loaded 1 partitions, recovered {single.paths[0]} after an unclean stop, nothing was broken"
+        f"loaded 1 partitions, recovered {single.paths[0]} after an unclean shutdown, no repairs were needed"
     )
     log = single.manager.get("t", 0)
     assert log is not None

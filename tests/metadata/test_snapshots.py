@@ -87,7 +87,7 @@ def test_a_snapshot_is_due_when_the_log_has_grown(disk: MemoryFileSystem) -> Non
         create(metadata, next(names))
     written = disk.size(f"{LOG}/{0:020d}.log")
     assert 20_000 <= written < 21_000
-    assert metadata.snapshot_reason(NOW) == f"the log has {written} bytes that are in none"
+    assert metadata.snapshot_reason(NOW) == f"the log has {written} bytes after the latest snapshot"
     metadata.write_snapshot(NOW)
     assert metadata.snapshot_reason(NOW) is None
     before = metadata.image
@@ -485,7 +485,7 @@ def test_a_damaged_snapshot_without_other_sources_is_rejected(disk: MemoryFileSy
     with pytest.raises(MetadataLogError) as refused:
         start(disk)
     assert str(refused.value).startswith(f"{LOG}/{latest} is corrupt: ")
-    assert "There is none before it, and the log does not begin there" in str(refused.value)
+    assert "There is none before it, and the log does not start there" in str(refused.value)
     assert contents(disk) == before
 
 

@@ -85,7 +85,7 @@ def test_a_repeated_error_of_a_peer_is_logged_once(server, bystander, caplog):
             assert wire.closed_by_server()
     lines = [record.getMessage() for record in caplog.records if "127.0.0.1" in record.getMessage()]
     assert len(lines) == 1
-    assert "API key 999 (unknown) version 0 was asked for" in lines[0]
+    assert "API key 999 (unknown) version 0 was requested, but this API is not served" in lines[0]
     bystander()
 
 

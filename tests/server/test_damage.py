@@ -56,7 +56,9 @@ def test_a_partition_on_a_disk_that_is_not_mounted_is_offline(stopped, caplog, t
     (tmp_path / "disk").rename(tmp_path / "somewhere else")
     stopped.start()
     check_offline(stopped)
-    assert f"it is a symbolic link to {tmp_path}/disk, which is not there: is a disk not mounted?" in caplog.text
+    assert (
+        f"it is a symbolic link to {tmp_path}/disk, which does not exist; check that the disk is mounted" in caplog.text
+    )
 
     stopped.stop()
     (tmp_path / "somewhere else").rename(tmp_path / "disk")
@@ -72,7 +74,7 @@ def test_a_file_in_place_of_a_partition_directory_makes_it_offline(stopped, capl
     partition(stopped).write_bytes(b"")
     stopped.start()
     check_offline(stopped)
-    assert "it is a file, where a partition's directory should be" in caplog.text
+    assert "it is a file, but a partition's directory is expected here" in caplog.text
 
 
 def test_partitions_of_a_broken_disk_are_not_recreated_on_another(make_server):

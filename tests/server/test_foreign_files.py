@@ -296,11 +296,11 @@ def test_startup_and_log_verify_agree(make_server, tmp_path: Path, name: str, ca
     plant_beside(data, tmp_path / "outside")
     report = inspect(RealFileSystem(), [str(data)])
     partitions = {Path(path).name for path in report.partitions}
-    left = {Path(finding.path).name for finding in report.findings if "A start does not change it" in finding.text}
+    left = {Path(finding.path).name for finding in report.findings if "Startup does not change it" in finding.text}
     server.start()
     served = {f"{log.topic}-{log.partition}" for log in server.broker.log_manager.logs()}
     assert partitions == {METADATA, *served}
-    (line,) = (record.getMessage() for record in caplog.records if "left alone" in record.getMessage())
+    (line,) = (record.getMessage() for record in caplog.records if "ignored" in record.getMessage())
     assert left == set(re.findall(r"/([^/ ]+) \(", line))
     assert (name in left) == (name not in served)
 

@@ -545,7 +545,7 @@ def test_unread_responses_are_limited_for_all_connections_together(fixture, capl
         unsent = fixture.call(lambda: sum(c._sending.bytes_in_memory() for c in connections))
         assert unsent == fixture.call(lambda: fixture.network.unread.used_bytes) <= 8_000_000
         assert 0 < len(connections) < 40
-        assert "does not read its answers" in caplog.text
+        assert "does not read its responses" in caplog.text
         other = stack.enter_context(fixture.connect())
         other.sendall(frame(b"big") * 20)
         assert [len(body) for body in receive(other, 20)] == [1_000_000] * 20

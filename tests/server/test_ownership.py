@@ -204,7 +204,7 @@ def test_partitions_of_a_missing_directory_are_offline(stopped, caplog, tmp_path
         assert (
             f"{there[0]} is offline: KAFKA_STORAGE_ERROR: it is in the log directory with directory.id=" in caplog.text
         )
-        assert "which log.dirs does not name, or which is on a disk that is not mounted" in caplog.text
+        assert "which is missing from log.dirs, or on a disk that is not mounted" in caplog.text
         assert files(b) == before
     stopped.log_dirs = [a, b]
     stopped.start()

@@ -229,7 +229,7 @@ def test_a_failed_sync_at_shutdown_leaves_the_directory_unclean(make_server, mon
     assert "failed and is offline" in caplog.text
     caplog.set_level("INFO")
     server.start()
-    assert "after an unclean stop" in caplog.text
+    assert "after an unclean shutdown" in caplog.text
     with server.wire() as wire:
         assert produce(wire, "t", batch(b"x"), partition=299).base_offset == 0
 

@@ -70,7 +70,7 @@ def test_a_process_that_is_killed_has_lost_nothing(process: Broker) -> None:
     assert process.running
     assert (process.bootstrap_servers, process.pid != pid) == (address, True)
     assert read(process, PLAIN) == [b"a", b"b"]
-    assert "after an unclean stop" in process.log()
+    assert "after an unclean shutdown" in process.log()
     append(process, PLAIN, b"c")
     assert read(process, PLAIN) == [b"a", b"b", b"c"]
 
