@@ -82,7 +82,7 @@ def _dump_batches(path: Path, records: bool) -> Iterator[Fact]:
                 yield _rest(data, position, str(error))
                 return
             if position + header.size > len(data):
-                yield _rest(data, position, f"the batch is cut off; its length is {header.size} bytes")
+                yield _rest(data, position, f"the batch is truncated; its length is {header.size} bytes")
                 return
             batch = next(iter_batches(data[position : position + header.size]))
             yield _batch_fact(batch, position)

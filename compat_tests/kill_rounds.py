@@ -129,7 +129,7 @@ class Reader:
                     return messages
                 elif not error.retriable() and error.code() not in _TRANSIENT:
                     raise KafkaException(error)
-            raise TimeoutError(f"{topic}-{partition} could not be read to its end")
+            raise TimeoutError(f"{topic}-{partition} could not be read to the end")
         finally:
             self._consumer.unassign()
 
@@ -173,7 +173,7 @@ class Writer(ABC):
         self._stopping.set()
         self._thread.join(DEADLINE_S)
         if self._thread.is_alive():
-            raise WrongError(f"the writer of {self.topic} does not come to an end")
+            raise WrongError(f"the writer of {self.topic} has not ended")
         self.check_alive()
 
     def check_alive(self) -> None:
@@ -570,7 +570,7 @@ class KillRounds:
             while writer.written == before:
                 writer.check_alive()
                 if time.monotonic() > deadline:
-                    raise WrongError(f"nothing is acknowledged in {writer.topic} any more")
+                    raise WrongError(f"records of {writer.topic} are no longer acknowledged")
                 time.sleep(0.002)
 
     def table(self) -> list[tuple[str, str, str]]:

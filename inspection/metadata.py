@@ -105,7 +105,7 @@ class _MetadataInspection:
         if snapshot is None:
             self._add(Severity.WARNING, path, f"{text}. It is used only while the metadata log is empty")
         else:
-            text += ". Startup reads the latest snapshot; it ignores a damaged one only if the log contains the same records"
+            text += ". Startup reads the latest one and ignores a damaged one only if the log contains the same records"
             self._add(Severity.ERROR, path, text)
         return False
 

@@ -33,8 +33,8 @@ _EPOCH_RISES_ON_ISR_SHRINK_BEFORE: Final = 12
 class Election(Enum):
     """Which replicas may be elected if the leader cannot stay, or need not."""
 
-    ONLINE = "any in-sync replica; the present leader stays when it may"
-    PREFERRED = "the first replica if it is in sync, even when another leads"
+    ONLINE = "any in-sync replica; the current leader stays if possible"
+    PREFERRED = "the first replica if it is in sync, even if another replica leads"
     UNCLEAN = "as ONLINE, and without an in-sync replica any that is alive"
 
 

@@ -153,7 +153,7 @@ def _check_replication_factor(name: str, index: int, partition: PartitionRegistr
     if len(replicas) != present:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The request does not allow changing the number of replicas from {present} to {len(replicas)}.",
+            f"The request does not allow a change of the number of replicas from {present} to {len(replicas)}.",
         )
 
 

@@ -112,12 +112,12 @@ def _topic(request: ArchiveRequest) -> Topic:
 
 def _check_root(layout: Layout) -> None:
     if not layout.root.is_dir():
-        raise ArchiveError(f"{layout.root} is a file: name a folder")
+        raise ArchiveError(f"{layout.root} is a file: choose a folder")
     ours = {layout.manifest.name, layout.data.name, layout.lock.name, layout.checkpoint.name}
     foreign = sorted(path.name for path in layout.root.iterdir() if path.name not in ours and path.name[0] != ".")
     if foreign and not layout.manifest.exists():
         raise ArchiveError(
-            f"{layout.root} is not empty and not an archive (it contains {foreign[0]}): name another folder"
+            f"{layout.root} is not empty and not an archive (it contains {foreign[0]}): choose another folder"
         )
 
 
@@ -127,7 +127,7 @@ def _new_manifest(request: ArchiveRequest, topic: Topic) -> Manifest:
 
 def _continued(known: Manifest, request: ArchiveRequest, topic: Topic, layout: Layout) -> Manifest:
     if known.topic != request.topic:
-        raise ArchiveError(f"{layout.root} is an archive of {known.topic}, not of {request.topic}: name another folder")
+        raise ArchiveError(f"{layout.root} archives {known.topic}, not {request.topic}: choose another folder")
     if known.topic_id != topic.topic_id and _UNKNOWN_TOPIC_ID not in (known.topic_id, topic.topic_id):
         raise ArchiveError(
             f"{request.topic} is not the topic that was archived in {layout.root}: it was deleted and created again, or"

@@ -34,7 +34,7 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     metadata = folder / "metadata"
     if not metadata.exists():
         if folder.is_dir() and any(folder.iterdir()):
-            raise ArchiveError(f"{folder} is not empty and not a Spark checkpoint: name another folder for it")
+            raise ArchiveError(f"{folder} is not empty and not a Spark checkpoint: choose another folder for it")
         return None
     try:
         query_id = json.loads(metadata.read_text(encoding="utf-8"))["id"]
@@ -71,7 +71,7 @@ def check_checkpoint(folder: Path, checkpoint: Checkpoint | None, manifest: Mani
 
 def _recovery_advice(manifest: Manifest) -> str:
     if not manifest.pieces:
-        return "Restore it, or name an empty folder for it."
+        return "Restore it, or choose an empty folder for it."
     offsets = json.dumps({str(partition): offset for partition, offset in manifest.next_offsets.items()})
     return (
         "Restore the matching one; or archive the following records into another folder, from the end of this archive: "

@@ -57,9 +57,9 @@ def kafka_options(
     ``client``: settings of the Kafka client in Spark, without their prefix: ``{"max.request.size": "2000000"}``.
     """
     if starting_offsets is not None and starting_timestamp_ms is not None:
-        raise ValueError("starting_offsets and starting_timestamp_ms exclude each other: give only one")
+        raise ValueError("starting_offsets and starting_timestamp_ms are mutually exclusive: give only one")
     if ending_offsets is not None and ending_timestamp_ms is not None:
-        raise ValueError("ending_offsets and ending_timestamp_ms exclude each other: give only one")
+        raise ValueError("ending_offsets and ending_timestamp_ms are mutually exclusive: give only one")
     chosen: dict[str, str | None] = {
         "kafka.bootstrap.servers": broker if isinstance(broker, str) else broker.bootstrap_servers,
         **_topic_options(topic),

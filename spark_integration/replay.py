@@ -61,7 +61,7 @@ class Replayed:
 def open_replay(request: ReplayRequest) -> Iterator[ReplayJob]:
     """The job of a request. ArchiveError if the archive is incomplete or the topic is not suitable."""
     if request.append and request.resume:
-        raise ArchiveError("append and resume exclude each other: choose one")
+        raise ArchiveError("append and resume are mutually exclusive: choose one")
     layout = Layout(local_folder(request.folder))
     manifest = load_existing(layout)
     check_files(layout, manifest)

@@ -186,7 +186,7 @@ def _skip_stored(partition: int, rows: Iterator[ArchivedRow], destination: Desti
         last_row = next(islice(rows, stored - 1, None), None)
         if last_row is None:
             raise _RefusedError(
-                f"{destination.topic} has {stored} records there, but the archive has fewer: the topic has others"
+                f"{destination.topic} has {stored} records there, more than the archive: some are not from it"
             )
         consumer.assign([TopicPartition(destination.topic, partition, end - 1)])
         message = consumer.poll(_ANSWER_S)

@@ -83,9 +83,9 @@ class Broker:
         if ephemeral and data_dir is not None:
             raise ValueError("an ephemeral broker has no data_dir")
         if "log.dirs" in (config or {}) and (ephemeral or thread or data_dir is not None):
-            raise ValueError("log.dirs goes with neither data_dir nor ephemeral nor thread")
+            raise ValueError("log.dirs cannot be combined with data_dir, ephemeral or thread")
         if memory and (not thread or ephemeral or data_dir is not None):
-            raise ValueError("memory=True needs thread=True, and neither data_dir nor ephemeral")
+            raise ValueError("memory=True requires thread=True, and cannot be combined with data_dir or ephemeral")
         self.config: dict[str, ConfigValue] = {**TEST_CONFIG, **(config or {})}
         from ..server.storage.ephemeral import EphemeralDirectory
 

@@ -30,17 +30,17 @@ class Feature(enum.Enum):
 
     TOPIC_ADMIN = "create, list and delete topics, and add partitions"
     CONFIG_ADMIN = "describe and alter the configs of a topic"
-    INCREMENTAL_CONFIGS = "change one config and leave the others"
+    INCREMENTAL_CONFIGS = "change one config without resetting the others"
     DELETE_RECORDS = "delete the records before an offset"
-    SET_TIMESTAMP = "give a record its timestamp"
-    TIMESTAMP_TYPE = "say whether a timestamp is CreateTime or LogAppendTime"
+    SET_TIMESTAMP = "set the timestamp of a record"
+    TIMESTAMP_TYPE = "report whether a timestamp is CreateTime or LogAppendTime"
     NULL_HEADERS = "send a header whose value is null"
-    ZERO_BYTES_IN_HEADERS = "send a header with a byte of zero"
+    ZERO_BYTES_IN_HEADERS = "send a header that contains a zero byte"
     NULL_KEY_AND_VALUE = "send a record with neither key nor value"
-    DELIVERY_REPORT = "say at which offset a record was stored"
-    ERROR_CODES = "say with which error code a request failed"
+    DELIVERY_REPORT = "report the offset of a stored record"
+    ERROR_CODES = "report the error code of a failed request"
     OFFSET_OUT_OF_RANGE = "report an offset out of range instead of resetting"
-    PARTITION_OFFSETS = "ask for the first and last offset of a partition"
+    PARTITION_OFFSETS = "look up the first and last offset of a partition"
 
 
 class ClientError(Exception):
@@ -167,7 +167,7 @@ class Client(ABC):
     # Clients that declare the feature in `without` do not implement the rest.
 
     def _unsupported(self, feature: Feature) -> AssertionError:
-        reason = self.without.get(feature, "which it does not declare")
+        reason = self.without.get(feature, "the adapter does not declare this in `without`")
         return AssertionError(f"{self.name} cannot {feature.value}: {reason}")
 
     def send_create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
@@ -248,7 +248,7 @@ class ThreadStream(Stream):
     def stop(self) -> dict[int, list[bytes]]:
         self._stopping.set()
         self._thread.join(DEADLINE_SECONDS)
-        assert not self._thread.is_alive(), "the producer does not take records any more"
+        assert not self._thread.is_alive(), "the producer no longer accepts records"
         self._flush()
         self._close()
         with self._changed:

@@ -57,7 +57,7 @@ def fetch() -> Path:
         return found
     if os.environ.get("MOLDAU_KAFKA_JARS"):
         raise JarsUnavailableError(
-            f"MOLDAU_KAFKA_JARS={os.environ['MOLDAU_KAFKA_JARS']} does not hold {', '.join(_EXPECTED)}"
+            f"MOLDAU_KAFKA_JARS={os.environ['MOLDAU_KAFKA_JARS']} does not contain {', '.join(_EXPECTED)}"
         )
     libs = _cached_libs()
     libs.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def fetch() -> Path:
                 raise
     found = jars_dir()
     if found is None:
-        raise JarsUnavailableError(f"Maven succeeded, but {libs} does not hold {', '.join(_EXPECTED)}")
+        raise JarsUnavailableError(f"Maven succeeded, but {libs} does not contain {', '.join(_EXPECTED)}")
     return found
 
 

@@ -46,7 +46,7 @@ def require_kafka_jars() -> Path:
     if folder is None:
         missing(
             f"the jars of Apache Kafka {kafka_jars.KAFKA_VERSION}",
-            "run `python -m moldau.testing.kafka_jars`, or name a folder in MOLDAU_KAFKA_JARS",
+            "run `python -m moldau.testing.kafka_jars`, or set MOLDAU_KAFKA_JARS to a folder",
         )
     return folder
 

@@ -81,7 +81,7 @@ class ServerThread(ServerRun):
     def ask(self, request: Mapping[str, Any]) -> None:
         with self._asking:
             if self._steering is None:
-                raise BrokerError("the broker does not serve any more")
+                raise BrokerError("the broker no longer serves requests")
             answer = asyncio.run_coroutine_threadsafe(self._steering.perform(request), self._loop)
             self._asked.add(answer)
         try:
@@ -103,7 +103,7 @@ class ServerThread(ServerRun):
             raise BrokerError(f"the broker failed: {self._failure!r}") from self._failure
 
     def kill(self) -> None:
-        raise BrokerError("a broker in a thread cannot be killed: leave out thread=True")
+        raise BrokerError("a broker in a thread cannot be killed: omit thread=True")
 
     def crash(self, random: Random | None, timeout_s: float) -> MemoryFileSystem:
         """Simulate a power failure, and return the remaining files: all synced data, and a part of the rest that

@@ -114,7 +114,7 @@ def limited_time() -> Iterator[None]:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Copy a topic to another one in capitals, exactly once.")
+    parser = argparse.ArgumentParser(description="Copy a topic to another one in upper case, exactly once.")
     parser.add_argument("--bootstrap-server", default="127.0.0.1:9092", metavar="HOST:PORT", help="(%(default)s)")
     parser.add_argument("--source", default="words", metavar="TOPIC", help="(%(default)s)")
     parser.add_argument("--target", default="loud-words", metavar="TOPIC", help="(%(default)s)")

@@ -37,7 +37,7 @@ def main() -> None:
             plane = "no registration" if key is None else key.decode()
             sys.exit(f"{plane}: {len(expected[key])} flights in the file, {len(received[key])} others in the topic")
     count = sum(map(len, received.values()))
-    print(f"{count:,} flights of {len(partition_of):,} planes are in the topic as they are in the file")
+    print(f"{count:,} flights of {len(partition_of):,} planes in the topic match the file")
 
 
 def read_topic(bootstrap_server: str, topic: str) -> Iterator[ConsumerRecord]:

@@ -44,7 +44,7 @@ def main() -> None:
     show(expected, counted)
     if counted != expected:
         sys.exit("the counts differ from those of the file")
-    print(f"{counted.total():,} flights of {len(counted)} carriers, counted by Spark as they are in the file")
+    print(f"{counted.total():,} flights of {len(counted)} carriers: Spark's counts match the file")
 
 
 def write_counts(spark: SparkSession, bootstrap_server: str, topic: str, counts_topic: str) -> None:

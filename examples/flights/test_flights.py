@@ -43,7 +43,7 @@ def arguments(bootstrap_servers: str) -> tuple[str, ...]:
 
 def test_every_flight_is_read_back_as_it_is_in_the_file(arguments: tuple[str, ...]) -> None:
     assert succeeded(run("check.py", *arguments)) == (
-        f"{FLIGHTS:,} flights of 4,043 planes are in the topic as they are in the file"
+        f"{FLIGHTS:,} flights of 4,043 planes in the topic match the file"
     )
 
 
@@ -65,7 +65,7 @@ def test_the_counts_of_spark_are_equal_to_those_of_the_file(arguments: tuple[str
 
     done = run("count_carriers.py", *arguments, "--counts-topic", f"{arguments[3]}-by-carrier")
 
-    assert succeeded(done) == f"{FLIGHTS:,} flights of 16 carriers, counted by Spark as they are in the file"
+    assert succeeded(done) == f"{FLIGHTS:,} flights of 16 carriers: Spark's counts match the file"
 
 
 def test_producing_to_the_same_topic_again_is_rejected(arguments: tuple[str, ...]) -> None:

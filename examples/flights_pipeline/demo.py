@@ -81,7 +81,7 @@ def run(address: str, topics: Topics, period: Period, speed: float, out: Path) -
     with spark:
         spark.sparkContext.setLogLevel("WARN")
         queries = pipeline.start(spark, address, topics, out, pipeline.EVERY_TWO_SECONDS)
-        console.print(f"Spark    {spark.version}, its own words are in {_shown(out / 'spark.log')}")
+        console.print(f"Spark    {spark.version}, its output is in {_shown(out / 'spark.log')}")
         follow(queries, address, topics, records, speed)
         dropped, batches = _dropped_rows(queries), [len(_batches(query)) for query in queries]
         table_rows = check.from_parquet(spark, pipeline.table_folder(out))
@@ -92,12 +92,12 @@ def run(address: str, topics: Topics, period: Period, speed: float, out: Path) -
         *check.differences("Parquet", expected, table_rows),
     ]
     if wrong:
-        late = f"\n{dropped} rows came too late for the watermark" if dropped else ""
+        late = f"\n{dropped} rows were too late for the watermark" if dropped else ""
         sys.exit("\n".join(wrong) + late)
     console.print(
         f"check    {len(expected):,} rows, the same in all three: the files,\n"
         f"         the topic ({len(upserts):,} records of {batches[0]} batches), Parquet ({batches[1]} batches);\n"
-        f"         {dropped} rows came too late for the watermark"
+        f"         {dropped} rows were too late for the watermark"
     )
     return expected
 

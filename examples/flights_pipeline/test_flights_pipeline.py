@@ -105,7 +105,7 @@ def test_the_demo_compares_every_row_and_ends_with_a_picture_and_a_table(
     assert done.returncode == 0, done.stdout + done.stderr
     rows = check.from_files(Period(date(2013, 3, 5), date(2013, 3, 9)))
     assert f"check    {len(rows):,} rows, the same in all three" in done.stdout
-    assert " 0 rows came too late for the watermark" in done.stdout
+    assert " 0 rows were too late for the watermark" in done.stdout
     departed = sum(row.departures for row in rows if row.airport == "JFK")
     assert re.search(rf"JFK\W+{departed:,}\b", done.stdout)
     picture = (tmp_path / "delays.svg").read_text()

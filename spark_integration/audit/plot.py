@@ -111,7 +111,7 @@ def _draw_topic(counts: Axes, findings: Axes, topic: str, windows: Sequence[Wind
         findings.text(0.5, 0.5, "no findings", ha="center", va="center", transform=findings.transAxes)
         findings.set_ylim(0, 1)
     findings.set_ylabel("records")
-    findings.set_xlabel("start of the window, UTC (gray: not over yet)")
+    findings.set_xlabel("start of the window, UTC (gray: still open)")
     for axes in (counts, findings):
         axes.spines[["top", "right"]].set_visible(False)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))

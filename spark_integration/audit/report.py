@@ -101,7 +101,7 @@ class Finding:
         """The finding as a sentence."""
         what = {
             Kind.MISSING: f"{_records(self.count)} of the {self.against} {_are(self.count)} missing in the {self.tier}",
-            Kind.DOUBLE: f"{_records(self.count)} too many in the {self.tier}: double",
+            Kind.DOUBLE: f"{_records(self.count)} duplicated in the {self.tier}",
             Kind.UNCOUNTED: f"{_records(self.count)} in the {self.tier} that no producer has counted",
             Kind.LATE: f"{_records(self.count)} late in the {self.tier}",
         }[self.kind]

@@ -128,7 +128,7 @@ class HistoryReader:
         while True:
             message = self._consumer.poll(_ANSWER_S)
             if message is None:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{self._topic} was not read to its end"))
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{self._topic} was not read to the end"))
             if message.error() is None:
                 last = message.value() or b""
             elif message.error().code() == KafkaError._PARTITION_EOF:

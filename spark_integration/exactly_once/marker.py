@@ -86,7 +86,7 @@ class Marker:
         except (ValueError, KeyError, TypeError) as error:
             raise ExactlyOnceError(
                 f"the topic of the query's batches has a record that is not a marker ({text!r:.80}): another producer "
-                "writes to it. Name another topic with batches_topic="
+                "writes to it. Choose another topic with batches_topic="
             ) from error
 
 
@@ -111,8 +111,8 @@ def standing(last: Marker | None, batch: Batch) -> Part:
         )
     if last.batch > batch.number:
         raise ExactlyOnceError(
-            f"batch {batch.number} of {batch.query_name} comes too late, batch {last.batch} is written: the checkpoint "
-            "was restored from an older copy, or another driver runs the same query"
+            f"batch {batch.number} of {batch.query_name} is outdated: batch {last.batch} is already written. "
+            "The checkpoint was restored from an older copy, or another driver runs the same query"
         )
     if last.batch < batch.number:
         return Part.NOT_WRITTEN

@@ -46,7 +46,7 @@ def _read(bootstrap_servers: str, topic: str, partitions: int, isolation_level: 
         at_end: set[int] = set()
         while len(at_end) < partitions:
             message = consumer.poll(30)
-            assert message is not None, f"{topic} was not read to its end"
+            assert message is not None, f"{topic} was not read to the end"
             if message.error() is None:
                 headers = tuple(message.headers() or ())
                 found.append(Found(message.partition(), message.key(), message.value(), headers))

@@ -330,7 +330,7 @@ def test_an_archive_of_another_topic_is_rejected(
     values(client, topic, [b"x"])
     run(spark, request_of(topic))
 
-    assert f"is an archive of {topic}, not of {other}" in refusal(request_of(other))
+    assert f"archives {topic}, not {other}" in refusal(request_of(other))
 
 
 def test_a_checkpoint_of_another_topic_is_rejected(

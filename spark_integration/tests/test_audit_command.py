@@ -100,7 +100,7 @@ def test_findings_are_printed_plotted_and_in_the_exit_code(
         "2 windows closed, 0 windows still open: 1 finding.",
     ]
     texts = {element.text for element in ElementTree.parse(plot).iter("{http://www.w3.org/2000/svg}text")}
-    assert {"producer", "server", "uncounted", "records", "start of the window, UTC (gray: not over yet)"} <= texts
+    assert {"producer", "server", "uncounted", "records", "start of the window, UTC (gray: still open)"} <= texts
 
 
 @pytest.fixture

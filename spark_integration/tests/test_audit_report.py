@@ -86,7 +86,7 @@ def test_findings_have_sentences() -> None:
     assert [finding.sentence() for finding in balanced(books, places, is_closed=True).findings] == [
         "orders 2026-01-05 12:00:00: 1 record of the producer is missing in the server (partition 1: 4)",
         "orders 2026-01-05 12:00:00: 2 records of the readers are missing in the server (partition 1: 4)",
-        "orders 2026-01-05 12:00:00: 3 records too many in the server: double",
+        "orders 2026-01-05 12:00:00: 3 records duplicated in the server",
         "orders 2026-01-05 12:00:00: 4 records in the server that no producer has counted",
         "orders 2026-01-05 12:00:00: 5 records late in the server "
         "(partition 0: 0-1, 3-4, 6-7, 9-10, 12-13, and 2 more places)",

@@ -83,7 +83,7 @@ def test_after_a_marker_of_the_batch_a_part_is_written() -> None:
         (Marker("id-0", 6, Content(), 4, "content"), "orders has a different checkpoint than before"),
         (Marker("id-0", 7, Content(), 4, "content"), "orders has a different checkpoint than before"),
         (Marker("id-0", 8, Content(), 4, "content"), "orders has a different checkpoint than before"),
-        (Marker("id-1", 8, Content(), 4, "content"), "batch 7 of orders comes too late, batch 8 is written"),
+        (Marker("id-1", 8, Content(), 4, "content"), "batch 7 of orders is outdated: batch 8 is already written"),
         (Marker("id-1", 7, Content(), 1, "content"), "partly written by 1 writer without writer_column"),
         (Marker("id-1", 7, Content(), 4, "column"), "partly written by 4 writers with writer_column"),
     ],
@@ -308,7 +308,7 @@ def test_a_different_checkpoint_is_detected(job: Job, make_topic: MakeTopic) -> 
     older = write(0, rows_of(topic, 2), job)
 
     assert "has a different checkpoint than before: Spark's id of the query is id-2, and was id-1" in other.problem
-    assert "comes too late, batch 1 is written" in older.problem
+    assert "is outdated: batch 1 is already written" in older.problem
     assert values(job, topic) == [b"1"]
 
 

@@ -224,7 +224,7 @@ def test_a_resumed_replay_sends_the_missing_records(
         ([Record(b"0", b"0", (), FIRST_MS), Record(b"4", b"3", (), FIRST_MS + 3000)], "is not the archived one"),
         ([Record(b"0", b"0", (), FIRST_MS + 1)], "is not the archived one"),
         ([Record(b"0", b"0", (("h", b""),), FIRST_MS)], "is not the archived one"),
-        ([Record(b"0", b"0", (), FIRST_MS)] * 11, "but the archive has fewer"),
+        ([Record(b"0", b"0", (), FIRST_MS)] * 11, "more than the archive"),
     ],
     ids=["value", "timestamp", "headers", "more"],
 )

@@ -29,8 +29,8 @@ class KafkaPythonClient(Client):
 
     name = "kafka-python"
     without: ClassVar[Mapping[Feature, str]] = {
-        Feature.NULL_HEADERS: "send() takes header values of bytes only",
-        Feature.NULL_KEY_AND_VALUE: "send() wants a key or a value",
+        Feature.NULL_HEADERS: "send() accepts only bytes as header values",
+        Feature.NULL_KEY_AND_VALUE: "send() requires a key or a value",
     }
 
     def __init__(self, bootstrap_servers: str) -> None:

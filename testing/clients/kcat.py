@@ -57,11 +57,11 @@ class KcatClient(Client):
         Feature.CONFIG_ADMIN: "kcat has no commands for configs",
         Feature.INCREMENTAL_CONFIGS: "kcat has no commands for configs",
         Feature.DELETE_RECORDS: "kcat cannot delete records",
-        Feature.NULL_KEY_AND_VALUE: "an empty line with nothing in it is no record",
+        Feature.NULL_KEY_AND_VALUE: "an empty line is not a record",
         Feature.ZERO_BYTES_IN_HEADERS: "headers are arguments of the command line",
-        Feature.SET_TIMESTAMP: "kcat stamps its records with the time of sending",
-        Feature.TIMESTAMP_TYPE: "its output format has no letter for the type of a timestamp",
-        Feature.PARTITION_OFFSETS: "its query mode answers -1 to the special timestamps",
+        Feature.SET_TIMESTAMP: "kcat uses the time of sending as the timestamp",
+        Feature.TIMESTAMP_TYPE: "its output format has no specifier for the timestamp type",
+        Feature.PARTITION_OFFSETS: "its query mode returns -1 for special timestamps",
     }
 
     def __init__(self, bootstrap_servers: str) -> None:

@@ -68,7 +68,9 @@ class Program:
                 line = self._answers.get(timeout=deadline)
             except queue.Empty:
                 self._process.kill()  # otherwise its response would be taken for that of the next call
-                raise AssertionError(f"no answer to {request['op']} in {deadline} s; {self._error_output()}") from None
+                raise AssertionError(
+                    f"no response to {request['op']} in {deadline} s; {self._error_output()}"
+                ) from None
         assert line, f"the program has ended; {self._error_output()}"
         answer = json.loads(line)
         if "error" in answer:

@@ -52,7 +52,7 @@ class ConfluentTransactor(Transactor):
 
         for value in values:
             self._producer.produce(topic, value.encode(), partition=partition, on_delivery=delivered)
-        assert self._producer.flush(READY_SECONDS) == 0, "not everything is acknowledged"
+        assert self._producer.flush(READY_SECONDS) == 0, "not all records are acknowledged"
         if errors:
             raise KafkaException(errors[0])
 

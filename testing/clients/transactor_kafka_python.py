@@ -74,7 +74,7 @@ class KafkaPythonTransactor(Transactor):
         committing.join(COMMIT_SECONDS)
         if committing.is_alive():
             self._has_lost_commit = True
-            raise Refused("UNKNOWN", f"no answer to the commit in {COMMIT_SECONDS} s")
+            raise Refused("UNKNOWN", f"no response to the commit within {COMMIT_SECONDS} s")
         if errors:
             raise errors[0]
 
