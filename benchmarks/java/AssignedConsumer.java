@@ -13,9 +13,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * [ISOLATION]}.
  *
  * <p>It assigns the partition instead of subscribing, so no group is used, and has the consumer's default settings,
- * except
- * for {@code isolation.level} if it is given.
- * The clock starts when the first poll has returned records, which are not counted, and stops with the last one:
+ * except for {@code isolation.level} if it is given. The clock starts when the first poll has returned records, which are not counted, and stops with the last one:
  * connecting and fetching metadata are excluded. Prints one line of JSON: records, bytes of their values, seconds.
  */
 public final class AssignedConsumer {

@@ -21,19 +21,19 @@ type memberOptions struct {
 	SessionTimeoutMs int64   `json:"session_timeout_ms"`
 }
 
-var telling sync.Mutex
+var outputMutex sync.Mutex
 
-func tell(event string, fields map[string]any) {
-	told := map[string]any{"event": event, "at": time.Now().UnixNano()}
+func report(event string, fields map[string]any) {
+	entry := map[string]any{"event": event, "at": time.Now().UnixNano()}
 	for name, value := range fields {
-		told[name] = value
+		entry[name] = value
 	}
-	line, err := json.Marshal(told)
+	line, err := json.Marshal(entry)
 	if err != nil {
 		panic(err)
 	}
-	telling.Lock()
-	defer telling.Unlock()
+	outputMutex.Lock()
+	defer outputMutex.Unlock()
 	if _, err := os.Stdout.Write(append(line, '\n')); err != nil {
 		panic(err)
 	}
@@ -46,7 +46,7 @@ func groupMember(argument string) {
 	}
 	ctx, leave := context.WithCancel(context.Background())
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // whatever ends it
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the input ends or fails
 		leave()
 	}()
 	client, err := kgo.NewClient(memberSettings(&options)...)
@@ -58,14 +58,14 @@ func groupMember(argument string) {
 		polled, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		fetches := client.PollFetches(polled)
 		cancel()
-		tellConsumed(fetches)
+		reportConsumed(fetches)
 		if uncommitted || fetches.NumRecords() > 0 {
 			uncommitted = !commit(client)
 		}
 		client.AllowRebalance()
 	}
 	client.CloseAllowingRebalance()
-	tell("left", nil)
+	report("left", nil)
 }
 
 func memberSettings(options *memberOptions) []kgo.Opt {
@@ -82,13 +82,13 @@ func memberSettings(options *memberOptions) []kgo.Opt {
 		kgo.HeartbeatInterval(time.Duration(heartbeat) * time.Millisecond),
 		kgo.OnPartitionsAssigned(func(_ context.Context, client *kgo.Client, found map[string][]int32) {
 			_, generation := client.GroupMetadata()
-			tell("assigned", map[string]any{"partitions": numbers(found, options.Topic), "generation": generation})
+			report("assigned", map[string]any{"partitions": numbers(found, options.Topic), "generation": generation})
 		}),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, found map[string][]int32) {
-			tell("revoked", map[string]any{"partitions": numbers(found, options.Topic)})
+			report("revoked", map[string]any{"partitions": numbers(found, options.Topic)})
 		}),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, found map[string][]int32) {
-			tell("lost", map[string]any{"partitions": numbers(found, options.Topic)})
+			report("lost", map[string]any{"partitions": numbers(found, options.Topic)})
 		}),
 	}
 	switch options.Protocol {
@@ -110,7 +110,7 @@ func numbers(found map[string][]int32, topic string) []int32 {
 	return append([]int32{}, found[topic]...)
 }
 
-func tellConsumed(fetches kgo.Fetches) {
+func reportConsumed(fetches kgo.Fetches) {
 	fetches.EachPartition(func(found kgo.FetchTopicPartition) {
 		records := found.Records
 		for start := 0; start < len(records); {
@@ -118,7 +118,7 @@ func tellConsumed(fetches kgo.Fetches) {
 			for end < len(records) && records[end].Offset == records[end-1].Offset+1 {
 				end++
 			}
-			tell("consumed", map[string]any{
+			report("consumed", map[string]any{
 				"partition": found.Partition, "first": records[start].Offset, "last": records[end-1].Offset,
 			})
 			start = end
@@ -127,13 +127,13 @@ func tellConsumed(fetches kgo.Fetches) {
 }
 
 func commit(client *kgo.Client) bool {
-	// Not longer than a rebalance may have to wait for it.
+	// At most as long as a rebalance may have to wait for the commit.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := client.CommitUncommittedOffsets(ctx); err != nil {
-		tell("refused", map[string]any{"reason": err.Error()})
+		report("refused", map[string]any{"reason": err.Error()})
 		return false
 	}
-	tell("committed", nil)
+	report("committed", nil)
 	return true
 }

@@ -1,4 +1,4 @@
-// A driver around franz-go: one JSON object a line on standard input, one a line on standard output.
+// A driver around franz-go: one JSON request per line on standard input, one JSON response per line on standard output.
 // testing/clients/program.py has the table of operations.
 package main
 
@@ -44,7 +44,7 @@ type request struct {
 	Before           int64             `json:"before"`
 }
 
-// record arrives as [partition, timestamp, key, value, [[name, value], ...]]; encoding/json makes []byte of base64.
+// record is encoded as [partition, timestamp, key, value, [[name, value], ...]]; encoding/json decodes base64 to []byte.
 type record struct {
 	partition  int32
 	timestamp  *int64
@@ -92,27 +92,27 @@ func codeOf(err error) string {
 	return fmt.Sprintf("%T", err)
 }
 
-func perform(ctx context.Context, asked *request) (any, error) {
-	switch asked.Op {
+func perform(ctx context.Context, req *request) (any, error) {
+	switch req.Op {
 	case "produce":
-		return produce(ctx, asked)
+		return produce(ctx, req)
 	case "read":
-		return read(ctx, asked)
+		return read(ctx, req)
 	case "stream_start":
 		var err error
-		running, err = startStream(asked)
+		running, err = startStream(req)
 		return nil, err
 	case "stream_wait":
-		return nil, running.waitAcknowledged(asked.Count, time.Duration(asked.Timeout*float64(time.Second)))
+		return nil, running.waitAcknowledged(req.Count, time.Duration(req.Timeout*float64(time.Second)))
 	case "stream_stop":
 		return running.finish(ctx)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(asked.BootstrapServers))
+	client, err := kgo.NewClient(kgo.SeedBrokers(req.BootstrapServers))
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	return administer(ctx, kadm.NewClient(client), asked)
+	return administer(ctx, kadm.NewClient(client), req)
 }
 
 func codec(name string) kgo.CompressionCodec {
@@ -129,20 +129,20 @@ func codec(name string) kgo.CompressionCodec {
 	return kgo.NoCompression()
 }
 
-func produce(ctx context.Context, asked *request) (any, error) {
+func produce(ctx context.Context, req *request) (any, error) {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(asked.BootstrapServers),
+		kgo.SeedBrokers(req.BootstrapServers),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchCompression(codec(asked.Codec)),
-		kgo.ProducerBatchMaxBytes(asked.MaxRequestSize),
-		kgo.ProducerLinger(time.Duration(asked.LingerMs) * time.Millisecond),
+		kgo.ProducerBatchCompression(codec(req.Codec)),
+		kgo.ProducerBatchMaxBytes(req.MaxRequestSize),
+		kgo.ProducerLinger(time.Duration(req.LingerMs) * time.Millisecond),
 		kgo.UnknownTopicRetries(1),
 		kgo.MetadataMinAge(100 * time.Millisecond),
 	}
-	if !asked.Idempotent {
+	if !req.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}
-	switch asked.Acks {
+	switch req.Acks {
 	case "0":
 		options = append(options, kgo.RequiredAcks(kgo.NoAck()))
 	case "1":
@@ -153,10 +153,10 @@ func produce(ctx context.Context, asked *request) (any, error) {
 		return nil, err
 	}
 	defer client.Close()
-	records := make([]*kgo.Record, 0, len(asked.Records))
-	for _, each := range asked.Records {
+	records := make([]*kgo.Record, 0, len(req.Records))
+	for _, each := range req.Records {
 		made := &kgo.Record{
-			Topic: asked.Topic, Partition: each.partition, Key: each.key, Value: each.value, Headers: each.headers,
+			Topic: req.Topic, Partition: each.partition, Key: each.key, Value: each.value, Headers: each.headers,
 		}
 		if each.timestamp != nil {
 			made.Timestamp = time.UnixMilli(*each.timestamp)
@@ -164,16 +164,16 @@ func produce(ctx context.Context, asked *request) (any, error) {
 		records = append(records, made)
 	}
 	// Not RecordDeliveryTimeout: that counts from the record's timestamp, which may be years ago.
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(asked.GiveUpMs)*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GiveUpMs)*time.Millisecond)
 	defer cancel()
-	// Results come in the order of the answers; the records themselves are filled in.
+	// Results are in the order of the responses, so the offsets are read from the records, which ProduceSync sets.
 	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
 		return nil, err
 	}
 	delivered := make([][2]int64, len(records))
 	for i, each := range records {
 		offset := each.Offset
-		if asked.Acks == "0" {
+		if req.Acks == "0" {
 			offset = -1
 		}
 		delivered[i] = [2]int64{int64(each.Partition), offset}
@@ -181,32 +181,32 @@ func produce(ctx context.Context, asked *request) (any, error) {
 	return delivered, nil
 }
 
-func read(ctx context.Context, asked *request) (any, error) {
+func read(ctx context.Context, req *request) (any, error) {
 	where := kgo.NewOffset().AtStart()
-	if asked.Start != nil {
-		where = kgo.NewOffset().At(*asked.Start)
+	if req.Start != nil {
+		where = kgo.NewOffset().At(*req.Start)
 	}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(asked.BootstrapServers),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{asked.Topic: {asked.Partition: where}}),
+		kgo.SeedBrokers(req.BootstrapServers),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{req.Topic: {req.Partition: where}}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(50 * time.Millisecond),
 	}
-	if asked.FetchMaxBytes != nil {
-		options = append(options, kgo.FetchMaxBytes(*asked.FetchMaxBytes), kgo.FetchMaxPartitionBytes(*asked.FetchMaxBytes))
+	if req.FetchMaxBytes != nil {
+		options = append(options, kgo.FetchMaxBytes(*req.FetchMaxBytes), kgo.FetchMaxPartitionBytes(*req.FetchMaxBytes))
 	}
 	client, err := kgo.NewClient(options...)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	first, end, err := offsets(ctx, kadm.NewClient(client), asked)
+	first, end, err := offsets(ctx, kadm.NewClient(client), req)
 	if err != nil {
 		return nil, err
 	}
 	position := first
-	if asked.Start != nil {
-		position = *asked.Start
+	if req.Start != nil {
+		position = *req.Start
 	}
 	outOfRange := position > end
 	received := [][]any{}
@@ -233,20 +233,20 @@ func read(ctx context.Context, asked *request) (any, error) {
 	return received, nil
 }
 
-func offsets(ctx context.Context, admin *kadm.Client, asked *request) (first, end int64, err error) {
-	starts, err := admin.ListStartOffsets(ctx, asked.Topic)
+func offsets(ctx context.Context, admin *kadm.Client, req *request) (first, end int64, err error) {
+	starts, err := admin.ListStartOffsets(ctx, req.Topic)
 	if err != nil {
 		return 0, 0, err
 	}
-	ends, err := admin.ListEndOffsets(ctx, asked.Topic)
+	ends, err := admin.ListEndOffsets(ctx, req.Topic)
 	if err != nil {
 		return 0, 0, err
 	}
-	start, _ := starts.Lookup(asked.Topic, asked.Partition)
+	start, _ := starts.Lookup(req.Topic, req.Partition)
 	if start.Err != nil {
 		return 0, 0, start.Err
 	}
-	last, _ := ends.Lookup(asked.Topic, asked.Partition)
+	last, _ := ends.Lookup(req.Topic, req.Partition)
 	return start.Offset, last.Offset, last.Err
 }
 
@@ -265,9 +265,9 @@ type stream struct {
 	failure      error
 }
 
-func startStream(asked *request) (*stream, error) {
+func startStream(req *request) (*stream, error) {
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(asked.BootstrapServers),
+		kgo.SeedBrokers(req.BootstrapServers),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(5*time.Millisecond),
 	)
@@ -282,7 +282,7 @@ func startStream(asked *request) (*stream, error) {
 		acknowledged: map[int32][]string{},
 	}
 	s.sent.Add(1)
-	go s.run(asked.Topic, asked.Partitions)
+	go s.run(req.Topic, req.Partitions)
 	return s, nil
 }
 
@@ -355,28 +355,28 @@ func (s *stream) finish(ctx context.Context) (any, error) {
 	return s.acknowledged, s.failure
 }
 
-func administer(ctx context.Context, admin *kadm.Client, asked *request) (any, error) {
-	switch asked.Op {
+func administer(ctx context.Context, admin *kadm.Client, req *request) (any, error) {
+	switch req.Op {
 	case "offset_for_time":
-		listed, err := admin.ListOffsetsAfterMilli(ctx, asked.Timestamp, asked.Topic)
+		listed, err := admin.ListOffsetsAfterMilli(ctx, req.Timestamp, req.Topic)
 		if err != nil {
 			return nil, err
 		}
-		// With no record late enough kadm gives the end of the partition, without a timestamp.
-		found, _ := listed.Lookup(asked.Topic, asked.Partition)
+		// If no record is late enough, kadm returns the end of the partition without a timestamp.
+		found, _ := listed.Lookup(req.Topic, req.Partition)
 		if found.Err != nil || found.Timestamp == -1 {
 			return nil, found.Err
 		}
 		return found.Offset, nil
 	case "offsets":
-		first, end, err := offsets(ctx, admin, asked)
+		first, end, err := offsets(ctx, admin, req)
 		return [2]int64{first, end}, err
 	case "create_topic":
 		configs := map[string]*string{}
-		for key, value := range asked.Configs {
+		for key, value := range req.Configs {
 			configs[key] = kadm.StringPtr(value)
 		}
-		_, err := admin.CreateTopic(ctx, asked.Partitions, 1, configs, asked.Topic)
+		_, err := admin.CreateTopic(ctx, req.Partitions, 1, configs, req.Topic)
 		return nil, err
 	case "topics":
 		topics := map[string]int{}
@@ -386,19 +386,19 @@ func administer(ctx context.Context, admin *kadm.Client, asked *request) (any, e
 		}
 		return topics, err
 	case "delete_topic":
-		deleted, err := admin.DeleteTopics(ctx, asked.Topic)
+		deleted, err := admin.DeleteTopics(ctx, req.Topic)
 		if err == nil {
 			err = deleted.Error()
 		}
 		return nil, err
 	case "create_partitions":
-		updated, err := admin.UpdatePartitions(ctx, asked.Total, asked.Topic)
+		updated, err := admin.UpdatePartitions(ctx, req.Total, req.Topic)
 		if err == nil {
 			err = updated.Error()
 		}
 		return nil, err
 	case "topic_configs":
-		described, err := admin.DescribeTopicConfigs(ctx, asked.Topic)
+		described, err := admin.DescribeTopicConfigs(ctx, req.Topic)
 		if err != nil {
 			return nil, err
 		}
@@ -408,21 +408,21 @@ func administer(ctx context.Context, admin *kadm.Client, asked *request) (any, e
 		}
 		return configs, described[0].Err
 	case "set_topic_config":
-		change := kadm.AlterConfig{Op: kadm.SetConfig, Name: asked.Key, Value: &asked.Value}
-		altered, err := admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{change}, asked.Topic)
+		change := kadm.AlterConfig{Op: kadm.SetConfig, Name: req.Key, Value: &req.Value}
+		altered, err := admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{change}, req.Topic)
 		if err != nil {
 			return nil, err
 		}
 		return nil, altered[0].Err
 	case "delete_records":
 		before := kadm.Offsets{}
-		before.AddOffset(asked.Topic, asked.Partition, asked.Before, -1)
+		before.AddOffset(req.Topic, req.Partition, req.Before, -1)
 		deleted, err := admin.DeleteRecords(ctx, before)
 		if err != nil {
 			return nil, err
 		}
-		result, _ := deleted.Lookup(asked.Topic, asked.Partition)
+		result, _ := deleted.Lookup(req.Topic, req.Partition)
 		return result.LowWatermark, result.Err
 	}
-	return nil, fmt.Errorf("no operation %s", asked.Op)
+	return nil, fmt.Errorf("unknown operation %s", req.Op)
 }

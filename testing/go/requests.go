@@ -7,28 +7,28 @@ import (
 	"os"
 )
 
-// serve answers one JSON object a line on standard input by one a line on standard output, until the input ends:
-// testing/clients/program.py.
+// serve reads one JSON request per line from standard input and writes one JSON response per line to standard output,
+// until the input ends: testing/clients/program.py.
 func serve[R any](perform func(context.Context, *R) (any, error), codeOf func(error) string) {
 	requests := bufio.NewReaderSize(os.Stdin, 1<<20)
-	answers := json.NewEncoder(os.Stdout)
+	responses := json.NewEncoder(os.Stdout)
 	for {
 		line, err := requests.ReadBytes('\n')
 		if err != nil {
 			return
 		}
-		var asked R
-		if err := json.Unmarshal(line, &asked); err != nil {
+		var req R
+		if err := json.Unmarshal(line, &req); err != nil {
 			panic(err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), deadline)
-		ok, err := perform(ctx, &asked)
+		ok, err := perform(ctx, &req)
 		cancel()
-		answer := map[string]any{"ok": ok}
+		response := map[string]any{"ok": ok}
 		if err != nil {
-			answer = map[string]any{"error": map[string]string{"code": codeOf(err), "message": err.Error()}}
+			response = map[string]any{"error": map[string]string{"code": codeOf(err), "message": err.Error()}}
 		}
-		if err := answers.Encode(answer); err != nil {
+		if err := responses.Encode(response); err != nil {
 			panic(err)
 		}
 	}

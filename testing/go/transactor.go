@@ -1,4 +1,4 @@
-// Transactional producers with franz-go: testing/clients/transactor.py says what they are asked.
+// Transactional producers with franz-go: testing/clients/transactor.py describes the operations.
 package main
 
 import (
@@ -30,7 +30,7 @@ type transactorRequest struct {
 	Committed        bool     `json:"committed"`
 }
 
-// A session is what franz-go has for producers that consume; it commits the offsets when it ends.
+// The session is franz-go's type for consume-transform-produce; it commits the offsets when it ends.
 type transactorProducer struct {
 	client  *kgo.Client
 	session *kgo.GroupTransactSession
@@ -38,19 +38,19 @@ type transactorProducer struct {
 
 func transactor() {
 	producers := map[string]*transactorProducer{}
-	perform := func(ctx context.Context, asked *transactorRequest) (any, error) {
-		return performTransactor(ctx, producers, asked)
+	perform := func(ctx context.Context, req *transactorRequest) (any, error) {
+		return performTransactor(ctx, producers, req)
 	}
 	serve(perform, refusalOf)
 }
 
-// What became of a request whose answer did not come.
+// The outcome of a request whose response was not received.
 var (
-	errUnknown   = errors.New("nobody knows whether it was committed")
-	errRetriable = errors.New("nobody knows whether it was aborted")
+	errUnknown   = errors.New("it is unknown whether the transaction was committed")
+	errRetriable = errors.New("it is unknown whether the transaction was aborted")
 )
 
-// outcome tells an end that was refused from one that was not answered: franz-go then wants an abort, as often as needed.
+// outcome distinguishes a rejected end from a missing response, after which franz-go requires an abort, with retries.
 func outcome(err, unanswered error) error {
 	var kafka *kerr.Error
 	if err == nil || errors.As(err, &kafka) {
@@ -76,14 +76,14 @@ func refusalOf(err error) string {
 }
 
 func performTransactor(
-	ctx context.Context, producers map[string]*transactorProducer, asked *transactorRequest,
+	ctx context.Context, producers map[string]*transactorProducer, req *transactorRequest,
 ) (any, error) {
-	producer := producers[asked.Producer]
-	switch asked.Op {
+	producer := producers[req.Producer]
+	switch req.Op {
 	case "open":
-		opened, err := openTransactor(ctx, asked)
+		opened, err := openTransactor(ctx, req)
 		if err == nil {
-			producers[asked.Producer] = opened
+			producers[req.Producer] = opened
 		}
 		return nil, err
 	case "begin":
@@ -92,32 +92,32 @@ func performTransactor(
 		}
 		return nil, producer.client.BeginTransaction()
 	case "produce":
-		records := make([]*kgo.Record, len(asked.Values))
-		for i, value := range asked.Values {
-			records[i] = &kgo.Record{Topic: asked.Topic, Partition: asked.Partition, Value: []byte(value)}
+		records := make([]*kgo.Record, len(req.Values))
+		for i, value := range req.Values {
+			records[i] = &kgo.Record{Topic: req.Topic, Partition: req.Partition, Value: []byte(value)}
 		}
 		return nil, producer.client.ProduceSync(ctx, records...).FirstErr()
 	case "pipe":
-		return nil, producer.pipe(ctx, asked)
+		return nil, producer.pipe(ctx, req)
 	case "commit":
 		return nil, outcome(producer.end(ctx, kgo.TryCommit), errUnknown)
 	case "abort":
 		return nil, outcome(producer.end(ctx, kgo.TryAbort), errRetriable)
 	case "read":
-		return readAll(ctx, asked)
+		return readAll(ctx, req)
 	}
-	return nil, fmt.Errorf("no such operation: %s", asked.Op)
+	return nil, fmt.Errorf("unknown operation %s", req.Op)
 }
 
-func openTransactor(ctx context.Context, asked *transactorRequest) (*transactorProducer, error) {
+func openTransactor(ctx context.Context, req *transactorRequest) (*transactorProducer, error) {
 	settings := []kgo.Opt{
-		kgo.SeedBrokers(asked.BootstrapServers),
-		kgo.TransactionalID(asked.TransactionalID),
-		kgo.TransactionTimeout(time.Duration(asked.TimeoutMs) * time.Millisecond),
+		kgo.SeedBrokers(req.BootstrapServers),
+		kgo.TransactionalID(req.TransactionalID),
+		kgo.TransactionTimeout(time.Duration(req.TimeoutMs) * time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchCompression(codec(asked.Codec)),
+		kgo.ProducerBatchCompression(codec(req.Codec)),
 	}
-	if asked.GroupID == nil {
+	if req.GroupID == nil {
 		client, err := kgo.NewClient(settings...)
 		if err != nil {
 			return nil, err
@@ -126,8 +126,8 @@ func openTransactor(ctx context.Context, asked *transactorRequest) (*transactorP
 		return &transactorProducer{client: client}, err
 	}
 	session, err := kgo.NewGroupTransactSession(append(settings,
-		kgo.ConsumerGroup(*asked.GroupID),
-		kgo.ConsumeTopics(asked.Source),
+		kgo.ConsumerGroup(*req.GroupID),
+		kgo.ConsumeTopics(req.Source),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.RequireStableFetchOffsets(),
@@ -140,8 +140,8 @@ func openTransactor(ctx context.Context, asked *transactorRequest) (*transactorP
 	return &transactorProducer{client: session.Client(), session: session}, err
 }
 
-func (producer *transactorProducer) pipe(ctx context.Context, asked *transactorRequest) error {
-	for left := asked.Count; left > 0; {
+func (producer *transactorProducer) pipe(ctx context.Context, req *transactorRequest) error {
+	for left := req.Count; left > 0; {
 		fetches := producer.session.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
 			return err
@@ -149,7 +149,7 @@ func (producer *transactorProducer) pipe(ctx context.Context, asked *transactorR
 		for _, record := range fetches.Records() {
 			left--
 			value := append(append([]byte{}, record.Value...), "-piped"...)
-			piped := &kgo.Record{Topic: asked.Target, Partition: record.Partition, Value: value}
+			piped := &kgo.Record{Topic: req.Target, Partition: record.Partition, Value: value}
 			if err := producer.client.ProduceSync(ctx, piped).FirstErr(); err != nil {
 				return err
 			}
@@ -169,24 +169,24 @@ func (producer *transactorProducer) end(ctx context.Context, how kgo.Transaction
 	return err
 }
 
-func readAll(ctx context.Context, asked *transactorRequest) (any, error) {
+func readAll(ctx context.Context, req *transactorRequest) (any, error) {
 	settings := []kgo.Opt{
-		kgo.SeedBrokers(asked.BootstrapServers),
+		kgo.SeedBrokers(req.BootstrapServers),
 		kgo.FetchMaxWait(50 * time.Millisecond),
 		kgo.FetchIsolationLevel(kgo.ReadUncommitted()),
 	}
-	if asked.Committed {
+	if req.Committed {
 		settings[2] = kgo.FetchIsolationLevel(kgo.ReadCommitted())
 	}
-	asking, err := kgo.NewClient(settings...)
+	client, err := kgo.NewClient(settings...)
 	if err != nil {
 		return nil, err
 	}
-	defer asking.Close()
-	admin := kadm.NewClient(asking)
-	listed, err := admin.ListEndOffsets(ctx, asked.Topics...)
-	if asked.Committed {
-		listed, err = admin.ListCommittedOffsets(ctx, asked.Topics...)
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	listed, err := admin.ListEndOffsets(ctx, req.Topics...)
+	if req.Committed {
+		listed, err = admin.ListCommittedOffsets(ctx, req.Topics...)
 	}
 	if err != nil {
 		return nil, err

@@ -59,11 +59,11 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.utils.Exit;
 
 /**
- * The Java client and Kafka's tools, driven by one JSON object a line on standard input and answered by one a line on
- * standard output; testing/clients/program.py has the table of operations.
+ * The Java client and Kafka's tools. Reads one JSON request per line from standard input and writes one JSON response
+ * per line to standard output; testing/clients/program.py has the table of operations.
  *
- * <p>What the client refuses comes back as the name of its error code, whichever way the exception was wrapped. Tools run
- * here with standard input, output and error of their own, and with an exit that only unwinds.
+ * <p>An error is returned as the name of its error code, however the exception was wrapped. Tools run in this JVM with
+ * separate standard streams, and with an exit that only unwinds the stack.
  */
 public final class CompatDriver {
     private static final long DEADLINE_MS = 60_000;
@@ -80,7 +80,7 @@ public final class CompatDriver {
                 || cause.getClass() == org.apache.kafka.common.KafkaException.class) && cause.getCause() != null) {
             cause = cause.getCause();
         }
-        // Client-side exceptions with no code of their own are told by their names.
+        // Client-side exceptions without an error code are identified by their class names.
         Errors error = Errors.forException(cause);
         return cause instanceof org.apache.kafka.clients.consumer.OffsetOutOfRangeException
                 ? "OFFSET_OUT_OF_RANGE"
@@ -166,7 +166,7 @@ public final class CompatDriver {
         settings.put(ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, false);
         settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "none");
         settings.put(ConsumerConfig.ALLOW_AUTO_CREATE_TOPICS_CONFIG, false);
-        settings.put(ConsumerConfig.FETCH_MAX_WAIT_MS_CONFIG, 50); // close() waits for the fetch that is on its way
+        settings.put(ConsumerConfig.FETCH_MAX_WAIT_MS_CONFIG, 50); // close() waits for the pending fetch
         settings.put(ConsumerConfig.DEFAULT_API_TIMEOUT_MS_CONFIG, 10_000);
         if (fetchMaxBytes != null && !fetchMaxBytes.isNull()) {
             settings.put(ConsumerConfig.FETCH_MAX_BYTES_CONFIG, fetchMaxBytes.asInt());
@@ -213,8 +213,8 @@ public final class CompatDriver {
 
     private static Object offsets(String servers, TopicPartition where) {
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(servers, null)) {
-            List<TopicPartition> asked = List.of(where);
-            return List.of(consumer.beginningOffsets(asked).get(where), consumer.endOffsets(asked).get(where));
+            List<TopicPartition> partitions = List.of(where);
+            return List.of(consumer.beginningOffsets(partitions).get(where), consumer.endOffsets(partitions).get(where));
         }
     }
 
@@ -359,27 +359,27 @@ public final class CompatDriver {
         }
     }
 
-    /** What the Java client alone is asked for: answers made of plain maps and lists. */
+    /** Operations of the Java client only; their results are plain maps and lists. */
     private static Object inspect(Admin admin, JsonNode request, TopicPartition where) throws Exception {
-        Map<String, Object> answer = new LinkedHashMap<>();
+        Map<String, Object> response = new LinkedHashMap<>();
         switch (request.get("op").asText()) {
             case "describe_topic": {
                 TopicDescription found = admin.describeTopics(List.of(where.topic())).allTopicNames().get().get(where.topic());
-                answer.put("topic_id", found.topicId().toString());
-                answer.put("internal", found.isInternal());
+                response.put("topic_id", found.topicId().toString());
+                response.put("internal", found.isInternal());
                 List<Object> partitions = new ArrayList<>();
                 found.partitions().forEach(each -> partitions.add(Arrays.asList(each.partition(), each.leader().id(),
                         each.replicas().stream().map(node -> node.id()).toList(),
                         each.isr().stream().map(node -> node.id()).toList())));
-                answer.put("partitions", partitions);
-                return answer;
+                response.put("partitions", partitions);
+                return response;
             }
             case "describe_cluster": {
                 var cluster = admin.describeCluster();
-                answer.put("cluster_id", cluster.clusterId().get());
-                answer.put("controller", cluster.controller().get().id());
-                answer.put("nodes", cluster.nodes().get().stream().map(node -> node.host() + ":" + node.port()).toList());
-                return answer;
+                response.put("cluster_id", cluster.clusterId().get());
+                response.put("controller", cluster.controller().get().id());
+                response.put("nodes", cluster.nodes().get().stream().map(node -> node.host() + ":" + node.port()).toList());
+                return response;
             }
             case "list_offsets": {
                 Map<String, OffsetSpec> specs = Map.of("earliest", OffsetSpec.earliest(), "latest", OffsetSpec.latest(),
@@ -388,9 +388,9 @@ public final class CompatDriver {
                 for (Map.Entry<String, OffsetSpec> spec : specs.entrySet()) {
                     ListOffsetsResult.ListOffsetsResultInfo found =
                             admin.listOffsets(Map.of(where, spec.getValue())).partitionResult(where).get();
-                    answer.put(spec.getKey(), List.of(found.offset(), found.timestamp()));
+                    response.put(spec.getKey(), List.of(found.offset(), found.timestamp()));
                 }
-                return answer;
+                return response;
             }
             case "describe_configs": {
                 ConfigResource resource = new ConfigResource(
@@ -402,17 +402,17 @@ public final class CompatDriver {
                     List<Object> synonyms = new ArrayList<>();
                     entry.synonyms().forEach(each -> synonyms.add(
                             Arrays.asList(each.name(), each.value(), each.source().name())));
-                    Map<String, Object> told = new LinkedHashMap<>();
-                    told.put("value", entry.value());
-                    told.put("source", entry.source().name());
-                    told.put("type", entry.type().name());
-                    told.put("sensitive", entry.isSensitive());
-                    told.put("read_only", entry.isReadOnly());
-                    told.put("synonyms", synonyms);
-                    told.put("documented", entry.documentation() != null && !entry.documentation().isEmpty());
-                    answer.put(entry.name(), told);
+                    Map<String, Object> described = new LinkedHashMap<>();
+                    described.put("value", entry.value());
+                    described.put("source", entry.source().name());
+                    described.put("type", entry.type().name());
+                    described.put("sensitive", entry.isSensitive());
+                    described.put("read_only", entry.isReadOnly());
+                    described.put("synonyms", synonyms);
+                    described.put("documented", entry.documentation() != null && !entry.documentation().isEmpty());
+                    response.put(entry.name(), described);
                 }
-                return answer;
+                return response;
             }
             case "alter_config": {
                 ConfigResource resource = new ConfigResource(
@@ -433,9 +433,9 @@ public final class CompatDriver {
                     for (Map.Entry<TopicPartition, ReplicaInfo> each : directory.replicaInfos().entrySet()) {
                         replicas.put(each.getKey().toString(), List.of(each.getValue().size(), each.getValue().offsetLag()));
                     }
-                    answer.put(path, replicas);
+                    response.put(path, replicas);
                 });
-                return answer;
+                return response;
             }
             case "describe_producers": {
                 List<Object> producers = new ArrayList<>();
@@ -447,26 +447,26 @@ public final class CompatDriver {
             }
             case "describe_quorum": {
                 QuorumInfo quorum = admin.describeMetadataQuorum().quorumInfo().get();
-                answer.put("leader_id", quorum.leaderId());
-                answer.put("leader_epoch", quorum.leaderEpoch());
-                answer.put("high_watermark", quorum.highWatermark());
-                answer.put("voters", quorum.voters().stream().map(each -> each.replicaId()).toList());
-                answer.put("nodes", new ArrayList<>(quorum.nodes().keySet()));
-                return answer;
+                response.put("leader_id", quorum.leaderId());
+                response.put("leader_epoch", quorum.leaderEpoch());
+                response.put("high_watermark", quorum.highWatermark());
+                response.put("voters", quorum.voters().stream().map(each -> each.replicaId()).toList());
+                response.put("nodes", new ArrayList<>(quorum.nodes().keySet()));
+                return response;
             }
             case "describe_features": {
                 var features = admin.describeFeatures().featureMetadata().get();
                 Map<String, Object> finalized = new TreeMap<>();
                 features.finalizedFeatures().forEach((name, range) -> finalized.put(name, (int) range.maxVersionLevel()));
-                answer.put("finalized", finalized);
-                answer.put("supported", new ArrayList<>(features.supportedFeatures().keySet()));
-                return answer;
+                response.put("finalized", finalized);
+                response.put("supported", new ArrayList<>(features.supportedFeatures().keySet()));
+                return response;
             }
             case "elect_leaders":
                 admin.electLeaders(ElectionType.valueOf(request.get("type").asText()), Set.of(where)).partitions().get()
-                        .forEach((partition, error) -> answer.put(partition.toString(),
+                        .forEach((partition, error) -> response.put(partition.toString(),
                                 error.map(each -> Errors.forException(each).name()).orElse("NONE")));
-                return answer;
+                return response;
             case "list_reassignments":
                 return admin.listPartitionReassignments().reassignments().get().size();
             case "delete_topic_by_id": {
@@ -482,10 +482,10 @@ public final class CompatDriver {
                     assignment.put(partition, replicas);
                 }
                 var result = admin.createTopics(List.of(new NewTopic(where.topic(), assignment)));
-                answer.put("partitions", result.numPartitions(where.topic()).get());
-                answer.put("replication_factor", result.replicationFactor(where.topic()).get());
-                answer.put("configs", result.config(where.topic()).get().entries().size());
-                return answer;
+                response.put("partitions", result.numPartitions(where.topic()).get());
+                response.put("replication_factor", result.replicationFactor(where.topic()).get());
+                response.put("configs", result.config(where.topic()).get().entries().size());
+                return response;
             }
             case "describe_acls":
                 return admin.describeAcls(org.apache.kafka.common.acl.AclBindingFilter.ANY).values().get().size();
@@ -494,13 +494,13 @@ public final class CompatDriver {
             case "describe_scram_users":
                 return admin.describeUserScramCredentials().all().get().size();
             default:
-                throw new IllegalArgumentException("no operation " + request.get("op").asText());
+                throw new IllegalArgumentException("unknown operation " + request.get("op").asText());
         }
     }
 
     // Tools
 
-    /** Thrown instead of ending the JVM. */
+    /** Thrown instead of exiting the JVM. */
     private static final class ToolExit extends RuntimeException {
         private static final long serialVersionUID = 1L;
     }
@@ -514,7 +514,7 @@ public final class CompatDriver {
         PrintStream outputBefore = System.out;
         PrintStream errorBefore = System.err;
         int code = 0;
-        // Some tools catch everything, their own exit included, and exit again: the first one counts.
+        // Some tools catch every exception, including their own exit, and exit again: the first exit counts.
         AtomicReference<Integer> firstExit = new AtomicReference<>();
         Exit.Procedure exit = (status, message) -> {
             firstExit.compareAndSet(null, status);
@@ -522,7 +522,7 @@ public final class CompatDriver {
         };
         Exit.setExitProcedure(exit);
         Exit.setHaltProcedure(exit);
-        // What a tool does at the end of the JVM, it does here at the end of its run.
+        // The shutdown hooks of a tool run at the end of its run.
         List<Runnable> atEnd = new ArrayList<>();
         Exit.setShutdownHookAdder((name, hook) -> atEnd.add(hook));
         try (PrintStream out = new PrintStream(stdout, true, StandardCharsets.UTF_8);
@@ -531,7 +531,7 @@ public final class CompatDriver {
             System.setOut(out);
             System.setErr(err);
             String mainClass = request.get("main_class").asText();
-            // The tools written in Scala print through Console, which keeps the streams that it has seen first.
+            // The tools written in Scala print through Console, which keeps the first streams it was given.
             code = scala.Console.withOut(out, () -> scala.Console.withErr(err, () -> runMain(mainClass, arguments, err)));
             atEnd.forEach(Runnable::run);
         } finally {
@@ -553,7 +553,7 @@ public final class CompatDriver {
             return 0;
         } catch (InvocationTargetException wrapped) {
             if (wrapped.getCause() instanceof ToolExit) {
-                return 0; // the code is known to the exit procedure
+                return 0; // the exit procedure has the exit code
             }
             wrapped.getCause().printStackTrace(err);
             return 1;

@@ -35,7 +35,7 @@ public final class GroupMember {
         Thread watcher = new Thread(() -> {
             try {
                 while (System.in.read() >= 0) {
-                    // only the end counts
+                    // ignore the input, wait for its end
                 }
             } catch (java.io.IOException error) {
                 error.printStackTrace();
@@ -50,14 +50,14 @@ public final class GroupMember {
             while (!leaving.get()) {
                 ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(100));
                 for (TopicPartition partition : records.partitions()) {
-                    tellConsumed(partition.partition(), records.records(partition));
+                    reportConsumed(partition.partition(), records.records(partition));
                 }
                 if (uncommitted || !records.isEmpty()) {
                     uncommitted = !commit(consumer);
                 }
             }
         }
-        tell(event("left"));
+        report(event("left"));
         Runtime.getRuntime().halt(0);
     }
 
@@ -75,7 +75,7 @@ public final class GroupMember {
             settings.put(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG, options.get("instance_id").asText());
         }
         String protocol = options.get("protocol").asText();
-        if (protocol.equals("consumer")) { // the session is the server's to say
+        if (protocol.equals("consumer")) { // the server sets the session timeout
             settings.put(ConsumerConfig.GROUP_PROTOCOL_CONFIG, "consumer");
             return settings;
         }
@@ -90,20 +90,20 @@ public final class GroupMember {
         try {
             consumer.commitSync();
         } catch (KafkaException error) {
-            tell(event("refused").put("reason", String.valueOf(error)));
+            report(event("refused").put("reason", String.valueOf(error)));
             return false;
         }
-        tell(event("committed"));
+        report(event("committed"));
         return true;
     }
 
-    private static void tellConsumed(int partition, List<ConsumerRecord<byte[], byte[]>> records) throws Exception {
+    private static void reportConsumed(int partition, List<ConsumerRecord<byte[], byte[]>> records) throws Exception {
         for (int start = 0, end; start < records.size(); start = end) {
             end = start + 1;
             while (end < records.size() && records.get(end).offset() == records.get(end - 1).offset() + 1) {
                 end++;
             }
-            tell(event("consumed").put("partition", partition).put("first", records.get(start).offset())
+            report(event("consumed").put("partition", partition).put("first", records.get(start).offset())
                     .put("last", records.get(end - 1).offset()));
         }
     }
@@ -113,7 +113,7 @@ public final class GroupMember {
         return JSON.createObjectNode().put("event", name).put("at", now.getEpochSecond() * 1_000_000_000L + now.getNano());
     }
 
-    private static synchronized void tell(ObjectNode event) throws java.io.IOException {
+    private static synchronized void report(ObjectNode event) throws java.io.IOException {
         EVENTS.println(JSON.writeValueAsString(event));
         EVENTS.flush();
     }
@@ -127,20 +127,20 @@ public final class GroupMember {
 
         @Override
         public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
-            tell("assigned", partitions, consumer.groupMetadata().generationId());
+            report("assigned", partitions, consumer.groupMetadata().generationId());
         }
 
         @Override
         public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
-            tell("revoked", partitions, null);
+            report("revoked", partitions, null);
         }
 
         @Override
         public void onPartitionsLost(Collection<TopicPartition> partitions) {
-            tell("lost", partitions, null);
+            report("lost", partitions, null);
         }
 
-        private static void tell(String name, Collection<TopicPartition> partitions, Integer generation) {
+        private static void report(String name, Collection<TopicPartition> partitions, Integer generation) {
             ObjectNode event = event(name);
             ArrayNode numbers = event.putArray("partitions");
             partitions.forEach(each -> numbers.add(each.partition()));
@@ -148,7 +148,7 @@ public final class GroupMember {
                 event.put("generation", generation);
             }
             try {
-                GroupMember.tell(event);
+                GroupMember.report(event);
             } catch (java.io.IOException error) {
                 throw new java.io.UncheckedIOException(error);
             }

@@ -8,33 +8,33 @@ import java.nio.charset.StandardCharsets;
 import java.util.function.Function;
 
 /**
- * One JSON object a line on standard input, answered by one a line on standard output: see
- * testing/clients/program.py. What else is printed goes to standard error.
+ * Reads one JSON request per line from standard input and writes one JSON response per line to standard output: see
+ * testing/clients/program.py. Other output goes to standard error.
  */
 final class Requests {
     private static final ObjectMapper JSON = new ObjectMapper();
 
-    /** What is done with a request; its result is the answer, whatever it throws is an error. */
+    /** Performs a request. The result is the response; an exception becomes an error response. */
     interface Perform {
         Object perform(JsonNode request) throws Exception;
     }
 
     private Requests() {}
 
-    /** Answer until the input ends, which ends the process. */
+    /** Serve requests until the input ends, then exit. */
     static void serve(Perform program, Function<Throwable, String> code) throws Exception {
-        PrintStream answers = System.out;
+        PrintStream responses = System.out;
         System.setOut(System.err);
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
-            ObjectNode answer = JSON.createObjectNode();
+            ObjectNode response = JSON.createObjectNode();
             try {
-                answer.set("ok", JSON.valueToTree(program.perform(JSON.readTree(line))));
+                response.set("ok", JSON.valueToTree(program.perform(JSON.readTree(line))));
             } catch (Throwable failure) {
-                answer.putObject("error").put("code", code.apply(failure)).put("message", String.valueOf(failure));
+                response.putObject("error").put("code", code.apply(failure)).put("message", String.valueOf(failure));
             }
-            answers.println(JSON.writeValueAsString(answer));
-            answers.flush();
+            responses.println(JSON.writeValueAsString(response));
+            responses.flush();
         }
         Runtime.getRuntime().halt(0);
     }

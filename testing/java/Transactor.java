@@ -26,9 +26,9 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Transactional producers with the Java client: see testing/clients/transactor.py for what it is asked.
+ * Transactional producers with the Java client: testing/clients/transactor.py describes the operations.
  *
- * <p>It also runs with kafka-clients as old as 2.8, so it uses nothing that came later.
+ * <p>It also runs with kafka-clients as old as 2.8, so it uses no newer API.
  */
 public final class Transactor {
     private static final Map<String, Transactor> PRODUCERS = new HashMap<>();

@@ -19,11 +19,11 @@ import org.apache.kafka.streams.kstream.Produced;
 /**
  * A word count with Kafka Streams, exactly once: reads lines, writes each word with its count whenever that changes.
  *
- * <p>Its only argument is a JSON object: bootstrap_servers, application_id, instance, state_dir, source, target. It says
- * on its standard output which state it is in, and "working" now and then while records go through it. SIGTERM ends it.
+ * <p>Its only argument is a JSON object: bootstrap_servers, application_id, instance, state_dir, source, target. It
+ * writes its state to standard output, and "working" at intervals while it processes records. SIGTERM stops it.
  */
 public final class WordCountStreams {
-    /** So many records go through between two signs of life. */
+    /** The number of records between two "working" lines. */
     private static final long SIGN_OF_LIFE = 50;
 
     public static void main(String[] arguments) throws Exception {
@@ -56,14 +56,14 @@ public final class WordCountStreams {
         properties.put(StreamsConfig.APPLICATION_ID_CONFIG, text(options, "application_id"));
         properties.put(StreamsConfig.STATE_DIR_CONFIG, text(options, "state_dir"));
         properties.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
-        // So that at nearly every moment there are records that are sent and not committed.
+        // At nearly every moment there are records that were sent and are not committed.
         properties.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 300);
         properties.put(StreamsConfig.producerPrefix(ProducerConfig.LINGER_MS_CONFIG), 0);
-        // Every count is written, so that one that was counted twice or left out is seen.
+        // Every count is written, so that a word that was counted twice or omitted is visible.
         properties.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
-        // What was read of the repartition topic is deleted by DeleteRecords.
+        // Processed records of the repartition topic are deleted with DeleteRecords.
         properties.put(StreamsConfig.REPARTITION_PURGE_INTERVAL_MS_CONFIG, 500);
-        // One that is started again has its tasks at once.
+        // A restarted instance gets its tasks immediately.
         properties.put(StreamsConfig.consumerPrefix(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG), text(options, "instance"));
         properties.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
         return properties;

@@ -8,7 +8,7 @@ import org.apache.kafka.server.config.ServerTopicConfigSynonyms;
 import org.apache.kafka.storage.internals.log.LogConfig;
 
 /**
- * Writes what Apache Kafka knows about its settings as JSON, one setting per line: facts, without its sentences.
+ * Writes the definitions of Apache Kafka's settings as JSON, one setting per line, without the descriptions.
  * Run as: java -cp 'LIBS/*' DumpSettings.java
  */
 public class DumpSettings {

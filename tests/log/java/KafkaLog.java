@@ -41,14 +41,14 @@ import org.apache.kafka.storage.internals.utils.Throttler;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
- * Apache Kafka's own log of one partition, steered by a script: the other side of the tests of our log.
+ * Apache Kafka's log of one partition, controlled by commands: the reference for the tests of Moldau's log.
  *
- * Standard input has one command a line, standard output one answer a line:
+ * Standard input has one command per line, standard output one response per line:
  * open DIR CLEAN RECOVERY_POINT LOG_START_OFFSET NOW [key=value ...]
  * append EPOCH HEX          a client's append: "ok FIRST LAST TIME", or "error CODE RECORD_INDEX,..."
  * own EPOCH HEX             an append of the broker itself (coordinators, markers)
- *     Both take the number of a verification guard as a last word.
- * verifying BOOLEAN         whether logs that are opened from now on want transactions verified; guards count from 0
+ *     Both accept the number of a verification guard as the last argument.
+ * verifying BOOLEAN         whether new logs require transaction verification; guards are numbered from 0
  * verify PRODUCER SEQUENCE EPOCH EPOCH_PER_TRANSACTION    the number of a verification guard, "open" or "error CODE"
  * marker EPOCH PRODUCER PRODUCER_EPOCH COMMIT|ABORT COORDINATOR_EPOCH TRANSACTION_VERSION
  * stable                    the last stable offset
@@ -58,9 +58,9 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
  * epoch EPOCH               "EPOCH END"
  * aborted FROM TO           "PRODUCER FIRST LAST" for each, then "."
  * truncate OFFSET / roll / delete OFFSET / flush
- * now TIME                  what time it is from now on
+ * now TIME                  set the clock
  * retain                    delete old segments: their number
- * clean DIRTY BYTES         the log cleaner's pass from the offset DIRTY on, with a map of so many bytes: the next DIRTY
+ * clean DIRTY BYTES         run the log cleaner from offset DIRTY, with an offset map of BYTES bytes: the next DIRTY
  * close CLEAN
  */
 public final class KafkaLog {
@@ -90,7 +90,7 @@ public final class KafkaLog {
         }
     };
 
-    /** Runs what is to be done once at once, and nothing periodically. */
+    /** Runs one-time tasks immediately, and periodic tasks never. */
     private static final Scheduler SCHEDULER = new Scheduler() {
         @Override
         public void startup() {
@@ -133,12 +133,12 @@ public final class KafkaLog {
         var input = new java.io.BufferedReader(new java.io.InputStreamReader(System.in));
         String line;
         while ((line = input.readLine()) != null) {
-            System.out.println(answer(line.split(" ")));
+            System.out.println(response(line.split(" ")));
             System.out.flush();
         }
     }
 
-    private static String answer(String[] words) {
+    private static String response(String[] words) {
         try {
             return switch (words[0]) {
                 case "open" -> open(words);

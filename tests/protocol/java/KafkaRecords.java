@@ -17,7 +17,7 @@ import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.common.record.internal.SimpleRecord;
 
 /**
- * Apache Kafka's own classes as the other side of the record batch tests.
+ * Apache Kafka's record classes, as the reference for the tests of record batches.
  *
  * read FILE: one line for each batch in the file and one for each record in it, as text.
  * write CODEC LEVEL(or -) RECORDS OUT: the records (lines as `read` prints them, without offsets) as one batch.

@@ -24,13 +24,13 @@ import org.apache.kafka.metadata.MetadataRecordSerde;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
 
 /**
- * What Apache Kafka's own classes make of a message, asked over stdin and answered over stdout, one after the other.
+ * Decodes and encodes messages with Apache Kafka's classes. Reads requests from stdin, writes responses to stdout.
  *
  * <pre>
  * request   class name (UTF), version (short), bytes (int, data), JSON (int, data; may be empty)
- * answer    0 (byte), then three times int, data:
+ * response  0 (byte), then three times int, data:
  *             the bytes, decoded and encoded again
- *             the JSON of what was decoded; records appear as their size
+ *             the decoded message as JSON; records are replaced by their size
  *             the JSON, read and encoded; empty when there was none
  *           or 1 (byte) and an error text (int, data)
  * </pre>
@@ -76,7 +76,7 @@ public final class MessageOracle {
             byte[] data = readBlob(in);
             byte[] json = readBlob(in);
             try {
-                byte[][] answer = switch (name) {
+                byte[][] response = switch (name) {
                     case "frame" -> frame(data);
                     case "errors" -> text(errors());
                     case "headers" -> text(headers());
@@ -84,14 +84,14 @@ public final class MessageOracle {
                     default -> oracle.message(name, version, data, json);
                 };
                 out.writeByte(0);
-                for (byte[] part : answer) {
+                for (byte[] part : response) {
                     writeBlob(out, part);
                 }
             } catch (Throwable error) {
                 out.writeByte(1);
                 writeBlob(out, error.toString().getBytes(StandardCharsets.UTF_8));
             }
-            // Answers leave as soon as nothing more is waiting, so that both pipelining and single questions work.
+            // Responses are flushed when no more input is available, so that both pipelined and single requests work.
             if (in.available() == 0) {
                 out.flush();
             }
@@ -128,7 +128,7 @@ public final class MessageOracle {
         return new byte[][] {out.array(), {}, {}};
     }
 
-    /** Name, code, and whether clients repeat the request. */
+    /** Name, code, and whether clients retry the request. */
     private static String errors() {
         StringBuilder lines = new StringBuilder();
         for (Errors error : Errors.values()) {
