@@ -316,7 +316,7 @@ static void keep_rest(struct connection *c, const uint8_t *data, size_t length) 
 }
 
 /* After a send: continue with the stored bytes, then with the socket. Returns 0 to close. */
-static int go_on(struct connection *c) {
+static int resume(struct connection *c) {
     flush(c);
     while (!stopped(c) && c->rest_length) {
         ssize_t used = take(c, c->rest, c->rest_length);
@@ -329,14 +329,14 @@ static int go_on(struct connection *c) {
 }
 
 static void readable(struct connection *c) {
-    if (stopped(c)) return watch(c, 0); /* checked again by go_on */
+    if (stopped(c)) return watch(c, 0); /* checked again by resume */
     ssize_t n = recv(c->fd, scratch, sizeof scratch, 0);
     if (n < 0 && errno == EAGAIN) return;
     ssize_t used = n > 0 ? take(c, scratch, (size_t)n) : -1;
     if (used < 0) return close_connection(c);
     if (used < n) keep_rest(c, scratch + used, (size_t)(n - used));
     flush(c);
-    if (c->rest_length && !stopped(c) && !go_on(c)) close_connection(c);
+    if (c->rest_length && !stopped(c) && !resume(c)) close_connection(c);
 }
 
 /* Respond to fetches whose batch has arrived, or whose time has passed. */
@@ -351,7 +351,7 @@ static void release_held(void) {
         *at = c->next_held;
         c->held = 0;
         answer_fetch(c, fetch_answer(c), fetch_offset_of(c));
-        if (!go_on(c)) shutdown(c->fd, SHUT_RDWR); /* its event will close it */
+        if (!resume(c)) shutdown(c->fd, SHUT_RDWR); /* its event will close it */
     }
 }
 
@@ -439,7 +439,7 @@ int main(int argc, char **argv) {
                 accept_all(listening);
             else if (events[i].events & (EPOLLHUP | EPOLLERR))
                 close_connection(c);
-            else if (events[i].events & EPOLLOUT && !go_on(c))
+            else if (events[i].events & EPOLLOUT && !resume(c))
                 close_connection(c);
             else if (events[i].events & EPOLLIN)
                 readable(c);

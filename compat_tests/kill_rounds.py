@@ -71,7 +71,7 @@ RETAINED = {"retention.bytes": "20000", **SMALL}
 GROUP = "kill-rounds"
 _AT_MOST_UNANSWERED = 100
 # A thousand records a second from each: it is the number of kills that counts.
-_AT_ONCE = 10
+_BATCH_RECORDS = 10
 _PAUSE_S = 0.01
 _KEYS = 20
 _CLIENT = {
@@ -222,7 +222,7 @@ class NumberedWriter(Writer):
                 self._send(number % self.partitions)
                 number += 1
                 self._producer.poll(0)
-                if number % _AT_ONCE == 0:
+                if number % _BATCH_RECORDS == 0:
                     self._stopping.wait(_PAUSE_S)
             else:
                 self._producer.poll(0.02)

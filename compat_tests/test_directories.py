@@ -66,7 +66,7 @@ def begin(server: Server) -> w.Topic:
     return topic
 
 
-def go_on(server: Server, topic: w.Topic, before: int) -> int:
+def continue_writing(server: Server, topic: w.Topic, before: int) -> int:
     """See all of what the other server has left, and add to it; returns how many records there are then."""
     address = server.bootstrap_servers
     w.wait_for_topic(address, topic.name, 2)
@@ -98,7 +98,7 @@ def test_apache_kafka_goes_on_where_moldau_ended(tmp_path: Path, how: str) -> No
         topic = begin(server)
         end(server, how)
     with apache(directory) as server:
-        go_on(server, topic, 50)
+        continue_writing(server, topic, 50)
 
 
 @pytest.mark.parametrize("how", first_of(["kill", "stop"]))
@@ -107,7 +107,7 @@ def test_moldau_goes_on_where_apache_kafka_ended(how: str) -> None:
         topic = begin(first)
         end(first, how)
         with moldau(first.data_dir) as server:
-            go_on(server, topic, 50)
+            continue_writing(server, topic, 50)
 
 
 @pytest.mark.full
@@ -118,7 +118,7 @@ def test_to_and_fro(tmp_path: Path) -> None:
     count = 50
     for start in (apache, moldau, apache, moldau):
         with start(directory) as server:
-            count = go_on(server, topic, count)
+            count = continue_writing(server, topic, count)
     assert count == 90
 
 
@@ -155,7 +155,7 @@ def test_to_and_fro_with_snapshots_of_the_metadata(tmp_path: Path, java: JavaCli
             assert min(int(path.name[:20]) for path in log.glob("*.log")) > 0  # the log was cut
             opened = ApacheKafka(SNAPSHOTS, data_dir=directory)
         with opened as server:
-            count = go_on(server, topic, count)
+            count = continue_writing(server, topic, count)
             with open_client("kafka-python", server.bootstrap_servers) as client:
                 assert {f"t-{life}-{number}" for life in range(2) for number in range(20)} <= set(client.topics())
             for number in range(20):

@@ -170,7 +170,7 @@ class Ledger:
     def write(self, server: Server) -> None:
         """Some of everything."""
         address = server.bootstrap_servers
-        self._transactions.go_on(address)
+        self._transactions.continue_writing(address)
         if not self._phase:
             self._begin(address)
         with WireClient(address) as wire:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from moldau.compat_tests.test_directories import begin, end, go_on
+from moldau.compat_tests.test_directories import begin, continue_writing, end
 from moldau.metadata.checkpoint import decode_snapshot
 from moldau.metadata.records import ConfigRecord, TopicRecord
 from moldau.testing import Broker, BrokerError
@@ -75,11 +75,11 @@ def test_to_and_fro(tmp_path: Path, name: str) -> None:
         for way in ("stop", "kill"):
             moldau = Broker(data_dir=apache.data_dir) if directory_is_enough else ConfiguredBroker(apache.properties)
             with moldau as server:
-                count = go_on(server, topic, count)
+                count = continue_writing(server, topic, count)
                 end(server, way)
             directory_is_enough = False
             apache.start()
-            count = go_on(apache, topic, count)
+            count = continue_writing(apache, topic, count)
             end(apache, way)
         assert count == 90
         assert "-stray" not in apache.log()
@@ -90,7 +90,7 @@ def test_a_directory_that_apache_kafka_has_in_use(tmp_path: Path) -> None:
     with ApacheKafka(data_dir=tmp_path / "data") as apache:
         with pytest.raises(BrokerError, match=r"data is in use: another broker holds its \.lock"):
             Broker(data_dir=apache.data_dir).start()
-        go_on(apache, begin(apache), 50)
+        continue_writing(apache, begin(apache), 50)
 
 
 def test_a_directory_that_we_have_in_use(tmp_path: Path) -> None:
@@ -104,12 +104,12 @@ def test_a_directory_that_we_have_in_use(tmp_path: Path) -> None:
             refusal = "A Kafka instance in another process or thread is using this directory"
             wait_until(lambda: refusal in apache.log(), "that Apache Kafka refuses the directory")
             apache.kill()  # its shutdown hangs now and then
-            count = go_on(server, topic, 50)
+            count = continue_writing(server, topic, 50)
             server.restart()
-            count = go_on(server, topic, count)
+            count = continue_writing(server, topic, count)
             server.stop()
             apache.start()
-            go_on(apache, topic, count)
+            continue_writing(apache, topic, count)
         finally:
             apache.close()
 
@@ -137,6 +137,6 @@ def test_a_metadata_log_of_which_the_snapshot_alone_is_left(tmp_path: Path) -> N
             if path.suffix in (".log", ".index", ".timeindex", ".snapshot") or path.name == "leader-epoch-checkpoint":
                 path.unlink()
         with Broker(data_dir=apache.data_dir) as server:
-            count = go_on(server, topic, 50)
+            count = continue_writing(server, topic, 50)
         apache.start()
-        go_on(apache, topic, count)
+        continue_writing(apache, topic, count)

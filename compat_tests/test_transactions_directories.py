@@ -60,7 +60,7 @@ class Story:
         self.producer: Producer | None = None
         self.ended: tuple[Producer, bool] | None = None
 
-    def go_on(self, address: str) -> None:
+    def continue_writing(self, address: str) -> None:
         """On the next server, or on the first one."""
         wait_for_coordinators(address)
         with WireClient(address) as wire:
@@ -128,7 +128,7 @@ def test_to_and_fro(tmp_path: Path) -> None:
         (moldau, "stop"),
     ):
         with start(directory) as server:
-            story.go_on(server.bootstrap_servers)
+            story.continue_writing(server.bootstrap_servers)
             if how == "kill":
                 server.kill()
             else:

@@ -17,9 +17,9 @@ from ..metadata.auto_create import missing_topics
 from ..metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ..protocol.errors import ErrorCode, KafkaError
 from ..replication.replicas import Replicas
-from .concurrency.chores import Chores
 from .concurrency.clock import Clock, wall_clock
 from .concurrency.event_loop import turns_of
+from .concurrency.file_jobs import FileJobs
 from .concurrency.slices import Slices
 from .controller_client import ControllerClient, LocalController
 from .coordination.markers import MarkerWriter
@@ -59,7 +59,7 @@ _STORAGE_FAILURE_LOG_SECONDS = 10.0
 
 # Maximum number of concurrent jobs in threads: for codecs, which compute, and for the file I/O of periodic work.
 CODECS = 2
-CHORES = 8
+FILE_JOBS = 8
 
 _CREATE_TOPICS = 7
 """The version of CreateTopics with which a broker requests missing topics from the controller."""
@@ -81,7 +81,7 @@ class Broker:
         *,
         advertised: dict[str, tuple[str, int]],
         clock: Clock = wall_clock,
-        dice: Random,
+        rng: Random,
     ) -> None:
         self.config = config
         self.now_ms = clock
@@ -96,14 +96,14 @@ class Broker:
         self.node_id = self.metadata.node_id
         self.cluster_id = self.metadata.cluster_id
         self.replicas = Replicas()
-        self.fetch_sessions = FetchSessionCache(config.int("max.incremental.fetch.session.cache.slots"), dice)
+        self.fetch_sessions = FetchSessionCache(config.int("max.incremental.fetch.session.cache.slots"), rng)
         self.fetch_max_bytes = config.int("fetch.max.bytes")
         self.auto_create_topics = config.bool("auto.create.topics.enable")
         self._advertised = advertised
         self._rack = config.optional_str("broker.rack")
         self.background = background
-        self.chores = Chores(background.lane(CHORES))
-        self._codecs = background.lane(CODECS)
+        self.file_jobs = FileJobs(background.executor(FILE_JOBS))
+        self._codecs = background.executor(CODECS)
         self.decoder = Decoder(loop, self._codecs)
         self.appends = AppendQueues(self.decoder, self.slices, self.now_ms)
         self.searches = SearchQueue(self.decoder)
@@ -123,8 +123,8 @@ class Broker:
             loop=loop,
             timers=timers,
             now_ms=clock,
-            dice=dice,
-            chores=self.chores,
+            rng=rng,
+            file_jobs=self.file_jobs,
             node_id=self.node_id,
             replicas=self.replicas,
             image=lambda: self.metadata.image,
@@ -135,7 +135,7 @@ class Broker:
         self.verifications = Verifications(loop, timers, self.slices, clock, lambda: self.transactions)
         self.housekeeping = Housekeeping(
             loop,
-            self.chores,
+            self.file_jobs,
             timers,
             self.log_manager,
             self.now_ms,
@@ -148,7 +148,7 @@ class Broker:
         )
         self.trash = Trash(
             loop,
-            self.chores,
+            self.file_jobs,
             timers,
             self.log_manager,
             self.now_ms,
@@ -156,7 +156,7 @@ class Broker:
         )
         self.retention = Retention(
             loop,
-            self.chores,
+            self.file_jobs,
             timers,
             self.replicas,
             self.trash,
@@ -168,7 +168,7 @@ class Broker:
         )
         self.log_cleaner = LogCleaner(
             loop,
-            self.chores,
+            self.file_jobs,
             self.log_manager,
             self.now_ms,
             CleanerSettings.of(config),
@@ -208,7 +208,7 @@ class Broker:
         )
         self.metadata_snapshots = MetadataSnapshots(
             loop,
-            self.chores,
+            self.file_jobs,
             timers,
             self.metadata,
             self.log_manager,
@@ -347,7 +347,7 @@ class Broker:
         """Serve every partition of the metadata. Called at startup."""
         self.publisher.load()
         # Runs after the controller has been informed where the replicas are now.
-        self.run_soon(lambda: self.slices.begin_surely(self.replica_mover.go_on(), at_once=True))
+        self.run_soon(lambda: self.slices.begin_shielded(self.replica_mover.resume(), immediately=True))
         topics = self.metadata.image.topics_by_name
         if CONSUMER_OFFSETS in topics:
             self.groups  # noqa: B018 - loads them

@@ -24,14 +24,14 @@ _SOFTWARE_LENGTH: Final = 64
 R = TypeVar("R")
 
 
-class Parked(enum.Enum):
-    """The type of `PARKED`."""
+class Deferred(enum.Enum):
+    """The type of `DEFERRED`."""
 
-    PARKED = "parked"
+    DEFERRED = "deferred"
 
 
 #: What a handler returns when it will call `RequestContext.reply` later.
-PARKED: Final = Parked.PARKED
+DEFERRED: Final = Deferred.DEFERRED
 
 
 class Route(Protocol):
@@ -53,8 +53,8 @@ class RequestContext:
     """One request: its client, listener and version, and its place in the order of responses."""
 
     __slots__ = (
-        "abandoned",
         "api_version",
+        "cancelled",
         "client_id",
         "connection",
         "correlation_id",
@@ -62,8 +62,8 @@ class RequestContext:
         "is_long",
         "keeps_request",
         "kept_bytes",
-        "on_abandon",
-        "on_hurry",
+        "on_cancel",
+        "on_complete_early",
         "parts",
         "request",
         "route",
@@ -85,10 +85,10 @@ class RequestContext:
         self.client_id = client_id or ""
         self.request: Any = request
         self.parts: list[Part] | None = None  # the encoded response, when it is ready
-        self.abandoned = False  # the connection is closed
+        self.cancelled = False  # the connection is closed
         self.is_long = False  # its response is encoded in slices, whenever it is ready
-        self.on_abandon: Callable[[], None] | None = None
-        self.on_hurry: Callable[[], None] | None = None  # completes the request early, if that is possible
+        self.on_cancel: Callable[[], None] | None = None
+        self.on_complete_early: Callable[[], None] | None = None  # completes the request early, if that is possible
         # What the connection counts while the request is pending: see `connection.InFlight`.
         self.held_bytes = 0
         self.keeps_request = False
@@ -102,7 +102,7 @@ class RequestContext:
         self.request = request
 
     @property
-    def hurries_others(self) -> bool:
+    def completes_earlier(self) -> bool:
         """Whether pending requests before this one should complete early, so that its response can leave; see
         `Connection`."""
         return self.route is not None and not self.route.api.may_wait_behind
@@ -141,28 +141,28 @@ class RequestContext:
         self.connection.close(reason, level=level)
 
     def reply(self, response: Message) -> None:
-        """Send the response of a pending request, once. An abandoned request gets no response."""
+        """Send the response of a pending request, once. An cancelled request gets no response."""
         assert self.parts is None, "a request has one response"
         if self.kept_bytes:
-            self.give_back()
-        if self.abandoned:
+            self.release_memory()
+        if self.cancelled:
             return
         if self.is_long:
-            self.go_on(response)
+            self.reply_in_slices(response)
             return
         parts = self.route.encode_or_fail(self, response)
         if parts is not None:
             self._answered(parts)
 
-    def go_on(self, answer: Message | Sliced[Message | Parked]) -> None:
+    def reply_in_slices(self, answer: Message | Sliced[Message | Deferred]) -> None:
         """Respond to a pending request in slices, with this message or with the result of these steps. If the result is
-        PARKED, the request stays pending."""
-        self.connection.go_on(self, answer)
+        DEFERRED, the request stays pending."""
+        self.connection.reply_in_slices(self, answer)
 
-    def run(self, slices: Slices, steps: Sliced[R]) -> R | Parked:
-        """Return the result of these steps of a handler if they finish without a pause, otherwise PARKED.
+    def run(self, slices: Slices, steps: Sliced[R]) -> R | Deferred:
+        """Return the result of these steps of a handler if they finish without a pause, otherwise DEFERRED.
 
-        After PARKED the steps continue alongside other requests of the connection, and finish even if the client
+        After DEFERRED the steps continue alongside other requests of the connection, and finish even if the client
         disconnects. Their result is the response.
         """
         try:
@@ -171,8 +171,8 @@ class RequestContext:
             result: R = end.value
             return result
         self.keeps_request = True
-        slices.begin_surely(self._answer_in_steps(steps), at_once=True)
-        return PARKED
+        slices.begin_shielded(self._answer_in_steps(steps), immediately=True)
+        return DEFERRED
 
     def _answer_in_steps(self, steps: Sliced[Any]) -> Sliced[None]:
         try:
@@ -184,13 +184,13 @@ class RequestContext:
         else:
             if answer is None:
                 self.reply_nothing()
-            elif answer is not PARKED:
+            elif answer is not DEFERRED:
                 self.reply(answer)
 
     def reply_encoded(self, parts: list[Part]) -> None:
         """Respond with a frame that is already encoded."""
-        self.give_back()
-        if not self.abandoned:
+        self.release_memory()
+        if not self.cancelled:
             self._answered(parts)
 
     def fail(self, error: KafkaError) -> None:
@@ -204,15 +204,15 @@ class RequestContext:
     def _answer_with(self, answer: Message | Sliced[Message]) -> None:
         if type(answer) is not GeneratorType:
             self.reply(answer)  # type: ignore[arg-type]
-        elif self.abandoned:
-            self.give_back()
+        elif self.cancelled:
+            self.release_memory()
         else:
-            self.go_on(answer)
+            self.reply_in_slices(answer)
 
     def reply_with(self, make: Callable[[], Message]) -> None:
         """Respond with the result of ``make``. If it raises, respond with the API's response for the error."""
-        if self.abandoned:
-            self.give_back()
+        if self.cancelled:
+            self.release_memory()
             return
         try:
             response: Message | Sliced[Message] = make()
@@ -224,34 +224,36 @@ class RequestContext:
 
     def reply_nothing(self) -> None:
         """Complete a pending request that needs no response (``acks=0``), so that later responses can leave."""
-        self.give_back()
-        if not self.abandoned:
+        self.release_memory()
+        if not self.cancelled:
             self._answered([])
 
-    def hurry(self) -> None:
+    def complete_early(self) -> None:
         """Complete the request now if possible: the server stops, or a later response is ready."""
-        if self.on_hurry is not None:
-            self.on_hurry()
+        if self.on_complete_early is not None:
+            self.on_complete_early()
 
-    def abandon(self) -> None:
-        """The connection is closed: release the files of the response, and call `on_abandon`."""
-        self.abandoned = True
-        if self.on_abandon is not None:
-            self.on_abandon()
-            self.on_abandon = None
-        self.on_hurry = None  # it refers to this context: the cycle would keep both in memory until a full collection
+    def cancel(self) -> None:
+        """The connection is closed: release the files of the response, and call `on_cancel`."""
+        self.cancelled = True
+        if self.on_cancel is not None:
+            self.on_cancel()
+            self.on_cancel = None
+        self.on_complete_early = (
+            None  # it refers to this context: the cycle would keep both in memory until a full collection
+        )
         for part in self.parts or ():
             if isinstance(part, FileRange):
                 part.release()
 
     def _answered(self, parts: list[Part]) -> None:
-        self.on_abandon = None
-        self.on_hurry = None
+        self.on_cancel = None
+        self.on_complete_early = None
         self.parts = parts
         self.connection.answered(self)
 
-    def give_back(self) -> None:
+    def release_memory(self) -> None:
         """Release the memory of the request, which is no longer in use."""
         if self.kept_bytes:
             size, self.kept_bytes = self.kept_bytes, 0
-            self.connection.give_back(size)
+            self.connection.release_memory(size)

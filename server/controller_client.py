@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .concurrency.slices import Later
+from .concurrency.slices import SlicedFuture
 
 if TYPE_CHECKING:
     from ..metadata.controller import Change
@@ -46,7 +46,7 @@ class LocalController:
         group_commit.flush_without_threads(metadata.log)
         self._controller.serve(
             flush_soon=lambda: group_commit.flush_soon(metadata.log),
-            follow=lambda steps: slices.begin_surely(steps, at_once=True),
+            follow=lambda steps: slices.begin_shielded(steps, immediately=True),
         )
 
     def request(self, request: Request, version: int) -> Sliced[Any]:
@@ -63,6 +63,6 @@ class LocalController:
 
 def until_done(change: Change, slices: Slices) -> Sliced[None]:
     """Wait until the broker has applied this change, or the change has failed."""
-    later: Later[None] = Later(slices)
+    later: SlicedFuture[None] = SlicedFuture(slices)
     change.when_done(lambda: later.succeed(None))
     yield from later.result()

@@ -52,14 +52,14 @@ def run(
     with contextlib.ExitStack() as stack:
         directory: EphemeralDirectory | None = None
 
-        def end_at_once(number: int) -> None:
+        def end_immediately(number: int) -> None:
             """Cancel a shutdown that hangs or takes too long."""
             if not ephemeral:
                 end_by(number)
             elif directory is not None and directory.remove():
                 os._exit(128 + number)
 
-        signals = EndSignals(end_at_once)
+        signals = EndSignals(end_immediately)
         signals.install(with_core_dumps=ephemeral)  # before there are files that a signal could leave behind
         if ephemeral:
             from .storage.ephemeral import EphemeralDirectory, remove_leftovers  # importing it takes milliseconds

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PARTITIONS_IN_A_STEP = 5
+_PARTITIONS_PER_STEP = 5
 """How many partitions are created or removed in one step: the file I/O takes time."""
 
 
@@ -99,8 +99,8 @@ class MetadataPublisher:
             self._leaving.update(((topic.name, index), topic) for index in topic.partitions)
         for topic in delta.deleted_topics:
             for count, index in enumerate(topic.partitions, 1):
-                self._leave(topic.name, index)
-                if not count % _PARTITIONS_IN_A_STEP:
+                self._remove_deleted(topic.name, index)
+                if not count % _PARTITIONS_PER_STEP:
                     yield 0
             yield 0
         self._assignments.hold()
@@ -125,7 +125,7 @@ class MetadataPublisher:
             if not count % 500:
                 yield 0
         for topic_id, indexes in changed.items():
-            for first in range(0, len(indexes), _PARTITIONS_IN_A_STEP):
+            for first in range(0, len(indexes), _PARTITIONS_PER_STEP):
                 if first:
                     yield 0
                 image = self._metadata.image
@@ -133,12 +133,12 @@ class MetadataPublisher:
                 if topic is None:
                     break  # the topic was deleted in the meantime
                 try:
-                    self._update_topic(image, topic, indexes[first : first + _PARTITIONS_IN_A_STEP])
+                    self._update_topic(image, topic, indexes[first : first + _PARTITIONS_PER_STEP])
                 except Exception:
                     logger.exception("Updating the partitions of %s failed with an unexpected error", topic.name)
             yield 0
 
-    def _leave(self, name: str, index: int) -> None:
+    def _remove_deleted(self, name: str, index: int) -> None:
         """Remove a partition of a deleted topic, once."""
         topic = self._leaving.pop((name, index), None)
         if topic is not None:
@@ -157,7 +157,7 @@ class MetadataPublisher:
                 continue
             if partition is None:
                 if self._leaving:
-                    self._leave(topic.name, index)  # remove the files of a deleted topic with the same name
+                    self._remove_deleted(topic.name, index)  # remove the files of a deleted topic with the same name
                 if log_config is None:
                     log_config = topic_log_config(overrides, self._config)
                     min_insync_replicas = topic_min_insync_replicas(overrides, self._config)

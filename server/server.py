@@ -58,15 +58,15 @@ class Server:
         durable: bool = True,
         file_system: FileSystem | None = None,
         clock: Clock = wall_clock,
-        dice: Random | None = None,
+        rng: Random | None = None,
         allow_non_empty: bool = False,
     ) -> None:
-        """``clock`` and ``dice`` are the only inputs besides the event loop, the files and the requests; the defaults
+        """``clock`` and ``rng`` are the only inputs besides the event loop, the files and the requests; the defaults
         are the machine's. ``allow_non_empty``: see `open_storage`."""
         self.config = config
         self._allow_non_empty = allow_non_empty
         self._clock = clock
-        self._dice = dice or SystemRandom()
+        self._rng = rng or SystemRandom()
         self._log_dirs = log_dirs
         self._file_system = file_system or RealFileSystem(durable=durable)
         self._timers: TimerWheel | None = None
@@ -124,7 +124,7 @@ class Server:
                 self._background,
                 advertised=self._advertised(),
                 clock=self._clock,
-                dice=self._dice,
+                rng=self._rng,
             )
             self.broker.decoder.process.budget = self._network.budget
             self.broker.load()
@@ -183,7 +183,7 @@ class Server:
                 self._listening_on(),
                 now_ms=now_ms,
                 file_system=self._file_system,
-                dice=self._dice,
+                rng=self._rng,
                 allow_non_empty=self._allow_non_empty,
             )
         except StorageError as error:

@@ -3,8 +3,8 @@
 A system may refuse to start a thread: because of a limit of processes (`pids.max` of a container, `ulimit -u`), or
 because memory is low. That must not end anything permanently, so jobs follow these rules:
 
-* A `Lane` limits how many jobs of one kind run concurrently. The threads are shared by all lanes, so one thread is
-  enough for everything to continue, if slowly.
+* A `JobExecutor` limits how many jobs of one kind run concurrently. The threads are shared by all executors, so one
+  thread is enough for everything to continue, if slowly.
 * A job is queued before a thread is started for it. It is run exactly once, by the first free thread, and its future is
   done only after that. If a thread cannot be started, one error is logged, and the start is retried after a pause that
   grows from `_RETRY_SECONDS` to `_LONGEST_RETRY_SECONDS`. The jobs wait.
@@ -170,10 +170,10 @@ def map_with_threads(function: Callable[[T], U], items: Iterable[T], threads: in
 
 
 class _Job(Generic[T]):
-    __slots__ = ("error", "future", "lane", "result", "work")
+    __slots__ = ("error", "executor", "future", "result", "work")
 
-    def __init__(self, lane: Lane, work: Callable[[], T], future: asyncio.Future[T]) -> None:
-        self.lane = lane
+    def __init__(self, executor: JobExecutor, work: Callable[[], T], future: asyncio.Future[T]) -> None:
+        self.executor = executor
         self.work: Callable[[], T] | None = work
         self.future: asyncio.Future[T] | None = future
         self.result: T | None = None
@@ -191,7 +191,7 @@ class _Job(Generic[T]):
         except BaseException as error:  # noqa: BLE001 - passed to the future
             self.error = error
 
-    def tell(self) -> None:
+    def complete(self) -> None:
         """Pass the outcome to the future. Runs on the event loop."""
         future, error, result = self.future, self.error, self.result
         self.future = self.error = self.result = None
@@ -217,9 +217,9 @@ class Background:
         self._closed = False
         self._idle: asyncio.Event | None = None
 
-    def lane(self, limit: int) -> Lane:
-        """Create a lane for jobs of one kind, of which at most ``limit`` run concurrently."""
-        return Lane(self, self._loop, limit)
+    def executor(self, limit: int) -> JobExecutor:
+        """Create an executor for jobs of one kind, of which at most ``limit`` run concurrently."""
+        return JobExecutor(self, self._loop, limit)
 
     @property
     def has_threads(self) -> bool:
@@ -229,7 +229,7 @@ class Background:
     def start(self) -> None:
         """Start one thread early: with it, all jobs continue, whatever limit is reached later."""
         if not self._threads:
-            self.lane(1).run(lambda: None)
+            self.executor(1).run(lambda: None)
 
     def prepare_stop(self) -> None:
         """From now on, jobs do not wait for a thread that cannot be started."""
@@ -251,7 +251,7 @@ class Background:
             thread.join()
         self._threads.clear()
 
-    def _hand_over(self, job: _Job[Any]) -> None:
+    def _enqueue(self, job: _Job[Any]) -> None:
         if self._closed:
             raise RuntimeError("the server has stopped; its threads accept no more jobs")
         self._unfinished += 1
@@ -260,7 +260,7 @@ class Background:
             self._start_threads()
 
     def _start_threads(self) -> None:
-        """Start one thread for each job that has none. The limits of the lanes bound their number."""
+        """Start one thread for each job that has none. The limits of the executors bound their number."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -319,14 +319,14 @@ class Background:
 
     def _finished(self, job: _Job[Any]) -> None:
         self._unfinished -= 1
-        job.lane._ended()
-        job.tell()
+        job.executor._ended()
+        job.complete()
         if not self._unfinished and self._idle is not None:
             self._idle.set()
 
 
-class Lane:
-    """An executor for jobs of one kind; created by `Background.lane`.
+class JobExecutor:
+    """An executor for jobs of one kind; created by `Background.executor`.
 
     Jobs beyond the limit wait, first come first served.
     """
@@ -352,7 +352,7 @@ class Lane:
         if self._closed:
             future.cancel()
         elif self._running < self._limit:
-            self._background._hand_over(job)
+            self._background._enqueue(job)
             self._running += 1
         else:
             self._waiting.append(job)
@@ -371,6 +371,6 @@ class Lane:
         while self._waiting:
             job = self._waiting.popleft()
             if job.future is not None and not job.future.cancelled():
-                self._background._hand_over(job)
+                self._background._enqueue(job)
                 return
         self._running -= 1

@@ -225,7 +225,7 @@ class DirectSelector(selectors.EpollSelector):
             if measured:
                 began, now = now, clock()
                 if now - began >= SLICE_MS / 1000:
-                    turns.took(fd, began, now)
+                    turns.record(fd, began, now)
         return others
 
     def _serve_alone(self, event: tuple[int, int]) -> list[tuple[selectors.SelectorKey, int]]:
@@ -236,7 +236,7 @@ class DirectSelector(selectors.EpollSelector):
         began = turns.start()
         others = self._serve([event], measured=False)
         if fd in turns.strikes:  # otherwise it is closed
-            turns.took(fd, began, turns.clock())
+            turns.record(fd, began, turns.clock())
         return others
 
     def _serve_later(self, fd: int, event: int) -> None:

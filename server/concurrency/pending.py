@@ -14,8 +14,8 @@ There is no callback before `start`, so a part may complete while others are sti
 parts before it completes. If a part has failed, `failed` is called instead of `answered`, with the first error. It is
 also called only when all parts are complete, so nothing of the response is still in progress.
 
-If the request itself is work in slices, it waits for a `slices.Later`, which is one result: `Pending(later.succeed,
-later.fail)` combines several parts into one.
+If the request itself is work in slices, it waits for a `slices.SlicedFuture`, which is one result:
+`Pending(later.succeed, later.fail)` combines several parts into one.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ shell ignores SIGINT for its background processes, and both signals are sent del
 The first signal may arrive at any time, even before the event loop exists. Then `wait` returns immediately. Later
 signals have no effect, because one shutdown request often consists of several: a terminal that closes sends SIGHUP
 twice, and systemd sends SIGHUP after SIGTERM. The only exception is SIGINT, one second or more after the first signal.
-It comes from a user at a terminal who does not want to wait for a clean shutdown (`on_impatience`). The exit status is
-128 plus the number of the signal, like that of a program that the signal has ended, but 0 for SIGTERM and SIGINT, which
-are the ordinary ways to shut down a server.
+It comes from a user at a terminal who does not want to wait for a clean shutdown (`on_second_signal`). The exit status
+is 128 plus the number of the signal, like that of a program that the signal has ended, but 0 for SIGTERM and SIGINT,
+which are the ordinary ways to shut down a server.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _HARMLESS = (
 class EndSignals:
     """Handles the signals from `install` on, in the main thread."""
 
-    def __init__(self, on_impatience: Callable[[int], None], *, clock: Callable[[], float] = time.monotonic) -> None:
-        """``on_impatience`` is called with the number of the signal; it need not return. ``clock`` is in seconds."""
-        self._on_impatience = on_impatience
+    def __init__(self, on_second_signal: Callable[[int], None], *, clock: Callable[[], float] = time.monotonic) -> None:
+        """``on_second_signal`` is called with the number of the signal; it need not return. ``clock`` is in seconds."""
+        self._on_second_signal = on_second_signal
         self._clock = clock
         self._received_at = 0.0
         self._readable, self._writable = socket.socketpair()
@@ -73,13 +73,13 @@ class EndSignals:
 
         To be called before other threads start.
         """
-        left_alone = {getattr(signal, name, None) for name in _HARMLESS} | set(_FAULTS)
+        excluded = {getattr(signal, name, None) for name in _HARMLESS} | set(_FAULTS)
         if not with_core_dumps:
-            left_alone |= {getattr(signal, name, None) for name in _CORE_DUMPS}
+            excluded |= {getattr(signal, name, None) for name in _CORE_DUMPS}
         # The event loop does not notice a handler that runs between two of its system calls, but it does notice the
         # byte in the socket.
         signal.set_wakeup_fd(self._writable.fileno(), warn_on_full_buffer=False)
-        for number in signal.valid_signals() - left_alone:
+        for number in signal.valid_signals() - excluded:
             before = signal.getsignal(number)
             if number in _ALWAYS or before is signal.SIG_DFL:
                 with contextlib.suppress(OSError, ValueError):  # the C library reserves some
@@ -100,7 +100,7 @@ class EndSignals:
             self.received = number
             self._received_at = self._clock()
         elif number == signal.SIGINT and self._clock() - self._received_at >= PATIENCE_SECONDS:
-            self._on_impatience(number)
+            self._on_second_signal(number)
 
     async def wait(self) -> None:
         """Wait until a signal was received."""

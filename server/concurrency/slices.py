@@ -11,12 +11,12 @@ arrays) that the work has added to memory since the previous one; 0 is a mere pa
   finish and release its elements, and work that holds at most `FEW_ELEMENTS`. The waiting work has hardly been decoded:
   it holds only the bytes of its frame, which `memory` bounds.
 - Work whose connection is closed is closed. Work that must not be left half done continues without the connection
-  (`surely`).
+  (`shielded`).
 - Work that changes what other work of its kind reads runs one after the other (`exclusively`). Work that waits for the
   others is not resumed before its turn. The exclusive work may always continue, so that it never waits for work that
   waits for it.
-- Work that waits for something outside of the slices, such as a sync, is suspended until the result is there (`Later`).
-  It keeps its elements, and costs nothing meanwhile.
+- Work that waits for something outside of the slices, such as a sync, is suspended until the result is there
+  (`SlicedFuture`). It keeps its elements, and costs nothing meanwhile.
 - While work holds many elements, the garbage collector is disabled. Its full collections would visit all elements again
   and again, for a tenth of a second each time. Elements are not garbage, and they are bounded.
 
@@ -59,20 +59,20 @@ WAITS: Final = -1
 
 
 SUSPENDED: Final = -2
-"""Yielded in place of a number to suspend the work until it is resumed (`Later`)."""
+"""Yielded in place of a number to suspend the work until it is resumed (`SlicedFuture`)."""
 
 
 class Owner(Protocol):
     """The request that the work belongs to."""
 
-    abandoned: bool
+    cancelled: bool
     """Its connection is closed."""
 
 
 class _NoRequest:
     """The owner of work that is always completed."""
 
-    abandoned = False
+    cancelled = False
 
 
 class Work:
@@ -105,7 +105,7 @@ class Slices:
         self._round: deque[Work] = deque()
         self._ages: dict[Work, None] = {}  # the oldest first
         self._scheduled = False
-        self._collector_rests = False
+        self._gc_disabled = False
         self._running: Work | None = None
         self._taken = False  # by exclusive work, which is `_exclusive` once it continues in slices
         self._exclusive: Work | None = None
@@ -121,10 +121,10 @@ class Slices:
         """The duration of the first slice of new work."""
         return SHORT_SLICE_MS if self._round else FIRST_SLICE_MS
 
-    def begin(self, steps: Sliced[None], owner: Owner, *, at_once: bool = True) -> bool:
-        """Begin work, and run its first slice if ``at_once``. Returns whether the work is done."""
+    def begin(self, steps: Sliced[None], owner: Owner, *, immediately: bool = True) -> bool:
+        """Begin work, and run its first slice if ``immediately``. Returns whether the work is done."""
         work = Work(steps, owner)
-        if at_once and self._run(work, self.clock() + self.first_slice_ms / 1000):
+        if immediately and self._run(work, self.clock() + self.first_slice_ms / 1000):
             return True
         self._ages[work] = None
         if not work.suspended:
@@ -132,21 +132,21 @@ class Slices:
             self._schedule()
         return False
 
-    def begin_surely(self, steps: Sliced[None], *, at_once: bool = False) -> None:
+    def begin_shielded(self, steps: Sliced[None], *, immediately: bool = False) -> None:
         """Begin work that belongs to no request. It is always completed."""
-        self.begin(steps, _NoRequest(), at_once=at_once)
+        self.begin(steps, _NoRequest(), immediately=immediately)
 
     @property
     def running(self) -> Work | None:
         """The work that is running a step now."""
         return self._running
 
-    def resume(self, work: Work, *, at_once: bool = False) -> None:
-        """Resume suspended work in the next iteration or, if ``at_once``, with a slice before this returns."""
+    def resume(self, work: Work, *, immediately: bool = False) -> None:
+        """Resume suspended work in the next iteration or, if ``immediately``, with a slice before this returns."""
         if not work.suspended:
             return
         work.suspended = False
-        if at_once and self._may_go_on(work) and self._run(work, self.clock() + self.first_slice_ms / 1000):
+        if immediately and self._may_continue(work) and self._run(work, self.clock() + self.first_slice_ms / 1000):
             del self._ages[work]
             self._schedule()  # other work may have waited for it, as the oldest
         elif not work.suspended:
@@ -175,13 +175,13 @@ class Slices:
             self._exclusive = None
             steps.close()
 
-    def surely(self, steps: Sliced[None]) -> Sliced[None]:
+    def shielded(self, steps: Sliced[None]) -> Sliced[None]:
         """The same work, which is completed even if the connection is closed meanwhile."""
         try:
             for more in steps:  # noqa: UP028 - `yield from` would close the steps
                 yield more
         except GeneratorExit:
-            self.begin_surely(steps)
+            self.begin_shielded(steps)
             raise
 
     def close(self) -> None:
@@ -230,12 +230,12 @@ class Slices:
         """Remove the work that continues now from the round; None if all waits for the oldest, which is suspended."""
         for _ in range(len(self._round)):
             work = self._round.popleft()
-            if self._may_go_on(work):
+            if self._may_continue(work):
                 return work
             self._round.append(work)
         return None
 
-    def _may_go_on(self, work: Work) -> bool:
+    def _may_continue(self, work: Work) -> bool:
         if work.waits and self._taken:
             return False
         return (
@@ -251,7 +251,7 @@ class Slices:
         work.waits = False
         outer, self._running = self._running, work
         try:
-            if work.owner.abandoned:
+            if work.owner.cancelled:
                 steps.close()
             else:
                 for more in steps:
@@ -261,7 +261,7 @@ class Slices:
                             work.suspended = more == SUSPENDED
                             return False
                         self._hold(work, more)
-                        if not self._may_go_on(work):
+                        if not self._may_continue(work):
                             return False
                     if clock() >= until:
                         return False
@@ -276,30 +276,30 @@ class Slices:
         work.elements += more
         self.elements += more
         if self.elements > FEW_ELEMENTS:
-            if not self._collector_rests and gc.isenabled():
-                self._collector_rests = True
+            if not self._gc_disabled and gc.isenabled():
+                self._gc_disabled = True
                 gc.disable()
-        elif self._collector_rests:
-            self._collector_rests = False
+        elif self._gc_disabled:
+            self._gc_disabled = False
             gc.enable()
 
 
-class Later(Generic[T]):
+class SlicedFuture(Generic[T]):
     """A result that is available later, once, for work that is suspended until then."""
 
-    __slots__ = ("_at_once", "_error", "_result", "_slices", "_work", "is_there")
+    __slots__ = ("_error", "_immediately", "_result", "_slices", "_work", "is_done")
 
-    def __init__(self, slices: Slices, *, at_once: bool = False) -> None:
-        """``at_once``: the work continues before `succeed` or `fail` returns, not in the next iteration.
+    def __init__(self, slices: Slices, *, immediately: bool = False) -> None:
+        """``immediately``: the work continues before `succeed` or `fail` returns, not in the next iteration.
 
         If work passes its result to other work in this way, the chain must be finite.
         """
         self._slices = slices
-        self._at_once = at_once
+        self._immediately = immediately
         self._work: Work | None = None
         self._result: T | None = None
         self._error: Exception | None = None
-        self.is_there = False
+        self.is_done = False
 
     def succeed(self, result: T) -> None:
         """Set the result."""
@@ -312,13 +312,13 @@ class Later(Generic[T]):
         self._end()
 
     def _end(self) -> None:
-        self.is_there = True
+        self.is_done = True
         if self._work is not None:
-            self._slices.resume(self._work, at_once=self._at_once)
+            self._slices.resume(self._work, immediately=self._immediately)
 
     def result(self) -> Sliced[T]:
         """Wait for the result. May be used once. Raises the error of `fail`."""
-        while not self.is_there:
+        while not self.is_done:
             self._work = self._slices.running
             yield SUSPENDED
         if self._error is not None:

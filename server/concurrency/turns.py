@@ -63,7 +63,7 @@ class Turns:
         "_once",
         "_scheduled",
         "_slow",
-        "_slow_passed_over",
+        "_slow_skipped",
         "clock",
         "slice_s",
         "strikes",
@@ -88,7 +88,7 @@ class Turns:
         self._checked_cpu = 0.0
         self._once: deque[tuple[int, Callback]] = deque()  # connections with at most one strike
         self._slow: deque[tuple[int, Callback]] = deque()
-        self._slow_passed_over = 0
+        self._slow_skipped = 0
         self._scheduled = False
         self.strikes: dict[int, int] = {}
         """By descriptor. Connections without strikes have no entry."""
@@ -108,19 +108,19 @@ class Turns:
         self.strikes.pop(fd, None)
 
     def begin(self, ready: int) -> bool:
-        """Begin with ``ready`` ready connections. Returns whether each of them is to be measured (`took`)."""
+        """Begin with ``ready`` ready connections. Returns whether each of them is to be measured (`record`)."""
         busy = ready > FEW or self._scheduled
         self.slice_s = (SLICE_MS if busy else LONE_SLICE_MS) / 1000
         return busy
 
     def start(self) -> float:
-        """Begin a series of measured callbacks (`took`). Returns the time."""
+        """Begin a series of measured callbacks (`record`). Returns the time."""
         self._checked = now = self.clock()
         self._checked_cpu = self._cpu_clock()
         self._again = -1
         return now
 
-    def took(self, fd: int, began: float, now: float) -> None:
+    def record(self, fd: int, began: float, now: float) -> None:
         """The connection of this descriptor was served from ``began`` to ``now``, the current time."""
         strikes = self.strikes.get(fd, 0)
         if now - began >= SLICE_MS / 1000:
@@ -167,15 +167,15 @@ class Turns:
             except Exception:  # like the event loop: log it and continue with the others
                 logger.exception("Exception in callback %r", callback)
             began, now = now, self.clock()
-            self.took(fd, began, now)
+            self.record(fd, began, now)
             if now >= until:
                 break
         if self:
             self._schedule()
 
     def _next(self) -> tuple[int, Callback]:
-        if self._once and (not self._slow or self._slow_passed_over < _SLOW_SHARE - 1):
-            self._slow_passed_over += 1
+        if self._once and (not self._slow or self._slow_skipped < _SLOW_SHARE - 1):
+            self._slow_skipped += 1
             return self._once.popleft()
-        self._slow_passed_over = 0
+        self._slow_skipped = 0
         return self._slow.popleft()

@@ -10,7 +10,7 @@ from ...protocol.errors import KafkaError
 if TYPE_CHECKING:
     from ...coordinator.outcome import Caller
     from ..concurrency.pending import Pending
-    from ..concurrency.slices import Later
+    from ..concurrency.slices import SlicedFuture
 
 
 class Rewritten:
@@ -82,7 +82,7 @@ class Awaiting(Rewritten):
 
     __slots__ = ("_later",)
 
-    def __init__(self, context: Caller, later: Later[KafkaError | None]) -> None:
+    def __init__(self, context: Caller, later: SlicedFuture[KafkaError | None]) -> None:
         super().__init__(context, _unchanged)
         self._later = later
 

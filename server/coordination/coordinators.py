@@ -29,7 +29,7 @@ from ...protocol.records import (
     iter_batches,
 )
 from ..concurrency.pending import Pending
-from ..context import PARKED, Parked
+from ..context import DEFERRED, Deferred
 from .callers import Part
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FEW_KEYS = 16
-"""With more keys, `when_safe` checks all shards: to find the shard of a key takes two microseconds."""
+"""With more keys, `when_committed` checks all shards: to find the shard of a key takes two microseconds."""
 
 SLICE_MS = 1.5
 """How long a slice of loading blocks the event loop."""
@@ -132,7 +132,7 @@ class Writer:
         return info.last_offset + 1
 
 
-class Hosted(Generic[S]):
+class HostedRuntime(Generic[S]):
     """A runtime with its timer."""
 
     __slots__ = ("armed_for", "partition", "runtime", "timer")
@@ -157,11 +157,11 @@ class Coordinators(ABC, Generic[S]):
         self._services = services
         self._codec = codec
         self._load_bytes = load_bytes
-        self._hosted: dict[int, Hosted[S]] = {}
+        self._hosted: dict[int, HostedRuntime[S]] = {}
         self._partitions = 0
         self._closed = False
-        self._due: deque[Hosted[S]] = deque()  # the first one is ticking or about to tick
-        self._to_load: list[Hosted[S]] = []
+        self._due: deque[HostedRuntime[S]] = deque()  # the first one is ticking or about to tick
+        self._to_load: list[HostedRuntime[S]] = []
         self._load_failures: dict[int, int] = {}  # by partition, consecutive failures
         self._loader: asyncio.Task[None] | None = None
         self.watchers: list[Callable[[], None]] = []
@@ -209,7 +209,7 @@ class Coordinators(ABC, Generic[S]):
         """
         return [runtime.read() for runtime in self.runtimes()]
 
-    def when_safe(self, context: RequestContext, response: M, keys: Collection[str] | None = None) -> M | Parked:
+    def when_committed(self, context: RequestContext, response: M, keys: Collection[str] | None = None) -> M | Deferred:
         """The response of a handler that has read the shards of these groups or transactional ids (default: all).
 
         What the response reports must be durable, so the response may have to wait for the high watermark.
@@ -227,7 +227,7 @@ class Coordinators(ABC, Generic[S]):
         for runtime in unsafe:
             runtime.respond_when_committed(Part(context, pending), response)
         pending.start()
-        return PARKED
+        return DEFERRED
 
     def partition_of(self, key: str) -> Sliced[int]:
         """The partition that a group or transactional id belongs to. The topic is created if it does not exist yet.
@@ -258,7 +258,7 @@ class Coordinators(ABC, Generic[S]):
         """
         return self.hosted_of(key).runtime
 
-    def hosted_of(self, key: str) -> Hosted[S]:
+    def hosted_of(self, key: str) -> HostedRuntime[S]:
         """The hosted runtime with its timer for a group or transactional id.
 
         Raises:
@@ -273,7 +273,7 @@ class Coordinators(ABC, Generic[S]):
 
     # -- deadlines -----------------------------------------------------------------------------------------------------
 
-    def _arm(self, hosted: Hosted[S]) -> None:
+    def _arm(self, hosted: HostedRuntime[S]) -> None:
         """Arm the timer of a runtime. To be called after each call of the runtime."""
         if self.watchers:
             for watcher in list(self.watchers):
@@ -290,7 +290,7 @@ class Coordinators(ABC, Generic[S]):
         hosted.armed_for = deadline
         hosted.timer = self._services.timers.call_at(deadline, lambda: self._tick(hosted))
 
-    def _tick(self, hosted: Hosted[S]) -> None:
+    def _tick(self, hosted: HostedRuntime[S]) -> None:
         """Decide what is due. If many partitions are due, each iteration of the event loop serves one of them."""
         hosted.timer = None
         self._due.append(hosted)
@@ -364,7 +364,7 @@ class Coordinators(ABC, Generic[S]):
             failed=lambda: self._load_again(hosted),
             codec=self._codec,
         )
-        hosted = Hosted(partition, runtime)
+        hosted = HostedRuntime(partition, runtime)
         self._hosted[partition.index] = hosted
         partition.on_high_watermark = lambda: self._committed(hosted)
         if partition.log.log_start_offset == partition.log.log_end_offset:
@@ -374,21 +374,21 @@ class Coordinators(ABC, Generic[S]):
         if self._loader is None:
             self._loader = self._services.loop.create_task(self._load_all())
 
-    def flush(self, hosted: Hosted[S]) -> None:
+    def flush(self, hosted: HostedRuntime[S]) -> None:
         """Write the pending decisions, and arm the timer for what follows from them."""
         hosted.runtime.flush()
         self._arm(hosted)
 
-    def _committed(self, hosted: Hosted[S]) -> None:
+    def _committed(self, hosted: HostedRuntime[S]) -> None:
         """The high watermark has moved: pending responses may be sent."""
         hosted.runtime.high_watermark_changed()
         self._arm(hosted)
 
-    def _activate(self, hosted: Hosted[S]) -> None:
+    def _activate(self, hosted: HostedRuntime[S]) -> None:
         hosted.runtime.activate()
         self._arm(hosted)
 
-    def _load_again(self, hosted: Hosted[S]) -> None:
+    def _load_again(self, hosted: HostedRuntime[S]) -> None:
         index = hosted.partition.index
         if self._hosted.get(index) is hosted:
             self._give_up(index)
@@ -424,7 +424,7 @@ class Coordinators(ABC, Generic[S]):
         finally:
             self._loader = None
 
-    async def _load(self, hosted: Hosted[S]) -> None:
+    async def _load(self, hosted: HostedRuntime[S]) -> None:
         """Replay the log of a partition, then serve its groups or transactional ids."""
         runtime = hosted.runtime
         started = self._services.loop.time()
@@ -451,7 +451,7 @@ class Coordinators(ABC, Generic[S]):
             logger.info("%s: loaded %d records in %.1f s", runtime.name, runtime.loaded_records, seconds)
             self._activate(hosted)
 
-    async def _replay(self, hosted: Hosted[S]) -> None:
+    async def _replay(self, hosted: HostedRuntime[S]) -> None:
         runtime, log = hosted.runtime, hosted.partition.log
         end_offset = log.log_end_offset
         runtime.load_offset = log.log_start_offset
@@ -469,7 +469,7 @@ class Coordinators(ABC, Generic[S]):
         until = clock() + SLICE_MS / 1000
         return all(clock() < until for _ in steps)
 
-    async def _read(self, hosted: Hosted[S], end_offset: int) -> bytes:
+    async def _read(self, hosted: HostedRuntime[S], end_offset: int) -> bytes:
         """Whole batches from the load offset, read in a thread: they may have to come from the disk.
 
         Empty if the rest of the log was compacted away.
@@ -479,7 +479,7 @@ class Coordinators(ABC, Generic[S]):
         if found.records is None:
             return b""
         try:
-            return await self._services.chores.run(found.records.read)
+            return await self._services.file_jobs.run(found.records.read)
         finally:
             found.records.release()
 

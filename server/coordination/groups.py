@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..concurrency.slices import Sliced
     from .services import Services
 
-_TOPICS_AT_ONCE: Final = 16
+_FEW_TOPICS: Final = 16
 """The most topics that are matched with a regular expression in one step: some take milliseconds per topic."""
 
 GroupRuntime = CoordinatorRuntime[GroupShard]
@@ -103,7 +103,7 @@ class GroupCoordinators(Coordinators[GroupShard]):
     def looking_up(self, group_id: str, regex: str | None) -> Sliced[object] | None:
         """The work before a JoinGroup or ConsumerGroupHeartbeat with this expression is decided: look up
         regular expressions, in slices. The result is valid as long as it is referenced. None: there is little to do."""
-        if len(self.topics.names()) <= _TOPICS_AT_ONCE or not self._to_look_up(group_id, regex):
+        if len(self.topics.names()) <= _FEW_TOPICS or not self._to_look_up(group_id, regex):
             return None
         return self._look_up(group_id, regex)
 
@@ -168,7 +168,7 @@ class GroupCoordinators(Coordinators[GroupShard]):
             self.config,
             self.topics,
             overrides=self._overrides,
-            new_uuid=lambda: str(uuid.UUID(int=self._services.dice.getrandbits(128), version=4)),
+            new_uuid=lambda: str(uuid.UUID(int=self._services.rng.getrandbits(128), version=4)),
         )
         return GroupShard(states)
 

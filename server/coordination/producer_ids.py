@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from ..concurrency.slices import Later
+from ..concurrency.slices import SlicedFuture
 
 if TYPE_CHECKING:
     from ..concurrency.slices import Sliced, Slices
@@ -45,7 +45,7 @@ class ProducerIds:
         self._broker_epoch = broker_epoch
         self._blocks: deque[range] = deque()  # the unused ids of each block
         self._prefetch_at = 0  # request the next block when no more ids than this are left
-        self._waiting: deque[Later[None]] = deque()
+        self._waiting: deque[SlicedFuture[None]] = deque()
         self._asking = False
         self._error: KafkaError | None = None  # the error of the latest block request
 
@@ -73,7 +73,7 @@ class ProducerIds:
         """Return when an id is available for `next`, which must be called in the same step, or when the controller has
         returned an error."""
         while not self._blocks:
-            later: Later[None] = Later(self._slices)
+            later: SlicedFuture[None] = SlicedFuture(self._slices)
             self._waiting.append(later)
             self._ask()
             yield from later.result()
@@ -92,7 +92,7 @@ class ProducerIds:
     def _ask(self) -> None:
         if not self._asking:
             self._asking = True
-            self._slices.begin_surely(self._fetch_block(), at_once=True)
+            self._slices.begin_shielded(self._fetch_block(), immediately=True)
 
     def _fetch_block(self) -> Sliced[None]:
         request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ...metadata.image import MetadataImage
     from ...protocol.errors import ErrorCode
     from ...replication.replicas import Replicas
-    from ..concurrency.chores import Chores
     from ..concurrency.clock import Clock
+    from ..concurrency.file_jobs import FileJobs
     from ..concurrency.slices import Sliced
     from ..concurrency.timers import TimerWheel
 
@@ -26,8 +26,8 @@ class Services:
     loop: asyncio.AbstractEventLoop
     timers: TimerWheel
     now_ms: Clock
-    dice: Random
-    chores: Chores
+    rng: Random
+    file_jobs: FileJobs
     node_id: int
     replicas: Replicas
     image: Callable[[], MetadataImage]

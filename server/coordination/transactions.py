@@ -29,7 +29,7 @@ from ...transaction_coordinator.shard import TransactionShard
 from ...transaction_coordinator.states import TransactionStates
 from ...transaction_coordinator.transaction import COMPLETE, TransactionStatus
 from ..concurrency.pending import Pending
-from .coordinators import Coordinators, Hosted
+from .coordinators import Coordinators, HostedRuntime
 
 if TYPE_CHECKING:
     from ...replication.partition import Partition
@@ -61,7 +61,7 @@ class _Ending:
 
     __slots__ = ("attempts", "fenced", "hosted", "markers", "missing")
 
-    def __init__(self, hosted: Hosted[TransactionShard], markers: Markers) -> None:
+    def __init__(self, hosted: HostedRuntime[TransactionShard], markers: Markers) -> None:
         self.hosted = hosted
         self.markers = markers
         self.missing: list[tuple[str, int]] = list(markers.partitions)
@@ -120,7 +120,7 @@ class TransactionCoordinators(Coordinators[TransactionShard]):
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
-    def _arm(self, hosted: Hosted[TransactionShard]) -> None:
+    def _arm(self, hosted: HostedRuntime[TransactionShard]) -> None:
         """Begin to write the markers of transactions whose end is committed, and arm the timer of the runtime."""
         for effect in hosted.runtime.take_effects():
             assert isinstance(effect, Markers)

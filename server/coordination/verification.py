@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...log.verification import DISABLED, Verification
 from ...protocol.errors import ErrorCode, KafkaError
-from ..concurrency.slices import Later
+from ..concurrency.slices import SlicedFuture
 from .callers import Awaiting
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .transactions import TransactionCoordinators
 
 
-class Knows(enum.IntEnum):
+class ClientSupport(enum.IntEnum):
     """What the client supports of KIP-890."""
 
     NOTHING = 0
@@ -50,14 +50,26 @@ class Knows(enum.IntEnum):
     """Adding partitions by writing to them."""
 
 
-def of_produce(api_version: int) -> Knows:
+def of_produce(api_version: int) -> ClientSupport:
     """From the version of Produce."""
-    return Knows.ADDING if api_version >= 12 else Knows.ABORTABLE if api_version >= 11 else Knows.NOTHING
+    return (
+        ClientSupport.ADDING
+        if api_version >= 12
+        else ClientSupport.ABORTABLE
+        if api_version >= 11
+        else ClientSupport.NOTHING
+    )
 
 
-def of_txn_offset_commit(api_version: int) -> Knows:
+def of_txn_offset_commit(api_version: int) -> ClientSupport:
     """From the version of TxnOffsetCommit."""
-    return Knows.ADDING if api_version >= 5 else Knows.ABORTABLE if api_version >= 4 else Knows.NOTHING
+    return (
+        ClientSupport.ADDING
+        if api_version >= 5
+        else ClientSupport.ABORTABLE
+        if api_version >= 4
+        else ClientSupport.NOTHING
+    )
 
 
 class Verified(NamedTuple):
@@ -75,7 +87,7 @@ class _Queue:
     def __init__(self) -> None:
         self.is_entered = True
         self.is_leaving = False
-        self.turns: deque[Later[None]] = deque()  # of the requests behind the one that has entered
+        self.turns: deque[SlicedFuture[None]] = deque()  # of the requests behind the one that has entered
 
 
 class Verifications:
@@ -108,14 +120,14 @@ class Verifications:
 
     # -- in order ------------------------------------------------------------------------------------------------------
 
-    def enter(self, transactional_id: str) -> Later[None] | None:
+    def enter(self, transactional_id: str) -> SlicedFuture[None] | None:
         """Wait until the earlier requests of this id have left. None: there are none. The request must call `leave`,
         even if it fails."""
         queue = self._queues.get(transactional_id)
         if queue is None:
             self._queues[transactional_id] = _Queue()
             return None
-        turn: Later[None] = Later(self._slices, at_once=True)
+        turn: SlicedFuture[None] = SlicedFuture(self._slices, immediately=True)
         queue.turns.append(turn)
         return turn
 
@@ -142,7 +154,7 @@ class Verifications:
         transactional_id: str,
         producer: Producer,
         partitions: Sequence[tuple[Partition, int]],
-        knows: Knows,
+        client_support: ClientSupport,
         *,
         retries: bool = False,
     ) -> Sliced[Verified]:
@@ -151,7 +163,7 @@ class Verifications:
         Each partition comes with the first sequence number of the records to append. With ``retries``, a client that
         supports adding gets no error while the previous transaction is about to end.
         """
-        if knows < Knows.ADDING and not self._enabled:
+        if client_support < ClientSupport.ADDING and not self._enabled:
             return Verified({}, {partition: DISABLED for partition, _ in partitions})
         verified = Verified({}, {})
         now_ms = self._now_ms()
@@ -161,7 +173,7 @@ class Verifications:
                     producer.id,
                     producer.epoch,
                     sequence,
-                    epoch_per_transaction=knows >= Knows.ADDING,
+                    epoch_per_transaction=client_support >= ClientSupport.ADDING,
                     now_ms=now_ms,
                 )
             except KafkaError as error:
@@ -170,14 +182,16 @@ class Verifications:
                 if verification is not None:
                     verified.verifications[partition] = verification
         if verified.verifications:
-            if knows < Knows.ADDING:
-                self._ask(transactional_id, producer, knows, verified)
+            if client_support < ClientSupport.ADDING:
+                self._ask(transactional_id, producer, client_support, verified)
             else:
                 retry_ms = self._retry_total_ms if retries else 0
                 yield from self._add(context, transactional_id, producer, verified, retry_ms)
         return verified
 
-    def _ask(self, transactional_id: str, producer: Producer, knows: Knows, verified: Verified) -> None:
+    def _ask(
+        self, transactional_id: str, producer: Producer, client_support: ClientSupport, verified: Verified
+    ) -> None:
         """Check whether the client has added the partitions; the others get an error."""
         asked = {(partition.topic, partition.index): partition for partition in verified.verifications}
         try:
@@ -186,7 +200,7 @@ class Verifications:
         except KafkaError as error:
             codes = dict.fromkeys(asked, error.code)
         for at, code in codes.items():
-            if code is ErrorCode.TRANSACTION_ABORTABLE and knows < Knows.ABORTABLE:
+            if code is ErrorCode.TRANSACTION_ABORTABLE and client_support < ClientSupport.ABORTABLE:
                 code = ErrorCode.INVALID_TXN_STATE
             if code is not ErrorCode.NONE:
                 verified.errors[asked[at]] = _as_of_produce(KafkaError(code))
@@ -199,7 +213,7 @@ class Verifications:
         partitions = [(partition.topic, partition.index) for partition in verified.verifications]
         until = self._loop.time() + retry_ms / 1000
         while True:
-            later: Later[KafkaError | None] = Later(self._slices, at_once=True)
+            later: SlicedFuture[KafkaError | None] = SlicedFuture(self._slices, immediately=True)
             caller = Awaiting(context, later)
             decide = partial(_decide, caller, transactional_id, producer, partitions)
             self._transactions().run(transactional_id, caller, decide)
@@ -208,7 +222,7 @@ class Verifications:
                 return
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS or self._loop.time() >= until:
                 break
-            pause: Later[None] = Later(self._slices)
+            pause: SlicedFuture[None] = SlicedFuture(self._slices)
             self._timers.call_after(self._retry_ms, partial(pause.succeed, None))
             yield from pause.result()
         verified.errors.update(dict.fromkeys(verified.verifications, _as_of_produce(error)))

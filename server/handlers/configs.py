@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", DescribeConfigsResult, AlterResult, IncrementalAlterResult)
 
-_KEYS_AT_ONCE = 512
+_KEYS_PER_STEP = 512
 
 _RESOURCE_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, GROUP_RESOURCE, CLIENT_METRICS_RESOURCE)
 
@@ -103,12 +103,12 @@ def _names(config: BrokerConfig, keys: list[str] | None) -> Sliced[list[str] | N
     """
     if not keys:
         return None
-    if len(keys) <= _KEYS_AT_ONCE:
+    if len(keys) <= _KEYS_PER_STEP:
         return list(dict.fromkeys(keys))
     describable = config_entries.describable(config)
     names: dict[str, None] = {}
-    for first in range(0, len(keys), _KEYS_AT_ONCE):
-        names |= dict.fromkeys(key for key in keys[first : first + _KEYS_AT_ONCE] if key in describable)
+    for first in range(0, len(keys), _KEYS_PER_STEP):
+        names |= dict.fromkeys(key for key in keys[first : first + _KEYS_PER_STEP] if key in describable)
         yield 0
     return list(names)
 

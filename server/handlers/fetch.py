@@ -33,7 +33,7 @@ from ...protocol.messages.fetch import (
 )
 from ...replication.partition import ISOLATION_LEVELS, ISOLATION_READ_COMMITTED, Partition
 from ..concurrency.slices import release
-from ..context import PARKED, Parked
+from ..context import DEFERRED, Deferred
 from ..records.fetch_session import FetchContext, PartitionKey, SessionPartition, TopicKey, requested_in_steps
 from .topic_state import LEADER_ERRORS
 
@@ -51,14 +51,14 @@ _COLD_ROUNDS = 4
 
 MANY_PARTITIONS = 100
 """A fetch of more partitions takes more than 2 ms, and is served in slices."""
-READ_AT_ONCE = 10
+READS_PER_STEP = 10
 
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 def handle(
     broker: Broker, context: RequestContext, request: FetchRequest
-) -> FetchResponse | Parked | Sliced[FetchResponse | Parked]:
+) -> FetchResponse | Deferred | Sliced[FetchResponse | Deferred]:
     """Respond to a fetch, or leave it pending."""
     if request.isolation_level not in ISOLATION_LEVELS:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -74,15 +74,15 @@ def handle(
     read.run(wait=False)
     if read.cold:
         ColdFetch(broker, context, fetch).read_ahead(read)
-        return PARKED
+        return DEFERRED
     if read.may_be_answered():
         return read.answer()
     read.release()
     _park(broker, context, fetch, read)
-    return PARKED
+    return DEFERRED
 
 
-def _open_long(broker: Broker, context: RequestContext, request: FetchRequest) -> Sliced[FetchResponse | Parked]:
+def _open_long(broker: Broker, context: RequestContext, request: FetchRequest) -> Sliced[FetchResponse | Deferred]:
     requested = yield from requested_in_steps(request, context.api_version)
     fetch = broker.fetch_sessions.open(request, context.api_version, broker.now_ms(), requested)
     yield 0
@@ -91,18 +91,18 @@ def _open_long(broker: Broker, context: RequestContext, request: FetchRequest) -
     return (yield from _handle_long(broker, context, fetch))
 
 
-def _handle_long(broker: Broker, context: RequestContext, fetch: FetchContext) -> Sliced[FetchResponse | Parked]:
+def _handle_long(broker: Broker, context: RequestContext, fetch: FetchContext) -> Sliced[FetchResponse | Deferred]:
     """Like `handle`, for many partitions in slices."""
     read = _Read(broker, context, fetch)
     yield from read.run_in_steps(wait=False)
     if read.cold:
         ColdFetch(broker, context, fetch).read_ahead(read)
-        return PARKED
+        return DEFERRED
     if read.may_be_answered():
         return (yield from read.answer_in_steps())
     yield from read.release_in_steps()
     _park(broker, context, fetch, read)
-    return PARKED
+    return DEFERRED
 
 
 def failed(request: FetchRequest | FetchContext, error: KafkaError) -> FetchResponse | Sliced[FetchResponse]:
@@ -180,9 +180,9 @@ class _Read:
         """Like `run`, in steps."""
         partitions = list(self._fetch.partitions)  # a session may change in between
         try:
-            for first in range(0, len(partitions), READ_AT_ONCE):
-                self._read(partitions[first : first + READ_AT_ONCE], wait)
-                yield READ_AT_ONCE
+            for first in range(0, len(partitions), READS_PER_STEP):
+                self._read(partitions[first : first + READS_PER_STEP], wait)
+                yield READS_PER_STEP
         except BaseException:
             self.release()
             raise
@@ -282,10 +282,10 @@ class _Read:
     def release_in_steps(self) -> Sliced[None]:
         """Like `release`, in steps: closing files takes time."""
         while self.results:
-            for _, data in self.results[-READ_AT_ONCE:]:
+            for _, data in self.results[-READS_PER_STEP:]:
                 if isinstance(data.records, FileRange):
                     data.records.release()
-            del self.results[-READ_AT_ONCE:]
+            del self.results[-READS_PER_STEP:]
             yield 0
 
     def answer(self) -> FetchResponse:
@@ -300,8 +300,8 @@ class _Read:
         """Like `answer`, in steps."""
         response = FetchResponse(session_id=self._fetch.session_id)
         with_records: list[PartitionKey] = []
-        for first in range(0, len(self.results), READ_AT_ONCE):
-            self._add(response, self.results[first : first + READ_AT_ONCE], with_records)
+        for first in range(0, len(self.results), READS_PER_STEP):
+            self._add(response, self.results[first : first + READS_PER_STEP], with_records)
             yield 0
         self._complete_answer(response, with_records)
         return response
@@ -375,10 +375,10 @@ def _park(
         deadline = broker.loop.time() + fetch.limits.max_wait_ms / 1000
     context.request = fetch
     committed = fetch.limits.isolation_level == ISOLATION_READ_COMMITTED
-    (ParkedCommittedFetch if committed else ParkedFetch)(broker, context, fetch, read, deadline)
+    (WaitingCommittedFetch if committed else WaitingFetch)(broker, context, fetch, read, deadline)
 
 
-class ParkedFetch:
+class WaitingFetch:
     """A fetch that waits for records. Its partitions notify it of appends.
 
     There may be very many: each takes about a kilobyte.
@@ -414,8 +414,8 @@ class ParkedFetch:
         self._wait()
         finish = self.finish  # one bound method for both
         self._timer: Timer = broker.timers.call_after(max(0, (deadline - broker.loop.time()) * 1000), finish)
-        context.on_abandon = self._forget
-        context.on_hurry = finish
+        context.on_cancel = self._forget
+        context.on_complete_early = finish
 
     def _note_stable(self, read: _Read, deadline: float) -> None:
         """For ``read_committed``: note the last stable offsets, and the deadline."""
@@ -471,7 +471,7 @@ class ParkedFetch:
             waiters.remove(self)
 
 
-class ParkedCommittedFetch(ParkedFetch):
+class WaitingCommittedFetch(WaitingFetch):
     """A fetch that waits for committed records.
 
     While a transaction is open in a partition, its bytes do not count: the last stable offset of the partition must
@@ -553,14 +553,14 @@ class ColdFetch:
         """Read again when the thread has read the ranges."""
         read.release()
         self._rounds += 1
-        self._context.on_hurry = self._hurry
+        self._context.on_complete_early = self._complete_early
         self._broker.read_ahead.read_all(read.cold, self._was_read_ahead)
 
     def look(self, *, wait: bool = False) -> None:
         """Respond, or wait for the disk, or for records."""
         if len(self._fetch.partitions) > MANY_PARTITIONS:
-            self._context.on_hurry = self._hurry
-            self._context.go_on(self._look_in_steps(wait))
+            self._context.on_complete_early = self._complete_early
+            self._context.reply_in_slices(self._look_in_steps(wait))
             return
         read = _Read(self._broker, self._context, self._fetch)
         try:
@@ -576,24 +576,24 @@ class ColdFetch:
             read.release()
             _park(self._broker, self._context, self._fetch, read, self._deadline)
 
-    def _look_in_steps(self, wait: bool) -> Sliced[FetchResponse | Parked]:
+    def _look_in_steps(self, wait: bool) -> Sliced[FetchResponse | Deferred]:
         read = _Read(self._broker, self._context, self._fetch)
         yield from read.run_in_steps(wait=wait)
         if read.cold:
             self.read_ahead(read)
-            return PARKED
+            return DEFERRED
         if self._last or read.may_be_answered():
             return (yield from read.answer_in_steps())
         yield from read.release_in_steps()
         _park(self._broker, self._context, self._fetch, read, self._deadline)
-        return PARKED
+        return DEFERRED
 
     def _was_read_ahead(self, error: OSError | None) -> None:
-        if not self._context.abandoned:
+        if not self._context.cancelled:
             # If read-ahead failed, the read below fails where disk errors are handled.
             self.look(wait=error is not None or self._rounds >= _COLD_ROUNDS)
 
-    def _hurry(self) -> None:
+    def _complete_early(self) -> None:
         self._last = True
 
 

@@ -22,7 +22,7 @@ from ...protocol.messages.describe_groups import DescribedGroup, DescribeGroupsR
 from ...protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ...protocol.steps import each, each_once
 from ..concurrency.pending import Pending
-from ..context import PARKED, Parked
+from ..context import DEFERRED, Deferred
 from ..coordination.callers import Part
 from ..coordination.group_settings import serves_consumer_protocol
 from . import authorized_operations
@@ -38,7 +38,7 @@ _ERROR_MESSAGE_SINCE = 6
 
 def handle_describe_groups(
     broker: Broker, context: RequestContext, request: DescribeGroupsRequest
-) -> Sliced[DescribeGroupsResponse | Parked]:
+) -> Sliced[DescribeGroupsResponse | Deferred]:
     """Describe classic groups with their members."""
     from ...group_coordinator.classic.kind import CLASSIC  # imported here: handlers are loaded without the coordinator
 
@@ -54,7 +54,7 @@ def handle_describe_groups(
         if request.include_authorized_operations and not group.error_code:
             group.authorized_operations = authorized_operations.GROUP
         groups.append(group)
-    return broker.groups.when_safe(context, DescribeGroupsResponse(groups=groups), request.groups)
+    return broker.groups.when_committed(context, DescribeGroupsResponse(groups=groups), request.groups)
 
 
 def failed_describe_groups(request: DescribeGroupsRequest, error: KafkaError) -> Sliced[DescribeGroupsResponse]:
@@ -68,7 +68,7 @@ def _failed_group(error: KafkaError, group_id: str) -> DescribedGroup:
 
 def handle_consumer_group_describe(
     broker: Broker, context: RequestContext, request: ConsumerGroupDescribeRequest
-) -> Sliced[ConsumerGroupDescribeResponse | Parked]:
+) -> Sliced[ConsumerGroupDescribeResponse | Deferred]:
     """Describe consumer groups with their members and assignments."""
     from ...group_coordinator.consumer.kind import CONSUMER  # as above
 
@@ -86,7 +86,7 @@ def handle_consumer_group_describe(
         if request.include_authorized_operations and not group.error_code:
             group.authorized_operations = authorized_operations.GROUP
         groups.append(group)
-    return broker.groups.when_safe(context, ConsumerGroupDescribeResponse(groups=groups), request.group_ids)
+    return broker.groups.when_committed(context, ConsumerGroupDescribeResponse(groups=groups), request.group_ids)
 
 
 def failed_consumer_group_describe(
@@ -103,7 +103,7 @@ def _failed_consumer_group(error: KafkaError, group_id: str) -> DescribedConsume
 
 def handle_list_groups(
     broker: Broker, context: RequestContext, request: ListGroupsRequest
-) -> Sliced[ListGroupsResponse | Parked]:
+) -> Sliced[ListGroupsResponse | Deferred]:
     """List the groups of this broker."""
     states_filter, types_filter = set(request.states_filter), set(request.types_filter)
     groups = []
@@ -112,7 +112,7 @@ def handle_list_groups(
         for some in shard.list_groups(states_filter, types_filter):
             groups += some
             yield len(some)
-    return broker.groups.when_safe(context, ListGroupsResponse(groups=groups))
+    return broker.groups.when_committed(context, ListGroupsResponse(groups=groups))
 
 
 def failed_list_groups(request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
@@ -122,7 +122,7 @@ def failed_list_groups(request: ListGroupsRequest, error: KafkaError) -> ListGro
 
 def handle_delete_groups(
     broker: Broker, context: RequestContext, request: DeleteGroupsRequest
-) -> Sliced[Parked | DeleteGroupsResponse]:
+) -> Sliced[Deferred | DeleteGroupsResponse]:
     """Delete each named group that has no members."""
     # A group that is named twice is deleted once.
     group_ids = list(dict.fromkeys(request.groups_names))
@@ -135,7 +135,7 @@ def handle_delete_groups(
         _delete(broker, Part(context, pending, partial(_not_deleted, group_id=group_id)), group_id)
         yield 0
     pending.start()
-    return PARKED
+    return DEFERRED
 
 
 def _delete(broker: Broker, caller: Caller, group_id: str) -> None:

@@ -28,7 +28,7 @@ from ...protocol.messages.leave_group import (
 )
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..concurrency.pending import Pending
-from ..context import PARKED, Parked
+from ..context import DEFERRED, Deferred
 from ..coordination.callers import Part, Rewritten
 from ..coordination.group_settings import serves_consumer_protocol
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..concurrency.slices import Sliced
     from ..context import RequestContext
 
-_MEMBERS_AT_ONCE = 250
+_MEMBERS_PER_STEP = 250
 """The maximum number of members that leave by one change of a group."""
 
 _BATCHED_LEAVE_SINCE = 3
@@ -47,7 +47,9 @@ _NULL_PROTOCOL_SINCE = 7
 _PROTOCOL_IN_SYNC_SINCE = 5
 
 
-def handle_join_group(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> Parked | Sliced[Parked]:
+def handle_join_group(
+    broker: Broker, context: RequestContext, request: JoinGroupRequest
+) -> Deferred | Sliced[Deferred]:
     """The response follows when the rebalance is complete."""
     _check_group_id(request.group_id)
     return _when_looked_up(
@@ -60,13 +62,13 @@ def failed_join_group(request: JoinGroupRequest, error: KafkaError) -> JoinGroup
     return JoinGroupResponse(error_code=error.code, member_id=request.member_id, protocol_name="")
 
 
-def handle_sync_group(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> Parked:
+def handle_sync_group(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> Deferred:
     """The response follows when the leader has sent the assignments."""
     if context.api_version >= _PROTOCOL_IN_SYNC_SINCE and None in (request.protocol_type, request.protocol_name):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     _check_group_id(request.group_id)
     broker.groups.run(request.group_id, context, lambda shard, now: shard.serve(context, request, now))
-    return PARKED
+    return DEFERRED
 
 
 def failed_sync_group(request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
@@ -74,11 +76,11 @@ def failed_sync_group(request: SyncGroupRequest, error: KafkaError) -> SyncGroup
     return SyncGroupResponse(error_code=error.code)
 
 
-def handle_heartbeat(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> Parked:
+def handle_heartbeat(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> Deferred:
     """Extend the session of a member of a classic group."""
     _check_group_id(request.group_id)
     broker.groups.run(request.group_id, context, lambda shard, now: shard.serve(context, request, now))
-    return PARKED
+    return DEFERRED
 
 
 def failed_heartbeat(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
@@ -87,18 +89,20 @@ def failed_heartbeat(request: HeartbeatRequest, error: KafkaError) -> HeartbeatR
     return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else error.code)
 
 
-def handle_leave_group(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> Parked | Sliced[Parked]:
+def handle_leave_group(
+    broker: Broker, context: RequestContext, request: LeaveGroupRequest
+) -> Deferred | Sliced[Deferred]:
     """Remove members from a group."""
     _check_group_id(request.group_id)
-    if len(request.members) > _MEMBERS_AT_ONCE:
+    if len(request.members) > _MEMBERS_PER_STEP:
         return _leave_in_pieces(broker, context, request)
     if context.api_version >= _BATCHED_LEAVE_SINCE:
         broker.groups.run(request.group_id, context, lambda shard, now: shard.serve(context, request, now))
-        return PARKED
+        return DEFERRED
     request.members = [MemberIdentity(member_id=request.member_id)]
     caller = Rewritten(context, _leave_of_one)
     broker.groups.run(request.group_id, caller, lambda shard, now: shard.serve(caller, request, now))
-    return PARKED
+    return DEFERRED
 
 
 def _leave_of_one(response: LeaveGroupResponse) -> LeaveGroupResponse:
@@ -106,19 +110,19 @@ def _leave_of_one(response: LeaveGroupResponse) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=error_code)
 
 
-def _leave_in_pieces(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> Sliced[Parked]:
+def _leave_in_pieces(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> Sliced[Deferred]:
     """Remove many members, by several changes of the group."""
     pieces = []
-    for first in range(0, len(request.members), _MEMBERS_AT_ONCE):
+    for first in range(0, len(request.members), _MEMBERS_PER_STEP):
         piece = copy(request)
-        piece.members = request.members[first : first + _MEMBERS_AT_ONCE]
+        piece.members = request.members[first : first + _MEMBERS_PER_STEP]
         pieces.append(piece)
     pending: Pending[LeaveGroupResponse, KafkaError] = Pending(lambda answers: context.reply(_leave_of_all(answers)))
     for piece in pieces:
         _leave_piece(broker, context, pending, piece)
         yield 0
     pending.start()
-    return PARKED
+    return DEFERRED
 
 
 def _leave_piece(
@@ -149,7 +153,7 @@ def failed_leave_group(request: LeaveGroupRequest, error: KafkaError) -> LeaveGr
 
 def handle_consumer_group_heartbeat(
     broker: Broker, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> Parked | Sliced[Parked]:
+) -> Deferred | Sliced[Deferred]:
     """A member of a consumer group reports its state, and the response has its assignment."""
     if not serves_consumer_protocol(broker.config, broker.metadata.image.features):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -164,22 +168,22 @@ def handle_consumer_group_heartbeat(
 
 def _when_looked_up(
     broker: Broker, context: RequestContext, group_id: str, regex: str | None, decide: Decide[GroupShard]
-) -> Parked | Sliced[Parked]:
+) -> Deferred | Sliced[Deferred]:
     """Run ``decide`` when the regular expressions that it needs have been looked up."""
     looking_up = broker.groups.looking_up(group_id, regex)
     if looking_up is not None:
         return _look_up(broker, context, group_id, looking_up, decide)
     broker.groups.run(group_id, context, decide)
-    return PARKED
+    return DEFERRED
 
 
 def _look_up(
     broker: Broker, context: RequestContext, group_id: str, steps: Sliced[object], decide: Decide[GroupShard]
-) -> Sliced[Parked]:
+) -> Sliced[Deferred]:
     kept = yield from steps
     broker.groups.run(group_id, context, decide)
     del kept  # its memory counted until here
-    return PARKED
+    return DEFERRED
 
 
 def failed_consumer_group_heartbeat(

@@ -7,8 +7,8 @@
 - OffsetFetch is a read. The response is sent immediately, or when the data that was read is below the high watermark.
   Before version 8, the request is for one group, in another form. Groups, topics and partitions that are named twice
   are returned once.
-- OffsetCommit of more than `PARTITIONS_AT_ONCE` partitions is several changes of the group, each of which is written or
-  rejected independently. Apache Kafka rejects a request that does not fit into one batch.
+- OffsetCommit of more than `PARTITIONS_PER_STEP` partitions is several changes of the group, each of which is written
+  or rejected independently. Apache Kafka rejects a request that does not fit into one batch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from ...protocol.messages.offset_fetch import (
 from ...protocol.steps import completed, each, each_once, freed
 from ..concurrency.pending import Pending
 from ..concurrency.slices import release
-from ..context import PARKED, Parked
+from ..context import DEFERRED, Deferred
 from ..coordination.callers import Part, Rewritten
 from .offset_partitions import (
     each_topic_once,
@@ -76,12 +76,12 @@ _FEW_PARTITIONS = 16
 
 def handle_offset_commit(
     broker: Broker, context: RequestContext, request: OffsetCommitRequest
-) -> Parked | Sliced[Parked | OffsetCommitResponse]:
+) -> Deferred | Sliced[Deferred | OffsetCommitResponse]:
     """The response follows when the offsets are in the log."""
     if not _is_simple(broker.metadata.image, context, request):
         return _commit_in_slices(broker, context, request)
     broker.groups.run(request.group_id, context, lambda shard, now: shard.commit_offsets(context, request, now))
-    return PARKED
+    return DEFERRED
 
 
 def _is_simple(image: MetadataImage, context: RequestContext, request: OffsetCommitRequest) -> bool:
@@ -105,7 +105,7 @@ def _is_simple(image: MetadataImage, context: RequestContext, request: OffsetCom
 
 def _commit_in_slices(
     broker: Broker, context: RequestContext, request: OffsetCommitRequest
-) -> Sliced[Parked | OffsetCommitResponse]:
+) -> Sliced[Deferred | OffsetCommitResponse]:
     refused = yield from _resolve_committed(broker.metadata.image, context, request)
     pieces = yield from in_pieces(request.topics)
     if refused and not pieces:
@@ -113,7 +113,7 @@ def _commit_in_slices(
     if refused or len(pieces) > 1:
         return (yield from _commit_pieces(broker, context, request, pieces, refused))
     broker.groups.run(request.group_id, context, lambda shard, now: shard.commit_offsets(context, request, now))
-    return PARKED
+    return DEFERRED
 
 
 def _commit_pieces(
@@ -122,13 +122,13 @@ def _commit_pieces(
     request: OffsetCommitRequest,
     pieces: list[list[OffsetCommitRequestTopic]],
     refused: list[OffsetCommitResponseTopic],
-) -> Sliced[Parked]:
+) -> Sliced[Deferred]:
     """Commit the partitions that were not rejected, by several changes of the group if there are many.
 
     Each piece succeeds or fails independently.
     """
     pending: Pending[OffsetCommitResponse, KafkaError] = Pending(
-        lambda responses: context.go_on(_merged(refused, responses))
+        lambda responses: context.reply_in_slices(_merged(refused, responses))
     )
     for topics in pieces:
         piece = OffsetCommitRequest(
@@ -142,7 +142,7 @@ def _commit_pieces(
         _commit_piece(broker, context, pending, piece)
         yield 0
     pending.start()
-    return PARKED
+    return DEFERRED
 
 
 def _commit_piece(
@@ -227,7 +227,7 @@ def failed_offset_commit(request: OffsetCommitRequest, error: KafkaError) -> Sli
 
 def handle_offset_fetch(
     broker: Broker, context: RequestContext, request: OffsetFetchRequest
-) -> Sliced[OffsetFetchResponse | Parked]:
+) -> Sliced[OffsetFetchResponse | Deferred]:
     """Read the committed offsets of groups."""
     if context.api_version >= _GROUPS_SINCE:
         groups = yield from _each_group_once(request.groups)
@@ -236,7 +236,7 @@ def handle_offset_fetch(
             response.groups.append((yield from _fetch(broker, context, request, group)))
             yield 0
         group_ids = yield from each(attrgetter("group_id"), groups)
-        return broker.groups.when_safe(context, response, group_ids)
+        return broker.groups.when_committed(context, response, group_ids)
     topics = None
     if request.topics is not None:
         topics = []
@@ -248,7 +248,7 @@ def handle_offset_fetch(
     response = yield from _in_old_form(fetched, context.api_version, request)
     yield from release(fetched)
     yield from release(group)
-    return broker.groups.when_safe(context, response, [request.group_id])
+    return broker.groups.when_committed(context, response, [request.group_id])
 
 
 def _each_group_once(groups: list[OffsetFetchRequestGroup]) -> Sliced[list[OffsetFetchRequestGroup]]:
@@ -377,7 +377,7 @@ def failed_offset_fetch(request: OffsetFetchRequest, error: KafkaError) -> Slice
 
 def handle_offset_delete(
     broker: Broker, context: RequestContext, request: OffsetDeleteRequest
-) -> Sliced[Parked | OffsetDeleteResponse]:
+) -> Sliced[Deferred | OffsetDeleteResponse]:
     """Delete the offsets of topics that no member of the group consumes."""
     image = broker.metadata.image
     refused: list[OffsetDeleteResponseTopic] = []
@@ -409,7 +409,7 @@ def handle_offset_delete(
 
     caller: Caller = Rewritten(context, with_refused) if refused else context
     broker.groups.run(request.group_id, caller, lambda shard, now: shard.delete_offsets(caller, request, now))
-    return PARKED
+    return DEFERRED
 
 
 def failed_offset_delete(request: OffsetDeleteRequest, error: KafkaError) -> OffsetDeleteResponse:

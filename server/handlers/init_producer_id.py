@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ...protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from ..context import PARKED, Parked
+from ..context import DEFERRED, Deferred
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def handle(
     broker: Broker, context: RequestContext, request: InitProducerIdRequest
-) -> Sliced[InitProducerIdResponse | Parked]:
+) -> Sliced[InitProducerIdResponse | Deferred]:
     """Assign the next producer id, or have the coordinator do so."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Producer id and producer epoch must both be set, or neither.")
@@ -38,7 +38,7 @@ def handle(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty.")
     yield from broker.producer_ids.ready()  # the first call of a transactional id needs one
     broker.transactions.run(transactional_id, context, lambda shard, now: shard.init_producer_id(context, request, now))
-    return PARKED
+    return DEFERRED
 
 
 def failed(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:

@@ -24,7 +24,7 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ...replication.partition import ISOLATION_LEVELS
-from ..context import PARKED, Parked
+from ..context import DEFERRED, Deferred
 from ..records.decode_jobs import Search, copy_of
 from ..records.search_queue import Turn
 
@@ -57,7 +57,7 @@ _UNKNOWN = -1
 
 def handle(
     broker: Broker, context: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse | Parked | Sliced[ListOffsetsResponse | Parked]:
+) -> ListOffsetsResponse | Deferred | Sliced[ListOffsetsResponse | Deferred]:
     """Look up every partition."""
     if request.isolation_level not in ISOLATION_LEVELS:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -68,7 +68,7 @@ def handle(
 
 def _look_up_in_slices(
     broker: Broker, context: RequestContext, request: ListOffsetsRequest
-) -> Sliced[ListOffsetsResponse | Parked]:
+) -> Sliced[ListOffsetsResponse | Deferred]:
     asked: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
         yield 0
@@ -119,26 +119,26 @@ class _LookUp:
         self._turn: Turn | None = None
         self.response = ListOffsetsResponse()
 
-    def begin(self) -> ListOffsetsResponse | Parked | Sliced[ListOffsetsResponse | Parked]:
+    def begin(self) -> ListOffsetsResponse | Deferred | Sliced[ListOffsetsResponse | Deferred]:
         """Look up one partition. One step is usually enough: slices would cost more than that."""
         for _ in self._steps:
             if self._search is not None:
                 self._wait()
-                return PARKED
+                return DEFERRED
             if self._is_long:
                 return self.run()
         return self.response
 
-    def run(self) -> Sliced[ListOffsetsResponse | Parked]:
+    def run(self) -> Sliced[ListOffsetsResponse | Deferred]:
         """Continue to the end, or until a batch must be searched elsewhere. It is resumed after that."""
         try:
             for _ in self._steps:
                 if self._search is not None:
                     self._wait()
-                    return PARKED
+                    return DEFERRED
                 yield 0
         finally:
-            self._give_turn_back()
+            self._release_turn()
         return self.response
 
     def _wait(self) -> None:
@@ -147,7 +147,7 @@ class _LookUp:
         assert search is not None
         self._cancel = self._broker.searches.submit(search, self._decoded, self._turn)
         self._turn = None
-        self._context.on_abandon = self._abandoned
+        self._context.on_cancel = self._cancelled
 
     def _decoded(self, outcome: Outcome | Turn) -> None:
         self._cancel = None
@@ -155,18 +155,18 @@ class _LookUp:
             self._turn = outcome
         else:
             self._outcome = outcome
-        self._context.go_on(self.run())
+        self._context.reply_in_slices(self.run())
 
-    def _abandoned(self) -> None:
+    def _cancelled(self) -> None:
         if self._cancel is not None:
             self._cancel()
             self._cancel = None
-        self._give_turn_back()
+        self._release_turn()
 
-    def _give_turn_back(self) -> None:
+    def _release_turn(self) -> None:
         turn, self._turn = self._turn, None
         if turn is not None:
-            turn.give_back()
+            turn.release()
 
     def _look_up_all(self, request: ListOffsetsRequest) -> Iterator[None]:
         """Look up all partitions. Yields now and then, and when `_search` must be done elsewhere.

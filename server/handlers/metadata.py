@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..context import RequestContext
 
 
-_MISSING_AT_ONCE = 100
+_MISSING_PER_STEP = 100
 """The maximum number of topics that are created by one change of the metadata."""
 
 
@@ -110,8 +110,8 @@ def _describe_named(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic has neither a name nor an id.")
     errors: dict[str, ErrorCode] = {}
     names = list(missing)
-    for first in range(0, len(names), _MISSING_AT_ONCE):
-        some = names[first : first + _MISSING_AT_ONCE]
+    for first in range(0, len(names), _MISSING_PER_STEP):
+        some = names[first : first + _MISSING_PER_STEP]
         create = auto_create and broker.auto_create_topics
         errors |= yield from broker.missing_topics(some, create=create)
         yield 0

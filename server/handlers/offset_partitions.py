@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..concurrency.slices import Sliced
 
-PARTITIONS_AT_ONCE = 100
+PARTITIONS_PER_STEP = 100
 """The maximum number of offsets that are committed by one change of a group, which takes one or two milliseconds."""
 
 
@@ -30,15 +30,15 @@ def take_missing(topic: Any, there: Container[int]) -> Sliced[list[Any]]:
 
 
 def some_of(partitions: list[Any]) -> Iterator[list[Any]]:
-    """The partitions in lists of at most `PARTITIONS_AT_ONCE`."""
-    for first in range(0, len(partitions), PARTITIONS_AT_ONCE):
-        yield partitions[first : first + PARTITIONS_AT_ONCE]
+    """The partitions in lists of at most `PARTITIONS_PER_STEP`."""
+    for first in range(0, len(partitions), PARTITIONS_PER_STEP):
+        yield partitions[first : first + PARTITIONS_PER_STEP]
 
 
 def in_pieces(topics: list[Any]) -> Sliced[list[list[Any]]]:
-    """Split the topics of a request into lists of topics with at most `PARTITIONS_AT_ONCE` partitions each."""
+    """Split the topics of a request into lists of topics with at most `PARTITIONS_PER_STEP` partitions each."""
     pieces: list[list[Any]] = [[]]
-    room = PARTITIONS_AT_ONCE
+    room = PARTITIONS_PER_STEP
     for topic in topics:
         yield 0
         if len(topic.partitions) <= room:
@@ -49,11 +49,11 @@ def in_pieces(topics: list[Any]) -> Sliced[list[list[Any]]]:
                 part = copy(topic)
                 part.partitions = some
                 pieces.append([part])
-                room = PARTITIONS_AT_ONCE - len(some)
+                room = PARTITIONS_PER_STEP - len(some)
                 yield 0
         if room <= 0:
             pieces.append([])
-            room = PARTITIONS_AT_ONCE
+            room = PARTITIONS_PER_STEP
     return [piece for piece in pieces if piece]
 
 

@@ -40,8 +40,8 @@ from ...protocol.records import ATTRIBUTES_POSITION, BATCH_OVERHEAD, CODEC_MASK,
 from ...protocol.steps import completed
 from ...protocol.uuid import uuid_to_str
 from ..concurrency.pending import Pending
-from ..context import PARKED, Parked
-from ..coordination.verification import Knows, of_produce
+from ..context import DEFERRED, Deferred
+from ..coordination.verification import ClientSupport, of_produce
 from .topic_state import LEADER_ERRORS
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 MANY_PARTITIONS = 50
 """A request for more partitions takes more than 2 ms, and is served in slices."""
-APPENDED_AT_ONCE = 5
+APPENDS_PER_STEP = 5
 
 ACKS = frozenset({-1, 0, 1})
 _ADMIN_CLIENT_ID = "__admin_client"
@@ -78,7 +78,7 @@ _RETRIED_AS_NOT_ENOUGH_REPLICAS = frozenset(
 
 def handle(
     broker: Broker, context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Parked | Sliced[ProduceResponse | Parked | None] | None:
+) -> ProduceResponse | Deferred | Sliced[ProduceResponse | Deferred | None] | None:
     """Append to every named partition. The response follows when all partitions have their result."""
     if len(request.topic_data) > 1 or (request.topic_data and len(request.topic_data[0].partition_data) > 1):
         named = 0
@@ -96,7 +96,7 @@ def handle(
 
 def _handle_long(
     broker: Broker, context: RequestContext, request: ProduceRequest
-) -> Sliced[ProduceResponse | Parked | None]:
+) -> Sliced[ProduceResponse | Deferred | None]:
     """Like `handle`, for many partitions in slices.
 
     All of it is done even if the client disconnects, as it may with ``acks=0``.
@@ -114,13 +114,13 @@ def _handle_long(
     if batches:
         return context.run(broker.slices, _handle_transactional(broker, context, request, batches))
     produce = _Produce(broker, context, request)
-    yield from broker.slices.surely(produce.append())
+    yield from broker.slices.shielded(produce.append())
     return produce.end()
 
 
 def _handle_transactional(
     broker: Broker, context: RequestContext, request: ProduceRequest, batches: list[_TransactionalBatch]
-) -> Sliced[ProduceResponse | Parked | None]:
+) -> Sliced[ProduceResponse | Deferred | None]:
     """Like `handle`, after the transaction of these batches was verified, behind earlier requests of its id."""
     produce = _Produce(broker, context, request)
     producers = {batch.producer for batch in batches if batch.producer.id >= 0}
@@ -135,7 +135,7 @@ def _handle_transactional(
         yield from produce.append()
         return produce.end()
     (producer,) = producers
-    knows = of_produce(context.api_version)
+    client_support = of_produce(context.api_version)
     verifications = broker.verifications
     turn = verifications.enter(transactional_id)
     if turn is not None:
@@ -143,7 +143,7 @@ def _handle_transactional(
     try:
         partitions = produce.partitions_of(batches)
         produce.verified = yield from verifications.verify(
-            context, transactional_id, producer, partitions, knows, retries=True
+            context, transactional_id, producer, partitions, client_support, retries=True
         )
         yield from produce.append()
     finally:
@@ -250,7 +250,8 @@ class _Produce:
         if error.code is ErrorCode.INVALID_TXN_STATE:
             raise KafkaError(error.code, "Partition was not added to the transaction")
         if error.code in _RETRIED_AS_NOT_ENOUGH_REPLICAS or (
-            error.code is ErrorCode.CONCURRENT_TRANSACTIONS and of_produce(self._context.api_version) < Knows.ADDING
+            error.code is ErrorCode.CONCURRENT_TRANSACTIONS
+            and of_produce(self._context.api_version) < ClientSupport.ADDING
         ):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -263,7 +264,7 @@ class _Produce:
 
     def append(self) -> Sliced[None]:
         """Append what can be appended now, and queue the rest. Yields after some partitions."""
-        pause = APPENDED_AT_ONCE
+        pause = APPENDS_PER_STEP
         by_id = self._context.api_version >= 13
         for topic in self._request.topic_data:
             key = topic.topic_id if by_id else topic.name
@@ -274,8 +275,8 @@ class _Produce:
             for data in topic.partition_data:
                 pause -= 1
                 if pause < 0:
-                    yield APPENDED_AT_ONCE
-                    pause = APPENDED_AT_ONCE - 1
+                    yield APPENDS_PER_STEP
+                    pause = APPENDS_PER_STEP - 1
                 result = PartitionProduceResponse(index=data.index, base_offset=-1)
                 topic_response.partition_responses.append(result)
                 partition = self._broker.replicas.partition_by_key(key, data.index)
@@ -402,14 +403,14 @@ class _Produce:
 
     # -- responding ----------------------------------------------------------------------------------------------------
 
-    def end(self) -> ProduceResponse | Parked | None:
+    def end(self) -> ProduceResponse | Deferred | None:
         """The response, if every partition has its result. Otherwise it is sent when all have theirs."""
         if self._pending is None or not self._pending.is_outstanding:
             self._pending = None  # it refers to this object: a reference cycle
             return self._answer()
         self._context.keeps_request = True  # its records are in the queues
         self._pending.start()
-        return PARKED
+        return DEFERRED
 
     def _reply(self, results: list[None]) -> None:
         answer = self._answer()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _BY_NAME_OR_ID = 6
 """The version of DeleteTopics since which a topic has a name or an id."""
 
-_DELETED_AT_ONCE = 10
+_DELETIONS_PER_STEP = 10
 """The maximum number of topics that are deleted by one change of the metadata, which takes some milliseconds."""
 
 
@@ -88,8 +88,8 @@ def _some_topics(image: MetadataImage, topics: list[DeleteTopicState]) -> Iterat
     if together:
         yield together
     single = [topic for topic in topics if counts[key(topic)] == 1]
-    for first in range(0, len(single), _DELETED_AT_ONCE):
-        yield single[first : first + _DELETED_AT_ONCE]
+    for first in range(0, len(single), _DELETIONS_PER_STEP):
+        yield single[first : first + _DELETIONS_PER_STEP]
 
 
 def failed_delete_topics(request: DeleteTopicsRequest, error: KafkaError) -> Sliced[DeleteTopicsResponse]:

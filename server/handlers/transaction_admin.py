@@ -24,12 +24,12 @@ from ...transaction_coordinator.describe import unknown_states
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..concurrency.slices import Sliced
-    from ..context import Parked, RequestContext
+    from ..context import Deferred, RequestContext
 
 
 def handle_describe_transactions(
     broker: Broker, context: RequestContext, request: DescribeTransactionsRequest
-) -> Sliced[DescribeTransactionsResponse | Parked]:
+) -> Sliced[DescribeTransactionsResponse | Deferred]:
     """Describe the state of the transactional ids."""
     response = DescribeTransactionsResponse()
     request.transactional_ids = yield from each_once(request.transactional_ids)
@@ -40,7 +40,7 @@ def handle_describe_transactions(
             state = _failed_transaction(error, transactional_id)
         response.transaction_states.append(state)
         yield len(state.topics)
-    return broker.transactions.when_safe(context, response, request.transactional_ids)
+    return broker.transactions.when_committed(context, response, request.transactional_ids)
 
 
 def failed_describe_transactions(
@@ -57,7 +57,7 @@ def _failed_transaction(error: KafkaError, transactional_id: str) -> Transaction
 
 def handle_list_transactions(
     broker: Broker, context: RequestContext, request: ListTransactionsRequest
-) -> Sliced[ListTransactionsResponse | Parked]:
+) -> Sliced[ListTransactionsResponse | Deferred]:
     """List the transactional ids that match every filter."""
     moment = broker.transactions.now()
     response = ListTransactionsResponse(unknown_state_filters=unknown_states(request.state_filters))
@@ -66,7 +66,7 @@ def handle_list_transactions(
         for some in shard.list_transactions(request, moment):
             response.transaction_states += some
             yield len(some)
-    return broker.transactions.when_safe(context, response)
+    return broker.transactions.when_committed(context, response)
 
 
 def failed_list_transactions(request: ListTransactionsRequest, error: KafkaError) -> ListTransactionsResponse:

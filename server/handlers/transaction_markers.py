@@ -23,7 +23,7 @@ from ...protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ..concurrency.pending import Pending
-from ..context import PARKED, Parked
+from ..context import DEFERRED, Deferred
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,16 +33,18 @@ if TYPE_CHECKING:
     from ..context import RequestContext
 
 
-def handle(broker: Broker, context: RequestContext, request: WriteTxnMarkersRequest) -> Sliced[Parked]:
+def handle(broker: Broker, context: RequestContext, request: WriteTxnMarkersRequest) -> Sliced[Deferred]:
     """Write every marker. The response follows when all are below the high watermark, or rejected."""
-    pending: Pending[ErrorCode, KafkaError] = Pending(lambda codes: context.go_on(_answer(request, iter(codes))))
+    pending: Pending[ErrorCode, KafkaError] = Pending(
+        lambda codes: context.reply_in_slices(_answer(request, iter(codes)))
+    )
     for marker in request.markers:
         for topic in marker.topics:
             for index in topic.partition_indexes:
                 _write(broker, marker, topic.name, index, partial(_end_part, pending, pending.add()))
                 yield 0
     pending.start()
-    return PARKED
+    return DEFERRED
 
 
 def _end_part(pending: Pending[ErrorCode, KafkaError], part: int, error: KafkaError | None) -> None:

@@ -2,7 +2,7 @@
 
 - Versions 0 to 5. Topics have names. Missing partitions get their errors here, each independently:
   UNKNOWN_TOPIC_OR_PARTITION.
-- More than `PARTITIONS_AT_ONCE` partitions are several changes of the group, as with OffsetCommit, in one transaction.
+- More than `PARTITIONS_PER_STEP` partitions are several changes of the group, as with OffsetCommit, in one transaction.
 - First, the transaction coordinator verifies that the group's partition of `__consumer_offsets` belongs to the
   transaction (KIP-890; see `server.coordination.verification`). Version 5 adds the partition; older clients have added
   it with AddOffsetsToTxn. TRANSACTION_ABORTABLE since version 4.
@@ -32,7 +32,7 @@ from ...protocol.messages.txn_offset_commit import (
 from ...protocol.records import NO_SEQUENCE
 from ...protocol.steps import completed, each
 from ..concurrency.pending import Pending
-from ..context import PARKED, Parked
+from ..context import DEFERRED, Deferred
 from ..coordination.callers import Part
 from ..coordination.verification import of_txn_offset_commit
 from .offset_partitions import each_topic_once, in_pieces, some_of, take_missing
@@ -60,7 +60,7 @@ _AS_COORDINATOR = {
 
 def handle(
     broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
-) -> Sliced[TxnOffsetCommitResponse | Parked]:
+) -> Sliced[TxnOffsetCommitResponse | Deferred]:
     """The response follows when the offsets are in the log. They are invisible until the transaction commits."""
     refused = yield from _leave_known(broker.metadata.image, request)
     pieces = yield from in_pieces(request.topics)
@@ -76,7 +76,7 @@ def handle(
 
 def _verify_and_commit(
     broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest, partition: Partition, commit: _Commit
-) -> Sliced[TxnOffsetCommitResponse | Parked]:
+) -> Sliced[TxnOffsetCommitResponse | Deferred]:
     verified = yield from broker.verifications.verify(
         context,
         request.transactional_id,
@@ -87,7 +87,7 @@ def _verify_and_commit(
     if partition in verified.errors:
         return (yield from commit.failed(verified.errors[partition]))
     yield from commit.run(verified.verifications.get(partition))
-    return PARKED
+    return DEFERRED
 
 
 _Pending = Pending[TxnOffsetCommitResponse, KafkaError]
@@ -153,7 +153,7 @@ class _Commit:
     def _answer(self, answers: list[TxnOffsetCommitResponse]) -> None:
         steps = self._merged(answers)
         if self._context.is_long:
-            self._context.go_on(steps)
+            self._context.reply_in_slices(steps)
         else:
             self._context.reply(completed(steps))
 

@@ -29,7 +29,7 @@ from ...protocol.messages.add_partitions_to_txn import (
 from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ...protocol.steps import completed
 from ..concurrency.pending import Pending
-from ..context import PARKED, Parked
+from ..context import DEFERRED, Deferred
 from ..coordination.callers import Part, Rewritten
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _SEVERAL_SINCE = 4
 
 def handle_add_partitions_to_txn(
     broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest
-) -> Sliced[AddPartitionsToTxnResponse | Parked]:
+) -> Sliced[AddPartitionsToTxnResponse | Deferred]:
     """Add partitions to transactions, or check whether they were added."""
     if context.api_version < _SEVERAL_SINCE:
         transactions = [_only_transaction(request)]
@@ -73,7 +73,7 @@ def handle_add_partitions_to_txn(
             _add(broker, context, transaction, caller)
         yield 0
     pending.start()
-    return PARKED
+    return DEFERRED
 
 
 def _add(broker: Broker, context: RequestContext, transaction: AddPartitionsToTxnTransaction, caller: Caller) -> None:
@@ -144,7 +144,7 @@ def _answer(
 ) -> None:
     steps = _answer_in_steps(context.api_version, transactions, results)
     if context.is_long:
-        context.go_on(steps)
+        context.reply_in_slices(steps)
     else:
         context.reply(completed(steps))
 
@@ -195,7 +195,7 @@ def failed_add_partitions_to_txn(
 
 def handle_add_offsets_to_txn(
     broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequest
-) -> Sliced[Parked]:
+) -> Sliced[Deferred]:
     """Add the offsets of a group to the transaction."""
     partition = (CONSUMER_OFFSETS, (yield from broker.groups.partition_of(request.group_id)))
     caller = Rewritten(context, lambda answer: AddOffsetsToTxnResponse())
@@ -212,7 +212,7 @@ def handle_add_offsets_to_txn(
             client_version=1,
         ),
     )
-    return PARKED
+    return DEFERRED
 
 
 def failed_add_offsets_to_txn(request: AddOffsetsToTxnRequest, error: KafkaError) -> AddOffsetsToTxnResponse:
@@ -223,12 +223,12 @@ def failed_add_offsets_to_txn(request: AddOffsetsToTxnRequest, error: KafkaError
 # -- EndTxn ------------------------------------------------------------------------------------------------------------
 
 
-def handle_end_txn(broker: Broker, context: RequestContext, request: EndTxnRequest) -> Parked:
+def handle_end_txn(broker: Broker, context: RequestContext, request: EndTxnRequest) -> Deferred:
     """Commit or abort a transaction."""
     broker.transactions.run(
         request.transactional_id, context, lambda shard, now: shard.end_transaction(context, request, now)
     )
-    return PARKED
+    return DEFERRED
 
 
 def failed_end_txn(request: EndTxnRequest, error: KafkaError) -> EndTxnResponse:

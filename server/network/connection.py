@@ -41,7 +41,7 @@ from mmap import mmap
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...log.descriptors import FileRange
-from .frames import FetchFastPathPort, Frame, FrameHandler, InFlight, Parked, Part, ProduceFastPathPort
+from .frames import FetchFastPathPort, Frame, FrameHandler, InFlight, Part, PendingRequest, ProduceFastPathPort
 from .huge_frames import HUGE_FRAME_BYTES, HUGE_FRAME_GROWTH_BYTES, huge_frame
 from .sending import Sending, Wait, bytes_in_memory
 from .transport import SendFirst
@@ -460,7 +460,7 @@ class Connection:
             if waiting.keeps_request:
                 waiting.kept_bytes = self._host.budget.keep(self)
         if self.closed:
-            waiting.abandon()
+            waiting.cancel()
             return 0
         self._held_bytes += waiting.held_bytes
         self._in_flight.append(waiting)
@@ -468,8 +468,8 @@ class Connection:
             self._waits_for |= FULL
         if self._held_bytes > UNCOUNTED_BYTES:
             self._count_unread()
-        if waiting.parts is not None and self._host.dispatcher.hurries_others(frame):
-            self._hurry_before(waiting)
+        if waiting.parts is not None and self._host.dispatcher.completes_earlier(frame):
+            self._complete_earlier(waiting)
         return 0
 
     def _serve_taken(self, fast_path: ProduceFastPathPort, view: memoryview) -> int:
@@ -487,7 +487,7 @@ class Connection:
                     self._sending.queue.append(answers)
                     size += len(answers)
             if fast_path.taken:
-                start, end = fast_path.hand_back()
+                start, end = fast_path.pop_unserved()
                 size += self._serve(bytes(view[start:end]))
         if self.closed:
             fast_path.taken.clear()
@@ -502,8 +502,8 @@ class Connection:
                 return
         self._serve(frame)
 
-    def go_on(self, context: Parked, answer: Any) -> None:
-        """Complete a pending request in slices; see `RequestContext.go_on`."""
+    def reply_in_slices(self, context: PendingRequest, answer: Any) -> None:
+        """Complete a pending request in slices; see `RequestContext.reply_in_slices`."""
         self._host.dispatcher.finish(context, answer)
 
     def begin_work(self) -> None:
@@ -515,11 +515,11 @@ class Connection:
         if self._waits_for & WORK:
             self._wait_no_more_for(WORK)
 
-    def give_back(self, size: int) -> None:
+    def release_memory(self, size: int) -> None:
         """Return ``size`` bytes of a pending request to the budget: they are no longer in use."""
-        self._host.budget.give_back(size)
+        self._host.budget.release_kept(size)
 
-    def answered(self, context: Parked) -> None:
+    def answered(self, context: PendingRequest) -> None:
         """A pending request has its response. Send the responses that the order allows."""
         if self.closed:
             return
@@ -536,8 +536,8 @@ class Connection:
                     self._waits_for |= FULL
                 if self._held_bytes > UNCOUNTED_BYTES:
                     self._count_unread()
-            if context.hurries_others:
-                self._hurry_before(context)
+            if context.completes_earlier:
+                self._complete_earlier(context)
             return
         while in_flight and in_flight[0].parts is not None:
             first = in_flight.popleft()
@@ -552,7 +552,7 @@ class Connection:
         if self._unread and not self.closed:
             self._count_unread()
 
-    def _hurry_before(self, answered: InFlight) -> None:
+    def _complete_earlier(self, answered: InFlight) -> None:
         """A response is ready. Complete the earlier requests that delay it and wait for more than they need.
 
         Java consumers request end offsets on the connection on which their fetch waits for records. Without this
@@ -564,7 +564,7 @@ class Connection:
             if waiting is answered:
                 return
             if waiting.parts is None:
-                waiting.hurry()
+                waiting.complete_early()
                 if waiting.parts is None:
                     return  # it waits for something that must happen first
 
@@ -686,7 +686,7 @@ class Connection:
         """The peer sends no more data. Requests that were not read yet are still served: their acks may be 0."""
         self._watching = False
         if self._waits_for & FULL:
-            self._abandon_in_flight()
+            self._cancel_in_flight()
             self._read_on()
         elif self._is_cut_off():
             self.close(None)
@@ -706,9 +706,9 @@ class Connection:
         (unread,) = _UNREAD.unpack(fcntl.ioctl(self.fd, termios.FIONREAD, bytes(_UNREAD.size)))
         return bool(unread + self._transport.pending() < missing)
 
-    def _abandon_in_flight(self) -> None:
+    def _cancel_in_flight(self) -> None:
         for context in self._in_flight:
-            context.abandon()
+            context.cancel()
         self._in_flight.clear()
         self._held_bytes = 0
         self._waits_for &= ~FULL
@@ -751,7 +751,7 @@ class Connection:
         self.closing = True
         self._pause()
         for waiting in list(self._in_flight):
-            waiting.hurry()
+            waiting.complete_early()
         if not self._in_event and not self._in_flight and not self._sending.queue:
             self.close(None)
 
@@ -779,9 +779,9 @@ class Connection:
         self._sending.drop()
         self._host.turns.closed(self.fd)
         if len(self._in_flight) > FEW_IN_FLIGHT:
-            self._host.turns.later(self.fd, self._abandon_in_flight, gone=True)
+            self._host.turns.later(self.fd, self._cancel_in_flight, gone=True)
         else:
-            self._abandon_in_flight()
+            self._cancel_in_flight()
         self._frame = None
         self._rest.clear()
         self._count_kept(0)
@@ -803,12 +803,12 @@ class _Done:
         self.keeps_request = False
         self.kept_bytes = 0
 
-    def abandon(self) -> None:
+    def cancel(self) -> None:
         for part in self.parts or ():
             if isinstance(part, FileRange):
                 part.release()
 
-    def hurry(self) -> None:
+    def complete_early(self) -> None:
         """No effect: the response is complete and only waits for its turn."""
 
 

@@ -25,18 +25,18 @@ class InFlight(Protocol):
     keeps_request: bool  # the bytes of the request stay in use until it is complete
     kept_bytes: int  # the part of these bytes that `MemoryBudget.keep` counts
 
-    def abandon(self) -> None:
+    def cancel(self) -> None:
         """The connection is closed, and the response is no longer needed."""
 
-    def hurry(self) -> None:
+    def complete_early(self) -> None:
         """Respond now with the available data if that makes sense: at shutdown, or if a later response is ready."""
 
 
-class Parked(InFlight, Protocol):
+class PendingRequest(InFlight, Protocol):
     """A pending request, which is completed later (`Connection.answered`)."""
 
     @property
-    def hurries_others(self) -> bool:
+    def completes_earlier(self) -> bool:
         """Whether earlier requests are completed early when its response is ready."""
 
 
@@ -50,12 +50,12 @@ class FrameHandler(Protocol):
         completed later. May close the connection.
         """
 
-    def hurries_others(self, frame: Frame) -> bool:
+    def completes_earlier(self, frame: Frame) -> bool:
         """Whether requests before this one are answered early, because its response is ready. For a request that was
         served."""
 
     def finish(self, context: Any, answer: Any) -> None:
-        """Complete a pending request in slices; see `RequestContext.go_on`."""
+        """Complete a pending request in slices; see `RequestContext.reply_in_slices`."""
 
 
 class FetchFastPathPort(Protocol):
@@ -79,7 +79,7 @@ class ProduceFastPathPort(Protocol):
     def serve(self) -> bytes:
         """Serve the taken requests, up to the first that must take the slow path. Returns the responses."""
 
-    def hand_back(self) -> tuple[int, int]:
+    def pop_unserved(self) -> tuple[int, int]:
         """Remove the first of the remaining requests. Returns where it begins and ends."""
 
     def learn(self, route: Any, frame: Frame, request: Any, response: Any) -> None:

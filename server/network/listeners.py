@@ -218,9 +218,9 @@ class Network:
         for connection in list(self.connections):
             connection.close(None)
         # Requests of closed connections are canceled in turns, which are before this one in the queue.
-        abandoned = self.loop.create_future()
-        self.turns.later(-1, partial(abandoned.set_result, None))
-        await abandoned
+        served = self.loop.create_future()
+        self.turns.later(-1, partial(served.set_result, None))
+        await served
         await self.read_ahead.close()
 
 

@@ -7,12 +7,12 @@ may always grow: it finishes, and then the next one is the oldest. It waits only
 served (`keep`), because they end by themselves. The limit must hold with one frame of the largest size. So the frames
 other than the oldest together have only the memory that such a frame leaves, or a quarter of the limit.
 
-While a connection waits, connections that hold memory must hurry. Otherwise, a client that sends nothing, or a byte now
-and then, could keep all of the memory. In each interval of `STALL_MS`, a peer must send its share, `1 / INTERVALS`, of
-the bytes that were missing when the wait began. Otherwise its connection is closed. So held memory is returned after
-`INTERVALS` intervals at the latest, however many peers send at the minimum rate. And once a connection has waited for
-`STALL_MS`, new frames queue behind it instead of taking returned memory. While no connection waits, a slow peer may
-take any time.
+While a connection waits, connections that hold memory must make progress. Otherwise, a client that sends nothing, or a
+byte now and then, could keep all of the memory. In each interval of `STALL_MS`, a peer must send its share, `1 /
+INTERVALS`, of the bytes that were missing when the wait began. Otherwise its connection is closed. So held memory is
+returned after `INTERVALS` intervals at the latest, however many peers send at the minimum rate. And once a connection
+has waited for `STALL_MS`, new frames queue behind it instead of taking returned memory. While no connection waits, a
+slow peer may take any time.
 
 A part of the limit is reserved for frames of up to `SMALL_FRAME_BYTES`, the usual size of produce requests. A few peers
 that declare huge frames and stop half way can block each other, but not small frames.
@@ -82,7 +82,7 @@ class MemoryBudget:
         self._missing: dict[Holder, int] = {}  # bytes of the holder's frame that have not arrived
         self._waiting: dict[Holder, _Share] = {}  # in the order in which they are resumed
         self._since: dict[Holder, float] = {}  # when the wait began; kept while a waiting holder retries
-        self._hurried: dict[Holder, tuple[int, int]] = {}  # bytes missing at first, and intervals since then
+        self._watched: dict[Holder, tuple[int, int]] = {}  # bytes missing at first, and intervals since then
         self._stall_timer: Timer | None = None
 
     @property
@@ -103,7 +103,7 @@ class MemoryBudget:
         ):
             self._waiting[holder] = share
             self._since.setdefault(holder, self._clock())
-            self._hurried.pop(holder, None)  # the peer cannot send now; its share counts from when it can
+            self._watched.pop(holder, None)  # the peer cannot send now; its share counts from when it can
             self._watch_for_stalls()
             return False
         if self._since:
@@ -128,20 +128,20 @@ class MemoryBudget:
 
     def release(self, holder: Holder) -> None:
         """Return all memory of ``holder``: its frame is complete, or its connection is closed."""
-        if self._let_go(holder) and self._waiting:
+        if self._remove(holder) and self._waiting:
             self._resume_waiting()
 
     def keep(self, holder: Holder) -> int:
-        """Assign the memory of ``holder`` to a request being served. Returns the bytes, which count until `give_back`.
+        """Assign the memory of ``holder`` to a request being served. Returns its bytes, counted until `release_kept`.
 
         Such a request ends by itself. So its memory has no holder that could be the oldest or stalled.
         """
-        held = self._let_go(holder)
+        held = self._remove(holder)
         self._large.used += held
         self._large.kept += held > SMALL_FRAME_BYTES
         return held
 
-    def give_back(self, size: int) -> None:
+    def release_kept(self, size: int) -> None:
         """Return the memory of a request that was kept, or of data that was added."""
         self._large.used -= size
         self._large.kept -= size > SMALL_FRAME_BYTES
@@ -149,15 +149,15 @@ class MemoryBudget:
             self._resume_waiting()
 
     def add(self, size: int) -> None:
-        """Count, until `give_back`, data that was created from a request and is held instead of it, or with it."""
+        """Count, until `release_kept`, data that was created from a request and is held instead of it, or with it."""
         self._large.used += size
         self._large.kept += size > SMALL_FRAME_BYTES
 
-    def _let_go(self, holder: Holder) -> int:
+    def _remove(self, holder: Holder) -> int:
         self._waiting.pop(holder, None)
         self._since.pop(holder, None)
         self._missing.pop(holder, None)
-        self._hurried.pop(holder, None)
+        self._watched.pop(holder, None)
         for share in (self._small, self._large):
             held = share.held.pop(holder, 0)
             if held:
@@ -180,7 +180,7 @@ class MemoryBudget:
     def _close_stalled(self) -> None:
         self._stall_timer = None
         if not self._waiting:
-            self._hurried.clear()
+            self._watched.clear()
             return
         for holder in self._look_at_holders():
             holder.close_stalled()
@@ -194,9 +194,9 @@ class MemoryBudget:
             if holder in self._waiting:
                 continue
             missing = self._missing[holder]
-            at_first, intervals = self._hurried.get(holder, (missing, -1))
+            at_first, intervals = self._watched.get(holder, (missing, -1))
             intervals += 1
-            self._hurried[holder] = at_first, intervals
+            self._watched[holder] = at_first, intervals
             if missing * INTERVALS > at_first * (INTERVALS - intervals):
                 stalled.append(holder)
         return stalled

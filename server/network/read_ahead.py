@@ -31,7 +31,7 @@ class ReadAhead:
     """See the module docstring. Belongs to one event loop, as do the references to ranges."""
 
     def __init__(self, background: Background) -> None:
-        self._lane = background.lane(THREADS)
+        self._executor = background.executor(THREADS)
         self._unfinished = 0
         self._closing = False
         self._idle = asyncio.Event()
@@ -48,7 +48,7 @@ class ReadAhead:
             return
         self.jobs += 1
         self._unfinished += 1
-        self._lane.run(file_range.read_ahead).add_done_callback(partial(self._finished, file_range, done))
+        self._executor.run(file_range.read_ahead).add_done_callback(partial(self._finished, file_range, done))
 
     def read_all(self, ranges: Sequence[FileRange], done: Done) -> None:
         """Like `read` for several ranges: ``done`` gets the first error, if any."""
@@ -76,7 +76,7 @@ class ReadAhead:
     async def close(self) -> None:
         """Cancel the jobs that have not begun. Wait for the others: a thread cannot be taken out of a system call."""
         self._closing = True
-        self._lane.close()
+        self._executor.close()
         if self._unfinished:
             await self._idle.wait()
 

@@ -60,12 +60,12 @@ Done = Callable[[KafkaError | None], None]
 class _Queue:
     """The appends of a partition. The first one is being prepared."""
 
-    __slots__ = ("abandoned", "appends", "cancel")
+    __slots__ = ("appends", "cancel", "cancelled")
 
     def __init__(self) -> None:
         self.appends: deque[tuple[Buffer, Append, Done, Verification | None]] = deque()
         self.cancel: Callable[[], None] | None = None
-        self.abandoned = False  # see `slices.Owner`
+        self.cancelled = False  # see `slices.Owner`
 
 
 class AppendQueues:
@@ -122,7 +122,7 @@ class AppendQueues:
             return
         if queue.cancel is not None:
             queue.cancel()
-        queue.abandoned = True
+        queue.cancelled = True
         while queue.appends:
             _, _, done, _ = queue.appends.popleft()
             _complete(done, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -131,7 +131,7 @@ class AppendQueues:
         while queue.appends:
             records, append, done, _ = queue.appends[0]
             if len(records) > LARGE_BYTES:
-                self._slices.begin(self._in_slices(partition, queue), queue, at_once=False)
+                self._slices.begin(self._in_slices(partition, queue), queue, immediately=False)
                 return
             if not self._must_prepare(partition, records):
                 queue.appends.popleft()
@@ -152,10 +152,10 @@ class AppendQueues:
     def _prepared(self, partition: Partition, queue: _Queue, config: LogConfig, outcome: Outcome) -> None:
         queue.cancel = None
         if self._queues.get(partition) is not queue:
-            self._decoder.process.give_back(outcome.held_bytes)
+            self._decoder.process.release_result(outcome.held_bytes)
             return
         if outcome.held_bytes or len(queue.appends[0][0]) > LARGE_BYTES:
-            self._slices.begin(self._go_on(partition, queue, config, outcome), queue, at_once=False)
+            self._slices.begin(self._append_checked(partition, queue, config, outcome), queue, immediately=False)
             return
         records, append, done, _ = queue.appends.popleft()
         _append(outcome, records, config, append, done)
@@ -182,7 +182,7 @@ class AppendQueues:
             error = internal_error()
         yield from self._end_large(partition, queue, error)
 
-    def _go_on(self, partition: Partition, queue: _Queue, config: LogConfig, outcome: Outcome) -> Sliced[None]:
+    def _append_checked(self, partition: Partition, queue: _Queue, config: LogConfig, outcome: Outcome) -> Sliced[None]:
         """Append the first batch of the queue, whose records have been checked. It is large before or after that."""
         error = outcome.error
         try:
@@ -199,7 +199,7 @@ class AppendQueues:
             logger.exception("An append failed with an unexpected error")
             error = internal_error()
         finally:
-            self._decoder.process.give_back(outcome.held_bytes)
+            self._decoder.process.release_result(outcome.held_bytes)
         yield from self._end_large(partition, queue, error)
 
     def _append_large(

@@ -135,7 +135,7 @@ class Outcome:
         self.value = value
         self.error = error
         self.held_bytes = 0
-        """The size of the value in bytes, to be released with `DecodeProcess.give_back`."""
+        """The size of the value in bytes, to be released with `DecodeProcess.release_result`."""
 
 
 def copy_of(error: KafkaError) -> KafkaError:

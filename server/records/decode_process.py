@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 10.0
-_JOBS_AT_ONCE = 8
-_BYTES_AT_ONCE = 8 << 20
+_MAX_RUNNING_JOBS = 8
+_MAX_RUNNING_BYTES = 8 << 20
 
 Done = Callable[[Outcome], None]
 
@@ -131,7 +131,7 @@ class DecodeProcess:
         self.budget: MemoryBudget | None = None
         """The memory budget that large results count against."""
         self._held_bytes = 0  # size of a large result that has not been used yet
-        self._given_back = asyncio.Event()
+        self._result_released = asyncio.Event()
         self._is_refused = False  # the latest start of the process failed
 
     @property
@@ -181,7 +181,7 @@ class DecodeProcess:
             left, self._waiting = [*self._running.values(), *self._waiting], []
             self._running.clear()
             for decoding in left:
-                self.give_back(decoding.result_bytes)
+                self.release_result(decoding.result_bytes)
                 decoding.complete(outcome)
 
     async def _has_work_soon(self) -> bool:
@@ -253,8 +253,8 @@ class DecodeProcess:
             if self._running and (
                 decoding.alone
                 or any(other.alone for other in self._running.values())
-                or len(self._running) >= _JOBS_AT_ONCE
-                or self._running_bytes + size > _BYTES_AT_ONCE
+                or len(self._running) >= _MAX_RUNNING_JOBS
+                or self._running_bytes + size > _MAX_RUNNING_BYTES
             ):
                 return
             heapq.heappop(self._waiting)
@@ -281,8 +281,8 @@ class DecodeProcess:
     async def _expect(self, number: int, max_timestamp: int, size: int) -> None:
         """Prepare for the result of a large batch, which replaces the batch."""
         while self._held_bytes:
-            self._given_back.clear()
-            await self._given_back.wait()
+            self._result_released.clear()
+            await self._result_released.wait()
         decoding = self._running.get(number)
         if decoding is None or decoding.job is None:
             return
@@ -294,15 +294,15 @@ class DecodeProcess:
             if self.budget is not None:
                 self.budget.add(size)
 
-    def give_back(self, size: int) -> None:
+    def release_result(self, size: int) -> None:
         """A large result (`Outcome.held_bytes`) is no longer in use."""
         if not size:
             return
         self._held_bytes -= size
         if not self._held_bytes:
-            self._given_back.set()
+            self._result_released.set()
         if self.budget is not None:
-            self.budget.give_back(size)
+            self.budget.release_kept(size)
 
     def _forget(self, number: int) -> Decoding | None:
         decoding = self._running.pop(number, None)
@@ -317,7 +317,7 @@ class DecodeProcess:
             self._process.stdin.write(message(("cancel", decoding.number)))
             del self._running[decoding.number]
             self._running_bytes -= decoding.size
-            self.give_back(decoding.result_bytes)
+            self.release_result(decoding.result_bytes)
             if not self._running and self._task is not None:
                 self._running_bytes = 0
                 kill(self._process)  # its task waits for a message that will not arrive
@@ -333,7 +333,7 @@ class DecodeProcess:
         for decoding in wanted:
             if decoding.result_bytes:
                 # The original batch has been freed. Clients retry.
-                self.give_back(decoding.result_bytes)
+                self.release_result(decoding.result_bytes)
                 decoding.complete(
                     Outcome(
                         error=KafkaError(

@@ -75,13 +75,13 @@ class Inbox:
     def __init__(self) -> None:
         self._queue: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
         self.put = self._queue.put
-        self._put_aside: deque[tuple[Any, ...]] = deque()
+        self._deferred: deque[tuple[Any, ...]] = deque()
         self._arrived: dict[int, tuple[int, bytes] | None] = {}  # by number of a job that reads: (start, bytes)
 
     def next(self, *, wait: bool) -> tuple[Any, ...] | None:
         """The next message that is no response to "read"; None if there is none and ``wait`` is false."""
-        if self._put_aside:
-            return self._put_aside.popleft()
+        if self._deferred:
+            return self._deferred.popleft()
         while True:
             try:
                 message = self._queue.get(block=wait)
@@ -106,7 +106,7 @@ class Inbox:
             CancelledError: the job was cancelled.
         """
         cancelled = ("cancel", number)
-        if cancelled in self._put_aside:
+        if cancelled in self._deferred:
             raise CancelledError
         while True:
             arrived = self._arrived[number]
@@ -117,7 +117,7 @@ class Inbox:
             if message[0] == "bytes":
                 self._keep(message)
                 continue
-            self._put_aside.append(message)
+            self._deferred.append(message)
             if message == cancelled:
                 raise CancelledError
 
@@ -164,7 +164,7 @@ class Turns:
         self._inbox = inbox
         self._ready: deque[tuple[int, bool, Generator[None, None, object]]] = deque()
         self._large: deque[tuple[int, bool, Generator[None, None, object]]] = deque()  # waiting for the one that runs
-        self._a_large_one_runs = False
+        self._large_job_runs = False
 
     @property
     def idle(self) -> bool:
@@ -192,10 +192,10 @@ class Turns:
                 raise AssertionError(f"unexpected message from the server: {unknown!r}")
 
     def _add(self, number: int, large: bool, steps: Generator[None, None, object]) -> None:
-        if large and self._a_large_one_runs:
+        if large and self._large_job_runs:
             self._large.append((number, large, steps))
         else:
-            self._a_large_one_runs |= large
+            self._large_job_runs |= large
             self._ready.append((number, large, steps))
 
     def next(self) -> None:
@@ -242,7 +242,7 @@ class Turns:
         self._inbox.end(number)
         steps.close()
         if large:
-            self._a_large_one_runs = bool(self._large)
+            self._large_job_runs = bool(self._large)
             if self._large:
                 self._ready.append(self._large.popleft())
 

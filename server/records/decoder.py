@@ -20,7 +20,7 @@ from functools import partial
 from typing import TypeVar
 
 from ...protocol.record_scan import STEP_ELEMENTS
-from ..concurrency.background import Lane
+from ..concurrency.background import JobExecutor
 from .decode_jobs import Job, Outcome, attempt, declared_records, internal_error
 from .decode_process import DecodeProcess, Decoding, Done
 
@@ -38,8 +38,8 @@ _THREAD_STEPS = 6
 class Decoder:
     """The three places. Belongs to the event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, lane: Lane) -> None:
-        self._lane = lane
+    def __init__(self, loop: asyncio.AbstractEventLoop, executor: JobExecutor) -> None:
+        self._executor = executor
         self.process = DecodeProcess(loop)
         self._shared: dict[Hashable, _Shared] = {}
 
@@ -67,7 +67,7 @@ class Decoder:
     def _begin(self, job: Job, done: Done) -> Callable[[], None]:
         if len(job.batch) <= _THREAD_BYTES and declared_records(job) <= _THREAD_STEPS * STEP_ELEMENTS:
             in_thread = _InThread(self, job, done)
-            in_thread.start(self._lane)
+            in_thread.start(self._executor)
             return in_thread.cancel
         return self.process.submit(job, done).cancel
 
@@ -115,10 +115,10 @@ class _InThread:
         self._done: Done | None = done
         self._decoding: Decoding | None = None
 
-    def start(self, lane: Lane) -> None:
+    def start(self, executor: JobExecutor) -> None:
         assert self._job is not None
         work = partial(attempt, self._job, _THREAD_STEPS, _THREAD_DECOMPRESSED_BYTES)
-        lane.run(work).add_done_callback(self._ended)
+        executor.run(work).add_done_callback(self._ended)
 
     def cancel(self) -> None:
         self._job = self._done = None

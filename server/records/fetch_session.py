@@ -141,9 +141,9 @@ class FetchSessionCache:
     # session.
     EVICTION_MS = 120_000
 
-    def __init__(self, slots: int, dice: Random) -> None:
+    def __init__(self, slots: int, rng: Random) -> None:
         self._slots = slots
-        self._dice = dice  # for session ids
+        self._rng = rng  # for session ids
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
@@ -220,9 +220,9 @@ class FetchSessionCache:
     ) -> FetchSession | None:
         if len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms):
             return None
-        session_id = self._dice.randint(1, 0x7FFFFFFF)
+        session_id = self._rng.randint(1, 0x7FFFFFFF)
         while session_id in self._sessions:
-            session_id = self._dice.randint(1, 0x7FFFFFFF)
+            session_id = self._rng.randint(1, 0x7FFFFFFF)
         session = FetchSession(session_id, partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         self._sessions[session_id] = session
         return session

@@ -59,15 +59,15 @@ class GroupCommit:
         """``run_soon`` calls a function at the end of the iteration of the event loop."""
         self._loop = loop
         self._background = background
-        self._lane = background.lane(THREADS)
+        self._executor = background.executor(THREADS)
         self._now_ms = now_ms
         self._run_soon = run_soon
         self._waiting: dict[Log, None] = {}  # in the order of the requests
         self._running: dict[Log, list[asyncio.Future[bool]]] = {}  # each with the futures that wait for its end
         self._awaited: dict[Log, list[asyncio.Future[bool]]] = {}  # futures that wait for a flush that has not begun
         self._postponed: dict[Log, tuple[float, asyncio.TimerHandle]] = {}  # the latest delay, and its timer
-        self._held: set[Log] = set()
-        self._needs_no_thread: Log | None = None
+        self._paused: set[Log] = set()
+        self._flushed_without_thread: Log | None = None
         self._beginning = False
         self._idle: asyncio.Event | None = None
 
@@ -82,7 +82,7 @@ class GroupCommit:
     def flush_without_threads(self, log: Log) -> None:
         """From now on, flush this log on the event loop while the system cannot start any thread. Only the metadata log
         uses this."""
-        self._needs_no_thread = log
+        self._flushed_without_thread = log
 
     def flush(self, log: Log) -> asyncio.Future[bool]:
         """The same as `flush_soon`, with a future that is done when the flush has ended. Its result: success."""
@@ -91,19 +91,19 @@ class GroupCommit:
         self.flush_soon(log)
         return future
 
-    async def hold(self, log: Log) -> None:
-        """Return when no flush of this log is in progress. None begins before `let_go`."""
-        assert log not in self._held
-        self._held.add(log)
+    async def pause(self, log: Log) -> None:
+        """Return when no flush of this log is in progress. None begins before `resume`."""
+        assert log not in self._paused
+        self._paused.add(log)
         awaiting = self._running.get(log)
         if awaiting is not None:
             future: asyncio.Future[bool] = self._loop.create_future()
             awaiting.append(future)
             await future
 
-    def let_go(self, log: Log) -> None:
+    def resume(self, log: Log) -> None:
         """Allow flushes of the log again."""
-        self._held.discard(log)
+        self._paused.discard(log)
         self._begin_soon()
 
     async def wait_idle(self) -> None:
@@ -128,7 +128,7 @@ class GroupCommit:
         for log in list(self._waiting):
             if len(self._running) >= THREADS:
                 return
-            if log not in self._running and log not in self._held:
+            if log not in self._running and log not in self._paused:
                 del self._waiting[log]
                 self._start(log)
         if self._idle is not None and not self._waiting and not self._running:
@@ -147,11 +147,11 @@ class GroupCommit:
             _done(awaiting, flushed=True)
             return
         self._running[log] = awaiting
-        if log is self._needs_no_thread and not self._background.has_threads:
+        if log is self._flushed_without_thread and not self._background.has_threads:
             future: asyncio.Future[Exception | None] = self._loop.create_future()
             future.set_result(_run(flush))
         else:
-            future = self._lane.run(partial(_run, flush))
+            future = self._executor.run(partial(_run, flush))
         future.add_done_callback(partial(self._ended, log, flush))
 
     def _try_later(self, log: Log, reason: str) -> None:

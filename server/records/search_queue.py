@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 16 << 20
 """Limit for the total size of batches under search, in bytes; a larger batch is searched without others."""
 
-_TURNS_AT_ONCE = 4
+_TURNS_PER_CALL = 4
 
 
 class Turn:
@@ -32,11 +32,11 @@ class Turn:
         self.identity = identity
         self.entry = entry
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """The search is no longer needed. Further calls do nothing."""
         queue, self._queue = self._queue, None
         if queue is not None:
-            queue.take_back(self)
+            queue.release(self)
 
     def use(self) -> bool:
         """Whether the turn can be used. It can be used once."""
@@ -66,7 +66,7 @@ class SearchQueue:
         self._max_bytes = max_bytes
         self._running: dict[Hashable, _Entry] = {}
         self._waiting: dict[Hashable, _Entry] = {}  # the longest wait first
-        self._is_giving = False
+        self._is_granting = False
         self.held_bytes = 0
         """Total size of the batches that are being searched, or may be read again for a search."""
 
@@ -101,14 +101,14 @@ class SearchQueue:
         entry.dones |= inherited
         entry.dones[token] = done
         if has_turn:
-            self._give_turns()
+            self._grant_turns()
         return partial(self._remove, identity, token)
 
-    def take_back(self, turn: Turn) -> None:
-        """See `Turn.give_back`."""
+    def release(self, turn: Turn) -> None:
+        """See `Turn.release`."""
         self.held_bytes -= turn.entry.size
         self._wait_again(turn)
-        self._give_turns()
+        self._grant_turns()
 
     def _wait_again(self, turn: Turn) -> None:
         """If other callers wait for the same search, one of them gets the turn."""
@@ -122,12 +122,12 @@ class SearchQueue:
     def _fits(self, size: int) -> bool:
         return not self.held_bytes or self.held_bytes + size <= self._max_bytes
 
-    def _give_turns(self) -> None:
+    def _grant_turns(self) -> None:
         """Give a limited number of turns. While searches wait, others have turns or run, so this is called again."""
-        if self._is_giving:
+        if self._is_granting:
             return
-        self._is_giving = True
-        for _ in range(_TURNS_AT_ONCE):
+        self._is_granting = True
+        for _ in range(_TURNS_PER_CALL):
             if not self._waiting:
                 break
             identity, entry = next(iter(self._waiting.items()))
@@ -138,7 +138,7 @@ class SearchQueue:
             token = next(iter(entry.dones))
             done = entry.dones.pop(token)
             complete_safely(done, Turn(self, identity, entry))
-        self._is_giving = False
+        self._is_granting = False
 
     def _ended(self, identity: Hashable, entry: _Entry, outcome: Outcome) -> None:
         del self._running[identity]
@@ -146,7 +146,7 @@ class SearchQueue:
         dones, entry.dones = entry.dones, {}
         for done in dones.values():
             complete_safely(done, outcome)
-        self._give_turns()
+        self._grant_turns()
 
     def _remove(self, identity: Hashable, token: object) -> None:
         """The caller has cancelled the search."""
@@ -158,4 +158,4 @@ class SearchQueue:
             if entry.cancel is not None:
                 self.held_bytes -= entry.size
                 entry.cancel()
-            self._give_turns()
+            self._grant_turns()

@@ -35,7 +35,7 @@ from ...protocol.messages.headers import RequestHeader
 from ...protocol.steps import completed
 from ..apis import APIS
 from ..concurrency.slices import FEW_ELEMENTS, Slices, TooManyElementsError, release, within
-from ..context import PARKED, RequestContext
+from ..context import DEFERRED, RequestContext
 from .fetch_fast_path import FetchFastPath
 from .produce_fast_path import LOWEST_VERSION as LOWEST_REPEATED_VERSION
 from .produce_fast_path import ProduceFastPath
@@ -166,7 +166,7 @@ class Route:
         try:
             return self.encode_answer(context.correlation_id, response)
         except Exception:  # noqa: BLE001 - an internal error fails only its request
-            response = self.fault_at_once(context)
+            response = self.fault_immediately(context)
         try:
             return self.encode_answer(context.correlation_id, response)
         except Exception:
@@ -174,7 +174,7 @@ class Route:
             context.connection.close("its request could not be answered", level=logging.ERROR)
             return None
 
-    def fault_at_once(self, context: RequestContext) -> Message:
+    def fault_immediately(self, context: RequestContext) -> Message:
         """Like `fault`, in one piece."""
         answer = self.fault(context)
         return completed(answer) if isinstance(answer, Generator) else answer
@@ -232,7 +232,7 @@ class Dispatcher:
             context = RequestContext(connection, route, correlation_id)
             # Creating a route takes several milliseconds. It is not done immediately, because one iteration of the
             # event loop may need many routes.
-            return self._in_slices(context, self._read(context, route_key, frame), at_once=route is not None)
+            return self._in_slices(context, self._read(context, route_key, frame), immediately=route is not None)
         if route.has_file_ranges and connection.fetch_fast_path is not None:
             parts = connection.fetch_fast_path.serve(route, correlation_id, frame)
             if parts is not None:
@@ -251,7 +251,7 @@ class Dispatcher:
                 return self._in_slices(context, self._finish_later(context, route, answer, frame))
         if answer is None:
             return None
-        if answer is PARKED:
+        if answer is DEFERRED:
             return context if context.parts is None else context.parts  # it may be complete already
         if type(answer) is GeneratorType:
             return self._in_slices(context, self._finish(context, route, answer, frame))
@@ -306,11 +306,11 @@ class Dispatcher:
     # -- in slices -----------------------------------------------------------------------------------------------------
 
     def _in_slices(
-        self, context: RequestContext, work: Sliced[None], *, at_once: bool = True
+        self, context: RequestContext, work: Sliced[None], *, immediately: bool = True
     ) -> RequestContext | list[Part] | None:
         """Begin the work, which ends with a response or with a pending request."""
         assert self._slices is not None
-        if self._slices.begin(_ending_work(context, work), context, at_once=at_once):
+        if self._slices.begin(_ending_work(context, work), context, immediately=immediately):
             return context if context.parts is None else context.parts
         context.connection.begin_work()
         if context.parts is not None:
@@ -359,7 +359,7 @@ class Dispatcher:
         if not route.repeats:
             frame = b""  # the decoded request does not refer to it
             context.keeps_request = False
-            context.give_back()
+            context.release_memory()
         yield from self._finish(context, route, answer, frame)
 
     def _read_later(self, context: RequestContext, route_key: int, frame: Frame, error: OSError) -> None:
@@ -376,7 +376,7 @@ class Dispatcher:
 
         self._broker.timers.call_after(_IMPORT_RETRY_MS, again)
 
-    def hurries_others(self, frame: Frame) -> bool:
+    def completes_earlier(self, frame: Frame) -> bool:
         """See `connection.FrameHandler`."""
         return not _BY_KEY[ApiKey(int.from_bytes(frame[:2], "big"))].may_wait_behind
 
@@ -390,12 +390,12 @@ class Dispatcher:
 
         If it needs few more steps, its response is encoded in one piece.
         """
-        # Repeat the step as part of this work: a `Later` resumes the work that has requested its result.
+        # Repeat the step as part of this work: a `SlicedFuture` resumes the work that has requested its result.
         answer, waits_for = self._first_steps(context, route, handler)
         while waits_for:
             yield waits_for
             answer, waits_for = self._first_steps(context, route, answer)
-        if answer is None or answer is PARKED or type(answer) is GeneratorType:
+        if answer is None or answer is DEFERRED or type(answer) is GeneratorType:
             yield from self._finish(context, route, answer, frame)
         else:
             context.reply(answer)
@@ -405,7 +405,7 @@ class Dispatcher:
         sliced = type(answer) is GeneratorType
         if sliced:
             answer = yield from self._complete(context, route, answer)
-        if answer is PARKED:
+        if answer is DEFERRED:
             return
         if answer is None:
             context.reply_nothing()
@@ -414,7 +414,7 @@ class Dispatcher:
             parts = yield from route.encode_in_slices(context.correlation_id, answer)
         except Exception:  # noqa: BLE001 - as in `Route.encode_or_fail`
             context.is_long = False
-            context.reply(route.fault_at_once(context))
+            context.reply(route.fault_immediately(context))
             return
         if route.repeats:
             self._learn(context, route, frame, answer)
@@ -488,8 +488,8 @@ def _with_end(context: RequestContext, work: Sliced[None]) -> Sliced[None]:
         yield 0
         yield from work
     finally:
-        if context.abandoned:
-            context.give_back()
+        if context.cancelled:
+            context.release_memory()
         context.connection.end_work()
 
 

@@ -2,7 +2,7 @@
 
 A consumer of one partition repeats itself. From one request to the next, only the correlation id, the offset and the
 epoch of its session differ. So when such a request was served on the slow path (`dispatch`, `handlers.fetch`) and
-returned records, its connection keeps an entry (`_Lane`). The entry has the bytes around the differing fields, the
+returned records, its connection keeps an entry (`_Entry`). The entry has the bytes around the differing fields, the
 request that they encode, and the head of the response as a template with blanks. It serves later requests with the same
 bytes.
 
@@ -55,7 +55,7 @@ _OFFSETS = struct.Struct(">qqq")  # high watermark, last stable offset, log star
 _BLANK = (0x5EED_0FF5_E70F_BA5E, 0x5EED_0A99_E4D7_1BE0, 0x5EED_0FF5_E757_A470)
 
 
-class _Lane:
+class _Entry:
     """An entry: the request that certain bytes encode, and the template of the response."""
 
     __slots__ = (
@@ -91,7 +91,7 @@ class _Lane:
 class FetchFastPath:
     """The entry of one connection."""
 
-    __slots__ = ("_lane", "_max_bytes", "_now_ms", "_replicas", "_sessions", "_unused")
+    __slots__ = ("_entry", "_max_bytes", "_now_ms", "_replicas", "_sessions", "_unused")
 
     def __init__(
         self, replicas: Replicas, sessions: FetchSessionCache, now_ms: Clock, max_bytes: Callable[[], int]
@@ -101,29 +101,29 @@ class FetchFastPath:
         self._sessions = sessions
         self._now_ms = now_ms
         self._max_bytes = max_bytes
-        self._lane: _Lane | None = None
+        self._entry: _Entry | None = None
         self._unused = 0
 
     def serve(self, route: Route, correlation_id: int, frame: Frame) -> list[Part] | None:
         """The response, or None if the request must take the slow path."""
-        lane = self._lane
-        if lane is None or lane.route is not route or len(frame) != lane.layout.size:
+        entry = self._entry
+        if entry is None or entry.route is not route or len(frame) != entry.layout.size:
             return None
-        before, session_epoch, between, offset, after = lane.layout.unpack(frame)
-        if (before, between, after) != lane.said:
+        before, session_epoch, between, offset, after = entry.layout.unpack(frame)
+        if (before, between, after) != entry.said:
             return None
-        session, wanted, asked = lane.session, lane.wanted, lane.asked
+        session, wanted, asked = entry.session, entry.wanted, entry.asked
         if session is None:
             if session_epoch != FINAL_EPOCH:
                 return None
         elif not self._sessions.expects(session, session_epoch) or (
-            len(session.partitions) != 1 or session.partitions.get((lane.topic, asked.partition)) is not wanted
+            len(session.partitions) != 1 or session.partitions.get((entry.topic, asked.partition)) is not wanted
         ):
             return None
-        partition = self._replicas.partition_by_key(lane.topic, asked.partition)
+        partition = self._replicas.partition_by_key(entry.topic, asked.partition)
         if partition is None:
             return None
-        request = lane.request
+        request = entry.request
         max_bytes = min(request.max_bytes, self._max_bytes())
         try:
             partition.check_leader(asked.current_leader_epoch)
@@ -154,15 +154,15 @@ class FetchFastPath:
             wanted.known_high_watermark = high_watermark
             wanted.known_log_start_offset = log_start_offset
         self._unused = 0
-        form = lane.form
+        form = entry.form
         if route.version >= _LOWEST_FLEXIBLE_VERSION:
             length = varint(records.length + 1)
         else:
             length = _LENGTH.pack(records.length)
-        size = len(form) + len(length) + records.length + len(lane.behind) - _LENGTH.size
+        size = len(form) + len(length) + records.length + len(entry.behind) - _LENGTH.size
         _START.pack_into(form, 0, size, correlation_id)
-        _OFFSETS.pack_into(form, lane.offsets_position, high_watermark, partition.last_stable_offset, log_start_offset)
-        return [form + length, records, lane.behind] if lane.behind else [form + length, records]
+        _OFFSETS.pack_into(form, entry.offsets_position, high_watermark, partition.last_stable_offset, log_start_offset)
+        return [form + length, records, entry.behind] if entry.behind else [form + length, records]
 
     def learn(self, route: Route, frame: Frame, offset: int, request: FetchRequest, response: FetchResponse) -> None:
         """Keep an entry for requests like this one, if it has the usual shape.
@@ -185,16 +185,16 @@ class FetchFastPath:
         layout = _layout(route.version, frame, offset, request)
         if layout is None:
             return
-        lane = _Lane(route, request, layout, frame)
+        entry = _Entry(route, request, layout, frame)
         if request.session_epoch == FINAL_EPOCH:
             if request.session_id != INVALID_SESSION_ID:
                 return  # it ends a session
         else:
-            session = lane.session = self._sessions.get(request.session_id)
+            session = entry.session = self._sessions.get(request.session_id)
             if session is None or len(session.partitions) != 1:
                 return
-            lane.wanted = session.partitions.get((lane.topic, asked.partition))
-            if lane.wanted is None:
+            entry.wanted = session.partitions.get((entry.topic, asked.partition))
+            if entry.wanted is None:
                 return
         saved = data.high_watermark, data.last_stable_offset, data.log_start_offset
         data.high_watermark, data.last_stable_offset, data.log_start_offset = _BLANK
@@ -203,10 +203,10 @@ class FetchFastPath:
         assert not isinstance(head, FileRange)
         flexible = route.version >= _LOWEST_FLEXIBLE_VERSION
         length_size = len(varint(len(data.records) + 1)) if flexible else _LENGTH.size
-        lane.form = bytearray(head[:-length_size])
-        lane.offsets_position = lane.form.index(_OFFSETS.pack(*_BLANK))
-        lane.behind = b"".join(behind)  # type: ignore[arg-type]
-        self._lane = lane
+        entry.form = bytearray(head[:-length_size])
+        entry.offsets_position = entry.form.index(_OFFSETS.pack(*_BLANK))
+        entry.behind = b"".join(behind)  # type: ignore[arg-type]
+        self._entry = entry
         self._unused += 1
 
 

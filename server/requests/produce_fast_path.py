@@ -2,7 +2,7 @@
 
 A producer repeats itself. The client id, acks, timeout, topic and partition are the same in each of its requests, byte
 for byte. Only the correlation id and the records are new. So when a request of the usual shape, one batch for one
-partition, was served on the slow path (`dispatch`, `handlers.produce`), its connection keeps an entry (`_Lane`). The
+partition, was served on the slow path (`dispatch`, `handlers.produce`), its connection keeps an entry (`_Entry`). The
 entry has the bytes between the correlation id and the records, the partition of the records, and the response as a
 template with four blanks. It serves later requests with the same bytes:
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 LOWEST_VERSION = 7
 LOWEST_FLEXIBLE_VERSION = 9
 # The maximum number of entries. A producer has one for each partition that it sends to.
-MAX_LANES = 256
+MAX_ENTRIES = 256
 # The maximum number of different lengths of the repeated bytes. Topic names differ in length; topic ids (version 13) do
 # not.
 MAX_LENGTHS = 8
@@ -63,7 +63,7 @@ _PRODUCER_POSITION = 43
 _NO_TAGS = b"\0\0\0"  # of the partition, of the topic, of the request
 
 
-class _Lane:
+class _Entry:
     """An entry: the partition of the records that follow certain bytes, and the template of the response."""
 
     __slots__ = ("acks", "form", "partition", "result_position", "transactional")
@@ -81,41 +81,41 @@ class _Lane:
 class ProduceFastPath:
     """The entries of one connection, and the taken requests that wait to be served together."""
 
-    __slots__ = ("_appends", "_lanes", "_now_ms", "_replicas", "_route_key", "taken")
+    __slots__ = ("_appends", "_entries", "_now_ms", "_replicas", "_route_key", "taken")
 
     def __init__(self, replicas: Replicas, appends: AppendQueues, now_ms: Clock) -> None:
         self._replicas = replicas
         self._appends = appends
         self._now_ms = now_ms
         self._route_key = -1
-        self._lanes: dict[int, dict[bytes, _Lane]] = {}  # by the length of the repeated bytes, by these bytes
-        self.taken: list[tuple[_Lane, int, memoryview, int, int]] = []
+        self._entries: dict[int, dict[bytes, _Entry]] = {}  # by the length of the repeated bytes, by these bytes
+        self.taken: list[tuple[_Entry, int, memoryview, int, int]] = []
         """Entry, correlation id, records, and the positions in the buffer where the request begins and ends."""
 
     def offer(self, buffer: memoryview, start: int, end: int) -> bool:
         """Take the request in ``buffer[start:end]`` if it begins with known bytes. Returns whether it was taken.
 
-        The buffer must not change until the request is served or returned by `hand_back`.
+        The buffer must not change until the request is served or returned by `pop_unserved`.
         """
         if end - start < _HEADER_SIZE:
             return False
         route_key, correlation_id = _HEADER.unpack_from(buffer, start)
         if route_key != self._route_key:
             return False
-        for length, lanes in self._lanes.items():
+        for length, entries in self._entries.items():
             position = start + _HEADER_SIZE + length
-            lane = lanes.get(bytes(buffer[start + _HEADER_SIZE : position]))
-            if lane is not None:
+            entry = entries.get(bytes(buffer[start + _HEADER_SIZE : position]))
+            if entry is not None:
                 records = _records(buffer, position, end, route_key)
-                if records is None or len(self.taken) == MAX_TAKEN or not lane.partition.log.header_only:
+                if records is None or len(self.taken) == MAX_TAKEN or not entry.partition.log.header_only:
                     return False
                 if (
                     len(records) > ATTRIBUTES_POSITION + 1
                     and records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_MASK
-                    and not (lane.transactional and _in_transaction(lane.partition, records))
+                    and not (entry.transactional and _in_transaction(entry.partition, records))
                 ):
                     return False  # the log alone cannot decide this
-                self.taken.append((lane, correlation_id, records, start, end))
+                self.taken.append((entry, correlation_id, records, start, end))
                 return True
         return False
 
@@ -129,23 +129,23 @@ class ProduceFastPath:
         now_ms = self._now_ms()
         served = 0
         while served < len(taken):
-            lane = taken[served][0]
+            entry = taken[served][0]
             batches = []
             for other, _, records, _, _ in taken[served:] if served else taken:
-                if other is not lane:
+                if other is not entry:
                     break
                 batches.append(records)
-            partition = lane.partition
+            partition = entry.partition
             if self._appends.is_waiting(partition):
                 break
-            appended = partition.append_plain(batches, acks=lane.acks, now_ms=now_ms)
+            appended = partition.append_plain(batches, acks=entry.acks, now_ms=now_ms)
             if not appended:
                 break
-            form = lane.form
+            form = entry.form
             for info in appended:
                 _LENGTH.pack_into(form, _CORRELATION_POSITION, taken[served][1])
                 _RESULT.pack_into(
-                    form, lane.result_position, info.first_offset, info.log_append_time_ms, info.log_start_offset
+                    form, entry.result_position, info.first_offset, info.log_append_time_ms, info.log_start_offset
                 )
                 answers.append(bytes(form))
                 served += 1
@@ -155,7 +155,7 @@ class ProduceFastPath:
             del taken[:served]
         return answers[0] if len(answers) == 1 else b"".join(answers)
 
-    def hand_back(self) -> tuple[int, int]:
+    def pop_unserved(self) -> tuple[int, int]:
         """Remove the first request of `taken`, which takes the slow path. Returns where it begins and ends."""
         _, _, _, start, end = self.taken.pop(0)
         return start, end
@@ -175,7 +175,7 @@ class ProduceFastPath:
         (route_key, _) = _HEADER.unpack_from(frame)
         if route_key != self._route_key:
             self._route_key = route_key
-            self._lanes.clear()
+            self._entries.clear()
         flexible = route.version >= LOWEST_FLEXIBLE_VERSION
         records_size = len(data.records)
         records_end = len(frame) - (len(_NO_TAGS) if flexible else 0)
@@ -184,8 +184,8 @@ class ProduceFastPath:
         if _records(memoryview(frame), position, len(frame), route_key) is None:
             return  # tagged fields
         repeated = bytes(frame[_HEADER_SIZE:position])
-        lanes = self._lanes.setdefault(len(repeated), {})
-        known = lanes.get(repeated)
+        entries = self._entries.setdefault(len(repeated), {})
+        known = entries.get(repeated)
         if known is not None and known.partition is partition:
             return  # this request was special
         saved = result.base_offset, result.log_append_time_ms, result.log_start_offset
@@ -193,10 +193,10 @@ class ProduceFastPath:
         form = bytearray(b"".join(route.encode_answer(0, response)))  # type: ignore[arg-type]
         result.base_offset, result.log_append_time_ms, result.log_start_offset = saved
         result_position = form.index(_RESULT.pack(*_BLANK))
-        if len(lanes) >= MAX_LANES or len(self._lanes) > MAX_LENGTHS:
-            self._lanes.clear()
-            lanes = self._lanes[len(repeated)] = {}
-        lanes[repeated] = _Lane(
+        if len(entries) >= MAX_ENTRIES or len(self._entries) > MAX_LENGTHS:
+            self._entries.clear()
+            entries = self._entries[len(repeated)] = {}
+        entries[repeated] = _Entry(
             partition, request.acks, form, result_position, transactional=request.transactional_id is not None
         )
 

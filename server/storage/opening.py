@@ -94,21 +94,21 @@ def open_storage(
     *,
     now_ms: int,
     file_system: FileSystem,
-    dice: Random | None = None,
+    rng: Random | None = None,
     allow_non_empty: bool = False,
 ) -> Storage:
     """Open or create the directories. The metadata are in the first directory, or in `metadata.log.dir`.
 
     If the settings have no `node.id`, the directories define it. `allow_non_empty`: a directory that holds other files,
-    and no data yet, becomes a data directory. `dice` is the random source for new IDs (cluster, directories, topics)
+    and no data yet, becomes a data directory. `rng` is the random source for new IDs (cluster, directories, topics)
     and for replica placement.
 
     Raises:
         StorageError: a directory is in use, belongs to another broker or cluster, cannot be read, or is not
             permitted for data.
     """
-    thrown = dice or SystemRandom()
-    new_uuid = partial(random_uuid, thrown.randbytes)
+    random = rng or SystemRandom()
+    new_uuid = partial(random_uuid, random.randbytes)
     metadata_path = (config.optional_str("metadata.log.dir") or log_dirs[0]).rstrip("/")
     try:
         paths = dict.fromkeys([metadata_path, *log_dirs])
@@ -150,7 +150,7 @@ def open_storage(
                 now_ms=now_ms,
                 rack=config.optional_str("broker.rack"),
                 random_uuid=new_uuid,
-                draw=thrown.randrange,
+                draw=random.randrange,
                 check=Ownership(file_system, manager.directories, config.node_id).check,
             )
         except OwnershipError as error:

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 AHEAD_BYTES = 1 << 30
 WARM_LOGS = 16
 _PIECE_BYTES = 4 << 20
-TELL_SECONDS = 5.0
+REPORT_SECONDS = 5.0
 
 
 class _Directory:
@@ -61,7 +61,7 @@ class Recovery:
         self._threads: list[threading.Thread] = []
         self._moved = threading.Condition()
         self._closed = False
-        self._told = clock()
+        self._last_report = clock()
 
     def begin(self, unclean: Mapping[str, Sequence[UncleanLog]]) -> None:
         """These logs will be recovered, by log directory, in this order."""
@@ -87,8 +87,8 @@ class Recovery:
         with self._moved:
             directory.begun += 1
             self._moved.notify_all()
-        if self._clock() - self._told >= TELL_SECONDS:
-            self._told = self._clock()
+        if self._clock() - self._last_report >= REPORT_SECONDS:
+            self._last_report = self._clock()
             logger.info(
                 "Recovering: %s",
                 ", ".join(

@@ -42,11 +42,11 @@ def main() -> None:
 
 
 def _perform(job: CompactionJob, durable: bool, answers: BinaryIO) -> tuple[object, ...]:
-    def hand_over(replacement: Replacement) -> None:
+    def on_replacement(replacement: Replacement) -> None:
         send(answers, ("replacement", replacement))
 
     try:
-        return "result", compact(job, RealFileSystem(durable=durable), on_replacement=hand_over)
+        return "result", compact(job, RealFileSystem(durable=durable), on_replacement=on_replacement)
     except CorruptSegmentError as error:
         return "corrupt", error.path, error.position, error.offset, error.problem
     except OSError as error:

@@ -61,7 +61,7 @@ class DirectoryAssignments:
         """End a `hold`."""
         self._holds -= 1
         if self._unreported and not self._holds:
-            self._slices.begin_surely(self._report())
+            self._slices.begin_shielded(self._report())
 
     def note(self, partition: Partition, registered: bytes) -> None:
         """Report this replica later if it is not in the ``registered`` directory."""
@@ -69,7 +69,7 @@ class DirectoryAssignments:
         if directory is None or directory.directory_id == registered:
             return
         if not self._unreported and not self._holds:
-            self._slices.begin_surely(self._report())
+            self._slices.begin_shielded(self._report())
         self._unreported.append((directory.directory_id, partition))
 
     @property

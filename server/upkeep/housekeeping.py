@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...log.checkpoints import TopicPartition
     from ...log.manager import CheckpointFiles, LogManager
     from ...log.partition_log import Log
-    from ..concurrency.chores import Chores
+    from ..concurrency.file_jobs import FileJobs
     from ..concurrency.timers import Timer, TimerWheel
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Housekeeping:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        chores: Chores,
+        file_jobs: FileJobs,
         timers: TimerWheel,
         log_manager: LogManager,
         now_ms: Callable[[], int],
@@ -40,7 +40,7 @@ class Housekeeping:
         producer_expiration_check_ms: int,
     ) -> None:
         self._loop = loop
-        self._chores = chores
+        self._chores = file_jobs
         self._timers = timers
         self._log_manager = log_manager
         self._now_ms = now_ms

@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from ...log.compaction.job import CompactionJob, CompactionResult, Replacement
     from ...log.manager import LogManager
     from ...log.partition_log import Log
-    from ..concurrency.chores import Chores
+    from ..concurrency.file_jobs import FileJobs
 
 logger = logging.getLogger(__name__)
 
 _LARGEST_RATE = 1e15  # bytes per second; the default is far larger, and means no limit
 _FAILURES_UNTIL_SET_ASIDE = 3
-_LOGS_IN_A_SLICE = 100
+_LOGS_PER_SLICE = 100
 
 # Limits for dynamic settings that are not validated elsewhere.
-_LEAST_DEDUPE_BUFFER_BYTES = 1 << 20
+_MIN_DEDUPE_BUFFER_BYTES = 1 << 20
 _SHORTEST_REST_SECONDS = 0.01  # log.cleaner.backoff.ms may be 0; requests have priority
 
 
@@ -82,7 +82,7 @@ class CleanerSettings:
             enabled=config.bool("log.cleaner.enable"),
             workers=workers,
             backoff_ms=config.int("log.cleaner.backoff.ms"),
-            dedupe_buffer_bytes=max(buffer // share, _LEAST_DEDUPE_BUFFER_BYTES),
+            dedupe_buffer_bytes=max(buffer // share, _MIN_DEDUPE_BUFFER_BYTES),
             io_bytes_per_second=rate / share if rate < _LARGEST_RATE else 0.0,
         )
 
@@ -93,7 +93,7 @@ class LogCleaner:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        chores: Chores,
+        file_jobs: FileJobs,
         log_manager: LogManager,
         now_ms: Callable[[], int],
         settings: CleanerSettings,
@@ -106,7 +106,7 @@ class LogCleaner:
     ) -> None:
         """`last_stable_offset`: None if the partition is not served. `swapped`: called when files can be unlinked."""
         self._loop = loop
-        self._chores = chores
+        self._chores = file_jobs
         self._log_manager = log_manager
         self._now_ms = now_ms
         self._settings = settings
@@ -115,7 +115,7 @@ class LogCleaner:
         self._write_checkpoints = write_checkpoints
         self._swapped = swapped
         self._make_worker = make_worker or self._worker_for_files
-        self._servants: list[asyncio.Task[None]] = []
+        self._worker_tasks: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._in_progress: dict[TopicPartition, Worker | None] = {}  # None: paused
         self._interrupted: set[TopicPartition] = set()
@@ -123,12 +123,12 @@ class LogCleaner:
         self._wake = asyncio.Event()
         self._failures: dict[TopicPartition, int] = {}
         self._not_before: dict[TopicPartition, float] = {}
-        self._told: dict[TopicPartition, str] = {}  # the error of the latest pass
+        self._logged_errors: dict[TopicPartition, str] = {}  # the error of the latest pass
         self._checkpoint_lock = asyncio.Lock()
         self._closed = False
         self.uncleanable: dict[TopicPartition, str] = {}
         """Partitions that are not compacted until the next startup, with the reason."""
-        self._appoint()
+        self._assign_workers()
 
     def update_settings(self, settings: CleanerSettings) -> None:
         """Settings apply from the next pass; the number of workers and the backoff apply immediately."""
@@ -136,12 +136,12 @@ class LogCleaner:
             self._settings = settings
             self._wake.set()
             self._wake = asyncio.Event()
-            self._appoint()
+            self._assign_workers()
 
     def forget(self, topic: str, partition: int) -> None:
         """The partition is about to be deleted: stop its compaction and remove its checkpoint."""
         key = (topic, partition)
-        for known in (self.uncleanable, self._failures, self._not_before, self._told):
+        for known in (self.uncleanable, self._failures, self._not_before, self._logged_errors):
             known.pop(key, None)
         worker = self._in_progress.get(key)
         if worker is not None:
@@ -181,7 +181,7 @@ class LogCleaner:
             if worker is not None:
                 worker.kill()
         # Not cancelled: a flush that has begun must be ended.
-        if tasks := [*self._servants, *self._tasks]:
+        if tasks := [*self._worker_tasks, *self._tasks]:
             await asyncio.wait(tasks)
 
     async def compact_now(self, logs: Iterable[Log]) -> None:
@@ -219,11 +219,11 @@ class LogCleaner:
 
     # Servants: one per worker
 
-    def _appoint(self) -> None:
+    def _assign_workers(self) -> None:
         wanted = self._settings.workers if self._settings.enabled and not self._closed else 0
-        self._servants = [task for task in self._servants if not task.done()]
-        for number in range(len(self._servants), wanted):
-            self._servants.append(self._loop.create_task(self._serve(number)))
+        self._worker_tasks = [task for task in self._worker_tasks if not task.done()]
+        for number in range(len(self._worker_tasks), wanted):
+            self._worker_tasks.append(self._loop.create_task(self._serve(number)))
 
     async def _serve(self, number: int) -> None:
         """Compact one log after the other."""
@@ -233,7 +233,7 @@ class LogCleaner:
             await self._rest()  # startup has other work to do
             while not self._closed and self._settings.enabled and number < self._settings.workers:
                 try:
-                    found = await self._filthiest(worker)
+                    found = await self._dirtiest(worker)
                     if found is not None:
                         idle = False
                         await self._clean(worker, *found)
@@ -259,11 +259,11 @@ class LogCleaner:
             return WorkerProcess(durable=file_system.durable)
         return InlineWorker(file_system)
 
-    async def _filthiest(self, worker: Worker) -> tuple[Log, Cleanable] | None:
+    async def _dirtiest(self, worker: Worker) -> tuple[Log, Cleanable] | None:
         """Select the log to compact next, and mark it as in progress."""
         best: tuple[tuple[bool, float], Log, Cleanable] | None = None
         for number, log in enumerate(self._log_manager.logs(), 1):
-            if number % _LOGS_IN_A_SLICE == 0:
+            if number % _LOGS_PER_SLICE == 0:
                 await asyncio.sleep(0)  # yield to requests
             key = (log.topic, log.partition)
             if not log.config.compacted or key in self._in_progress or key in self.uncleanable:
@@ -313,14 +313,14 @@ class LogCleaner:
             self._try_again(key, logging.ERROR, str(error))
         except WorkerError as error:
             if key in self._interrupted:
-                self._not_now(key)
+                self._postpone(key)
             elif self._log_manager.get(*key) is log and not self._closed:
                 self._failed(key, error)
         else:
             self._failures.pop(key, None)
-            self._told.pop(key, None)
+            self._logged_errors.pop(key, None)
             if clean_offset is None or clean_offset <= cleanable.first_dirty_offset:
-                self._not_now(key)  # the pass made no progress
+                self._postpone(key)  # the pass made no progress
         finally:
             await self._end_progress(key)
 
@@ -339,12 +339,12 @@ class LogCleaner:
 
     def _try_again(self, key: TopicPartition, level: int, reason: str) -> None:
         """Retry after the backoff. A repeated error, such as a full disk, is logged once."""
-        if self._told.get(key) != reason:
-            self._told[key] = reason
+        if self._logged_errors.get(key) != reason:
+            self._logged_errors[key] = reason
             logger.log(level, "Compaction of %s-%d failed and is retried: %s", *key, reason)
-        self._not_now(key)
+        self._postpone(key)
 
-    def _not_now(self, key: TopicPartition) -> None:
+    def _postpone(self, key: TopicPartition) -> None:
         self._not_before[key] = self._loop.time() + self._settings.backoff_ms / 1000
 
     async def _end_progress(self, key: TopicPartition) -> None:
@@ -397,7 +397,7 @@ class LogCleaner:
         if self._log_manager.get(log.topic, log.partition) is log and result.clean_offset <= log.flushed_offset:
             self._log_manager.clean_offsets[log.topic, log.partition] = result.clean_offset
             await self.write_checkpoint()
-        _tell(log, compaction.job, result)
+        _log_result(log, compaction.job, result)
         return result.clean_offset
 
     async def _sync_directory(self, log: Log, directory: str) -> None:
@@ -426,7 +426,7 @@ class LogCleaner:
         task.add_done_callback(self._tasks.discard)
 
 
-def _tell(log: Log, job: CompactionJob, result: CompactionResult) -> None:
+def _log_result(log: Log, job: CompactionJob, result: CompactionResult) -> None:
     statistics = result.statistics
     old = {segment.base_offset: segment.size for segment in job.segments}
     before = sum(old.values())

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ...metadata.image import MetadataDelta, MetadataImage
     from ...metadata.quorum import Metadata
     from ...metadata.snapshots import SnapshotFile
-    from ..concurrency.chores import Chores
     from ..concurrency.clock import Clock
+    from ..concurrency.file_jobs import FileJobs
     from ..concurrency.slices import Sliced, Slices
     from ..concurrency.timers import Timer, TimerWheel
     from .trash import Trash
@@ -48,7 +48,7 @@ class MetadataSnapshots:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        chores: Chores,
+        file_jobs: FileJobs,
         timers: TimerWheel,
         metadata: Metadata,
         log_manager: LogManager,
@@ -59,7 +59,7 @@ class MetadataSnapshots:
     ) -> None:
         """``flush`` makes a log durable; see `GroupCommit.flush`."""
         self._loop = loop
-        self._chores = chores
+        self._chores = file_jobs
         self._timers = timers
         self._metadata = metadata
         self._log_manager = log_manager
@@ -68,7 +68,7 @@ class MetadataSnapshots:
         self._flush = flush
         self._slices = slices
         interval_ms = metadata.settings.snapshot_interval_ms
-        self._look_ms = min(_LOOK_MS, interval_ms) if interval_ms > 0 else _LOOK_MS
+        self._check_ms = min(_LOOK_MS, interval_ms) if interval_ms > 0 else _LOOK_MS
         self._problem: str | None = None
         self._not_before_ms = 0
         self._working = asyncio.Lock()
@@ -76,7 +76,7 @@ class MetadataSnapshots:
         self._begun: asyncio.Future[SnapshotFile] | None = None  # waits for pending changes
         self._closed = False
         metadata.subscribe(self._changed)
-        self._timer: Timer = timers.call_after(0, self._look)
+        self._timer: Timer = timers.call_after(0, self._check)
 
     @property
     def is_idle(self) -> bool:
@@ -96,10 +96,10 @@ class MetadataSnapshots:
         if self._task is None and self._metadata.snapshot_reason(self._now_ms()) is not None:
             self._start()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._task is None:
             self._start()
-        self._timer = self._timers.call_after(self._look_ms, self._look)
+        self._timer = self._timers.call_after(self._check_ms, self._check)
 
     def _start(self) -> None:
         if not self._closed and self._now_ms() >= self._not_before_ms:
@@ -166,7 +166,7 @@ class MetadataSnapshots:
                 if not begun.done():
                     begun.cancel()  # the server stops, or the step has failed with an unexpected error
 
-        self._slices.begin_surely(self._slices.exclusively(steps()), at_once=True)
+        self._slices.begin_shielded(self._slices.exclusively(steps()), immediately=True)
         return await begun
 
     async def _write_snapshot(self, reason: str) -> None:

@@ -91,8 +91,8 @@ class ReplicaMover:
         self._assignments = assignments
         self._bytes_per_second = bytes_per_second
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turns = asyncio.Semaphore(threads)
-        self._lane = background.lane(threads)
+        self._slots = asyncio.Semaphore(threads)
+        self._executor = background.executor(threads)
         self._not_before = 0.0  # the throttle: the earliest time of the next step, on the event loop's clock
         self._closing = asyncio.Event()
         self._renaming = asyncio.Lock()  # held while flushes of the metadata log are held
@@ -119,7 +119,7 @@ class ReplicaMover:
         if self._manager.directory_of(*key) is not directory:
             self._begin(partition, directory)
 
-    def go_on(self) -> Sliced[None]:
+    def resume(self) -> Sliced[None]:
         """Restart the moves that were in progress when the previous process ended."""
         found, self._manager.interrupted_moves = self._manager.interrupted_moves, []
         for topic, index, directory, path in found:
@@ -142,9 +142,9 @@ class ReplicaMover:
         if self._tasks:
             await asyncio.wait(self._tasks)
         for future in list(self._manager.futures.values()):
-            self._leave(future)
+            self._discard_copy(future)
 
-    def _leave(self, future: FutureLog) -> None:
+    def _discard_copy(self, future: FutureLog) -> None:
         """Replace an incomplete copy with an empty directory."""
         key = (future.log.topic, future.log.partition)
         log_dir = future.directory
@@ -200,7 +200,7 @@ class ReplicaMover:
     async def _move(self, partition: Partition, future: FutureLog) -> None:
         """Steps 2 to 6 of the module docstring."""
         cleaner = self._log_cleaner
-        await self._wait_turn()
+        await self._wait_for_slot()
         try:
             self._check(future)
             await cleaner.pause(partition.topic, partition.index)
@@ -212,11 +212,11 @@ class ReplicaMover:
             finally:
                 await cleaner.resume(partition.topic, partition.index)
         finally:
-            self._turns.release()
+            self._slots.release()
 
-    async def _wait_turn(self) -> None:
-        """Wait for one of the turns, or for the shutdown."""
-        turn = asyncio.ensure_future(self._turns.acquire())
+    async def _wait_for_slot(self) -> None:
+        """Wait for one of the slots, or for the shutdown."""
+        turn = asyncio.ensure_future(self._slots.acquire())
         closing = asyncio.ensure_future(self._closing.wait())
         await asyncio.wait([turn, closing], return_when=asyncio.FIRST_COMPLETED)
         closing.cancel()
@@ -259,7 +259,7 @@ class ReplicaMover:
 
     async def _copy(self, future: FutureLog, copy: Copy, *, last: bool = False) -> None:
         try:
-            await self._lane.run(copy.run)
+            await self._executor.run(copy.run)
         except BaseException:
             copy.release()
             raise
@@ -273,7 +273,7 @@ class ReplicaMover:
         """Steps 4 to 6. Returns false if the log grows too fast."""
         log = future.log
         group_commit = self._group_commit
-        await group_commit.hold(log)
+        await group_commit.pause(log)
         try:
             for attempt in range(_ATTEMPTS):
                 self._check(future)
@@ -286,7 +286,7 @@ class ReplicaMover:
             return False
         finally:
             future.postpone_swap()
-            group_commit.let_go(log)
+            group_commit.resume(log)
 
     async def _write_checkpoints(self) -> None:
         await self._housekeeping.write_checkpoints()
@@ -297,7 +297,7 @@ class ReplicaMover:
         """Steps 5 and 6. Returns false if too many bytes are missing, or if data of the copy is not durable."""
         metadata_log = self._assignments.log
         async with self._renaming:
-            await self._group_commit.hold(metadata_log)
+            await self._group_commit.pause(metadata_log)
             try:
                 self._check(future)
                 if not future.is_durable or future.missing_bytes() > most_bytes:
@@ -309,11 +309,11 @@ class ReplicaMover:
                     future, lambda directory: self._assignments.assign_now(partition, directory)
                 )
             finally:
-                self._group_commit.let_go(metadata_log)
+                self._group_commit.resume(metadata_log)
         for directory in (source, future.directory):
             if directory.online:
                 try:
-                    await self._lane.run(partial(self._manager.file_system.sync_directory, directory.path))
+                    await self._executor.run(partial(self._manager.file_system.sync_directory, directory.path))
                 except OSError as error:
                     self._manager.directory_failed(directory, error)
         if source.online and future.directory.online:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ...log.partition_log import Log
     from ...replication.partition import Partition
     from ...replication.replicas import Replicas
-    from ..concurrency.chores import Chores
     from ..concurrency.clock import Clock
+    from ..concurrency.file_jobs import FileJobs
     from ..concurrency.timers import Timer, TimerWheel
     from .trash import Trash
 
@@ -49,7 +49,7 @@ class Retention:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        chores: Chores,
+        file_jobs: FileJobs,
         timers: TimerWheel,
         replicas: Replicas,
         trash: Trash,
@@ -62,7 +62,7 @@ class Retention:
     ) -> None:
         """`flush` makes a log durable, with `GroupCommit`, because a log has at most one flush in progress."""
         self._loop = loop
-        self._chores = chores
+        self._chores = file_jobs
         self._timers = timers
         self._replicas = replicas
         self._trash = trash

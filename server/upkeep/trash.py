@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ...log.manager import LogManager
-    from ..concurrency.chores import Chores
     from ..concurrency.clock import Clock
+    from ..concurrency.file_jobs import FileJobs
     from ..concurrency.timers import Timer, TimerWheel
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Trash:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        chores: Chores,
+        file_jobs: FileJobs,
         timers: TimerWheel,
         log_manager: LogManager,
         now_ms: Clock,
@@ -42,7 +42,7 @@ class Trash:
     ) -> None:
         """`directory_delay_ms`: the delay for files that belong to no existing topic."""
         self._loop = loop
-        self._chores = chores
+        self._chores = file_jobs
         self._timers = timers
         self._log_manager = log_manager
         self._now_ms = now_ms
@@ -53,7 +53,7 @@ class Trash:
         self._timer: Timer | None = None
         self._wanted = False
         self._closed = False
-        self._look_soon()
+        self._check_soon()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -61,14 +61,14 @@ class Trash:
     def deleted(self) -> None:
         """Files have just been deleted (renamed)."""
         self._take()
-        self._look_soon()
+        self._check_soon()
 
     def add(self, paths: Iterable[str], delay_ms: int) -> None:
         """Add renamed files that belong to no partition."""
         until_ms = self._now_ms() + delay_ms
         for path in paths:
             heappush(self._waiting, (until_ms, path))
-        self._look_soon()
+        self._check_soon()
 
     async def remove_due(self) -> None:
         """Unlink the files whose delay has expired. Returns when they are unlinked."""
@@ -88,7 +88,7 @@ class Trash:
             delay_ms = self._log_manager.delete_delay_ms(path)
             heappush(self._waiting, (now_ms + (self._directory_delay_ms() if delay_ms is None else delay_ms), path))
 
-    def _look_soon(self) -> None:
+    def _check_soon(self) -> None:
         """Check after the current callbacks of the event loop."""
         if not self._wanted and not self._closed:
             self._wanted = True
@@ -119,7 +119,7 @@ class Trash:
         self._task = None
         if self._wanted:
             self._wanted = False
-            self._look_soon()
+            self._check_soon()
         elif not self._closed:
             self._wait()
 
@@ -130,4 +130,4 @@ class Trash:
         wait_ms = _LONGEST_WAIT_MS
         if self._waiting:
             wait_ms = min(wait_ms, max(self._waiting[0][0] - self._now_ms(), 0))
-        self._timer = self._timers.call_after(wait_ms, self._look_soon)
+        self._timer = self._timers.call_after(wait_ms, self._check_soon)

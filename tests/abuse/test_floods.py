@@ -164,13 +164,14 @@ def test_idempotent_producers(target: Target, long: bool) -> None:
 
 @pytest.mark.timeout(1200)
 def test_topics_and_the_groups_that_read_them(target: Target, long: bool) -> None:
-    groups, topics, at_once = (5000, 400, 100) if long else (300, 60, 20)
+    groups, topics, per_request = (5000, 400, 100) if long else (300, 60, 20)
     names = [f"topic-{index}" for index in range(topics)]
     allowed = {"memory_bytes_allowed": 400 * MEGABYTE, "kept_bytes": 300 * MEGABYTE + topics * 50_000}
     with target.attack(f"{topics} topics are created", **allowed):
-        for first in range(0, topics, at_once):
+        for first in range(0, topics, per_request):
             wanted = [
-                CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names[first:][:at_once]
+                CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+                for name in names[first:][:per_request]
             ]
             attackers.exchange(target.address, attackers.frame(CreateTopicsRequest(topics=wanted), 7))
     partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")]
@@ -184,8 +185,8 @@ def test_topics_and_the_groups_that_read_them(target: Target, long: bool) -> Non
     with target.attack(f"{groups} groups commit offsets of {topics} topics", **allowed):
         in_slices(target, frames)
     with target.attack(f"{topics} topics of {groups} groups are deleted", **allowed):
-        for first in range(0, topics, at_once):
-            deleted = [DeleteTopicState(name=name) for name in names[first:][:at_once]]
+        for first in range(0, topics, per_request):
+            deleted = [DeleteTopicState(name=name) for name in names[first:][:per_request]]
             attackers.exchange(target.address, attackers.frame(DeleteTopicsRequest(topics=deleted), 6))
 
 

@@ -53,7 +53,7 @@ def test_writing_ahead_stores_the_same_bytes_as_an_append(
     partition.configure(**changes)
     data = batch(LARGE)
     partition.append(data)
-    (at_once,) = iter_batches(partition.fetch(0))
+    (together,) = iter_batches(partition.fetch(0))
     ahead = finish(begin(partition, data))
     assert file_size(partition) == 2 * len(data)
     assert partition.log.log_end_offset == 1
@@ -63,7 +63,7 @@ def test_writing_ahead_stores_the_same_bytes_as_an_append(
     (second,) = iter_batches(partition.fetch(1))
     assert second.has_valid_crc()
     assert (second.base_offset, second.partition_leader_epoch) == (1, 1)
-    assert bytes(second.data[16:]) == bytes(at_once.data[16:])
+    assert bytes(second.data[16:]) == bytes(together.data[16:])
     if changes:
         assert (second.timestamp_type, second.max_timestamp, info.log_append_time_ms) == (LOG_APPEND_TIME, NOW, NOW)
     partition.append(batch(b"behind"))

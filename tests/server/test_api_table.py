@@ -33,5 +33,5 @@ def test_api_keys_are_unique_and_in_order():
 
 def test_the_table_determines_whose_response_waits_behind_earlier_requests():
     frames = {api.key: int(api.key).to_bytes(2, "big") + bytes(6) for api in APIS}
-    waiting = [key.name for key, frame in frames.items() if not Dispatcher().hurries_others(frame)]
+    waiting = [key.name for key, frame in frames.items() if not Dispatcher().completes_earlier(frame)]
     assert waiting == ["METADATA"]

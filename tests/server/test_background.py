@@ -52,7 +52,7 @@ def run(test):
 
 def test_a_job_runs_in_a_thread_and_its_future_has_the_result():
     async def test(background):
-        assert await background.lane(1).run(threading.current_thread) is not threading.current_thread()
+        assert await background.executor(1).run(threading.current_thread) is not threading.current_thread()
 
     run(test)
 
@@ -63,8 +63,8 @@ def test_a_job_that_raises_fails_its_future():
 
     async def test(background):
         with pytest.raises(ValueError, match="made up"):
-            await background.lane(1).run(refuse)
-        assert await background.lane(1).run(lambda: 7) == 7
+            await background.executor(1).run(refuse)
+        assert await background.executor(1).run(lambda: 7) == 7
 
     run(test)
 
@@ -74,7 +74,7 @@ def test_a_job_waits_until_a_thread_can_be_started_and_runs_once(limit, caplog):
 
     async def test(background):
         limit.allowed = 0
-        future = background.lane(1).run(lambda: runs.append(threading.current_thread().name))
+        future = background.executor(1).run(lambda: runs.append(threading.current_thread().name))
         while limit.refused < 5:  # noqa: ASYNC110 - the test waits for retries
             await asyncio.sleep(0.001)
         assert not future.done()
@@ -91,10 +91,10 @@ def test_a_job_waits_until_a_thread_can_be_started_and_runs_once(limit, caplog):
 
 def test_the_log_has_the_number_of_threads_when_another_one_cannot_be_started(limit, caplog):
     async def test(background):
-        await background.lane(1).run(lambda: None)
+        await background.executor(1).run(lambda: None)
         limit.allowed = 0
-        lane = background.lane(3)
-        await asyncio.gather(*(lane.run(lambda: None) for _ in range(3)))
+        executor = background.executor(3)
+        await asyncio.gather(*(executor.run(lambda: None) for _ in range(3)))
 
     run(test)
     (record,) = caplog.records
@@ -105,7 +105,7 @@ def test_one_thread_serves_all_executors_when_no_other_can_be_started(limit):
     async def test(background):
         background.start()
         limit.allowed = 0
-        futures = [background.lane(4).run(lambda number=number: number) for number in range(20)]
+        futures = [background.executor(4).run(lambda number=number: number) for number in range(20)]
         assert await asyncio.gather(*futures) == list(range(20))
 
     run(test)
@@ -116,11 +116,11 @@ def test_a_shutdown_needs_no_thread(limit):
 
     async def test(background):
         limit.allowed = 0
-        lane = background.lane(2)
-        waiting = [lane.run(lambda number=number: runs.append(number)) for number in range(5)]
+        executor = background.executor(2)
+        waiting = [executor.run(lambda number=number: runs.append(number)) for number in range(5)]
         background.prepare_stop()
         await asyncio.gather(*waiting)
-        await lane.run(lambda: runs.append(threading.current_thread()))  # work that the shutdown itself submits
+        await executor.run(lambda: runs.append(threading.current_thread()))  # work that the shutdown itself submits
 
     run(test)
     assert runs == [0, 1, 2, 3, 4, threading.current_thread()]
@@ -141,8 +141,8 @@ def test_an_executor_runs_at_most_its_limit_of_jobs():
     barrier = threading.Barrier(3)
 
     async def test(background):
-        lane = background.lane(3)
-        await asyncio.gather(*(lane.run(work) for _ in range(12)))
+        executor = background.executor(3)
+        await asyncio.gather(*(executor.run(work) for _ in range(12)))
 
     run(test)
     assert most == 3
@@ -151,8 +151,8 @@ def test_an_executor_runs_at_most_its_limit_of_jobs():
 def test_a_full_executor_does_not_block_another():
     async def test(background):
         release = threading.Event()
-        running = background.lane(1).run(lambda: release.wait(10))
-        assert await background.lane(1).run(lambda: "done") == "done"
+        running = background.executor(1).run(lambda: release.wait(10))
+        assert await background.executor(1).run(lambda: "done") == "done"
         assert not running.done()
         release.set()
         await running
@@ -165,10 +165,10 @@ def test_a_pending_job_that_is_cancelled_is_not_run():
 
     async def test(background):
         release = threading.Event()
-        lane = background.lane(1)
-        running = lane.run(lambda: release.wait(10))
-        second = lane.run(lambda: runs.append("second"))
-        third = lane.run(lambda: runs.append("third"))
+        executor = background.executor(1)
+        running = executor.run(lambda: release.wait(10))
+        second = executor.run(lambda: runs.append("second"))
+        third = executor.run(lambda: runs.append("third"))
         second.cancel()
         release.set()
         await asyncio.gather(running, third)
@@ -180,12 +180,12 @@ def test_a_pending_job_that_is_cancelled_is_not_run():
 def test_a_closed_executor_cancels_pending_and_later_jobs():
     async def test(background):
         release = threading.Event()
-        lane = background.lane(1)
-        running = lane.run(lambda: release.wait(10))
-        waiting = lane.run(lambda: None)
-        lane.close()
+        executor = background.executor(1)
+        running = executor.run(lambda: release.wait(10))
+        waiting = executor.run(lambda: None)
+        executor.close()
         assert waiting.cancelled()
-        assert lane.run(lambda: None).cancelled()
+        assert executor.run(lambda: None).cancelled()
         release.set()
         assert await running
 
@@ -203,12 +203,12 @@ def test_a_failed_job_is_freed():
         def fail(kept=data):
             raise ValueError(str(kept))
 
-        future = background.lane(1).run(fail)
+        future = background.executor(1).run(fail)
         del data, fail
         await asyncio.wait([future])
         assert isinstance(future.exception(), ValueError)
         del future
-        await background.lane(1).run(lambda: None)
+        await background.executor(1).run(lambda: None)
         assert reference() is None
 
     gc.disable()
@@ -222,7 +222,7 @@ def test_closing_waits_for_running_jobs():
     ended = []
 
     async def test(background):
-        background.lane(1).run(lambda: ended.append(release.wait(10)))
+        background.executor(1).run(lambda: ended.append(release.wait(10)))
         asyncio.get_running_loop().call_later(0.01, release.set)
         await background.close()
         assert ended == [True]

@@ -159,7 +159,7 @@ def test_several_cold_readers_are_served_concurrently(server, disk):
     for topic, wire in wires.items():
         send_fetch(wire, topic)
     server.wait_until(lambda: server.broker.read_ahead._unfinished == 8)
-    assert server.call(lambda: server.broker.read_ahead._lane._running) == 4
+    assert server.call(lambda: server.broker.read_ahead._executor._running) == 4
     disk.go.set()
     for topic, wire in wires.items():
         assert received(wire) == payloads[topic]

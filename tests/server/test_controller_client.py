@@ -32,7 +32,7 @@ from moldau.protocol.messages.list_partition_reassignments import ListPartitionR
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from moldau.protocol.messages.update_features import UpdateFeaturesRequest
-from moldau.server.concurrency.slices import Later
+from moldau.server.concurrency.slices import SlicedFuture
 from moldau.testing.broker import Broker
 from moldau.testing.builders import batch, fetch, produce, values
 from moldau.testing.wire import WireClient
@@ -55,12 +55,12 @@ class LateController:
     def __init__(self, server: Any) -> None:
         self._server = server
         self._client = server.broker.controller
-        self.waiting: list[tuple[Any, Later[None]]] = []
+        self.waiting: list[tuple[Any, SlicedFuture[None]]] = []
         self.requests: list[Any] = []
         server.broker.controller = self
 
     def request(self, request: Any, version: int) -> Any:
-        later: Later[None] = Later(self._server.broker.slices)
+        later: SlicedFuture[None] = SlicedFuture(self._server.broker.slices)
         self.requests.append(request)
         self.waiting.append((request, later))
         yield from later.result()

@@ -25,7 +25,7 @@ def request(session_id=0, epoch=-1, topics=None, forgotten=None):
 
 @pytest.fixture
 def cache():
-    return FetchSessionCache(slots=3, dice=Random(0))
+    return FetchSessionCache(slots=3, rng=Random(0))
 
 
 def keys(context):

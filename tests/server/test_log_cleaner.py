@@ -67,7 +67,7 @@ class Cleaning:
         self.unstable: dict[str, int] = {}
         self.cleaner = LogCleaner(
             asyncio.get_running_loop(),
-            Background(asyncio.get_running_loop()).lane(1),
+            Background(asyncio.get_running_loop()).executor(1),
             self.manager,
             lambda: self.now_ms,
             self.settings,
@@ -280,11 +280,11 @@ def test_a_pause_cancels_a_pass_before_its_worker_starts(caplog: pytest.LogCaptu
 
     async def story() -> None:
         cleaning = Cleaning()
-        flushing, go_on = asyncio.Event(), asyncio.Event()
+        flushing, proceed = asyncio.Event(), asyncio.Event()
 
         async def slow_flush(log: Log) -> None:
             flushing.set()
-            await go_on.wait()
+            await proceed.wait()
             log.flush(cleaning.now_ms)
 
         cleaning.cleaner._flush = slow_flush
@@ -293,7 +293,7 @@ def test_a_pause_cancels_a_pass_before_its_worker_starts(caplog: pytest.LogCaptu
             await flushing.wait()
             pausing = asyncio.create_task(cleaning.cleaner.pause("t", 0))
             await asyncio.sleep(0)
-            go_on.set()
+            proceed.set()
             await pausing
         assert cleaning.jobs.empty()
         assert len(values(log)) == 6

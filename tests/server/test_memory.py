@@ -254,7 +254,7 @@ def test_a_kept_request_counts_until_it_is_released():
     assert budget.used_bytes == kept == 100
     assert budget.grow(b, 1, LARGE), "nobody else holds anything"
     budget.release(b)
-    budget.give_back(kept)
+    budget.release_kept(kept)
     assert budget.used_bytes == 0
     assert log == []
 
@@ -284,7 +284,7 @@ def test_the_oldest_waits_while_a_large_request_is_served():
     assert budget.grow(b, 5 * LARGE, 95 * LARGE)
     kept = budget.keep(a)
     assert not budget.grow(b, LARGE, 95 * LARGE)
-    budget.give_back(kept)
+    budget.release_kept(kept)
     assert log == [("resume", "b")]
     assert budget.grow(b, 90 * LARGE, 95 * LARGE)
     assert budget.grow(c, SMALL, SMALL)
@@ -296,7 +296,7 @@ def test_data_derived_from_a_request_counts_as_well():
     budget, _, _, log, (a, _, _) = make(100 * LARGE)
     budget.add(90 * LARGE)
     assert not budget.grow(a, 20 * LARGE, 20 * LARGE)
-    budget.give_back(90 * LARGE)
+    budget.release_kept(90 * LARGE)
     assert log == [("resume", "a")]
     assert budget.grow(a, 20 * LARGE, 20 * LARGE)
     assert budget.used_bytes == 20 * LARGE

@@ -29,22 +29,22 @@ class PendingRequest:
     def __init__(self, connection):
         self.connection = connection
         self.parts = None
-        self.hurries_others = True
+        self.completes_earlier = True
         self.held_bytes = 0
         self.keeps_request = False
         self.kept_bytes = 0
-        self.abandoned = False
+        self.cancelled = False
 
     def reply(self, body):
         if self.kept_bytes:
-            self.connection.give_back(self.kept_bytes)
+            self.connection.release_memory(self.kept_bytes)
         self.parts = [frame(body)]
         self.connection.answered(self)
 
-    def abandon(self):
-        self.abandoned = True
+    def cancel(self):
+        self.cancelled = True
 
-    def hurry(self):
+    def complete_early(self):
         pass
 
 
@@ -56,16 +56,16 @@ class Dispatcher:
         self.pending = []
         self.file_range = None
 
-    def hurries_others(self, data):
+    def completes_earlier(self, data):
         return True
 
     def handle(self, connection, data):
         data = bytes(data)
         self.frames.append(data)
-        if data.startswith(b"park"):
+        if data.startswith(b"wait"):
             pending = PendingRequest(connection)
-            pending.keeps_request = data.startswith(b"park and keep")
-            if data.startswith(b"park and reply"):
+            pending.keeps_request = data.startswith(b"wait and keep")
+            if data.startswith(b"wait and reply"):
                 pending.reply(b"x" * 10_000)
                 return pending.parts
             self.pending.append(pending)
@@ -213,7 +213,7 @@ def test_frames_of_any_size_are_received(fixture, size):
 
 def test_a_pending_request_delays_later_responses(fixture):
     with fixture.connect() as sock:
-        sock.sendall(frame(b"1") + frame(b"park") + frame(b"3") + frame(b"silent") + frame(b"5"))
+        sock.sendall(frame(b"1") + frame(b"wait") + frame(b"3") + frame(b"silent") + frame(b"5"))
         assert receive(sock) == b"1"
         fixture.wait_until(lambda: len(fixture.dispatcher.frames) == 5)
         fixture.call(lambda: fixture.dispatcher.pending[0].reply(b"2"))
@@ -222,7 +222,7 @@ def test_a_pending_request_delays_later_responses(fixture):
 
 def test_responses_are_sent_in_order_even_if_the_second_is_ready_first(fixture):
     with fixture.connect() as sock:
-        sock.sendall(frame(b"park 1") + frame(b"park 2"))
+        sock.sendall(frame(b"wait 1") + frame(b"wait 2"))
         fixture.wait_until(lambda: len(fixture.dispatcher.pending) == 2)
         first, second = fixture.dispatcher.pending
         fixture.call(lambda: second.reply(b"2"))
@@ -232,7 +232,7 @@ def test_responses_are_sent_in_order_even_if_the_second_is_ready_first(fixture):
 
 def test_the_number_of_requests_in_flight_is_limited(fixture):
     with fixture.connect() as sock:
-        sock.sendall(b"".join(frame(b"park %d" % i) for i in range(MAX_IN_FLIGHT + 50)))
+        sock.sendall(b"".join(frame(b"wait %d" % i) for i in range(MAX_IN_FLIGHT + 50)))
         fixture.wait_until(lambda: len(fixture.dispatcher.pending) == MAX_IN_FLIGHT)
         for i in range(MAX_IN_FLIGHT + 50):
             fixture.wait_until(lambda i=i: len(fixture.dispatcher.pending) > i)
@@ -243,9 +243,9 @@ def test_the_number_of_requests_in_flight_is_limited(fixture):
 
 def test_pending_requests_are_cancelled_when_their_peer_disconnects(fixture):
     with fixture.connect() as sock:
-        sock.sendall(frame(b"park"))
+        sock.sendall(frame(b"wait"))
         fixture.wait_until(lambda: fixture.dispatcher.pending)
-    fixture.wait_until(lambda: fixture.dispatcher.pending[0].abandoned)
+    fixture.wait_until(lambda: fixture.dispatcher.pending[0].cancelled)
     fixture.wait_until(lambda: not fixture.network.connections)
 
 
@@ -264,23 +264,23 @@ def direct():
 @pytest.mark.parametrize("size", [10, 20_000], ids=["many", "large"])
 def test_a_disconnect_is_detected_with_the_maximum_in_flight(direct, size, reset):
     with direct.connect() as sock:
-        sock.sendall(frame(b"park".ljust(size)) * MAX_IN_FLIGHT)
+        sock.sendall(frame(b"wait".ljust(size)) * MAX_IN_FLIGHT)
         expected = min(MAX_IN_FLIGHT, MAX_HELD_BYTES // size + 1)
         direct.wait_until(lambda: len(direct.dispatcher.pending) == expected)
         if reset:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     direct.wait_until(lambda: not direct.network.connections)
-    assert all(pending.abandoned for pending in direct.dispatcher.pending)
+    assert all(pending.cancelled for pending in direct.dispatcher.pending)
 
 
 @needs_epoll
 def test_requests_sent_before_a_disconnect_are_served_after_pending_ones(direct):
     with direct.connect() as sock:
-        sock.sendall(frame(b"park") * (2 * MAX_IN_FLIGHT + 10))
+        sock.sendall(frame(b"wait") * (2 * MAX_IN_FLIGHT + 10))
         direct.wait_until(lambda: len(direct.dispatcher.pending) == MAX_IN_FLIGHT)
         sock.sendall(frame(b"silent"))
     direct.wait_until(lambda: not direct.network.connections)
-    assert direct.dispatcher.frames == [b"park"] * (2 * MAX_IN_FLIGHT + 10) + [b"silent"]
+    assert direct.dispatcher.frames == [b"wait"] * (2 * MAX_IN_FLIGHT + 10) + [b"silent"]
 
 
 @needs_epoll
@@ -419,7 +419,7 @@ def test_idle_connections_are_closed():
 
 def test_a_connection_with_a_pending_request_is_not_idle():
     with Fixture() as fixture, fixture.connect() as sock:
-        sock.sendall(frame(b"park"))
+        sock.sendall(frame(b"wait"))
         fixture.wait_until(lambda: fixture.dispatcher.pending)
 
         def check_idle():
@@ -439,9 +439,9 @@ def test_requests_in_flight_are_cancelled_when_the_network_is_closed(count):
     with Fixture(loop_factory=new_event_loop) as fixture:
         clients = [fixture.connect() for _ in range(20)]
         for client in clients:
-            client.sendall(frame(b"park") * count)
+            client.sendall(frame(b"wait") * count)
         fixture.wait_until(lambda: len(fixture.dispatcher.pending) == 20 * count)
-    assert all(pending.abandoned for pending in fixture.dispatcher.pending)
+    assert all(pending.cancelled for pending in fixture.dispatcher.pending)
     for client in clients:
         client.close()
 
@@ -487,7 +487,7 @@ def test_requests_for_large_file_ranges_are_served_at_the_rate_at_which_they_are
 
 def test_responses_behind_a_pending_request_are_limited(fixture):
     with fixture.connect() as sock:
-        sock.sendall(frame(b"park") + frame(b"big") * 50 + frame(b"end"))
+        sock.sendall(frame(b"wait") + frame(b"big") * 50 + frame(b"end"))
         fixture.wait_until(lambda: fixture.dispatcher.pending)
         (connection,) = fixture.network.connections
         fixture.wait_until(lambda: not connection._reading)
@@ -503,7 +503,7 @@ def test_responses_behind_a_pending_request_are_limited(fixture):
 
 def test_completed_responses_behind_a_pending_request_are_limited(fixture):
     with fixture.connect() as sock:
-        sock.sendall(frame(b"park") * 4)
+        sock.sendall(frame(b"wait") * 4)
         fixture.wait_until(lambda: len(fixture.dispatcher.pending) == 4)
         (connection,) = fixture.network.connections
         first, *others = fixture.dispatcher.pending
@@ -520,7 +520,7 @@ def test_completed_responses_behind_a_pending_request_are_limited(fixture):
 
 def test_a_response_that_completes_during_dispatch_is_counted_once(fixture):
     with fixture.connect() as sock:
-        sock.sendall(frame(b"park") + frame(b"park and reply") * 20)
+        sock.sendall(frame(b"wait") + frame(b"wait and reply") * 20)
         fixture.wait_until(lambda: len(fixture.dispatcher.frames) == 21)
         (connection,) = fixture.network.connections
         assert fixture.call(lambda: connection._held_bytes) < 20 * 10_100
@@ -559,7 +559,7 @@ def test_requests_in_progress_do_not_count_as_unread_responses(fixture):
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(fixture.connect()) for _ in range(4)]
         for client in clients:
-            client.sendall(frame(b"park and keep" + bytes(900_000)))
+            client.sendall(frame(b"wait and keep" + bytes(900_000)))
         fixture.wait_until(lambda: len(fixture.dispatcher.pending) == 4)
         assert fixture.call(lambda: fixture.network.unread.used_bytes) == 0
         fixture.call(lambda: [pending.reply(b"done") for pending in fixture.dispatcher.pending])
@@ -575,7 +575,7 @@ def test_received_requests_that_wait_are_limited_for_all_connections_together(di
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(direct.connect()) for _ in range(count)]
         for client in clients:
-            client.sendall(frame(b"park") * MAX_IN_FLIGHT + frame(bytes(1000)) * 200)
+            client.sendall(frame(b"wait") * MAX_IN_FLIGHT + frame(bytes(1000)) * 200)
         direct.wait_until(lambda: len(direct.dispatcher.pending) == count * MAX_IN_FLIGHT)
         kept = direct.call(lambda: sum(len(c._rest) for c in direct.network.connections))
         assert 0 < kept == direct.call(lambda: direct.network.unserved.kept_bytes)
@@ -584,7 +584,7 @@ def test_received_requests_that_wait_are_limited_for_all_connections_together(di
         for client in clients:
             assert [len(body) for body in receive(client, MAX_IN_FLIGHT + 200)[MAX_IN_FLIGHT:]] == [1000] * 200
         assert direct.call(lambda: direct.network.unserved.kept_bytes) == 0
-        clients[0].sendall(frame(b"park") * MAX_IN_FLIGHT + frame(bytes(1000)) * 20)
+        clients[0].sendall(frame(b"wait") * MAX_IN_FLIGHT + frame(bytes(1000)) * 20)
         direct.wait_until(lambda: direct.network.unserved.kept_bytes > 0)
     direct.wait_until(lambda: not direct.network.connections)
     assert direct.call(lambda: direct.network.unserved.kept_bytes) == 0
@@ -592,7 +592,7 @@ def test_received_requests_that_wait_are_limited_for_all_connections_together(di
 
 def test_large_requests_behind_a_pending_one_stay_in_the_socket(fixture):
     with fixture.connect() as sock:
-        body = b"park" + bytes(600_000)
+        body = b"wait" + bytes(600_000)
         sender = threading.Thread(target=sock.sendall, args=(frame(body) * 20,))
         sender.start()
         fixture.wait_until(lambda: len(fixture.dispatcher.pending) == 2)
@@ -658,7 +658,7 @@ def test_kept_requests_count_in_the_budget_until_they_complete():
         fixture.connect() as first,
         fixture.connect() as second,
     ):
-        first.sendall(frame(b"park and keep" + bytes(900_000)))
+        first.sendall(frame(b"wait and keep" + bytes(900_000)))
         fixture.wait_until(lambda: fixture.dispatcher.pending)
         assert fixture.call(lambda: fixture.network.budget.used_bytes) >= 900_000
         small = frame(b"a" + bytes(70_000))
@@ -673,7 +673,7 @@ def test_requests_that_wait_for_the_memory_of_a_kept_request_continue_after_it()
     with Fixture(queued_max_request_bytes=1_000_000) as fixture:
         first, oldest, third = (fixture.connect() for _ in range(3))
         with first, oldest, third:
-            first.sendall(frame(b"park and keep" + bytes(900_000)))
+            first.sendall(frame(b"wait and keep" + bytes(900_000)))
             fixture.wait_until(lambda: fixture.dispatcher.pending)
             oldest.sendall(struct.pack(">i", 300_000) + b"half")
             fixture.wait_until(lambda: any(c._frame is not None for c in fixture.network.connections))
@@ -686,10 +686,10 @@ def test_requests_that_wait_for_the_memory_of_a_kept_request_continue_after_it()
 def test_the_memory_of_a_kept_request_is_released_after_its_connection_closes():
     with Fixture(queued_max_request_bytes=1_000_000) as fixture:
         with fixture.connect() as sock:
-            sock.sendall(frame(b"park and keep" + bytes(900_000)))
+            sock.sendall(frame(b"wait and keep" + bytes(900_000)))
             fixture.wait_until(lambda: fixture.dispatcher.pending)
         (pending,) = fixture.dispatcher.pending
-        fixture.wait_until(lambda: pending.abandoned)
+        fixture.wait_until(lambda: pending.cancelled)
         assert fixture.call(lambda: fixture.network.budget.used_bytes) >= 900_000  # still in progress
         fixture.call(lambda: pending.reply(b"nobody hears it"))
         assert fixture.call(lambda: fixture.network.budget.used_bytes) == 0

@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from moldau.server.concurrency.pending import Pending
-from moldau.server.concurrency.slices import Later, Sliced, Slices
+from moldau.server.concurrency.slices import Sliced, SlicedFuture, Slices
 
 
 class Answers:
@@ -229,9 +229,9 @@ def test_work_in_slices_can_wait_for_many_parts() -> None:
     done: list[object] = []
 
     class Owner:
-        abandoned = False
+        cancelled = False
 
-    def work(pending: Pending[str, Exception], later: Later[list[str]]) -> Sliced[None]:
+    def work(pending: Pending[str, Exception], later: SlicedFuture[list[str]]) -> Sliced[None]:
         pending.start()
         try:
             done.append((yield from later.result()))
@@ -242,7 +242,7 @@ def test_work_in_slices_can_wait_for_many_parts() -> None:
         while callbacks:
             callbacks.pop(0)()  # type: ignore[operator]
 
-    later: Later[list[str]] = Later(slices)
+    later: SlicedFuture[list[str]] = SlicedFuture(slices)
     pending: Pending[str, Exception] = Pending(later.succeed, later.fail)
     parts = [pending.add(), pending.add()]
     slices.begin(work(pending, later), Owner())
@@ -251,7 +251,7 @@ def test_work_in_slices_can_wait_for_many_parts() -> None:
     run()
     assert done == [["a", "b"]]
 
-    later = Later(slices)
+    later = SlicedFuture(slices)
     pending = Pending(later.succeed, later.fail)
     part = pending.add()
     slices.begin(work(pending, later), Owner())

@@ -10,7 +10,7 @@ from moldau.log.config import LogConfig
 from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.records import Record, build_batch
-from moldau.server.storage.recovery import TELL_SECONDS, WARM_LOGS, Recovery
+from moldau.server.storage.recovery import REPORT_SECONDS, WARM_LOGS, Recovery
 from moldau.testing.waiting import wait_until
 
 NOW = 1_700_000_000_000
@@ -92,7 +92,7 @@ def test_the_number_of_remaining_partitions_is_logged_periodically(caplog):
         recovery.next("/a")
         recovery.next("/b")
         assert not caplog.records
-        now[0] += TELL_SECONDS
+        now[0] += REPORT_SECONDS
         recovery.next("/a")
         recovery.next("/b")
         assert [record.getMessage() for record in caplog.records] == [

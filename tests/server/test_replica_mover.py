@@ -27,7 +27,7 @@ from moldau.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from moldau.server.concurrency.slices import Later
+from moldau.server.concurrency.slices import SlicedFuture
 from moldau.server.upkeep import replica_mover
 from moldau.testing import Broker
 from moldau.testing.builders import batch, fetch, produce, produce_request, values
@@ -282,7 +282,7 @@ def test_deleting_a_topic_cancels_the_move_of_its_replica(slow):
 
 def test_a_partition_that_is_deleted_before_its_move_begins_is_unknown(filled, monkeypatch):
     server, (target, _) = filled
-    later = Later(server.broker.slices)
+    later = SlicedFuture(server.broker.slices)
     waiting = []
 
     def assign_present(partition):
@@ -399,12 +399,12 @@ def test_a_flush_waits_while_the_copy_is_synced(make_server):
         assert produce(wire, "t", batch(b"1"), acks=-1).base_offset == 0
         source = str(where(server))
         target = "/a" if source == "/b" else "/b"
-        entered, go_on = threading.Event(), threading.Event()
+        entered, proceed = threading.Event(), threading.Event()
 
         def hold(operation, path):
             if operation == "sync" and path.startswith(f"{target}/t-0.") and path.endswith("-future"):
                 entered.set()
-                assert go_on.wait(30)
+                assert proceed.wait(30)
 
         server.call(lambda: setattr(disk, "fail_with", hold))
         assert move(wire, target) == {0: 0}
@@ -413,7 +413,7 @@ def test_a_flush_waits_while_the_copy_is_synced(make_server):
         server.wait_until(lambda: server.broker.log_manager.get("t", 0).log_end_offset == 2)
         assert values(fetch(wire, "t")) == [b"1"]
         assert server.call(lambda: server.broker.log_manager.get("t", 0).flushed_offset) == 1
-        go_on.set()
+        proceed.set()
         assert other.receive().responses[0].partition_responses[0].base_offset == 1
         assert values(fetch(wire, "t")) == [b"1", b"2"]
         wait_moved(server, target)

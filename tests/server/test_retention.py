@@ -245,9 +245,9 @@ class SlowSync:
     """A disk whose directory syncs wait until the test releases them."""
 
     def __init__(self, disk, path):
-        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.begun, self.proceed = threading.Event(), threading.Event()
         self.failure = None
-        self.at_once = self.most_at_once = 0
+        self.running = self.max_running = 0
         self._lock = threading.Lock()
         disk.fail_with = self._at
         self._path = path
@@ -255,12 +255,12 @@ class SlowSync:
     def _at(self, operation, path):
         if operation in ("sync", "sync directory") and path.startswith(self._path):
             with self._lock:
-                self.at_once += 1
-                self.most_at_once = max(self.most_at_once, self.at_once)
+                self.running += 1
+                self.max_running = max(self.max_running, self.running)
             self.begun.set()
-            assert self.go_on.wait(20)
+            assert self.proceed.wait(20)
             with self._lock:
-                self.at_once -= 1
+                self.running -= 1
             return self.failure
         return None
 
@@ -277,7 +277,7 @@ def slow(make_server):
     checking = asyncio.run_coroutine_threadsafe(server.broker.retention.check(), server.loop)
     assert sync.begun.wait(20)
     yield server, sync, checking
-    sync.go_on.set()
+    sync.proceed.set()
 
 
 def test_no_segment_is_deleted_before_later_segments_are_durable(slow):
@@ -286,7 +286,7 @@ def test_no_segment_is_deleted_before_later_segments_are_durable(slow):
     with server.wire() as wire:
         # This record is old as well. It arrived during the sync, so it stays until the next check.
         assert produce(wire, "t", batch(b"c")).base_offset == 2
-    sync.go_on.set()
+    sync.proceed.set()
     checking.result(20)
     assert earliest(server) == 2
     check(server)
@@ -305,17 +305,17 @@ def test_retention_waits_for_a_running_flush_of_the_log(make_server):
     assert sync.begun.wait(20)
     checking = asyncio.run_coroutine_threadsafe(server.broker.retention.check(), server.loop)
     server.wait_until(lambda: len(log_of(server).segments) == 2)  # rolled and waiting
-    sync.go_on.set()
+    sync.proceed.set()
     checking.result(20)
     assert earliest(server) == 1
-    assert sync.most_at_once == 1
+    assert sync.max_running == 1
 
 
 def test_a_topic_can_be_deleted_while_the_disk_is_busy(slow, caplog):
     server, sync, checking = slow
     with server.wire() as wire:
         assert wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
-    sync.go_on.set()
+    sync.proceed.set()
     checking.result(20)
     server.create_topic("t")
     assert earliest(server) == 0
@@ -325,7 +325,7 @@ def test_a_topic_can_be_deleted_while_the_disk_is_busy(slow, caplog):
 def test_a_failed_sync_takes_the_directory_offline_and_deletes_no_segment(slow):
     server, sync, checking = slow
     sync.failure = errno.EIO
-    sync.go_on.set()
+    sync.proceed.set()
     checking.result(20)
     with server.wire() as wire:
         assert fetch(wire, "t").error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -53,7 +53,7 @@ class Client:
             return
         self.turns += 1
         if self.next_search is None:
-            outcome.give_back()
+            outcome.release()
         else:
             self.cancel = self.submit(outcome)
 

@@ -12,8 +12,8 @@ from moldau.protocol.steps import completed
 from moldau.server.concurrency.slices import (
     FEW_ELEMENTS,
     SUSPENDED,
-    Later,
     Sliced,
+    SlicedFuture,
     Slices,
     TooManyElementsError,
     release,
@@ -25,7 +25,7 @@ STEP_MS = 0.1
 
 class Owner:
     def __init__(self) -> None:
-        self.abandoned = False
+        self.cancelled = False
 
 
 class Fixture:
@@ -85,7 +85,7 @@ def test_long_work_continues_with_one_slice_per_iteration(fixture: Fixture) -> N
 
 
 def test_work_that_must_not_start_immediately_waits_for_the_next_iteration(fixture: Fixture) -> None:
-    assert not fixture.slices.begin(fixture.work("a", 1), Owner(), at_once=False)
+    assert not fixture.slices.begin(fixture.work("a", 1), Owner(), immediately=False)
     assert not fixture.steps
     fixture.turn()
     assert fixture.done == ["a"]
@@ -144,7 +144,7 @@ def test_cancelled_work_is_closed_and_holds_no_elements(fixture: Fixture) -> Non
 
     fixture.slices.begin(work(), owner)
     fixture.turn()
-    owner.abandoned = True
+    owner.cancelled = True
     fixture.run()
     assert closed
     assert fixture.slices.elements == 0
@@ -233,7 +233,7 @@ def test_exclusive_work_continues_if_the_oldest_work_waits_for_it(fixture: Fixtu
             yield 100
         yield from fixture.slices.exclusively(fixture.work("oldest", 50, elements=100))
 
-    fixture.slices.begin(oldest(), Owner(), at_once=False)
+    fixture.slices.begin(oldest(), Owner(), immediately=False)
     fixture.slices.begin(fixture.slices.exclusively(fixture.work("younger", 200, elements=100)), Owner())
     fixture.run()
     assert fixture.done == ["younger", "oldest"]
@@ -243,21 +243,21 @@ def test_closing_exclusive_work_starts_the_next(fixture: Fixture) -> None:
     owner = Owner()
     fixture.slices.begin(fixture.slices.exclusively(fixture.work("a", 500)), owner)
     fixture.slices.begin(fixture.slices.exclusively(fixture.work("b", 500)), Owner())
-    owner.abandoned = True
+    owner.cancelled = True
     fixture.run()
     assert fixture.done == ["b"]
 
 
-def waiting_for(later: Later[str], done: list[str], *, elements: int = 0) -> Sliced[None]:
+def waiting_for(later: SlicedFuture[str], done: list[str], *, elements: int = 0) -> Sliced[None]:
     yield elements
     done.append((yield from later.result()))
 
 
 def test_suspended_work_resumes_only_when_its_result_is_available(fixture: Fixture) -> None:
-    later: Later[str] = Later(fixture.slices)
+    later: SlicedFuture[str] = SlicedFuture(fixture.slices)
     assert not fixture.slices.begin(waiting_for(later, fixture.done), Owner())
     assert not fixture.callbacks  # it is not polled
-    fixture.slices.begin(fixture.work("other", 50), Owner(), at_once=False)
+    fixture.slices.begin(fixture.work("other", 50), Owner(), immediately=False)
     fixture.run()
     assert fixture.done == ["other"]
     later.succeed("result")
@@ -266,14 +266,14 @@ def test_suspended_work_resumes_only_when_its_result_is_available(fixture: Fixtu
 
 
 def test_an_available_result_does_not_suspend_work(fixture: Fixture) -> None:
-    later: Later[str] = Later(fixture.slices)
+    later: SlicedFuture[str] = SlicedFuture(fixture.slices)
     later.succeed("result")
     assert fixture.slices.begin(waiting_for(later, fixture.done), Owner())
     assert fixture.done == ["result"]
 
 
 def test_suspended_work_fails_with_the_error_of_its_result(fixture: Fixture) -> None:
-    later: Later[str] = Later(fixture.slices)
+    later: SlicedFuture[str] = SlicedFuture(fixture.slices)
 
     def work() -> Sliced[None]:
         try:
@@ -289,7 +289,7 @@ def test_suspended_work_fails_with_the_error_of_its_result(fixture: Fixture) -> 
 
 def test_the_first_steps_may_run_before_work_is_submitted(fixture: Fixture) -> None:
     """The dispatcher does this: a generator that yields is added to the slices after its first steps."""
-    later: Later[str] = Later(fixture.slices)
+    later: SlicedFuture[str] = SlicedFuture(fixture.slices)
     work = waiting_for(later, fixture.done)
     assert [next(work), next(work)] == [0, SUSPENDED]
     fixture.slices.begin(work, Owner())
@@ -299,10 +299,10 @@ def test_the_first_steps_may_run_before_work_is_submitted(fixture: Fixture) -> N
 
 
 def test_other_work_waits_without_polling_while_the_oldest_is_suspended(fixture: Fixture) -> None:
-    later: Later[str] = Later(fixture.slices)
+    later: SlicedFuture[str] = SlicedFuture(fixture.slices)
     fixture.slices.begin(waiting_for(later, fixture.done, elements=9_000), Owner())
-    fixture.slices.begin(fixture.work("large", 20, elements=1_000), Owner(), at_once=False)
-    fixture.slices.begin(fixture.work("small", 20), Owner(), at_once=False)
+    fixture.slices.begin(fixture.work("large", 20, elements=1_000), Owner(), immediately=False)
+    fixture.slices.begin(fixture.work("small", 20), Owner(), immediately=False)
     fixture.run()
     assert fixture.done == ["small"]
     later.succeed("oldest")
@@ -312,9 +312,9 @@ def test_other_work_waits_without_polling_while_the_oldest_is_suspended(fixture:
 
 def test_suspended_work_of_a_closed_connection_is_closed_when_it_would_resume(fixture: Fixture) -> None:
     owner = Owner()
-    later: Later[str] = Later(fixture.slices)
+    later: SlicedFuture[str] = SlicedFuture(fixture.slices)
     fixture.slices.begin(waiting_for(later, fixture.done, elements=5), owner)
-    owner.abandoned = True
+    owner.cancelled = True
     later.succeed("result")
     fixture.run()
     assert fixture.done == []
@@ -322,7 +322,7 @@ def test_suspended_work_of_a_closed_connection_is_closed_when_it_would_resume(fi
 
 
 def test_work_that_resumes_immediately_does_so_before_the_completing_call_returns(fixture: Fixture) -> None:
-    later: Later[str] = Later(fixture.slices, at_once=True)
+    later: SlicedFuture[str] = SlicedFuture(fixture.slices, immediately=True)
     assert not fixture.slices.begin(waiting_for(later, fixture.done, elements=5), Owner())
     later.succeed("result")
     assert fixture.done == ["result"]
@@ -331,8 +331,8 @@ def test_work_that_resumes_immediately_does_so_before_the_completing_call_return
 
 
 def test_work_that_resumes_immediately_may_suspend_again_or_exceed_a_slice(fixture: Fixture) -> None:
-    first: Later[str] = Later(fixture.slices, at_once=True)
-    second: Later[str] = Later(fixture.slices, at_once=True)
+    first: SlicedFuture[str] = SlicedFuture(fixture.slices, immediately=True)
+    second: SlicedFuture[str] = SlicedFuture(fixture.slices, immediately=True)
 
     def work() -> Sliced[None]:
         fixture.done.append((yield from first.result()))
@@ -350,8 +350,8 @@ def test_work_that_resumes_immediately_may_suspend_again_or_exceed_a_slice(fixtu
 
 
 def test_a_shutdown_closes_work_that_is_resumed_by_closing_other_work(fixture: Fixture) -> None:
-    never: Later[str] = Later(fixture.slices)
-    turn: Later[str] = Later(fixture.slices)
+    never: SlicedFuture[str] = SlicedFuture(fixture.slices)
+    turn: SlicedFuture[str] = SlicedFuture(fixture.slices)
 
     def work() -> Sliced[None]:
         try:
@@ -359,8 +359,8 @@ def test_a_shutdown_closes_work_that_is_resumed_by_closing_other_work(fixture: F
         finally:
             turn.succeed("turn")
 
-    fixture.slices.begin_surely(work(), at_once=True)
-    fixture.slices.begin_surely(waiting_for(turn, fixture.done), at_once=True)
+    fixture.slices.begin_shielded(work(), immediately=True)
+    fixture.slices.begin_shielded(waiting_for(turn, fixture.done), immediately=True)
     fixture.slices.close()
     fixture.run()
     assert fixture.done == []
@@ -368,9 +368,9 @@ def test_a_shutdown_closes_work_that_is_resumed_by_closing_other_work(fixture: F
 
 
 def test_a_shutdown_closes_suspended_work(fixture: Fixture) -> None:
-    later: Later[str] = Later(fixture.slices)
+    later: SlicedFuture[str] = SlicedFuture(fixture.slices)
     fixture.slices.begin(waiting_for(later, fixture.done, elements=5), Owner())
-    fixture.slices.begin_surely(waiting_for(later, fixture.done))
+    fixture.slices.begin_shielded(waiting_for(later, fixture.done))
     fixture.slices.close()
     later.succeed("result")
     fixture.run()
@@ -382,26 +382,26 @@ def test_work_that_must_complete_continues_without_its_owner(fixture: Fixture) -
     owner = Owner()
 
     def work() -> Sliced[None]:
-        yield from fixture.slices.surely(fixture.work("surely", 300))
+        yield from fixture.slices.shielded(fixture.work("shielded", 300))
         fixture.done.append("answer")
 
     fixture.slices.begin(work(), owner)
-    owner.abandoned = True
+    owner.cancelled = True
     fixture.run()
-    assert fixture.done == ["surely"]
+    assert fixture.done == ["shielded"]
     assert len(fixture.steps) == 300
 
 
 def test_work_that_must_complete_is_completed_at_shutdown(fixture: Fixture) -> None:
-    fixture.slices.begin(fixture.slices.surely(fixture.work("surely", 300)), Owner())
+    fixture.slices.begin(fixture.slices.shielded(fixture.work("shielded", 300)), Owner())
     fixture.slices.begin(fixture.work("other", 300), Owner())
     fixture.slices.close()
-    assert fixture.done == ["surely"]
+    assert fixture.done == ["shielded"]
 
 
 def test_suspended_work_does_not_hold_up_work_with_many_elements(fixture: Fixture) -> None:
     """Above the limit only the oldest work continues. Suspended work that holds no elements does not count."""
-    later: Later[None] = Later(fixture.slices)
+    later: SlicedFuture[None] = SlicedFuture(fixture.slices)
 
     def suspended() -> Sliced[None]:
         yield from later.result()
@@ -417,7 +417,7 @@ def test_suspended_work_does_not_hold_up_work_with_many_elements(fixture: Fixtur
 
 
 def test_other_work_continues_when_the_oldest_completes_as_it_is_resumed(fixture: Fixture) -> None:
-    later: Later[None] = Later(fixture.slices, at_once=True)
+    later: SlicedFuture[None] = SlicedFuture(fixture.slices, immediately=True)
 
     def oldest() -> Sliced[None]:
         yield 2 * FEW_ELEMENTS
@@ -434,8 +434,8 @@ def test_other_work_continues_when_the_oldest_completes_as_it_is_resumed(fixture
 
 
 def test_closing_suspended_work_may_complete_other_suspended_work(fixture: Fixture) -> None:
-    first: Later[None] = Later(fixture.slices)
-    second: Later[None] = Later(fixture.slices, at_once=True)
+    first: SlicedFuture[None] = SlicedFuture(fixture.slices)
+    second: SlicedFuture[None] = SlicedFuture(fixture.slices, immediately=True)
 
     def holds() -> Sliced[None]:
         try:
@@ -447,7 +447,7 @@ def test_closing_suspended_work_may_complete_other_suspended_work(fixture: Fixtu
         yield from second.result()
         fixture.done.append("second")
 
-    fixture.slices.begin_surely(holds(), at_once=True)
-    fixture.slices.begin_surely(waits(), at_once=True)
+    fixture.slices.begin_shielded(holds(), immediately=True)
+    fixture.slices.begin_shielded(waits(), immediately=True)
     fixture.slices.close()
     assert fixture.done == ["second"]

@@ -263,7 +263,7 @@ def test_a_seed_determines_the_ids_of_a_new_cluster_and_its_directories():
         disk = MemoryFileSystem()
         listeners = [Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")]
         config = BrokerConfig({})
-        open_storage(config, ["/a", "/b"], listeners, now_ms=0, file_system=disk, dice=Random(seed)).abandon()
+        open_storage(config, ["/a", "/b"], listeners, now_ms=0, file_system=disk, rng=Random(seed)).abandon()
         log = disk.read_file("/a/__cluster_metadata-0/00000000000000000000.log")
         return [log, *(disk.read_file(f"/{directory}/meta.properties") for directory in "ab")]
 

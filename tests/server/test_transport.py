@@ -248,7 +248,7 @@ def test_a_paused_connection_resumes_with_data_in_the_transport(
     monkeypatch.setitem(transport.TRANSPORTS, "PLAINTEXT", IrregularTransport)
     count = 2 * MAX_IN_FLIGHT + 10
     with Fixture() as fixture, fixture.connect() as sock:
-        sock.sendall(frame(b"park") * count)
+        sock.sendall(frame(b"wait") * count)
         for answered in range(count):
             fixture.wait_until(lambda answered=answered: len(fixture.dispatcher.pending) > answered)
             fixture.call(lambda answered=answered: fixture.dispatcher.pending[answered].reply(b"x"))

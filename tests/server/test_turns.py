@@ -47,12 +47,12 @@ class Loop:
         self.clock.pass_ms(ms)
         self.cpu_clock.pass_ms(ms)
 
-    def took(self, fd: int, ms: float, *, waited_ms: float = 0.0) -> None:
+    def record(self, fd: int, ms: float, *, waited_ms: float = 0.0) -> None:
         """A connection is served for ``ms`` milliseconds. During this time the thread waits ``waited_ms`` for a CPU."""
         began = self.turns.start()
         self.pass_ms(ms)
         self.clock.pass_ms(waited_ms)
-        self.turns.took(fd, began, self.clock())
+        self.turns.record(fd, began, self.clock())
 
     def later(self, fd: int, ms: float, times: int = 1) -> None:
         """A connection waits for ``times`` slices and runs for ``ms`` milliseconds in each."""
@@ -133,7 +133,7 @@ def test_time_in_which_the_process_was_stopped_causes_no_strike() -> None:
     for fd, ran_ms, waited_ms in ((6, SLICE_MS / 4, 0.0), (7, SLICE_MS / 4, SLICE_MS), (8, 3 * SLICE_MS, 0.0)):
         loop.pass_ms(ran_ms)
         loop.clock.pass_ms(waited_ms)
-        loop.turns.took(fd, began, began := loop.clock())
+        loop.turns.record(fd, began, began := loop.clock())
     assert loop.turns.strikes == {5: 1, 8: 1}
 
 
@@ -144,7 +144,7 @@ def test_a_connection_without_more_work_may_exceed_a_slice() -> None:
     began = loop.turns.start()
     loop.pass_ms(1.5 * SLICE_MS)
     loop.turns.later(5, lambda: None)
-    loop.turns.took(5, began, loop.clock())
+    loop.turns.record(5, began, loop.clock())
     assert loop.turns.strikes == {5: 1}
     loop.took(5, 1.5 * SLICE_MS)  # its earlier requests do not matter
     assert loop.turns.strikes == {5: 1}
@@ -155,7 +155,7 @@ def test_interruptions_do_not_count_as_service_time() -> None:
     turns = Turns([].append)
     began = turns.start()
     select.select([], [], [], SLICE_MS / 1000 * 20)
-    turns.took(5, began, turns.clock())
+    turns.record(5, began, turns.clock())
     assert not turns.strikes
 
 
@@ -195,7 +195,7 @@ class Busy(Dispatcher):
         self._cost_ms = cost_ms
         self._asks_at = asks_at
         self.ask: Callable[[], None] = lambda: None
-        self.go_on = threading.Event()
+        self.proceed = threading.Event()
         self.served: Counter[int] = Counter()
         self.after_work: Callable[[int], None] = lambda fd: None
         self.waited: list[int] = []
@@ -204,7 +204,7 @@ class Busy(Dispatcher):
     def handle(self, connection: Any, data: Any) -> Any:
         data = bytes(data)
         if data == b"hold":
-            assert self.go_on.wait(30)
+            assert self.proceed.wait(30)
         elif data == b"light":
             self.waited[-1] += self.served.total()
         elif data.startswith(b"work"):
@@ -221,7 +221,7 @@ class Busy(Dispatcher):
 def busy(cost_ms: float, asks_at: tuple[int, ...]) -> Iterator[tuple[Fixture, Busy, dict[int, Any]]]:
     """A network, its dispatcher, and the clients of `BUSY` connections by the file descriptor of the server's end.
 
-    The event loop is blocked until `Busy.go_on`.
+    The event loop is blocked until `Busy.proceed`.
     """
     clock = Clock()
     fixture = Fixture(loop_factory=partial(new_event_loop, clock, clock))
@@ -264,7 +264,7 @@ def test_a_request_waits_for_few_of_the_pending_requests_of_many_others() -> Non
         dispatcher.after_work = after_work
         for client in clients.values():
             client.sendall(frame(b"work") * frames)
-        dispatcher.go_on.set()
+        dispatcher.proceed.set()
         fixture.wait_until(lambda: dispatcher.served.total() == BUSY * frames)
     assert len(dispatcher.waited) == 3
     in_a_turn = (TURN_MS + SLICE_MS) / COST_MS + 2
@@ -287,7 +287,7 @@ def test_a_request_waits_for_few_slow_connections() -> None:
         dispatcher.after_work = after_work
         for client in clients.values():
             client.sendall(frame(b"work"))
-        dispatcher.go_on.set()
+        dispatcher.proceed.set()
         fixture.wait_until(lambda: dispatcher.served.total() == BUSY * rounds)
     assert len(dispatcher.waited) == len(asks_at)
     assert max(dispatcher.waited) <= 2
@@ -306,6 +306,6 @@ def test_a_due_deadline_waits_for_requests_that_have_arrived() -> None:
 
         dispatcher.after_work = after_work
         next(iter(clients.values())).sendall(frame(b"work") * frames)
-        dispatcher.go_on.set()
+        dispatcher.proceed.set()
         fixture.wait_until(lambda: served)
     assert served == [frames]

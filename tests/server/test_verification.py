@@ -11,7 +11,7 @@ from moldau.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from moldau.protocol.steps import completed
-from moldau.server.concurrency.slices import Later, Slices
+from moldau.server.concurrency.slices import SlicedFuture, Slices
 from moldau.server.coordination.markers import MarkerWriter
 from moldau.server.coordination.verification import Verifications
 
@@ -224,7 +224,7 @@ def test_thousands_of_requests_of_one_transactional_id_run_one_at_a_time():
     callbacks = []
     slices = Slices(callbacks.append)
     verifications = Verifications(None, None, slices, None, None)
-    answer = Later(slices, at_once=True)
+    answer = SlicedFuture(slices, immediately=True)
     done = []
 
     def request(number):
@@ -236,7 +236,7 @@ def test_thousands_of_requests_of_one_transactional_id_run_one_at_a_time():
             verifications.leave("p")
 
     for number in range(2000):
-        slices.begin_surely(request(number), at_once=True)
+        slices.begin_shielded(request(number), immediately=True)
     assert done == []
     answer.succeed(None)
     assert done == list(range(2000))

@@ -61,7 +61,7 @@ def check_against_log(states: GroupStates, log: LogModel, unsure: Set[str]) -> N
             _check_classic(group, logged.classic, is_sure=group_id not in unsure)
     for group_id, group in states.groups.items():
         known = log.groups.get(group_id)
-        if known is None or not known.is_there:
+        if known is None or not known.exists:
             # It has offsets, or members that have not come to a generation, or had such members.
             assert isinstance(group, ClassicGroup), f"{group_id} is not in the log"
             assert group.state is not ClassicGroupState.STABLE, f"{group} is not in the log"

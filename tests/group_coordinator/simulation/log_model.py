@@ -45,7 +45,7 @@ class LoggedGroup:
     """The generation in which the classic group became a consumer group; -1 while it did not."""
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         return self.classic is not None or self.epoch is not None
 
     def begin_again(self) -> None:
@@ -130,12 +130,12 @@ class LogModel:
             # A simple group has no record, and gets a tombstone all the same.
             members = group.classic.members if group.classic is not None else ()
             group.classic_members = frozenset(member.member_id for member in members)
-        elif not group.is_there and not value.members:
+        elif not group.exists and not value.members:
             group.begin_again()  # a consumer group that becomes a classic one has members
         group.classic = value
 
     def _take_epoch(self, group: LoggedGroup, value: records.ConsumerGroupMetadataValue | None) -> None:
-        if value is not None and not group.is_there and not group.classic_members:
+        if value is not None and not group.exists and not group.classic_members:
             group.begin_again()
         if value is not None and group.epoch is None and group.classic_members:
             group.converted_at = value.epoch
@@ -192,7 +192,7 @@ class LogModel:
             # A compacted log keeps what has no tombstone, and would bring the group back.
             left = [group.members, group.regexes, group.target_epoch]
             assert not any(left), f"{group_id} is no consumer group any more, but there is {left}"
-        if not group.is_there:
+        if not group.exists:
             group.begin_again()
             return
         if group.epoch is not None and group.classic_members:

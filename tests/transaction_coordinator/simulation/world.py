@@ -179,7 +179,7 @@ class World:
     def _start(self, steps: Steps, ended: Callable[[Any], None], *, mortal: bool = False) -> None:
         killed = self._killed
 
-        def go_on(answer: Any) -> None:
+        def proceed(answer: Any) -> None:
             if mortal and killed < self._killed:
                 return
             try:
@@ -187,9 +187,9 @@ class World:
             except StopIteration as stop:
                 ended(stop.value)
                 return
-            self._ask(asked, go_on)
+            self._ask(asked, proceed)
 
-        self.later("a process starts", lambda: go_on(None))
+        self.later("a process starts", lambda: proceed(None))
 
     def _ask(self, asked: Any, done: Callable[[Any], None]) -> None:
         if isinstance(asked, Pause):

@@ -20,7 +20,7 @@ def test_a_waiting_fetch_uses_little_memory(server):
     """A thousand connections may have a hundred waiting fetches each."""
     server.create_topic("t", partitions=10)
 
-    def parked():
+    def waiting():
         return sum(len(connection._in_flight) for connection in server.server._network.connections)
 
     wires = [server.wire() for _ in range(CONNECTIONS)]
@@ -28,14 +28,14 @@ def test_a_waiting_fetch_uses_little_memory(server):
         for wire in wires:
             for number in range(FEW):
                 wire.send(waiting(number), FETCH_VERSION)
-        server.wait_until(lambda: parked() == CONNECTIONS * FEW)
+        server.wait_until(lambda: waiting() == CONNECTIONS * FEW)
         many = MAX_IN_FLIGHT - 1 - FEW
         tracemalloc.start()
         try:
             for wire in wires:
                 for number in range(many):
                     wire.send(waiting(number % 10), FETCH_VERSION)
-            server.wait_until(lambda: parked() == CONNECTIONS * (FEW + many))
+            server.wait_until(lambda: waiting() == CONNECTIONS * (FEW + many))
             held, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()

@@ -1,7 +1,7 @@
 """File work beside the event loop, through aiofiles: checkpoints, snapshots, directories, files to unlink.
 
 aiofiles passes each call to an executor. By default that is asyncio's own, which needs a thread for its shutdown and
-loses work if a thread cannot be started. So aiofiles gets an executor that uses a `Lane` of `background`.
+loses work if a thread cannot be started. So aiofiles gets an executor that uses a `JobExecutor` of `background`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from .background import Lane
+from .background import JobExecutor
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Chores:
+class FileJobs:
     """File jobs other than flushes and cold reads. No request waits for them."""
 
     __slots__ = ("_executor",)
 
-    def __init__(self, lane: Lane) -> None:
-        self._executor = LaneExecutor(lane)
+    def __init__(self, executor: JobExecutor) -> None:
+        self._executor = ExecutorAdapter(executor)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run ``work`` once in a thread, and return or raise its outcome. Work that has not begun can be canceled."""
@@ -34,15 +34,15 @@ class Chores:
         return result
 
 
-class LaneExecutor(Executor):
-    """A `Lane` as an executor for `asyncio.AbstractEventLoop.run_in_executor`. Belongs to the lane's event loop."""
+class ExecutorAdapter(Executor):
+    """A `JobExecutor` as an executor for `asyncio.AbstractEventLoop.run_in_executor`. Belongs to one event loop."""
 
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
+    def __init__(self, executor: JobExecutor) -> None:
+        self._executor = executor
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         result: Future[T] = Future()
-        job = self._lane.run(partial(fn, *args, **kwargs))
+        job = self._executor.run(partial(fn, *args, **kwargs))
         job.add_done_callback(partial(_copy_outcome, result))
         result.add_done_callback(partial(_cancel_too, job))
         return result
