@@ -147,7 +147,7 @@ class Ledger:
         assert self._consumer is not None
         for member in (self._classic, self._consumer):
             member.wire.close()
-            member.wire = WireClient(address, timeout_s=20)
+            member.wire = WireClient(address, timeout_s=60)
         assert self._classic.heartbeat() == "NONE"
         found = describe_group(self._classic.wire, "classic")
         assert [member.member_id for member in found.members] == [self._classic.member_id]

@@ -225,7 +225,7 @@ def test_a_member_that_does_not_give_up_its_partitions_is_fenced(new_member: New
 
 def test_a_silent_member_is_removed_after_its_session(new_member: NewMember, wire: WireClient, group_id: str) -> None:
     """The session's length is the server's to say, and a config of the group."""
-    assert set_group_config(wire, group_id, "consumer.session.timeout.ms", "500") == "NONE"
+    assert set_group_config(wire, group_id, "consumer.session.timeout.ms", "3000") == "NONE"
     lively, silent = new_member(), new_member()
     lively.join()
     silent.join()

@@ -90,7 +90,7 @@ class Member:
         self.group_id = group_id
         self.instance_id = instance_id
         self.member_id = ""
-        self.wire = WireClient(bootstrap_servers, client_id=client_id, timeout_s=20)
+        self.wire = WireClient(bootstrap_servers, client_id=client_id, timeout_s=60)
 
     def close(self) -> None:
         """Close the connection without leaving the group."""

@@ -24,7 +24,7 @@ def fill(broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     topics = [NewTopic("prices", 2, 1, config={"cleanup.policy": "compact"}), NewTopic("plain", 1, 1)]
     for made in admin.create_topics(topics).values():
-        made.result(30)
+        made.result(60)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5})
     for number in range(300):
         for partition in range(2):

@@ -196,5 +196,5 @@ def test_closed_pipe_is_not_reported(tmp_path: Path) -> None:
     assert command.stdout.readline().startswith(b"topic topic")
     command.stdout.close()
     assert command.stderr.read() == b""
-    assert command.wait(30) == 1
+    assert command.wait(60) == 1
     command.stderr.close()

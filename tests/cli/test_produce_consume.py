@@ -157,7 +157,7 @@ def test_interrupt_reports_sent_records(bootstrap_servers: str, ask: Run, new_to
         producing.stdin.flush()
         wait_until(lambda: ask("consume", topic).out == b"one\ntwo\n", "both records")
         producing.send_signal(signal.SIGINT)
-        assert producing.wait(30) == 130
+        assert producing.wait(60) == 130
         assert producing.stderr is not None
         assert producing.stderr.read().decode() == f"moldau: interrupted: 2 records sent to {topic}, all acknowledged\n"
 
@@ -182,7 +182,7 @@ def test_interrupt_ends_the_command_while_the_server_does_not_respond() -> None:
                 producing.stdin.flush()
                 # It is unknown whether the second line is read and the first one acknowledged by now.
                 producing.send_signal(signal.SIGINT)
-                assert producing.wait(30) == 130
+                assert producing.wait(60) == 130
             finally:
                 os.kill(broker.pid, signal.SIGCONT)
             output = producing.stderr.read()
@@ -401,7 +401,7 @@ def test_follow_runs_until_interrupted(bootstrap_servers: str, ask: Run, new_top
             assert ask("produce", topic, input=b"after\n").code == 0
             assert follower.stdout.readline() == b"after\n"
             follower.send_signal(signal.SIGINT)
-            out, err = follower.communicate(timeout=30)
+            out, err = follower.communicate(timeout=60)
         finally:
             follower.kill()
     assert (follower.returncode, out, err.strip()) == (130, b"", b"")

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 COMMAND = [sys.executable, "-m", "moldau", "serve"]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 @contextmanager
@@ -113,10 +112,9 @@ def test_server_stops_with_its_standard_input(tmp_path: Path) -> None:
 
 def test_second_signal_does_not_hang(tmp_path: Path) -> None:
     with serving("--listen", "127.0.0.1:0", "--ephemeral") as (server, _):
-        started = time.monotonic()
+        server.terminate()
         server.terminate()
         server.wait(DEADLINE_S)
-        assert time.monotonic() - started < DEADLINE_S
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

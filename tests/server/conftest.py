@@ -58,16 +58,16 @@ class RunningServer:
 
         self._thread = threading.Thread(target=target)
         self._thread.start()
-        assert ready.wait(30)
+        assert ready.wait(60)
         if self._failure is not None:
-            self._thread.join(30)
+            self._thread.join(60)
             raise self._failure
         return self
 
     def stop(self):
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join(30)
+            self._thread.join(60)
             assert not self._thread.is_alive()
 
     def restart(self):
@@ -88,11 +88,11 @@ class RunningServer:
         async def run():
             return function()
 
-        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(60)
 
     def await_(self, function):
         """Like `call`, for a coroutine function."""
-        return asyncio.run_coroutine_threadsafe(function(), self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(function(), self.loop).result(60)
 
     def wait_until(self, condition):
         """Wait until the condition holds on the event loop, and return its result."""

@@ -42,7 +42,7 @@ def run(test):
     async def main():
         background = Background(asyncio.get_running_loop())
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 await test(background)
         finally:
             await background.close()
@@ -134,7 +134,7 @@ def test_an_executor_runs_at_most_its_limit_of_jobs():
         with lock:
             under_way += 1
             most = max(most, under_way)
-        barrier.wait(10)
+        barrier.wait(60)
         with lock:
             under_way -= 1
 
@@ -151,7 +151,7 @@ def test_an_executor_runs_at_most_its_limit_of_jobs():
 def test_a_full_executor_does_not_block_another():
     async def test(background):
         release = threading.Event()
-        running = background.executor(1).run(lambda: release.wait(10))
+        running = background.executor(1).run(lambda: release.wait(60))
         assert await background.executor(1).run(lambda: "done") == "done"
         assert not running.done()
         release.set()
@@ -166,7 +166,7 @@ def test_a_pending_job_that_is_cancelled_is_not_run():
     async def test(background):
         release = threading.Event()
         executor = background.executor(1)
-        running = executor.run(lambda: release.wait(10))
+        running = executor.run(lambda: release.wait(60))
         second = executor.run(lambda: runs.append("second"))
         third = executor.run(lambda: runs.append("third"))
         second.cancel()
@@ -181,7 +181,7 @@ def test_a_closed_executor_cancels_pending_and_later_jobs():
     async def test(background):
         release = threading.Event()
         executor = background.executor(1)
-        running = executor.run(lambda: release.wait(10))
+        running = executor.run(lambda: release.wait(60))
         waiting = executor.run(lambda: None)
         executor.close()
         assert waiting.cancelled()
@@ -222,7 +222,7 @@ def test_closing_waits_for_running_jobs():
     ended = []
 
     async def test(background):
-        background.executor(1).run(lambda: ended.append(release.wait(10)))
+        background.executor(1).run(lambda: ended.append(release.wait(60)))
         asyncio.get_running_loop().call_later(0.01, release.set)
         await background.close()
         assert ended == [True]

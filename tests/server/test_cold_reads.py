@@ -36,7 +36,7 @@ class Disk(MemoryFileSystem):
 
     def _read_ahead(self, operation, _path):
         if operation == "read ahead":
-            assert self.go.wait(30)
+            assert self.go.wait(60)
             return self.errno
         return None
 
@@ -274,7 +274,7 @@ def test_a_shutdown_waits_for_running_reads(server, disk):
     assert server.call(lambda: read_ahead._unfinished) == 4  # two had not started
     assert disk.open_files > 0
     disk.go.set()
-    stopping.join(30)
+    stopping.join(60)
     assert not stopping.is_alive()
     assert disk.open_files == 0
     for wire in wires:
@@ -367,7 +367,7 @@ def test_a_shutdown_does_not_wait_for_the_records_of_a_cold_fetch(reopened, disk
         stopping.start()
         reopened.wait_until(lambda: any(c.closing for c in reopened.server._network.connections))
         disk.go.set()
-        stopping.join(30)
+        stopping.join(60)
         assert received(consumer) == [b"299"]
 
 

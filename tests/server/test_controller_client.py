@@ -299,7 +299,7 @@ class SlowDevice:
         if self._free.is_set():
             return None
         self._begun.release()
-        assert self._free.wait(30)
+        assert self._free.wait(60)
         return self.code
 
     def hold(self) -> None:
@@ -307,7 +307,7 @@ class SlowDevice:
         self._free.clear()
 
     def wait_for_sync(self) -> None:
-        assert self._begun.acquire(timeout=30)
+        assert self._begun.acquire(timeout=60)
 
     def release(self) -> None:
         self._free.set()
@@ -382,7 +382,7 @@ def test_a_shutdown_waits_for_the_device(make_server: Any, device: SlowDevice) -
         stopping = threading.Thread(target=server.stop)
         stopping.start()
         device.release()
-        stopping.join(30)
+        stopping.join(60)
     server.start()
     assert set(server.broker.metadata.image.topics_by_name) == {"t"}
 
@@ -400,7 +400,7 @@ def test_other_clients_are_served_while_the_log_is_synced_for_a_snapshot(make_se
         produce(other, "there", batch(b"x"))
         assert values(fetch(other, "there")) == [b"x"]
     device.release()
-    written.result(30)
+    written.result(60)
     assert len(server.broker.metadata._log._snapshots.stored) == 2
 
 

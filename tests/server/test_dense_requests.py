@@ -211,9 +211,11 @@ def test_a_long_request_is_freed_when_its_client_disconnects(server: Any) -> Non
         with server.wire() as wire:
             keys = [str(number) for number in range(100_000)]
             wire.send(FindCoordinatorRequest(coordinator_keys=keys), 4)
+            server.wait_until(lambda: server.broker.slices.elements > 0)
+        server.wait_until(lambda: not server.server._network.connections)
     server.wait_until(lambda: not len(server.broker.slices))
     assert server.call(lambda: server.broker.slices.elements) == 0
-    assert server.call(lambda: server.server._network.budget.used_bytes) == 0
+    server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
 
 
 def test_many_offsets_are_committed_and_fetched_in_one_request(server: Any) -> None:

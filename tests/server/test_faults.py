@@ -170,12 +170,12 @@ def blocked(server):
     started = threading.Barrier(3)
 
     def wait():
-        started.wait(10)
-        release.wait(30)
+        started.wait(60)
+        release.wait(60)
 
     for _ in range(2):
         server.call(lambda: server.broker._codecs.run(wait))
-    started.wait(10)
+    started.wait(60)
     yield release
     release.set()
 
@@ -204,7 +204,7 @@ def test_a_pending_append_completes_after_its_producer_disconnects(server, block
         server.wait_until(lambda: len(server.broker.appends._queues) == 1)
     blocked.set()
     server.wait_until(lambda: not server.broker.appends._queues)
-    assert server.call(lambda: server.server._network.budget.used_bytes) == 0
+    server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
     with server.wire() as wire:
         assert values(fetch(wire, "t")) == [b"x" * 100_000]
 

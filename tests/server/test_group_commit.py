@@ -527,7 +527,7 @@ def test_a_shutdown_waits_for_the_device_and_acknowledges(server, disk, topic):
         assert silent(server, producer)
         disk.release()
         assert error_of(producer.receive()) == 0
-        stopping.join(30)
+        stopping.join(60)
         assert not stopping.is_alive()
     server.start()
     with server.wire() as wire:
@@ -612,7 +612,7 @@ def test_a_transaction_is_decided_only_when_the_decision_is_durable(durable_serv
         assert committed_values(reader, "t") == []
         tool.send(ListTransactionsRequest(), 0)
         disk.release()
-        committing.join(30)
+        committing.join(60)
         assert not committing.is_alive()
         assert [one.transactional_id for one in tool.receive().transaction_states] == ["x"]
         server.wait_until(lambda: server.broker.transactions.has_ended("x"))

@@ -176,15 +176,24 @@ def all_active(server):
 def test_commits_of_one_iteration_share_batches(server, wire):
     server.create_topic("t")
     find(wire, "g")
-    # Requests for groups of one partition of the offsets topic, in one packet.
+    # Requests for groups of one partition of the offsets topic. They arrive while the event loop is blocked.
     index = partition_of("g", 5)
     group_ids = [f"g{number}" for number in range(200) if partition_of(f"g{number}", 5) == index][:20]
+    blocked, all_sent = threading.Event(), threading.Event()
+
+    def block():
+        blocked.set()
+        assert all_sent.wait(60)
+
+    server.loop.call_soon_threadsafe(block)
+    assert blocked.wait(60)
     for group_id in group_ids:
         request = OffsetCommitRequest(
             group_id=group_id,
             topics=[OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(committed_offset=7)])],
         )
         wire.send(request, 9)
+    all_sent.set()
     for _ in group_ids:
         (topic,) = wire.receive().topics
         assert topic.partitions[0].error_code == 0

@@ -159,10 +159,10 @@ def blocked_loop(server):
 
     def hold():
         stopped.set()
-        assert going_on.wait(30)
+        assert going_on.wait(60)
 
     server.loop.call_soon_threadsafe(hold)
-    assert stopped.wait(30)
+    assert stopped.wait(60)
     try:
         yield
     finally:

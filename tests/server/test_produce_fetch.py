@@ -62,12 +62,10 @@ def test_a_batch_larger_than_the_limits_is_returned_whole(server):
 def test_an_append_completes_a_waiting_fetch(server):
     server.create_topic("t")
     with server.wire() as consumer, server.wire() as producer:
-        consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
+        consumer.send(fetch_request("t", max_wait_ms=600_000), 12)
         server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0).waiters)
-        started = time.monotonic()
         produce(producer, "t", batch(b"now"))
         assert values(consumer.receive().responses[0].partitions[0]) == [b"now"]
-        assert time.monotonic() - started < 10
         assert not server.call(lambda: len(server.broker.replicas.partition_by_key("t", 0).waiters))
 
 
@@ -75,7 +73,7 @@ def test_a_waiting_fetch_waits_for_min_bytes(server):
     server.create_topic("t")
     with server.wire() as consumer, server.wire() as producer:
         first = batch(b"x" * 100)
-        consumer.send(fetch_request("t", max_wait_ms=20_000, min_bytes=len(first) + 1), 12)
+        consumer.send(fetch_request("t", max_wait_ms=600_000, min_bytes=len(first) + 1), 12)
         server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0).waiters)
         produce(producer, "t", first)
         assert server.call(lambda: len(server.broker.replicas.partition_by_key("t", 0).waiters)) == 1
@@ -96,7 +94,7 @@ def test_a_waiting_fetch_completes_when_its_topic_is_deleted(server):
 
     server.create_topic("t")
     with server.wire() as consumer, server.wire() as admin:
-        consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
+        consumer.send(fetch_request("t", max_wait_ms=600_000), 12)
         server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0).waiters)
         assert admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
         answer = consumer.receive().responses[0].partitions[0]
@@ -106,7 +104,7 @@ def test_a_waiting_fetch_completes_when_its_topic_is_deleted(server):
 def test_a_waiting_fetch_is_removed_when_its_consumer_disconnects(server):
     server.create_topic("t")
     with server.wire() as consumer:
-        consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
+        consumer.send(fetch_request("t", max_wait_ms=600_000), 12)
         server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0).waiters)
     server.wait_until(lambda: not server.broker.replicas.partition_by_key("t", 0).waiters)
 
@@ -114,7 +112,7 @@ def test_a_waiting_fetch_is_removed_when_its_consumer_disconnects(server):
 def test_requests_behind_a_waiting_fetch_are_served_and_complete_in_order(server):
     server.create_topic("t")
     with server.wire() as wire:
-        wire.send(fetch_request("t", max_wait_ms=20_000), 12)
+        wire.send(fetch_request("t", max_wait_ms=600_000), 12)
         wire.send(produce_request("t", batch(b"a")), 9)
         assert values(wire.receive().responses[0].partitions[0]) == [b"a"]
         assert wire.receive().responses[0].partition_responses[0].base_offset == 0
@@ -131,21 +129,19 @@ def test_a_later_response_completes_a_waiting_fetch(server):
             (ListOffsetsRequest(topics=[end]), 7),
             (OffsetCommitRequest(group_id="g", topics=offsets), 9),
         ):
-            started = time.monotonic()
-            wire.send(fetch_request("t", max_wait_ms=20_000), 12)
+            wire.send(fetch_request("t", max_wait_ms=600_000), 12)
             wire.send(request, version)
             assert len(wire.receive().responses[0].partitions[0].records) == 0
             assert wire.receive().topics[0].partitions[0].error_code == 0
-            assert time.monotonic() - started < 10
 
 
 def test_a_metadata_response_does_not_complete_a_waiting_fetch(server):
     server.create_topic("t")
     server.create_topic("u")
     with server.wire() as consumer, server.wire() as producer:
-        consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
+        consumer.send(fetch_request("t", max_wait_ms=600_000), 12)
         consumer.send(MetadataRequest(topics=[]), 9)
-        consumer.send(fetch_request("u", max_wait_ms=20_000), 12)
+        consumer.send(fetch_request("u", max_wait_ms=600_000), 12)
         server.wait_until(lambda: server.broker.replicas.partition_by_key("u", 0).waiters)  # metadata was served
         produce(producer, "t", batch(b"a"))
         assert values(consumer.receive().responses[0].partitions[0]) == [b"a"]
@@ -156,8 +152,8 @@ def test_consecutive_waiting_fetches_do_not_complete_each_other(server):
     server.create_topic("t")
     server.create_topic("u")
     with server.wire() as consumer, server.wire() as producer:
-        consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
-        consumer.send(fetch_request("u", max_wait_ms=20_000), 12)
+        consumer.send(fetch_request("t", max_wait_ms=600_000), 12)
+        consumer.send(fetch_request("u", max_wait_ms=600_000), 12)
         server.wait_until(lambda: server.broker.replicas.partition_by_key("u", 0).waiters)
         assert server.call(lambda: len(server.broker.replicas.partition_by_key("t", 0).waiters)) == 1
         produce(producer, "u", batch(b"a"))
@@ -244,7 +240,7 @@ def test_many_consumers_can_wait_for_one_partition(server):
     server.create_topic("t")
     consumers = [server.wire() for _ in range(50)]
     for consumer in consumers:
-        consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
+        consumer.send(fetch_request("t", max_wait_ms=600_000), 12)
     server.wait_until(lambda: len(server.broker.replicas.partition_by_key("t", 0).waiters) == 50)
     with server.wire() as producer:
         produce(producer, "t", batch(b"to all"))
@@ -281,7 +277,7 @@ def test_a_topic_can_be_deleted_during_a_fetch(server):
         received = []
         reader = threading.Thread(target=lambda: received.append(wire.receive()))
         reader.start()
-        reader.join(30)
+        reader.join(60)
         assert values(received[0].responses[0].partitions[0]) == payload
 
 
@@ -324,7 +320,7 @@ def test_every_version_of_fetch_reports_a_moved_partition(server, version):
 def test_a_fetch_of_several_partitions_waits_for_their_total_bytes(server):
     server.create_topic("t", 3)
     one = batch(b"x" * 100)
-    request = fetch_request("t", max_wait_ms=20_000, min_bytes=4 * len(one))
+    request = fetch_request("t", max_wait_ms=600_000, min_bytes=4 * len(one))
     request.topics[0].partitions = [
         FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in range(3)
     ]

@@ -175,7 +175,7 @@ def test_a_replica_moves_back_and_forth_while_an_idempotent_producer_writes(make
                     roll(server)
     finally:
         stop.set()
-        writer.join(30)
+        writer.join(60)
     assert written
     with server.wire() as wire:
         assert everything(wire) == written
@@ -404,11 +404,11 @@ def test_a_flush_waits_while_the_copy_is_synced(make_server):
         def hold(operation, path):
             if operation == "sync" and path.startswith(f"{target}/t-0.") and path.endswith("-future"):
                 entered.set()
-                assert proceed.wait(30)
+                assert proceed.wait(60)
 
         server.call(lambda: setattr(disk, "fail_with", hold))
         assert move(wire, target) == {0: 0}
-        assert entered.wait(30)
+        assert entered.wait(60)
         other.send(produce_request("t", batch(b"2"), acks=-1), 9)
         server.wait_until(lambda: server.broker.log_manager.get("t", 0).log_end_offset == 2)
         assert values(fetch(wire, "t")) == [b"1"]

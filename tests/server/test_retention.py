@@ -138,12 +138,12 @@ def test_segment_settings_apply_from_the_next_record_on(server):
     server.create_topic("t", message_timestamp_type="LogAppendTime")
     append(server, b"a", b"b", roll=False)
     assert len(log_of(server).segments) == 1
-    alter(server, TOPIC, "t", segment_ms=1_000)
+    alter(server, TOPIC, "t", segment_ms=HOUR_MS)
     append(server, b"c", roll=False)
-    server.clock.advance(5_000)
+    server.clock.advance(2 * HOUR_MS)
     append(server, b"d", roll=False)
     assert [segment.base_offset for segment in log_of(server).segments] == [0, 3]
-    alter(server, TOPIC, "t", segment_ms=HOUR_MS, segment_bytes=1 << 20)
+    alter(server, TOPIC, "t", segment_bytes=1 << 20)
     with server.wire() as wire:
         for _ in range(3):
             assert produce(wire, "t", batch(b"x" * 600_000)).error_code == 0
@@ -258,7 +258,7 @@ class SlowSync:
                 self.running += 1
                 self.max_running = max(self.max_running, self.running)
             self.begun.set()
-            assert self.proceed.wait(20)
+            assert self.proceed.wait(60)
             with self._lock:
                 self.running -= 1
             return self.failure
@@ -275,7 +275,7 @@ def slow(make_server):
     server.clock.advance(2 * HOUR_MS)
     sync = SlowSync(disk, "/data/t-0")
     checking = asyncio.run_coroutine_threadsafe(server.broker.retention.check(), server.loop)
-    assert sync.begun.wait(20)
+    assert sync.begun.wait(60)
     yield server, sync, checking
     sync.proceed.set()
 
@@ -287,7 +287,7 @@ def test_no_segment_is_deleted_before_later_segments_are_durable(slow):
         # This record is old as well. It arrived during the sync, so it stays until the next check.
         assert produce(wire, "t", batch(b"c")).base_offset == 2
     sync.proceed.set()
-    checking.result(20)
+    checking.result(60)
     assert earliest(server) == 2
     check(server)
     assert earliest(server) == 3
@@ -302,11 +302,11 @@ def test_retention_waits_for_a_running_flush_of_the_log(make_server):
     server.clock.advance(2 * HOUR_MS)
     sync = SlowSync(disk, "/data/t-0")
     server.call(lambda: server.broker.group_commit.flush_soon(log_of(server)))
-    assert sync.begun.wait(20)
+    assert sync.begun.wait(60)
     checking = asyncio.run_coroutine_threadsafe(server.broker.retention.check(), server.loop)
     server.wait_until(lambda: len(log_of(server).segments) == 2)  # rolled and waiting
     sync.proceed.set()
-    checking.result(20)
+    checking.result(60)
     assert earliest(server) == 1
     assert sync.max_running == 1
 
@@ -316,7 +316,7 @@ def test_a_topic_can_be_deleted_while_the_disk_is_busy(slow, caplog):
     with server.wire() as wire:
         assert wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
     sync.proceed.set()
-    checking.result(20)
+    checking.result(60)
     server.create_topic("t")
     assert earliest(server) == 0
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
@@ -326,7 +326,7 @@ def test_a_failed_sync_takes_the_directory_offline_and_deletes_no_segment(slow):
     server, sync, checking = slow
     sync.failure = errno.EIO
     sync.proceed.set()
-    checking.result(20)
+    checking.result(60)
     with server.wire() as wire:
         assert fetch(wire, "t").error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert "00000000000000000000.log" in server.server._file_system.list_directory("/data/t-0")[0]

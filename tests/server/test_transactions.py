@@ -108,12 +108,23 @@ def test_the_broker_limits_the_transaction_timeout(make_server):
         assert Transactional(wire, "p", timeout_ms=5000).init() == 0
 
 
+def hosted(server):
+    """The coordinators of the partitions of __transaction_state."""
+    return server.broker.transactions._hosted.values()
+
+
 def test_an_unused_transactional_id_expires(make_server):
-    server = make_server(config=QUICK | {"transactional.id.expiration.ms": "50"})
+    server = make_server(config=QUICK)
     with server.wire() as wire:
         server.create_topic("t")
         producer = initialized(wire)
         assert producer.produce("t", "a") == 0
+    # Only now, because the id could also expire before the transaction begins.
+    server.config["transactional.id.expiration.ms"] = "50"
+    server.restart()
+    server.wait_until(lambda: all(one.runtime.state is State.ACTIVE for one in hosted(server)))
+    with server.wire() as wire:
+        producer.wire = wire
         states = server.broker.transactions.runtime_of("p").shard.states
         assert server.call(lambda: "p" in states.transactions)  # it stays while its transaction is open
         assert producer.commit() == 0
@@ -470,7 +481,7 @@ def test_only_the_producer_waits_for_the_end_of_its_transaction(server, wire, mo
     if v2:
         # The broker retries for a tenth of a second.
         assert producer.produce("t", "b") == concurrent
-        assert slow.attempts > 2
+        server.wait_until(lambda: slow.attempts > 2)
         producer.sequences.clear()
     else:
         assert set(producer.add("t").values()) == {concurrent}
@@ -490,7 +501,14 @@ def test_only_the_producer_waits_for_the_end_of_its_transaction(server, wire, mo
     assert values(wire, "t") == ["other's", "b"]
 
 
-def test_a_write_during_the_end_of_the_previous_transaction_is_appended_afterwards(server, wire, monkeypatch):
+def test_a_write_during_the_end_of_the_previous_transaction_is_appended_afterwards(make_server, monkeypatch):
+    # By default, a write waits for a tenth of a second.
+    server = make_server(config=QUICK | {"add.partitions.to.txn.retry.backoff.max.ms": "60000"})
+    with server.wire() as wire:
+        write_during_the_end_of_the_previous_transaction(server, wire, monkeypatch)
+
+
+def write_during_the_end_of_the_previous_transaction(server, wire, monkeypatch):
     server.create_topic("t")
     slow = RejectingMarkers(monkeypatch, "t")
     producer = initialized(wire)

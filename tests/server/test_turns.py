@@ -204,7 +204,7 @@ class Busy(Dispatcher):
     def handle(self, connection: Any, data: Any) -> Any:
         data = bytes(data)
         if data == b"hold":
-            assert self.proceed.wait(30)
+            assert self.proceed.wait(60)
         elif data == b"light":
             self.waited[-1] += self.served.total()
         elif data.startswith(b"work"):

@@ -79,7 +79,20 @@ def test_requests_of_one_producer_keep_their_order_while_the_first_one_waits(pro
     assert values(wire, "t", partition=1) == [f"{number}" for number in range(1, 20, 2)]
 
 
-def test_a_waiting_client_that_disconnects_blocks_no_request(producer, server, wire, monkeypatch):
+PATIENT = {"add.partitions.to.txn.retry.backoff.max.ms": "60000"}
+"""A write waits for the end of the previous transaction for a minute, not for a tenth of a second."""
+
+
+def test_a_waiting_client_that_disconnects_blocks_no_request(make_server, monkeypatch):
+    server = make_server(config=PATIENT)
+    server.create_topic("t")
+    with server.wire() as wire:
+        producer = Transactional(wire, "p")
+        assert producer.init() == 0
+        write_behind_a_client_that_disconnects(server, wire, producer, monkeypatch)
+
+
+def write_behind_a_client_that_disconnects(server, wire, producer, monkeypatch):
     refusing = True
     write = MarkerWriter.write
 

@@ -131,7 +131,7 @@ def test_a_topic_made_after_reset_is_empty(broker: Broker) -> None:
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
-    assert producer.send("t", b"before").get(20).offset == 0
+    assert producer.send("t", b"before").get(60).offset == 0
     broker.reset()
     create_topics(broker, "t")
 
@@ -237,7 +237,7 @@ def test_it_dies_with_the_process_that_started_it() -> None:
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    with parent, WireClient(parent.stdout.readline().strip(), timeout_s=20) as wire:
+    with parent, WireClient(parent.stdout.readline().strip(), timeout_s=60) as wire:
         assert wire.call(MetadataRequest(topics=[])).brokers
 
         parent.kill()
