@@ -99,11 +99,11 @@ def test_a_connection_that_waits_again_is_last_and_gets_one_slice_per_iteration(
 def test_a_slow_connection_does_not_delay_others_and_is_served_periodically() -> None:
     loop = Loop()
     for fd in range(100):
-        loop.took(fd, 3 * SLICE_MS)
-        loop.took(fd, 3 * SLICE_MS)
+        loop.record(fd, 3 * SLICE_MS)
+        loop.record(fd, 3 * SLICE_MS)
         loop.later(fd, TURN_MS)
     assert loop.turn() == [0]
-    loop.took(1000, 3 * SLICE_MS)  # once
+    loop.record(1000, 3 * SLICE_MS)  # once
     for fd in range(1000, 1006):
         loop.later(fd, TURN_MS)
     served = [fd for _ in range(8) for fd in loop.turn()]
@@ -113,20 +113,20 @@ def test_a_slow_connection_does_not_delay_others_and_is_served_periodically() ->
 def test_fast_service_removes_strikes() -> None:
     loop = Loop()
     for _ in range(3):
-        loop.took(5, 3 * SLICE_MS)
+        loop.record(5, 3 * SLICE_MS)
     for left in (2, 1):
-        loop.took(5, 0.0)
+        loop.record(5, 0.0)
         assert loop.turns.strikes == {5: left}
-    loop.took(5, 0.0)
-    loop.took(5, 0.0)
+    loop.record(5, 0.0)
+    loop.record(5, 0.0)
     assert not loop.turns.strikes
 
 
 def test_time_in_which_the_process_was_stopped_causes_no_strike() -> None:
     loop = Loop()
-    loop.took(5, SLICE_MS / 4, waited_ms=10 * SLICE_MS)
+    loop.record(5, SLICE_MS / 4, waited_ms=10 * SLICE_MS)
     assert not loop.turns.strikes
-    loop.took(5, 3 * SLICE_MS, waited_ms=10 * SLICE_MS)
+    loop.record(5, 3 * SLICE_MS, waited_ms=10 * SLICE_MS)
     assert loop.turns.strikes == {5: 1}
     # In one iteration: the wait of one connection does not reduce the measured time of the next.
     began = loop.turns.start()
@@ -139,14 +139,14 @@ def test_time_in_which_the_process_was_stopped_causes_no_strike() -> None:
 
 def test_a_connection_without_more_work_may_exceed_a_slice() -> None:
     loop = Loop()
-    loop.took(5, 1.5 * SLICE_MS)
+    loop.record(5, 1.5 * SLICE_MS)
     assert not loop.turns.strikes
     began = loop.turns.start()
     loop.pass_ms(1.5 * SLICE_MS)
     loop.turns.later(5, lambda: None)
     loop.turns.record(5, began, loop.clock())
     assert loop.turns.strikes == {5: 1}
-    loop.took(5, 1.5 * SLICE_MS)  # its earlier requests do not matter
+    loop.record(5, 1.5 * SLICE_MS)  # its earlier requests do not matter
     assert loop.turns.strikes == {5: 1}
 
 
