@@ -99,11 +99,11 @@ def _verdict(row: Row, target: Target, measured: RowResults) -> Verdict:
     value = measured.median(Subject.MOLDAU, target.number)
     reference = 1.0 if target.against is None else measured.median(target.against, target.number)
     reached = None
-    said = "not measured"
+    result = "not measured"
     if value is not None and reference is not None:
         reached = _is_reached(target, value, reference)
-        said = _ratio_text(target, value, reference)
-    return Verdict(row.name, row.title, target.number, _wanted(target), said, reached)
+        result = _ratio_text(target, value, reference)
+    return Verdict(row.name, row.title, target.number, _wanted(target), result, reached)
 
 
 def _is_reached(target: Target, value: float, reference: float) -> bool:

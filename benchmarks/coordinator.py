@@ -95,19 +95,19 @@ def init_producers(server: Server, transactional_ids: Sequence[str]) -> list[tup
         while missing:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{len(missing)} transactional ids have no producer after {_PATIENCE_SECONDS:g} s")
-            asked = missing[:_INITIALIZED_TOGETHER]
-            for transactional_id in asked:
+            requested = missing[:_INITIALIZED_TOGETHER]
+            for transactional_id in requested:
                 request = InitProducerIdRequest(
                     transactional_id=transactional_id, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS
                 )
                 wire.send(request, _INIT_PRODUCER_ID_VERSION)
-            for transactional_id in asked:
+            for transactional_id in requested:
                 answer = wire.receive()
                 if answer.error_code not in _NOT_YET:
                     _check(answer.error_code, f"a producer id for {transactional_id}")
                     producers[transactional_id] = answer.producer_id, answer.producer_epoch
-            refused = [transactional_id for transactional_id in asked if transactional_id not in producers]
-            missing[: len(asked)] = refused
+            refused = [transactional_id for transactional_id in requested if transactional_id not in producers]
+            missing[: len(requested)] = refused
             if refused:
                 time.sleep(_ASK_AGAIN_SECONDS)
     return [producers[transactional_id] for transactional_id in transactional_ids]

@@ -29,7 +29,7 @@ _RECEIVE_BYTES = 1 << 18
 _GREETING = load.frame(ApiVersionsRequest(), 0)
 
 
-class _Asked(NamedTuple):
+class _PendingRequest(NamedTuple):
     api_key: int
     version: int
 
@@ -45,7 +45,7 @@ class GroupConnections:
         self._count = count
         self._sockets: list[socket.socket] = []
         self._received: list[bytearray] = []
-        self._asked: list[_Asked | None] = []
+        self._pending: list[_PendingRequest | None] = []
         self._selector = selectors.DefaultSelector()
 
     def __len__(self) -> int:
@@ -53,8 +53,8 @@ class GroupConnections:
 
     def ask(self, number: int, request: Request, version: int) -> None:
         """Send a request; `answers` returns its response."""
-        assert self._asked[number] is None, "one request at a time"
-        self._asked[number] = _Asked(request.API_KEY, version)
+        assert self._pending[number] is None, "one request at a time"
+        self._pending[number] = _PendingRequest(request.API_KEY, version)
         self._sockets[number].sendall(load.frame(request, version))
 
     def call(self, number: int, request: Request, version: int) -> Any:
@@ -68,7 +68,7 @@ class GroupConnections:
         """The received responses with their connection numbers; empty if none is received within ``seconds``."""
         ready = self._selector.select(PATIENCE_SECONDS if seconds is None else max(seconds, 0))
         if not ready and seconds is None:
-            waiting = sum(1 for asked in self._asked if asked is not None)
+            waiting = sum(1 for pending in self._pending if pending is not None)
             raise TimeoutError(f"{waiting} requests had no response within {PATIENCE_SECONDS:g} s")
         for key, _events in ready:
             number: int = key.data
@@ -80,13 +80,13 @@ class GroupConnections:
             end = 4 + int.from_bytes(received[:4], "big")
             if len(received) < max(end, 5):
                 continue
-            asked, self._asked[number] = self._asked[number], None
-            if asked is None or len(received) > end:
+            pending, self._pending[number] = self._pending[number], None
+            if pending is None or len(received) > end:
                 raise ConnectionError("a response without a request")
             self._received[number] = bytearray()
-            header_version = response_header_version(asked.api_key, asked.version)
+            header_version = response_header_version(pending.api_key, pending.version)
             _header, start = decode_at(ResponseHeader, received, header_version, 4)
-            yield number, decode(response_class(asked.api_key), received, asked.version, start)
+            yield number, decode(response_class(pending.api_key), received, pending.version, start)
 
     def __enter__(self) -> Self:
         try:
@@ -96,7 +96,7 @@ class GroupConnections:
                 greet(connection, self._address, number, _GREETING)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._received.append(bytearray())
-                self._asked.append(None)
+                self._pending.append(None)
                 self._selector.register(connection, selectors.EVENT_READ, number)
         except BaseException:
             self.close()

@@ -92,13 +92,13 @@ class TerminalProgress:
         self._forecast.ended(step, outcome.seconds)
         self._bar.update(self._task, advance=1, left=self._left())
         if outcome.error:
-            said = f"FAILED {outcome.error}"
+            text = f"FAILED {outcome.error}"
         elif self._console.is_terminal and not step.round:
             return
         else:
-            said = ", ".join(f"{name} {value:.4g}" for name, value in outcome.numbers.items()) or "done"
+            text = ", ".join(f"{name} {value:.4g}" for name, value in outcome.numbers.items()) or "done"
         place = "" if self._console.is_terminal else f"[{self._done}/{self._total}, {self._left()} left] "
-        self.say(f"{place}{describe(step)}: {said}")
+        self.say(f"{place}{describe(step)}: {text}")
 
     def say(self, text: str) -> None:
         """Print a permanent line."""

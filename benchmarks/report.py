@@ -161,9 +161,9 @@ def _problems(results: Results) -> Iterable[str]:
     for name, reason in results.skipped.items():
         yield f"- {name}: {reason}"
     for name, subject, outcome in results.errors():
-        said = (outcome.error or "").strip().splitlines() or [""]
+        error_lines = (outcome.error or "").strip().splitlines() or [""]
         # A program's error begins with what was expected, and ends with what failed.
-        text = said[0] if len(said) == 1 else f"{said[0]} ... {said[-1]}"
+        text = error_lines[0] if len(error_lines) == 1 else f"{error_lines[0]} ... {error_lines[-1]}"
         yield f"- {name}, {NAMES[subject]}, round {outcome.round}: {text}"
 
 

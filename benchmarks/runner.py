@@ -213,8 +213,10 @@ def describe(problem: BaseException) -> str:
     if problem.__cause__ is not None:
         text += f"\n{describe(problem.__cause__)}"
     for stream in ("stderr", "stdout"):
-        said = getattr(problem, stream, None)
-        if said:
-            text += "\n" + (said.decode(errors="replace") if isinstance(said, bytes) else str(said)).strip()[-2000:]
+        output = getattr(problem, stream, None)
+        if output:
+            text += (
+                "\n" + (output.decode(errors="replace") if isinstance(output, bytes) else str(output)).strip()[-2000:]
+            )
             break
     return text

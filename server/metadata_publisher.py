@@ -78,7 +78,7 @@ class MetadataPublisher:
         self._update_config = update_config
         self._config = metadata.broker_config
         self._leaving: dict[tuple[str, int], TopicImage] = {}  # partitions of deleted topics, still to be removed
-        self.late_replicas = LateReplicas(timers, self._make_late)
+        self.late_replicas = LateReplicas(timers, self._retry)
         metadata.subscribe(self.apply)
         log_manager.on_directory_failure = self._directory_failed
 
@@ -208,7 +208,7 @@ class MetadataPublisher:
                 isr=registration.isr,
             )
 
-    def _make_late(self, topic_id: bytes, index: int) -> None:
+    def _retry(self, topic_id: bytes, index: int) -> None:
         """Retry to serve a partition whose log could not be created."""
         image = self._metadata.image
         topic = image.topics_by_id.get(topic_id)

@@ -52,10 +52,10 @@ def replace(wire: WireClient, kind: int, name: str, configs: Mapping[str, str], 
 
 def describe(wire: WireClient, kind: int, name: str, keys: Sequence[str] | None = None) -> Any:
     """The result of describing one resource, with synonyms."""
-    asked = DescribeConfigsResource(
+    requested = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=None if keys is None else list(keys)
     )
-    (result,) = wire.call(DescribeConfigsRequest(resources=[asked], include_synonyms=True), 4).results
+    (result,) = wire.call(DescribeConfigsRequest(resources=[requested], include_synonyms=True), 4).results
     return result
 
 

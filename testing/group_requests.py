@@ -60,13 +60,13 @@ def code(error_code: int) -> str:
 
 def subscription(*topics: str, owned: Partitions | None = None, version: int = 1) -> bytes:
     """What a consumer sends as metadata of its protocols."""
-    said = ConsumerProtocolSubscription(
+    metadata = ConsumerProtocolSubscription(
         topics=list(topics),
         owned_partitions=[
             TopicPartition(topic=topic, partitions=list(partitions)) for topic, partitions in (owned or {}).items()
         ],
     )
-    return version.to_bytes(2, "big") + encode(said, version)
+    return version.to_bytes(2, "big") + encode(metadata, version)
 
 
 def assignment(partitions: Partitions, version: int = 1) -> bytes:
@@ -452,8 +452,8 @@ def commit(wire: WireClient, request: OffsetCommitRequest, version: int = 9) -> 
 
 def committed(wire: WireClient, group_id: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
     """The offsets that a group has committed; -1 for none."""
-    asked = [OffsetFetchRequestTopics(name=topic, partition_indexes=list(partitions))]
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=asked)])
+    requested = [OffsetFetchRequestTopics(name=topic, partition_indexes=list(partitions))]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=requested)])
     (group,) = wire.call(request, 9).groups
     assert group.error_code == 0, code(group.error_code)
     ((*found,),) = [each.partitions for each in group.topics]

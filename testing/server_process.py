@@ -53,7 +53,7 @@ class ServerProcess(ServerRun):
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._asking = threading.Lock()
         self._numbers = itertools.count()
-        self._asked: dict[int, Future[None]] = {}
+        self._pending: dict[int, Future[None]] = {}
         assert self._child.stdout is not None
         self._reader = threading.Thread(
             target=self._queue_lines, args=(self._child.stdout,), name="moldau-broker-output", daemon=True
@@ -94,12 +94,12 @@ class ServerProcess(ServerRun):
         assert self._child.stdin is not None
         with self._asking:
             number = next(self._numbers)
-            self._asked[number] = answer
+            self._pending[number] = answer
             try:
                 self._child.stdin.write(json.dumps({"id": number, **request}).encode() + b"\n")
                 self._child.stdin.flush()
             except OSError:
-                del self._asked[number]
+                del self._pending[number]
                 raise BrokerError(f"the broker has ended{self._log_tail()}") from None
         answer.result()
 
@@ -144,14 +144,14 @@ class ServerProcess(ServerRun):
                 self._lines.put(text)
         self._lines.put(None)
         with self._asking:
-            asked, self._asked = self._asked, {}
-        for answer in asked.values():
+            pending, self._pending = self._pending, {}
+        for answer in pending.values():
             answer.set_exception(BrokerError("the broker exited before it responded"))
 
-    def _answered(self, said: Mapping[str, Any]) -> None:
+    def _answered(self, response: Mapping[str, Any]) -> None:
         with self._asking:
-            answer = self._asked.pop(said["id"])
-        if "error" in said:
-            answer.set_exception(BrokerError(said["error"]))
+            answer = self._pending.pop(response["id"])
+        if "error" in response:
+            answer.set_exception(BrokerError(response["error"]))
         else:
             answer.set_result(None)

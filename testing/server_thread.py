@@ -52,7 +52,7 @@ class ServerThread(ServerRun):
         self._ready: Future[str] = Future()
         self._steering: Steering | None = None
         self._asking = threading.Lock()
-        self._asked: set[Future[None]] = set()
+        self._pending: set[Future[None]] = set()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="moldau-broker", daemon=True)
         try:
@@ -83,7 +83,7 @@ class ServerThread(ServerRun):
             if self._steering is None:
                 raise BrokerError("the broker no longer serves requests")
             answer = asyncio.run_coroutine_threadsafe(self._steering.perform(request), self._loop)
-            self._asked.add(answer)
+            self._pending.add(answer)
         try:
             answer.result()
         except SteeringError as error:
@@ -91,7 +91,7 @@ class ServerThread(ServerRun):
         except CancelledError:
             raise BrokerError("the broker was stopped before it responded") from None
         finally:
-            self._asked.discard(answer)
+            self._pending.discard(answer)
 
     def stop(self, timeout_s: float) -> None:
         if self.alive:
@@ -151,6 +151,6 @@ class ServerThread(ServerRun):
         await self._stopping.wait()
         with self._asking:
             self._steering = None
-            for answer in list(self._asked):
+            for answer in list(self._pending):
                 answer.cancel()
         await server.stop()

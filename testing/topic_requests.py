@@ -53,13 +53,13 @@ def wait_for_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     with WireClient(bootstrap_servers) as wire:
 
         def is_known() -> bool:
-            asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-            (found,) = wire.call(asked, 12).topics
+            requested = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+            (found,) = wire.call(requested, 12).topics
             return bool(found.error_code == 0 and len(found.partitions) == partitions)
 
         def has_leader() -> bool:
-            asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
-            request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
+            requested = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
+            request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=requested)])
             return all(each.error_code == 0 for each in wire.call(request, 7).topics[0].partitions)
 
         wait_until(is_known, f"{partitions} partitions of {topic} in the metadata")
@@ -70,12 +70,12 @@ def wait_for_no_topic(bootstrap_servers: str, topic: str) -> None:
     """Return when the server does not report a topic any more."""
     with WireClient(bootstrap_servers) as wire:
 
-        def is_gone() -> bool:
-            asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-            (found,) = wire.call(asked, 12).topics
+        def is_deleted() -> bool:
+            requested = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+            (found,) = wire.call(requested, 12).topics
             return bool(found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-        wait_until(is_gone, f"the end of {topic}")
+        wait_until(is_deleted, f"the end of {topic}")
 
 
 class Topic(NamedTuple):
@@ -136,7 +136,7 @@ def fetch_request(
     session_epoch: int = -1,
 ) -> FetchRequest:
     """A fetch by name, for versions up to 12, of the partitions of ``offsets``, each from its offset."""
-    asked = [
+    requested = [
         FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
         for partition, offset in offsets.items()
     ]
@@ -146,7 +146,7 @@ def fetch_request(
         max_bytes=max_bytes,
         session_id=session_id,
         session_epoch=session_epoch,
-        topics=[FetchTopic(topic=topic, partitions=asked)] if asked else [],
+        topics=[FetchTopic(topic=topic, partitions=requested)] if requested else [],
     )
 
 

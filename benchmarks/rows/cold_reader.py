@@ -65,10 +65,10 @@ def _read_while(producing: Future[Load], bench: Bench, cold: Filled) -> float:
         while not producing.done():
             bytes_read += reader.read()
             if reader.offset == cold.records:
-                asked = time.perf_counter()
+                started = time.perf_counter()
                 page_cache.evict(cold.files)
                 reader.offset = 0
-                evicting += time.perf_counter() - asked
+                evicting += time.perf_counter() - started
     return bytes_read / (time.perf_counter() - began - evicting) / 1e6
 
 

@@ -76,8 +76,8 @@ def _delete(wire: WireClient, topic: str) -> None:
 
 
 def _is_known(wire: WireClient, topic: str) -> bool:
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-    (found,) = wire.call(asked).topics
+    requested = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    (found,) = wire.call(requested).topics
     return bool(found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 

@@ -70,8 +70,8 @@ def _run(bench: Bench, topic: str, records: int, protocol: str) -> dict[str, flo
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
     )
-    said = [line.split(", ") for line in done.stdout.splitlines()]
-    found = next((line for line in said if len(line) == len(_COLUMNS)), None)
+    rows = [line.split(", ") for line in done.stdout.splitlines()]
+    found = next((line for line in rows if len(line) == len(_COLUMNS)), None)
     if done.returncode != 0 or found is None:
         raise RuntimeError(f"ConsumerPerformance failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return {name: float(value) for name, value in zip(_COLUMNS[2:], found[2:], strict=True)}

@@ -115,13 +115,13 @@ def _produce_until_loaded(producer: WireClient, request: bytes, group: WireClien
     refusals = 0
     began = time.perf_counter()
     while True:
-        asked = time.perf_counter()
+        started = time.perf_counter()
         offsets = committed_offsets(group, _group_id(_GROUPS - 1))
         if offsets is not None:
             seconds = time.perf_counter() - began
             break
         refusals += 1
-        latencies += _produce(producer, request, _ASK_AGAIN_SECONDS - (time.perf_counter() - asked))
+        latencies += _produce(producer, request, _ASK_AGAIN_SECONDS - (time.perf_counter() - started))
     expected = {(_TOPIC, partition): _offset(_GROUPS - 1, partition) for partition in range(_PARTITIONS)}
     if offsets != expected:
         raise RuntimeError(f"a group had committed {len(expected)} offsets, and has {len(offsets)}, or different ones")

@@ -147,7 +147,7 @@ def waiting_for_other_partitions(bench: Bench) -> Numbers:
     topic = bench.topic(partitions=1 + _OTHER_PARTITIONS)
 
     def waiting(number: int) -> bytes:
-        return _parked_fetch(topic, partition=1 + number % _OTHER_PARTITIONS, min_bytes=1)
+        return _waiting_fetch(topic, partition=1 + number % _OTHER_PARTITIONS, min_bytes=1)
 
     return _beside_crowds(
         bench, topic, _WAITING, lambda size: Crowd(bench.server.bootstrap_servers, size, API_VERSIONS, waiting)
@@ -159,7 +159,7 @@ def waiting_for_more(bench: Bench) -> Numbers:
     topic = bench.topic()
 
     def waiting(_number: int) -> bytes:
-        return _parked_fetch(topic, partition=0, min_bytes=_OUT_OF_REACH)
+        return _waiting_fetch(topic, partition=0, min_bytes=_OUT_OF_REACH)
 
     return _beside_crowds(
         bench, topic, _WAITING, lambda size: Crowd(bench.server.bootstrap_servers, size, API_VERSIONS, waiting)
@@ -194,7 +194,7 @@ def _minimum_of_rounds(levels: Sequence[int], cost: Callable[[int], _Cost]) -> d
     return {level: {name: min(look[name] for look in looks) for name in looks[0]} for level, looks in found.items()}
 
 
-def _parked_fetch(topic: str, *, partition: int, min_bytes: int) -> bytes:
+def _waiting_fetch(topic: str, *, partition: int, min_bytes: int) -> bytes:
     wanted = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=_MAX_WAIT_MS,

@@ -198,8 +198,8 @@ def _check_known(server: Server, topic: str, count: int) -> None:
     """Check the number of producers, because the responses to the writes were not checked."""
     with WireClient(server.bootstrap_servers, timeout_s=_LISTENING_SECONDS) as wire:
         transactional_ids = len(wire.call(ListTransactionsRequest(), 0).transaction_states)
-        asked = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
-        (partition,) = wire.call(asked, 0).topics[0].partitions
+        requested = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+        (partition,) = wire.call(requested, 0).topics[0].partitions
     if (transactional_ids, len(partition.active_producers)) != (count + 1, count):
         raise RuntimeError(
             f"{count} were initialized and {count} have written; "

@@ -5,7 +5,7 @@ is looked up immediately. All expressions are looked up again when topics have c
 the last time, and every `group.consumer.regex.refresh.interval.ms`. Only changed matches are written as records.
 
 Some expressions take milliseconds for one name. So the server asks which expressions a decision will look up
-(`to_look_up`), matches them in steps (`LookUp`), and keeps the result in `Topics.matching` for the decision.
+(`to_look_up`), matches them in steps (`Lookup`), and keeps the result in `Topics.matching` for the decision.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def compiled(regex: str) -> Pattern:
     return Pattern(regex, name="SubscribedTopicRegex")
 
 
-class LookUp:
+class Lookup:
     """An expression and the topics that it matches, which are found in steps."""
 
     __slots__ = ("__weakref__", "_error", "_matched", "_matches", "_pattern", "version")

@@ -70,7 +70,7 @@ class _Look:
     def sweep(self, done: Callable[[Now], None], now: Now) -> Outcome:
         """Check all groups, then call ``done``."""
         visit = partial(self._delete, None)
-        return Sweep(self._states, self._deadline, look=self._may_find, visit=visit, done=done).start(now)
+        return Sweep(self._states, self._deadline, has_work=self._may_find, visit=visit, done=done).start(now)
 
     def _may_find(self, group_id: str, now: Now) -> bool:
         """A quick check whether there may be offsets to delete."""

@@ -36,15 +36,15 @@ class Sweep:
         states: GroupStates,
         name: Hashable,
         *,
-        look: Callable[[str, Now], bool],
+        has_work: Callable[[str, Now], bool],
         visit: Callable[[str, Now], Outcome],
         done: Callable[[Now], None] = lambda now: None,
     ) -> None:
-        """``look`` returns whether a group may have work and changes no state; ``visit`` does a slice of the work.
+        """``has_work`` returns whether a group may have work and changes no state; ``visit`` does a slice of the work.
         ``name`` is the name of the deadlines."""
         self._states = states
         self._name = name
-        self._look = look
+        self._has_work = has_work
         self._visit = visit
         self._done = done
         self._groups = list(states.groups)
@@ -56,7 +56,7 @@ class Sweep:
         while self._groups and left > 0:
             group_id = self._groups.pop()
             left -= _COST_PER_GROUP + min(states.offsets.count(group_id), SLICE)
-            if self._look(group_id, now):
+            if self._has_work(group_id, now):
                 states.deadlines.set(group_id, self._name, now.monotonic_ms, partial(self._visit, group_id))
         if self._groups:
             set_for_all(states, self._name, now.monotonic_ms + PAUSE_MS, self.start)

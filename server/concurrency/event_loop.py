@@ -119,7 +119,7 @@ class DirectSelector(selectors.EpollSelector):
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
         self._hang_ups: dict[int, Callback] = {}
-        self._put_off: dict[int, int] = {}  # events of the connections that wait for their turn
+        self._postponed: dict[int, int] = {}  # events of the connections that wait for their turn
         self.turns: Turns  # of the loop, which is created after this
         self.polls_for_all = 1
         """How many more polls may be necessary to serve everything that was ready at the latest one."""
@@ -158,8 +158,8 @@ class DirectSelector(selectors.EpollSelector):
         else:
             # Remove the descriptor if nothing is awaited: a hang-up of its peer would be reported again and again.
             self._direct.unregister(fd)
-            if fd in self._put_off:
-                self._put_off[fd] = 0  # the descriptor may soon belong to another connection
+            if fd in self._postponed:
+                self._postponed[fd] = 0  # the descriptor may soon belong to another connection
 
     def _events(self, fd: int) -> int:
         return (
@@ -176,7 +176,7 @@ class DirectSelector(selectors.EpollSelector):
             wait = 0.0
         else:
             wait = math.ceil(timeout * 1e3) * 1e-3  # epoll counts milliseconds; round up, so as not to be early
-        limit = MAX_EVENTS + len(self._put_off)
+        limit = MAX_EVENTS + len(self._postponed)
         try:
             events = self._direct.poll(wait, limit)
         except InterruptedError:
@@ -194,12 +194,12 @@ class DirectSelector(selectors.EpollSelector):
     def _serve(self, events: Sequence[tuple[int, int]], *, measured: bool) -> list[tuple[selectors.SelectorKey, int]]:
         """Serve connections, and return the other ready descriptors. If ``measured``, postpone slow connections."""
         readers, writers, hang_ups = self._readers, self._writers, self._hang_ups
-        turns, put_off = self.turns, self._put_off
+        turns, postponed = self.turns, self._postponed
         strikes, clock = turns.strikes, turns.clock
         now = turns.start() if measured else 0.0
         others = []
         for fd, event in events:
-            if measured and (fd in strikes or fd in put_off or event & _GONE) and self._events(fd):
+            if measured and (fd in strikes or fd in postponed or event & _GONE) and self._events(fd):
                 self._serve_later(fd, event)
                 continue
             # An error or a hang-up concerns both callbacks. One callback may remove another's descriptor, or its own.
@@ -240,14 +240,14 @@ class DirectSelector(selectors.EpollSelector):
         return others
 
     def _serve_later(self, fd: int, event: int) -> None:
-        if fd not in self._put_off:
+        if fd not in self._postponed:
             self.turns.later(fd, partial(self._serve_in_turn, fd), gone=bool(event & _GONE))
-            self._put_off[fd] = event
+            self._postponed[fd] = event
         else:
-            self._put_off[fd] |= event
+            self._postponed[fd] |= event
 
     def _serve_in_turn(self, fd: int) -> None:
-        self._serve([(fd, self._put_off.pop(fd))], measured=False)
+        self._serve([(fd, self._postponed.pop(fd))], measured=False)
 
     def close(self) -> None:
         self._direct.close()

@@ -88,7 +88,7 @@ class _DistantTimer(Timer):
             if not bucket:
                 wheel = self._wheel
                 wheel._emptied += 1
-                if wheel._emptied > wheel._most_emptied:
+                if wheel._emptied > wheel._max_emptied:
                     wheel._sweep()
 
 
@@ -102,7 +102,7 @@ class TimerWheel:
         self._buckets: dict[int, dict[Timer, None]] = {}  # by the millisecond of the loop's clock
         self._ticks: list[int] = []  # a heap of the keys of _buckets
         self._emptied = 0  # how often a bucket lost its last timer since the last sweep
-        self._most_emptied = _FEW_BUCKETS
+        self._max_emptied = _FEW_BUCKETS
         self._handle: asyncio.TimerHandle | None = None
         self._handle_tick = 0
         self._due_tick = 0
@@ -154,7 +154,7 @@ class TimerWheel:
         self._ticks = list(self._buckets)
         heapq.heapify(self._ticks)
         self._emptied = 0
-        self._most_emptied = _FEW_BUCKETS + len(self._buckets) // 2
+        self._max_emptied = _FEW_BUCKETS + len(self._buckets) // 2
 
     def _arm(self, tick: int) -> None:
         if self._handle is not None:

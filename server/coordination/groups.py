@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from ...coordinator.runtime import CoordinatorRuntime, State
 from ...group_coordinator.config import GroupConfig
-from ...group_coordinator.consumer.regexes import LookUp, compiled
+from ...group_coordinator.consumer.regexes import Lookup, compiled
 from ...group_coordinator.shard import GroupShard
 from ...group_coordinator.states import GroupStates
 from ...metadata.image import GROUP_RESOURCE
@@ -40,7 +40,7 @@ class ImageTopics:
         self._image = image
         self.version = 0
         """Changes whenever a topic or its partitions change."""
-        self._look_ups: WeakValueDictionary[str, LookUp] = WeakValueDictionary()
+        self._lookups: WeakValueDictionary[str, Lookup] = WeakValueDictionary()
 
     def id_of(self, name: str) -> bytes | None:
         """The topic's id; None if the topic does not exist."""
@@ -68,19 +68,19 @@ class ImageTopics:
             KafkaError: INVALID_REGULAR_EXPRESSION.
         """
         if self.has_looked_up(regex):
-            return self._look_ups[regex].matched()
+            return self._lookups[regex].matched()
         return compiled(regex).matching(self.names())
 
     def has_looked_up(self, regex: str) -> bool:
         """Whether `matching` has the result in its cache."""
-        found = self._look_ups.get(regex)
+        found = self._lookups.get(regex)
         return found is not None and found.version == self.version
 
-    def look_up(self, regex: str) -> LookUp:
+    def look_up(self, regex: str) -> Lookup:
         """Start to look up a regular expression. The result is valid as long as the returned object exists."""
-        found = self._look_ups.get(regex)
+        found = self._lookups.get(regex)
         if found is None:
-            found = self._look_ups[regex] = LookUp(regex)
+            found = self._lookups[regex] = Lookup(regex)
         return found
 
 
@@ -107,8 +107,8 @@ class GroupCoordinators(Coordinators[GroupShard]):
             return None
         return self._look_up(group_id, regex)
 
-    def _look_up(self, group_id: str, regex: str | None) -> Sliced[dict[str, LookUp]]:
-        kept: dict[str, LookUp] = {}
+    def _look_up(self, group_id: str, regex: str | None) -> Sliced[dict[str, Lookup]]:
+        kept: dict[str, Lookup] = {}
         while missing := [one for one in self._to_look_up(group_id, regex) if not self.topics.has_looked_up(one)]:
             for one in missing:
                 kept[one] = self.topics.look_up(one)

@@ -193,17 +193,17 @@ class Verifications:
         self, transactional_id: str, producer: Producer, client_support: ClientSupport, verified: Verified
     ) -> None:
         """Check whether the client has added the partitions; the others get an error."""
-        asked = {(partition.topic, partition.index): partition for partition in verified.verifications}
+        requested = {(partition.topic, partition.index): partition for partition in verified.verifications}
         try:
             shard = self._transactions().read(transactional_id)
-            codes = shard.verify_partitions(transactional_id, producer.id, producer.epoch, list(asked))
+            codes = shard.verify_partitions(transactional_id, producer.id, producer.epoch, list(requested))
         except KafkaError as error:
-            codes = dict.fromkeys(asked, error.code)
+            codes = dict.fromkeys(requested, error.code)
         for at, code in codes.items():
             if code is ErrorCode.TRANSACTION_ABORTABLE and client_support < ClientSupport.ABORTABLE:
                 code = ErrorCode.INVALID_TXN_STATE
             if code is not ErrorCode.NONE:
-                verified.errors[asked[at]] = _as_of_produce(KafkaError(code))
+                verified.errors[requested[at]] = _as_of_produce(KafkaError(code))
 
     def _add(
         self, context: RequestContext, transactional_id: str, producer: Producer, verified: Verified, retry_ms: int

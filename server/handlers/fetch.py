@@ -75,10 +75,10 @@ def handle(
     if read.cold:
         ColdFetch(broker, context, fetch).read_ahead(read)
         return DEFERRED
-    if read.may_be_answered():
+    if read.is_ready():
         return read.answer()
     read.release()
-    _park(broker, context, fetch, read)
+    _wait_for_records(broker, context, fetch, read)
     return DEFERRED
 
 
@@ -98,10 +98,10 @@ def _handle_long(broker: Broker, context: RequestContext, fetch: FetchContext) -
     if read.cold:
         ColdFetch(broker, context, fetch).read_ahead(read)
         return DEFERRED
-    if read.may_be_answered():
+    if read.is_ready():
         return (yield from read.answer_in_steps())
     yield from read.release_in_steps()
-    _park(broker, context, fetch, read)
+    _wait_for_records(broker, context, fetch, read)
     return DEFERRED
 
 
@@ -174,7 +174,7 @@ class _Read:
         except BaseException:
             self.release()
             raise
-        self._see_whether_complete()
+        self._update_complete()
 
     def run_in_steps(self, *, wait: bool) -> Sliced[None]:
         """Like `run`, in steps."""
@@ -186,13 +186,13 @@ class _Read:
         except BaseException:
             self.release()
             raise
-        self._see_whether_complete()
+        self._update_complete()
 
-    def _see_whether_complete(self) -> None:
+    def _update_complete(self) -> None:
         if self.size >= self.min_bytes or not self.waits_for:
             self.complete = True
 
-    def may_be_answered(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether there is enough data, or nothing to wait for."""
         return self.complete or self._fetch.limits.max_wait_ms <= 0 or not self._fetch.partitions
 
@@ -363,7 +363,7 @@ class _Read:
         return changed
 
 
-def _park(
+def _wait_for_records(
     broker: Broker,
     context: RequestContext,
     fetch: FetchContext,
@@ -515,7 +515,7 @@ class WaitingCommittedFetch(WaitingFetch):
             self._forget()
             ColdFetch(self._broker, self._context, self._fetch, last=True).read_ahead(read)
             return
-        if read.may_be_answered():
+        if read.is_ready():
             self._forget()
             self._context.reply_with(read.answer)
             return
@@ -541,7 +541,7 @@ class ColdFetch:
         last: bool = False,
         deadline: float | None = None,
     ) -> None:
-        """``last``: the fetch has waited for records, and responds with what there is. ``deadline``: see `_park`."""
+        """``last``: the fetch has waited, and responds with its data. ``deadline``: see `_wait_for_records`."""
         self._broker = broker
         self._context = context
         self._fetch = fetch
@@ -570,11 +570,11 @@ class ColdFetch:
             return
         if read.cold:
             self.read_ahead(read)
-        elif self._last or read.may_be_answered():
+        elif self._last or read.is_ready():
             self._context.reply_with(read.answer)
         else:
             read.release()
-            _park(self._broker, self._context, self._fetch, read, self._deadline)
+            _wait_for_records(self._broker, self._context, self._fetch, read, self._deadline)
 
     def _look_in_steps(self, wait: bool) -> Sliced[FetchResponse | Deferred]:
         read = _Read(self._broker, self._context, self._fetch)
@@ -582,10 +582,10 @@ class ColdFetch:
         if read.cold:
             self.read_ahead(read)
             return DEFERRED
-        if self._last or read.may_be_answered():
+        if self._last or read.is_ready():
             return (yield from read.answer_in_steps())
         yield from read.release_in_steps()
-        _park(self._broker, self._context, self._fetch, read, self._deadline)
+        _wait_for_records(self._broker, self._context, self._fetch, read, self._deadline)
         return DEFERRED
 
     def _was_read_ahead(self, error: OSError | None) -> None:

@@ -62,20 +62,20 @@ def handle(
     if request.isolation_level not in ISOLATION_LEVELS:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
-        return _LookUp(broker, context, request, {}).begin()
+        return _Lookup(broker, context, request, {}).begin()
     return _look_up_in_slices(broker, context, request)
 
 
 def _look_up_in_slices(
     broker: Broker, context: RequestContext, request: ListOffsetsRequest
 ) -> Sliced[ListOffsetsResponse | Deferred]:
-    asked: Counter[tuple[str, int]] = Counter()
+    requested: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
         yield 0
         for wanted in topic.partitions:
-            asked[topic.name, wanted.partition_index] += 1
+            requested[topic.name, wanted.partition_index] += 1
             yield 0
-    return (yield from _LookUp(broker, context, request, asked).run())
+    return (yield from _Lookup(broker, context, request, requested).run())
 
 
 def failed(request: ListOffsetsRequest, error: KafkaError) -> Sliced[ListOffsetsResponse]:
@@ -96,7 +96,7 @@ def failed(request: ListOffsetsRequest, error: KafkaError) -> Sliced[ListOffsets
 _NOTHING = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
 
 
-class _LookUp:
+class _Lookup:
     """One request, which looks up its partitions one after the other, and waits if a large batch must be searched."""
 
     def __init__(
@@ -104,13 +104,13 @@ class _LookUp:
         broker: Broker,
         context: RequestContext,
         request: ListOffsetsRequest,
-        asked: Mapping[tuple[str, int], int],
+        requested: Mapping[tuple[str, int], int],
     ) -> None:
-        """``asked``: how often each partition is named, if that can be more than once."""
+        """``requested``: how often each partition is named, if that can be more than once."""
         self._broker = broker
         self._context = context
         self._isolation_level = request.isolation_level
-        self._asked = asked
+        self._requested = requested
         self._steps = self._look_up_all(request)
         self._cancel: Callable[[], None] | None = None
         self._search: Search | None = None
@@ -181,7 +181,7 @@ class _LookUp:
                 result = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
                 topic_response.partitions.append(result)
                 try:
-                    if self._asked and self._asked[(topic.name, wanted.partition_index)] > 1:
+                    if self._requested and self._requested[(topic.name, wanted.partition_index)] > 1:
                         raise KafkaError(ErrorCode.INVALID_REQUEST)
                     result.timestamp, result.offset, leader_epoch = yield from self._look_up(topic.name, wanted)
                     if self._context.api_version >= 4:

@@ -21,7 +21,7 @@ from ..concurrency.timers import TimerWheel
 INTERVAL_MS: Final = 60_000
 LINES_OF_A_PEER: Final = 5
 KINDS_OF_A_PEER: Final = 12
-MOST_ENTRIES: Final = 1000
+MAX_ENTRIES: Final = 1000
 _OTHER_PEERS: Final = "other peers"
 _OTHER_KINDS: Final = "other kinds"
 _KIND_CHARACTERS: Final = 80
@@ -31,10 +31,10 @@ _NUMBERS: Final = re.compile(r"\d+")
 class _Kind:
     """The lines of one kind about one peer."""
 
-    __slots__ = ("last", "level", "said_at_ms", "suppressed")
+    __slots__ = ("last", "level", "logged_at_ms", "suppressed")
 
     def __init__(self) -> None:
-        self.said_at_ms = -math.inf
+        self.logged_at_ms = -math.inf
         # Lines suppressed since then.
         self.suppressed = 0
         self.level = logging.NOTSET
@@ -50,13 +50,13 @@ class PeerLog:
         timers: TimerWheel,
         clock: Callable[[], float],
         *,
-        most_entries: int = MOST_ENTRIES,
+        max_entries: int = MAX_ENTRIES,
     ) -> None:
         """``clock``: the clock of the timers, in seconds."""
         self._logger = logger
         self._timers = timers
         self._clock = clock
-        self._most_entries = most_entries
+        self._max_entries = max_entries
         self._entries = 0
         self._peers: dict[str, dict[str, _Kind]] = {}
 
@@ -70,7 +70,7 @@ class PeerLog:
         name = _NUMBERS.sub("#", reason.partition(":")[0])[:_KIND_CHARACTERS]
         now_ms = self._clock() * 1000
         kinds = self._peers.get(host, {})
-        if name not in kinds and self._entries >= self._most_entries:
+        if name not in kinds and self._entries >= self._max_entries:
             host = _OTHER_PEERS
             kinds = self._peers.get(host, {})
         if not kinds:
@@ -83,7 +83,7 @@ class PeerLog:
             kind = kinds[name] = _Kind()
             self._entries += 1
         if not kind.suppressed and _is_over(kind, now_ms) and _lines(kinds, now_ms) < LINES_OF_A_PEER:
-            kind.said_at_ms = now_ms
+            kind.logged_at_ms = now_ms
             self._logger.log(level, "%s", message)
         else:
             kind.suppressed += 1
@@ -102,7 +102,7 @@ class PeerLog:
             self._sum_up(host, suppressed)
         for name, kind in due.items():
             if name in suppressed:
-                kind.said_at_ms = now_ms
+                kind.logged_at_ms = now_ms
                 kind.suppressed = 0
                 kind.level = logging.NOTSET
                 kind.last = ""
@@ -131,7 +131,7 @@ class PeerLog:
 
 def _is_over(kind: _Kind, now_ms: float) -> bool:
     """Whether a minute has passed since a line of this kind was logged."""
-    return now_ms - kind.said_at_ms >= INTERVAL_MS
+    return now_ms - kind.logged_at_ms >= INTERVAL_MS
 
 
 def _lines(kinds: dict[str, _Kind], now_ms: float) -> int:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ...log.descriptors import FileRange
 from .frames import Part
-from .transport import MORE, Transport, came_up_short
+from .transport import MORE, Transport, short_read_error
 
 if TYPE_CHECKING:
     from .read_ahead import Done, ReadAhead
@@ -178,7 +178,7 @@ class Sending:
         if start + len(buffer) <= self._warm_until and part is self.queue[0]:  # read ahead: it must be sent now
             data = part.read(start, len(buffer))
             if len(data) < len(buffer):
-                raise came_up_short()
+                raise short_read_error()
             buffer[:] = data
             return True
         return part.read_cached(buffer, start) == len(buffer)

@@ -96,7 +96,7 @@ class PlainTransport:
             return send_by_reading(self.send, file_range, start, length)
         sent = os.sendfile(self._fd, file_range.fd, file_range.position + start, length)
         if not sent:
-            raise came_up_short()
+            raise short_read_error()
         return sent
 
     def pending(self) -> int:
@@ -118,7 +118,7 @@ def send_by_reading(send: Callable[[Buffer, int], int], file_range: FileRange, s
     while sent < length:
         piece = file_range.read(start + sent, min(PIECE_BYTES, length - sent))
         if not piece:
-            raise came_up_short()
+            raise short_read_error()
         try:
             taken = send(piece, 0)
         except (BlockingIOError, InterruptedError):
@@ -131,6 +131,6 @@ def send_by_reading(send: Callable[[Buffer, int], int], file_range: FileRange, s
     return sent
 
 
-def came_up_short() -> OSError:
+def short_read_error() -> OSError:
     """The error for a file that is shorter than its range, whose length was promised to the peer."""
     return OSError(errno.EIO, "short read of a file range: the segment changed while it was being sent")

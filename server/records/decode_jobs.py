@@ -146,7 +146,7 @@ def copy_of(error: KafkaError) -> KafkaError:
     return made
 
 
-def made_error(code: int, message: str | None, record_errors: list[tuple[int, str]] | None) -> KafkaError:
+def build_error(code: int, message: str | None, record_errors: list[tuple[int, str]] | None) -> KafkaError:
     """The error that was sent as these parts."""
     if record_errors is None:
         return KafkaError(ErrorCode(code), message)

@@ -31,7 +31,7 @@ from ..concurrency.background import ProcessNotStartedError
 # Imported now and not when the process is needed: at that time there may be no free file descriptor.
 from ..concurrency.worker_pipe import end, kill, message, parts, receive, start_worker
 from ..network.huge_frames import free_steps, huge_frame
-from .decode_jobs import Job, Outcome, declared_records, internal_error, made_error
+from .decode_jobs import Job, Outcome, build_error, declared_records, internal_error
 
 if TYPE_CHECKING:
     from ..network.memory import MemoryBudget
@@ -228,7 +228,7 @@ class DecodeProcess:
             case ("done", int(number), value):
                 outcome = Outcome(value)
             case ("refused", int(number), int(code), message, record_errors):
-                outcome = Outcome(error=made_error(code, message, record_errors))
+                outcome = Outcome(error=build_error(code, message, record_errors))
             case ("failed", int(number), str(trace)):
                 logger.error("Checking the records of a batch failed with an unexpected error: %s", trace)
                 outcome = Outcome(error=internal_error())

@@ -175,7 +175,7 @@ class FetchSessionCache:
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             if request.session_epoch == FINAL_EPOCH and requested is None:
-                return FetchContext(request, _asked(request, uses_topic_ids), None, incremental=False)
+                return FetchContext(request, _requested_partitions(request, uses_topic_ids), None, incremental=False)
             partitions = _requested(request, uses_topic_ids) if requested is None else requested
             session = None
             if request.session_epoch == INITIAL_EPOCH:
@@ -250,7 +250,7 @@ def _requested(request: FetchRequest, uses_topic_ids: bool) -> Requested:
     return partitions
 
 
-def _asked(request: FetchRequest, uses_topic_ids: bool) -> tuple[SessionPartition, ...]:
+def _requested_partitions(request: FetchRequest, uses_topic_ids: bool) -> tuple[SessionPartition, ...]:
     """The requested partitions without the keys, which takes less memory."""
     if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
         (topic,) = request.topics

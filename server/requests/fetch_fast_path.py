@@ -59,12 +59,12 @@ class _Entry:
     """An entry: the request that certain bytes encode, and the template of the response."""
 
     __slots__ = (
-        "asked",
         "behind",
         "form",
         "layout",
         "offsets_position",
         "request",
+        "requested",
         "route",
         "said",
         "session",
@@ -77,7 +77,7 @@ class _Entry:
         self.route = route
         self.request = request
         self.topic: TopicKey = topic.topic_id if route.version >= _LOWEST_TOPIC_ID_VERSION else topic.topic
-        (self.asked,) = topic.partitions
+        (self.requested,) = topic.partitions
         self.layout = layout
         before, _, between, _, after = layout.unpack(frame)
         self.said = before, between, after
@@ -112,24 +112,24 @@ class FetchFastPath:
         before, session_epoch, between, offset, after = entry.layout.unpack(frame)
         if (before, between, after) != entry.said:
             return None
-        session, wanted, asked = entry.session, entry.wanted, entry.asked
+        session, wanted, requested = entry.session, entry.wanted, entry.requested
         if session is None:
             if session_epoch != FINAL_EPOCH:
                 return None
         elif not self._sessions.expects(session, session_epoch) or (
-            len(session.partitions) != 1 or session.partitions.get((entry.topic, asked.partition)) is not wanted
+            len(session.partitions) != 1 or session.partitions.get((entry.topic, requested.partition)) is not wanted
         ):
             return None
-        partition = self._replicas.partition_by_key(entry.topic, asked.partition)
+        partition = self._replicas.partition_by_key(entry.topic, requested.partition)
         if partition is None:
             return None
         request = entry.request
         max_bytes = min(request.max_bytes, self._max_bytes())
         try:
-            partition.check_leader(asked.current_leader_epoch)
+            partition.check_leader(requested.current_leader_epoch)
             fetched = partition.read(
                 offset,
-                max(0, min(asked.partition_max_bytes, max_bytes)),
+                max(0, min(requested.partition_max_bytes, max_bytes)),
                 isolation_level=request.isolation_level,
                 min_one_batch=True,
                 wait=False,
@@ -149,8 +149,8 @@ class FetchFastPath:
         if session is not None:
             assert wanted is not None
             self._sessions.advance(session, self._now_ms())
-            asked.fetch_offset = offset
-            wanted.update(asked)
+            requested.fetch_offset = offset
+            wanted.update(requested)
             wanted.known_high_watermark = high_watermark
             wanted.known_log_start_offset = log_start_offset
         self._unused = 0
@@ -173,9 +173,9 @@ class FetchFastPath:
             return
         if route.version < LOWEST_VERSION or request.forgotten_topics_data or response.error_code:
             return
-        (asked,) = request.topics[0].partitions
+        (requested,) = request.topics[0].partitions
         is_replica = max(request.replica_id, request.replica_state.replica_id) >= 0
-        if is_replica or asked.last_fetched_epoch >= 0:
+        if is_replica or requested.last_fetched_epoch >= 0:
             return
         if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
             return  # a session may have more partitions than the request
@@ -193,7 +193,7 @@ class FetchFastPath:
             session = entry.session = self._sessions.get(request.session_id)
             if session is None or len(session.partitions) != 1:
                 return
-            entry.wanted = session.partitions.get((entry.topic, asked.partition))
+            entry.wanted = session.partitions.get((entry.topic, requested.partition))
             if entry.wanted is None:
                 return
         saved = data.high_watermark, data.last_stable_offset, data.log_start_offset
@@ -218,7 +218,7 @@ def _layout(version: int, frame: Frame, offset: int, request: FetchRequest) -> s
     """
     epoch_position = offset + (17 if version >= _LOWEST_TAGGED_REPLICA_VERSION else 21)
     (topic,) = request.topics
-    (asked,) = topic.partitions
+    (requested,) = topic.partitions
     name = topic.topic.encode()
     if version >= _LOWEST_TOPIC_ID_VERSION:
         between = b"\2" + topic.topic_id + b"\2"
@@ -226,9 +226,9 @@ def _layout(version: int, frame: Frame, offset: int, request: FetchRequest) -> s
         between = b"\2" + varint(len(name) + 1) + name + b"\2"
     else:
         between = struct.pack(f">ih{len(name)}si", 1, len(name), name, 1)
-    between += struct.pack(">i", asked.partition)
+    between += struct.pack(">i", requested.partition)
     if version >= _LOWEST_LEADER_EPOCH_VERSION:
-        between += struct.pack(">i", asked.current_leader_epoch)
+        between += struct.pack(">i", requested.current_leader_epoch)
     position = epoch_position + _LENGTH.size
     end = position + len(between)
     if frame[position:end] != between:

@@ -40,7 +40,7 @@ class Housekeeping:
         producer_expiration_check_ms: int,
     ) -> None:
         self._loop = loop
-        self._chores = file_jobs
+        self._file_jobs = file_jobs
         self._timers = timers
         self._log_manager = log_manager
         self._now_ms = now_ms
@@ -112,7 +112,7 @@ class Housekeeping:
         await self._write(self._log_manager.begin_checkpoints(recovery_points=False))
 
     async def _write(self, files: CheckpointFiles) -> None:
-        await self._chores.run(files.run)
+        await self._file_jobs.run(files.run)
         self._log_manager.end_checkpoints(files)
 
     async def _expire_producers(self) -> None:

@@ -106,7 +106,7 @@ class LogCleaner:
     ) -> None:
         """`last_stable_offset`: None if the partition is not served. `swapped`: called when files can be unlinked."""
         self._loop = loop
-        self._chores = file_jobs
+        self._file_jobs = file_jobs
         self._log_manager = log_manager
         self._now_ms = now_ms
         self._settings = settings
@@ -170,7 +170,7 @@ class LogCleaner:
         """Write the current clean offset of each log."""
         async with self._checkpoint_lock:  # otherwise an older checkpoint could replace a newer one
             files = self._log_manager.begin_cleaner_checkpoints()
-            await self._chores.run(files.run)
+            await self._file_jobs.run(files.run)
             self._log_manager.end_checkpoints(files)
 
     async def close(self) -> None:
@@ -403,7 +403,7 @@ class LogCleaner:
     async def _sync_directory(self, log: Log, directory: str) -> None:
         """Sync the directory. A flush cannot replace this: its sync may still be in progress."""
         try:
-            await self._chores.run(partial(self._log_manager.file_system.sync_directory, directory))
+            await self._file_jobs.run(partial(self._log_manager.file_system.sync_directory, directory))
         except FileNotFoundError:
             raise  # the log is being deleted
         except OSError as error:

@@ -59,7 +59,7 @@ class MetadataSnapshots:
     ) -> None:
         """``flush`` makes a log durable; see `GroupCommit.flush`."""
         self._loop = loop
-        self._chores = file_jobs
+        self._file_jobs = file_jobs
         self._timers = timers
         self._metadata = metadata
         self._log_manager = log_manager
@@ -177,20 +177,20 @@ class MetadataSnapshots:
             until = self._loop.time() + SLICE_SECONDS
             while snapshot.encode():
                 if snapshot.wants_to_write:
-                    await self._chores.run(snapshot.write)
+                    await self._file_jobs.run(snapshot.write)
                 elif self._loop.time() >= until:
                     await asyncio.sleep(0)  # yield to requests
                 else:
                     continue
                 if self._closed:
-                    await self._chores.run(snapshot.discard)
+                    await self._file_jobs.run(snapshot.discard)
                     return
                 until = self._loop.time() + SLICE_SECONDS
             # Partitions that were deleted before the snapshot was begun have been renamed already.
-            await self._chores.run(self._log_manager.sync_names)
-            await self._chores.run(snapshot.finish)
+            await self._file_jobs.run(self._log_manager.sync_names)
+            await self._file_jobs.run(snapshot.finish)
         except BaseException:
-            await self._chores.run(snapshot.discard)
+            await self._file_jobs.run(snapshot.discard)
             raise
         self._metadata.end_snapshot(snapshot, self._now_ms())
         logger.info("Wrote metadata snapshot %s (%d bytes): %s", snapshot.id.file_name, snapshot.size, reason)

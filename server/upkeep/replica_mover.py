@@ -293,14 +293,14 @@ class ReplicaMover:
         await self._housekeeping.write_start_offsets()
         await self._log_cleaner.write_checkpoint()
 
-    async def _rename(self, partition: Partition, future: FutureLog, most_bytes: int) -> bool:
+    async def _rename(self, partition: Partition, future: FutureLog, max_missing_bytes: int) -> bool:
         """Steps 5 and 6. Returns false if too many bytes are missing, or if data of the copy is not durable."""
         metadata_log = self._assignments.log
         async with self._renaming:
             await self._group_commit.pause(metadata_log)
             try:
                 self._check(future)
-                if not future.is_durable or future.missing_bytes() > most_bytes:
+                if not future.is_durable or future.missing_bytes() > max_missing_bytes:
                     return False
                 source = self._manager.directory_of(partition.topic, partition.index)
                 assert source is not None

@@ -62,7 +62,7 @@ class Retention:
     ) -> None:
         """`flush` makes a log durable, with `GroupCommit`, because a log has at most one flush in progress."""
         self._loop = loop
-        self._chores = file_jobs
+        self._file_jobs = file_jobs
         self._timers = timers
         self._replicas = replicas
         self._trash = trash
@@ -166,7 +166,7 @@ class Retention:
             ):
                 paths.append(segment.time_index.path)
         if paths:
-            await self._chores.run(partial(_read_last_entries, self._file_system, paths))
+            await self._file_jobs.run(partial(_read_last_entries, self._file_system, paths))
 
 
 def _read_last_entries(file_system: FileSystem, paths: Sequence[str]) -> None:

@@ -42,7 +42,7 @@ class Trash:
     ) -> None:
         """`directory_delay_ms`: the delay for files that belong to no existing topic."""
         self._loop = loop
-        self._chores = file_jobs
+        self._file_jobs = file_jobs
         self._timers = timers
         self._log_manager = log_manager
         self._now_ms = now_ms
@@ -79,7 +79,7 @@ class Trash:
             while self._waiting and self._waiting[0][0] <= now_ms:
                 due.append(heappop(self._waiting)[1])
             if due:
-                for problem in await self._chores.run(partial(self._log_manager.remove_trash, due)):
+                for problem in await self._file_jobs.run(partial(self._log_manager.remove_trash, due)):
                     logger.warning("Cannot remove deleted files; the next startup removes them: %s", problem)
 
     def _take(self) -> None:

@@ -112,14 +112,14 @@ def refusal(error: Exception) -> Refused | None:
         error = error.__cause__  # a fatal error that is raised in flush while it calls the producer back
     if not isinstance(error, KafkaException):
         return None
-    said: KafkaError = error.args[0]
-    if said.code() in _FENCED:
-        return Refused("FENCED", str(said))
-    if said.txn_requires_abort():
-        return Refused("ABORTABLE", str(said))
-    if said.retriable():
-        return Refused("RETRIABLE", str(said))
-    return Refused(said.name(), str(said))
+    kafka_error: KafkaError = error.args[0]
+    if kafka_error.code() in _FENCED:
+        return Refused("FENCED", str(kafka_error))
+    if kafka_error.txn_requires_abort():
+        return Refused("ABORTABLE", str(kafka_error))
+    if kafka_error.retriable():
+        return Refused("RETRIABLE", str(kafka_error))
+    return Refused(kafka_error.name(), str(kafka_error))
 
 
 if __name__ == "__main__":

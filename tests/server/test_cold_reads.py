@@ -196,7 +196,7 @@ def test_a_reader_makes_progress_when_memory_is_too_small_for_read_ahead(server,
 
 def test_ranges_are_sent_from_a_file_system_that_cannot_report_its_cache(server, disk):
     payload = fill(server, "t")
-    disk.can_say_what_is_cached = False
+    disk.reports_cached_bytes = False
     with server.wire() as wire:
         assert read_all(wire, "t") == payload
         assert read_all(wire, "t", 5) == payload[5:]

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from moldau.server.network.peer_log import INTERVAL_MS, KINDS_OF_A_PEER, LINES_OF_A_PEER, MOST_ENTRIES, PeerLog
+from moldau.server.network.peer_log import INTERVAL_MS, KINDS_OF_A_PEER, LINES_OF_A_PEER, MAX_ENTRIES, PeerLog
 
 logger = logging.getLogger("test_peer_log")
 
@@ -137,7 +137,7 @@ def test_lines_below_the_log_level_use_no_memory(timers, lines):
 
 
 def test_memory_and_lines_are_limited_with_many_peers(timers, lines):
-    log = PeerLog(logger, timers, timers.clock, most_entries=10)
+    log = PeerLog(logger, timers, timers.clock, max_entries=10)
     for number in range(1000):
         log.log(logging.WARNING, f"10.0.0.{number}", "x", f"from {number}")
     assert lines() == [f"from {number}" for number in range(11)]
@@ -152,8 +152,8 @@ def test_entries_are_limited_with_many_peers_and_kinds(timers, lines):
     log = PeerLog(logger, timers, timers.clock)
     for number in range(100_000):
         log.log(logging.WARNING, f"10.0.0.{number % 700}", f"{chr(0x4E00 + number % 90)} cannot be read", "line")
-    assert log._entries == sum(map(len, log._peers.values())) <= MOST_ENTRIES + KINDS_OF_A_PEER + 1
-    assert len(lines()) <= MOST_ENTRIES + LINES_OF_A_PEER
+    assert log._entries == sum(map(len, log._peers.values())) <= MAX_ENTRIES + KINDS_OF_A_PEER + 1
+    assert len(lines()) <= MAX_ENTRIES + LINES_OF_A_PEER
     for _ in range(2):
         timers.advance(INTERVAL_MS)
         assert len(lines()) <= len(log._peers)
