@@ -245,6 +245,23 @@ def test_good_and_bad_topics_in_one_request(wire: WireClient, topic: Topic, topi
     assert results[topic.name].error_message
 
 
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_a_timeout_that_has_passed_changes_nothing(
+    wire: WireClient, topic: Topic, topic_name: Callable[[], str], timeout_ms: int
+) -> None:
+    wanted = CreatableTopic(name=topic_name(), num_partitions=1, replication_factor=1)
+    (created,) = wire.call(CreateTopicsRequest(topics=[wanted], timeout_ms=timeout_ms), 7).topics
+    assert created.error_code == ErrorCode.REQUEST_TIMED_OUT
+    named = [DeleteTopicState(name=topic.name)]
+    (deleted,) = wire.call(DeleteTopicsRequest(topics=named, timeout_ms=timeout_ms), 6).responses
+    assert deleted.error_code == ErrorCode.REQUEST_TIMED_OUT
+    described = wire.call(MetadataRequest(topics=by_name(wanted.name, topic.name)), 12).topics
+    assert {each.name: each.error_code for each in described} == {
+        wanted.name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        topic.name: 0,
+    }
+
+
 # Automatic creation
 
 

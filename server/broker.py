@@ -21,7 +21,7 @@ from .concurrency.clock import Clock, wall_clock
 from .concurrency.event_loop import turns_of
 from .concurrency.file_jobs import FileJobs
 from .concurrency.slices import Slices
-from .controller_client import ControllerClient, LocalController
+from .controller_client import ControllerClient, LocalController, Origin
 from .coordination.markers import MarkerWriter
 from .coordination.producer_ids import ProducerIds
 from .coordination.services import Services
@@ -109,10 +109,12 @@ class Broker:
         self.searches = SearchQueue(self.decoder)
         self._soon: deque[Callable[[], None]] = deque()
         self.group_commit = GroupCommit(loop, background, self.now_ms, self.run_soon)
-        self.controller: ControllerClient = LocalController(self.metadata, self.slices, self.group_commit, clock)
+        self.controller: ControllerClient = LocalController(
+            self.metadata, self.slices, self.group_commit, clock, timers
+        )
         self.producer_ids = ProducerIds(
             self.slices,
-            lambda request: self.controller.request(request, 0),
+            lambda request: self.controller.request(request, 0, None),
             self.node_id,
             lambda: self.metadata.broker_epoch,
         )
@@ -322,10 +324,11 @@ class Broker:
             return self.node_id
         return min((broker.id for broker in brokers.values() if broker.is_active), default=-1)
 
-    def missing_topics(self, names: list[str], *, create: bool) -> Sliced[dict[str, ErrorCode]]:
+    def missing_topics(self, names: list[str], origin: Origin | None, *, create: bool) -> Sliced[dict[str, ErrorCode]]:
         """Create the topics of these names that do not exist. With ``create`` false, return only the errors.
 
-        Returns the error of each name for which no topic exists afterwards. Coordinators' topics get their configs.
+        ``origin``: see `ControllerClient.request`. Returns the error of each name for which no topic exists afterwards.
+        Coordinators' topics get their configs.
         """
         missing, errors = missing_topics(self.metadata.image, names)
         if missing and not create:
@@ -333,14 +336,15 @@ class Broker:
         elif missing:
             from ..metadata.create_topics import auto_create_request
 
-            response = yield from self.controller.request(auto_create_request(missing, self.config), _CREATE_TOPICS)
+            request = auto_create_request(missing, self.config)
+            response = yield from self.controller.request(request, _CREATE_TOPICS, origin)
             failed = {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code}
             # If several requests need the same missing topic, one of them creates it.
             errors |= {name: code for name, code in failed.items() if code is not ErrorCode.TOPIC_ALREADY_EXISTS}
         return errors
 
     def _create_topic(self, name: str) -> Sliced[ErrorCode | None]:
-        errors = yield from self.missing_topics([name], create=True)
+        errors = yield from self.missing_topics([name], None, create=True)
         return errors.get(name)
 
     def load(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ..log.descriptors import FileRange
 from ..protocol.errors import KafkaError
+from .controller_client import Origin
 
 if TYPE_CHECKING:
     from ..protocol.schema import Message
@@ -131,6 +132,10 @@ class RequestContext:
     def connection_id(self) -> int:
         """What `Turns` knows the client's connection by."""
         return self.connection.fd
+
+    def origin(self, deadline_ms: int | None = None) -> Origin:
+        """The client, for a request to the controller that its request causes. ``deadline_ms``: see `Origin`."""
+        return Origin(self.principal, self.client_host, deadline_ms)
 
     def set_client_software(self, name: str, version: str) -> None:
         """Keep the name and the version of the client with its connection. Log lines about the connection show them."""

@@ -50,7 +50,7 @@ def handle_describe_quorum(
     broker: Broker, context: RequestContext, request: DescribeQuorumRequest
 ) -> Sliced[DescribeQuorumResponse]:
     """Versions 0 to 2: the voters of the metadata log (KIP-595)."""
-    return broker.controller.request(request, context.api_version)
+    return broker.controller.request(request, context.api_version, context.origin())
 
 
 def failed_describe_quorum(request: DescribeQuorumRequest, error: KafkaError) -> DescribeQuorumResponse:
@@ -62,7 +62,8 @@ def handle_update_features(
     broker: Broker, context: RequestContext, request: UpdateFeaturesRequest
 ) -> Sliced[UpdateFeaturesResponse]:
     """Versions 0 to 2: change finalized feature levels (KIP-584)."""
-    return broker.controller.request(request, context.api_version)
+    deadline_ms = broker.timers.now_ms() + request.timeout_ms
+    return broker.controller.request(request, context.api_version, context.origin(deadline_ms))
 
 
 def failed_update_features(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:
@@ -74,7 +75,7 @@ def handle_unregister_broker(
     broker: Broker, context: RequestContext, request: UnregisterBrokerRequest
 ) -> Sliced[UnregisterBrokerResponse]:
     """Version 0: unregister a broker that was removed permanently."""
-    return broker.controller.request(request, context.api_version)
+    return broker.controller.request(request, context.api_version, context.origin())
 
 
 def failed_unregister_broker(request: UnregisterBrokerRequest, error: KafkaError) -> UnregisterBrokerResponse:

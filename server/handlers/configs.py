@@ -174,7 +174,7 @@ def handle_alter_configs(
     broker: Broker, context: RequestContext, request: AlterConfigsRequest
 ) -> Sliced[AlterConfigsResponse]:
     """Versions 0 to 2: replace all overrides of a resource."""
-    return broker.controller.request(request, context.api_version)
+    return broker.controller.request(request, context.api_version, context.origin())
 
 
 def failed_alter_configs(request: AlterConfigsRequest, error: KafkaError) -> Sliced[AlterConfigsResponse]:
@@ -188,7 +188,7 @@ def handle_incremental_alter_configs(
     broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> Sliced[IncrementalAlterConfigsResponse]:
     """Versions 0 to 1: set, delete, append to or subtract from single overrides (KIP-339)."""
-    return broker.controller.request(request, context.api_version)
+    return broker.controller.request(request, context.api_version, context.origin())
 
 
 def failed_incremental_alter_configs(

@@ -113,7 +113,7 @@ def _describe_named(
     for first in range(0, len(names), _MISSING_PER_STEP):
         some = names[first : first + _MISSING_PER_STEP]
         create = auto_create and broker.auto_create_topics
-        errors |= yield from broker.missing_topics(some, create=create)
+        errors |= yield from broker.missing_topics(some, context.origin(), create=create)
         yield 0
     image = broker.metadata.image
     answer: list[MetadataResponseTopic] = []

@@ -33,8 +33,11 @@ def handle_elect_leaders(
     broker: Broker, context: RequestContext, request: ElectLeadersRequest
 ) -> Sliced[ElectLeadersResponse]:
     """Elect the preferred leaders or, with a loss of data, any live replica."""
+    deadline_ms = broker.timers.now_ms() + request.timeout_ms
     try:
-        response: ElectLeadersResponse = yield from broker.controller.request(request, context.api_version)
+        response: ElectLeadersResponse = yield from broker.controller.request(
+            request, context.api_version, context.origin(deadline_ms)
+        )
     except KafkaError as error:
         if context.api_version > 0:
             raise
@@ -62,7 +65,8 @@ def handle_alter_partition_reassignments(
     broker: Broker, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> Sliced[AlterPartitionReassignmentsResponse]:
     """Move replicas."""
-    return broker.controller.request(request, context.api_version)
+    deadline_ms = broker.timers.now_ms() + request.timeout_ms
+    return broker.controller.request(request, context.api_version, context.origin(deadline_ms))
 
 
 def failed_alter_partition_reassignments(
@@ -76,7 +80,8 @@ def handle_list_partition_reassignments(
     broker: Broker, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> Sliced[ListPartitionReassignmentsResponse]:
     """List the replicas that are being moved."""
-    return broker.controller.request(request, context.api_version)
+    deadline_ms = broker.timers.now_ms() + request.timeout_ms
+    return broker.controller.request(request, context.api_version, context.origin(deadline_ms))
 
 
 def failed_list_partition_reassignments(

@@ -44,7 +44,8 @@ def handle_create_topics(
     broker: Broker, context: RequestContext, request: CreateTopicsRequest
 ) -> Sliced[CreateTopicsResponse]:
     """Create topics, or only check whether they could be created."""
-    return broker.controller.request(request, context.api_version)
+    deadline_ms = broker.timers.now_ms() + request.timeout_ms
+    return broker.controller.request(request, context.api_version, context.origin(deadline_ms))
 
 
 def failed_create_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
@@ -65,10 +66,11 @@ def handle_delete_topics(
     if context.api_version < _BY_NAME_OR_ID:
         topics = [DeleteTopicState(name=name) for name in request.topic_names]
     response = DeleteTopicsResponse()
+    origin = context.origin(broker.timers.now_ms() + request.timeout_ms)
     for some in _some_topics(broker.metadata.image, topics):
         part = DeleteTopicsRequest(topics=some, timeout_ms=request.timeout_ms)
         try:
-            answer = yield from broker.controller.request(part, _BY_NAME_OR_ID)
+            answer = yield from broker.controller.request(part, _BY_NAME_OR_ID, origin)
         except KafkaError as error:
             answer = yield from failed_delete_topics(part, error)
         response.responses += answer.responses
@@ -108,7 +110,8 @@ def handle_create_partitions(
     broker: Broker, context: RequestContext, request: CreatePartitionsRequest
 ) -> Sliced[CreatePartitionsResponse]:
     """Add partitions to topics."""
-    return broker.controller.request(request, context.api_version)
+    deadline_ms = broker.timers.now_ms() + request.timeout_ms
+    return broker.controller.request(request, context.api_version, context.origin(deadline_ms))
 
 
 def failed_create_partitions(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:

@@ -85,7 +85,7 @@ class DirectoryAssignments:
         """
         request = self._assignment(partition, directory)
         if request is not None:
-            _check((yield from self._controller.request(request, _VERSION)))
+            _check((yield from self._controller.request(request, _VERSION, None)))
 
     def assign_now(self, partition: Partition, directory: LogDirectory) -> None:
         """The same as `assign`, immediately, with the controller of this process. No flush of `log` may be in progress.
@@ -113,7 +113,7 @@ class DirectoryAssignments:
         for directory_id, partition in self._unreported:
             by_directory.setdefault(directory_id, {}).setdefault(partition.topic_id, []).append(partition.index)
         self._unreported.clear()
-        yield from self._controller.request(self._request(by_directory), _VERSION)
+        yield from self._controller.request(self._request(by_directory), _VERSION, None)
 
     def _request(self, assignments: Mapping[bytes, Mapping[bytes, Sequence[int]]]) -> AssignReplicasToDirsRequest:
         """``assignments``: partitions by directory id and topic id."""

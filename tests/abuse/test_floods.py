@@ -187,7 +187,9 @@ def test_topics_and_the_groups_that_read_them(target: Target, long: bool) -> Non
     with target.attack(f"{topics} topics of {groups} groups are deleted", **allowed):
         for first in range(0, topics, per_request):
             deleted = [DeleteTopicState(name=name) for name in names[first:][:per_request]]
-            attackers.exchange(target.address, attackers.frame(DeleteTopicsRequest(topics=deleted), 6))
+            attackers.exchange(
+                target.address, attackers.frame(DeleteTopicsRequest(topics=deleted, timeout_ms=60_000), 6)
+            )
 
 
 def test_topics_that_metadata_creates(make_target: MakeTarget, dice: random.Random, long: bool) -> None:

@@ -200,5 +200,5 @@ def test_no_room_on_disk(make_target: MakeTarget, small_disk: Path, dice: random
             # Deleting takes space, too: it is a record of the metadata log.
             subprocess.run(["mount", "-o", "remount,size=120m", str(small_disk)], check=True)
         with target.attack("room on disk again"), target.wire() as wire:
-            wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="filler")]), 6)
+            wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="filler")], timeout_ms=60_000), 6)
         find_usable(target, created)

@@ -230,7 +230,12 @@ def test_a_topic_that_is_deleted_during_a_read_is_sent_and_closed(server, disk):
     with server.wire() as wire, server.wire() as admin:
         send_fetch(wire, "t")
         wait_for_thread(server)
-        assert admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
+        assert (
+            admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=60_000), 6)
+            .responses[0]
+            .error_code
+            == 0
+        )
         disk.go.set()
         assert received(wire) == payload
     server.wait_until(lambda: not server.broker.read_ahead._unfinished)

@@ -33,6 +33,7 @@ from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTo
 from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from moldau.protocol.messages.update_features import UpdateFeaturesRequest
 from moldau.server.concurrency.slices import SlicedFuture
+from moldau.server.controller_client import Origin
 from moldau.testing.broker import Broker
 from moldau.testing.builders import batch, fetch, produce, values
 from moldau.testing.wire import WireClient
@@ -40,8 +41,9 @@ from moldau.testing.wire import WireClient
 METADATA_LOG = "__cluster_metadata-0"
 
 
-def create(name: str) -> CreateTopicsRequest:
-    return CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1)])
+def create(name: str, *, timeout_ms: int = 60_000) -> CreateTopicsRequest:
+    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1)]
+    return CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms)
 
 
 def describe(*names: str, create: bool = False) -> MetadataRequest:
@@ -57,14 +59,16 @@ class LateController:
         self._client = server.broker.controller
         self.waiting: list[tuple[Any, SlicedFuture[None]]] = []
         self.requests: list[Any] = []
+        self.origins: list[Origin | None] = []
         server.broker.controller = self
 
-    def request(self, request: Any, version: int) -> Any:
+    def request(self, request: Any, version: int, origin: Origin | None) -> Any:
         later: SlicedFuture[None] = SlicedFuture(self._server.broker.slices)
         self.requests.append(request)
+        self.origins.append(origin)
         self.waiting.append((request, later))
         yield from later.result()
-        return (yield from self._client.request(request, version))
+        return (yield from self._client.request(request, version, origin))
 
     def wait_for(self, count: int) -> None:
         self._server.wait_until(lambda: len(self.waiting) == count)
@@ -115,9 +119,13 @@ def test_later_requests_of_the_same_client_are_served_afterwards(server: Any, la
 
 REQUESTS: list[tuple[Any, int, Any]] = [
     (create("t"), 7, lambda answer: answer.topics[0].error_code),
-    (DeleteTopicsRequest(topics=[DeleteTopicState(name="x")]), 6, lambda answer: answer.responses[0].error_code),
     (
-        CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="x", count=2)]),
+        DeleteTopicsRequest(topics=[DeleteTopicState(name="x")], timeout_ms=60_000),
+        6,
+        lambda answer: answer.responses[0].error_code,
+    ),
+    (
+        CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="x", count=2)], timeout_ms=60_000),
         3,
         lambda answer: answer.results[0].error_code,
     ),
@@ -152,6 +160,62 @@ def test_a_request_that_the_controller_rejects_fails_with_its_error(
         late.wait_for(1)
         late.refuse(KafkaError(ErrorCode.NOT_CONTROLLER, "it has moved"))
         assert code_of(wire.receive()) == ErrorCode.NOT_CONTROLLER
+
+
+def test_the_controller_gets_the_client_and_the_deadline_of_a_request(server: Any, late: LateController) -> None:
+    def origin_of(request: Any, version: int) -> Origin | None:
+        wire.send(request, version)
+        late.wait_for(1)
+        late.release()
+        wire.receive()
+        return late.origins.pop()
+
+    def now_ms() -> int:
+        return int(server.call(server.broker.timers.now_ms))
+
+    client = Origin("User:ANONYMOUS", "/127.0.0.1")
+    with server.wire() as wire:
+        earliest_ms = now_ms() + 1000
+        origin = origin_of(create("t", timeout_ms=1000), 7)
+        assert origin is not None
+        assert origin.deadline_ms is not None
+        assert origin._replace(deadline_ms=None) == client
+        assert earliest_ms <= origin.deadline_ms <= now_ms() + 1000
+        assert origin_of(describe("missing", create=True), 12) == client
+        assert origin_of(DescribeQuorumRequest(), 2) == client
+        assert origin_of(FindCoordinatorRequest(coordinator_keys=["g"]), 4) is None  # the broker's own request
+        assert origin_of(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4) is None
+
+
+TIMED: list[tuple[Any, int, Any]] = [
+    (create("t", timeout_ms=0), 7, lambda answer: answer.topics[0].error_code),
+    (create("t", timeout_ms=-1), 7, lambda answer: answer.topics[0].error_code),
+    (
+        DeleteTopicsRequest(topics=[DeleteTopicState(name="there")]),
+        6,
+        lambda answer: answer.responses[0].error_code,
+    ),
+    (
+        CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="there", count=2)]),
+        3,
+        lambda answer: answer.results[0].error_code,
+    ),
+    (ElectLeadersRequest(topic_partitions=None, timeout_ms=0), 2, lambda answer: answer.error_code),
+    (AlterPartitionReassignmentsRequest(timeout_ms=0), 0, lambda answer: answer.error_code),
+    (ListPartitionReassignmentsRequest(topics=None, timeout_ms=0), 0, lambda answer: answer.error_code),
+    (UpdateFeaturesRequest(timeout_ms=0), 2, lambda answer: answer.error_code),
+]
+
+
+@pytest.mark.parametrize(("request_", "version", "code_of"), TIMED, ids=lambda value: type(value).__name__)
+def test_a_timeout_of_0_always_expires_and_the_request_changes_nothing(
+    server: Any, request_: Any, version: int, code_of: Any
+) -> None:
+    server.create_topic("there")
+    offset = server.call(lambda: server.broker.metadata.image.offset)
+    with server.wire() as wire:
+        assert code_of(wire.call(request_, version)) == ErrorCode.REQUEST_TIMED_OUT
+    assert server.call(lambda: server.broker.metadata.controller.end_offset) == offset + 1
 
 
 def test_a_waiting_request_is_freed_when_its_client_disconnects(server: Any, late: LateController) -> None:
@@ -354,6 +418,22 @@ def test_changes_during_a_sync_share_the_next_one(make_server: Any, device: Slow
     assert device.syncs == 2
     server.restart()
     assert len(server.broker.metadata.image.topics_by_name) == 7
+
+
+def test_a_request_times_out_while_its_change_waits_for_the_device(make_server: Any, device: SlowDevice) -> None:
+    server = make_server(log_dirs=["/data"], file_system=device.disk)
+    with server.wire() as wire, server.wire() as other:
+        device.hold()
+        wire.send(create("t", timeout_ms=1000), 7)
+        other.send(create("u"), 7)
+        device.wait_for_sync()
+        assert wire.receive().topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert wire.call(MetadataRequest(topics=None), 12).topics == []
+        device.release()
+        assert other.receive().topics[0].error_code == 0
+        assert wire.call(describe("t"), 12).topics[0].error_code == 0  # the change has taken effect
+        assert wire.call(create("v", timeout_ms=10_000), 7).topics[0].error_code == 0
+    assert server.call(lambda: server.broker.slices.elements) == 0
 
 
 def test_a_failed_sync_fails_all_pending_and_all_later_changes(make_server: Any, device: SlowDevice) -> None:

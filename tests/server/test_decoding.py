@@ -135,7 +135,12 @@ def test_deleting_a_topic_cancels_reading_its_batches(server):
     with server.wire() as producer, server.wire() as admin:
         producer.send(produce_request("t", same_record(2_000_000)), 9)
         server.wait_until(lambda: process_of(server)._running)
-        assert admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
+        assert (
+            admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=60_000), 6)
+            .responses[0]
+            .error_code
+            == 0
+        )
         answer = producer.receive().responses[0].partition_responses[0]
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         server.wait_until(lambda: not process_of(server)._running)
@@ -541,7 +546,12 @@ def test_deleting_a_topic_cancels_the_append_of_a_large_batch(server, configs):
     with server.wire() as producer, server.wire() as admin:
         producer.send(produce_request("t", batch), 9)
         server.wait_until(lambda: on_its_way(server))
-        assert admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
+        assert (
+            admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=60_000), 6)
+            .responses[0]
+            .error_code
+            == 0
+        )
         answer = producer.receive().responses[0].partition_responses[0]
         assert answer.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE)
     server.wait_until(lambda: not server.server._network.budget.used_bytes)

@@ -293,7 +293,7 @@ def test_more_topics_than_one_change_can_delete_are_deleted(server: Any) -> None
     topics = [DeleteTopicState(name=f"t{number}") for number in range(25)]
     twice = [DeleteTopicState(name="t24"), DeleteTopicState(name="none")]
     with server.wire() as wire:
-        results = wire.call(DeleteTopicsRequest(topics=topics + twice), 6).responses
+        results = wire.call(DeleteTopicsRequest(topics=topics + twice, timeout_ms=60_000), 6).responses
     codes = {result.name: ErrorCode(result.error_code).name for result in results}
     assert len(results) == 26
     assert codes.pop("t24") == "INVALID_REQUEST"

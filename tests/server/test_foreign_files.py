@@ -126,7 +126,7 @@ def check_files_survive(broker: Broker, planted: dict[Path, str | None], directo
             assert values(fetch(wire, "kept"))[-1] == b"%d" % number
             created = wire.call(CreateTopicsRequest(topics=[new_topic("brief")]), 7).topics
             assert [topic.error_code for topic in created] == [0]
-            deleted = wire.call(DeleteTopicsRequest(topic_names=["brief"]), 5).responses
+            deleted = wire.call(DeleteTopicsRequest(topic_names=["brief"], timeout_ms=60_000), 5).responses
             assert [topic.error_code for topic in deleted] == [0]
         broker.delete_old_segments()
         assert still_there(planted, directory)
@@ -206,7 +206,7 @@ def test_a_deleted_partition_with_a_user_file_is_kept(make_server, tmp_path: Pat
         assert produce(wire, "t", batch(b"x")).error_code == 0
     plant(tmp_path / "data" / "t-0" / "notes.txt")
     with server.wire() as wire:
-        assert wire.call(DeleteTopicsRequest(topic_names=["t"]), 5).responses[0].error_code == 0
+        assert wire.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=60_000), 5).responses[0].error_code == 0
     server.await_(server.broker.trash.remove_due)
     for _ in range(2):
         (left,) = (tmp_path / "data").glob("t-0.*-delete")

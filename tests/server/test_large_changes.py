@@ -33,7 +33,7 @@ def create(name: str, partitions: int = PARTITIONS) -> CreateTopicsRequest:
 
 
 def delete(name: str) -> DeleteTopicsRequest:
-    return DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
+    return DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=60_000)
 
 
 def produce_to_all(name: str, *, acks: int = 1, partitions: int = PARTITIONS) -> ProduceRequest:
@@ -64,7 +64,8 @@ def long_requests() -> list[tuple[str, Any, int]]:
         (
             "CreatePartitions",
             CreatePartitionsRequest(
-                topics=[CreatePartitionsTopic(name="large", count=PARTITIONS + 1_000, assignments=None)]
+                topics=[CreatePartitionsTopic(name="large", count=PARTITIONS + 1_000, assignments=None)],
+                timeout_ms=60_000,
             ),
             3,
         ),
@@ -81,9 +82,9 @@ def test_large_requests_are_served_in_small_steps(server: Any) -> None:
     # The first request of an API creates its route.
     server.create_topic("small")
     with server.wire() as wire:
-        wire.call(CreatePartitionsRequest(), 3)
+        wire.call(CreatePartitionsRequest(timeout_ms=60_000), 3)
         wire.call(IncrementalAlterConfigsRequest(), 1)
-        wire.call(DeleteTopicsRequest(), 6)
+        wire.call(DeleteTopicsRequest(timeout_ms=60_000), 6)
         produce(wire, "small", batch(b"x"))
         wire.call(FetchRequest(max_wait_ms=0, session_epoch=-1), 12)
         meter = StepMeter(server)

@@ -107,7 +107,10 @@ def test_a_topic_that_was_deleted_before_its_creation_leaves_nothing_behind(make
     disk = RejectingDisk(file_system, errno.ENOSPC, {"write"}, ["/t-"])
     with server.wire() as wire:
         assert create(wire, "t", partitions=2) == [ErrorCode.NONE]
-        assert wire.call(DeleteTopicsRequest(topic_names=["t"]), 5).responses[0].error_code == ErrorCode.NONE
+        assert (
+            wire.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=60_000), 5).responses[0].error_code
+            == ErrorCode.NONE
+        )
         assert server.call(lambda: len(server.broker.publisher.late_replicas)) == 0
         disk.refuses = False
         assert create(wire, "t") == [ErrorCode.NONE]

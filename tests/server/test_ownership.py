@@ -61,7 +61,7 @@ def stopped(make_server, tmp_path):
 
 
 def delete(wire, *topics):
-    answers = wire.call(DeleteTopicsRequest(topic_names=list(topics)), 5).responses
+    answers = wire.call(DeleteTopicsRequest(topic_names=list(topics), timeout_ms=60_000), 5).responses
     assert [answer.error_code for answer in answers] == [0] * len(topics)
 
 

@@ -96,7 +96,12 @@ def test_a_waiting_fetch_completes_when_its_topic_is_deleted(server):
     with server.wire() as consumer, server.wire() as admin:
         consumer.send(fetch_request("t", max_wait_ms=600_000), 12)
         server.wait_until(lambda: server.broker.replicas.partition_by_key("t", 0).waiters)
-        assert admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
+        assert (
+            admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=60_000), 6)
+            .responses[0]
+            .error_code
+            == 0
+        )
         answer = consumer.receive().responses[0].partitions[0]
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -273,7 +278,12 @@ def test_a_topic_can_be_deleted_during_a_fetch(server):
         limit = 50_000_000
         wire.send(fetch_request("t", max_bytes=limit, partition_max_bytes=limit), 12)
         server.wait_until(lambda: any(c._waits_for & PEER for c in server.server._network.connections))
-        assert admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
+        assert (
+            admin.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=60_000), 6)
+            .responses[0]
+            .error_code
+            == 0
+        )
         received = []
         reader = threading.Thread(target=lambda: received.append(wire.receive()))
         reader.start()

@@ -188,7 +188,12 @@ def test_the_delay_of_files_is_set_by_topic_and_that_of_partitions_by_broker(ser
     server.clock.advance(1_000)
     check(server)
     with server.wire() as wire:
-        assert wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")]), 6).responses[0].error_code == 0
+        assert (
+            wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=60_000), 6)
+            .responses[0]
+            .error_code
+            == 0
+        )
     empty_trash(server)
     for passed_ms, expected in ((0, (True, True)), (HOUR_MS, (False, True)), (HOUR_MS, (False, False))):
         server.clock.advance(passed_ms)
@@ -213,7 +218,12 @@ def test_startup_unlinks_remaining_files_of_the_last_run(server):
     server.clock.advance(1_000)
     check(server)
     with server.wire() as wire:
-        assert wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")]), 6).responses[0].error_code == 0
+        assert (
+            wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=60_000), 6)
+            .responses[0]
+            .error_code
+            == 0
+        )
     empty_trash(server)
     assert deleted(server)
     server.restart()
@@ -314,7 +324,12 @@ def test_retention_waits_for_a_running_flush_of_the_log(make_server):
 def test_a_topic_can_be_deleted_while_the_disk_is_busy(slow, caplog):
     server, sync, checking = slow
     with server.wire() as wire:
-        assert wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6).responses[0].error_code == 0
+        assert (
+            wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=60_000), 6)
+            .responses[0]
+            .error_code
+            == 0
+        )
     sync.proceed.set()
     checking.result(60)
     server.create_topic("t")

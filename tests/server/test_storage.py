@@ -120,7 +120,7 @@ def test_the_files_of_a_deleted_topic_are_deleted(make_server):
     server.create_topic("t", partitions=3)
     with server.wire() as wire:
         produce(wire, "t", batch(b"x"))
-        wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6)
+        wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=60_000), 6)
     server.wait_until(lambda: not list(Path(server.log_dirs[0]).glob("t-*")))
 
 
@@ -132,7 +132,7 @@ def test_a_recreated_topic_is_empty(server):
             server.create_topic("t")
             assert values(fetch(wire, "t")) == []
             assert produce(wire, "t", batch(b"%d" % round_number)).base_offset == 0
-            wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6)
+            wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=60_000), 6)
 
 
 def test_producer_ids_are_never_assigned_twice(server):
