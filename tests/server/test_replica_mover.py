@@ -285,11 +285,11 @@ def test_a_partition_that_is_deleted_before_its_move_begins_is_unknown(filled, m
     later = SlicedFuture(server.broker.slices)
     waiting = []
 
-    def assign_present(partition):
+    def assign(partition, directory):
         waiting.append(partition)
         yield from later.result()
 
-    monkeypatch.setattr(server.broker.replica_mover, "_assign_present", assign_present)
+    monkeypatch.setattr(server.broker.replica_mover._assignments, "assign", assign)
     with server.wire() as wire, server.wire() as deleting:
         moved = AlterReplicaLogDirTopic(name="t", partitions=[0])
         wire.send(AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=str(target), topics=[moved])]), 2)
