@@ -474,12 +474,12 @@ class LogManager:
             directory = future.directory
         return self._failed(directory, failure.error)
 
-    def swap(self, future: FutureLog, commit: Callable[[LogDirectory], None]) -> str:
+    def swap(self, future: FutureLog) -> str:
         """Replace the log by its copy; returns the path of the old directory, which may be removed when both log
         directories have been synced. See the module docstring.
 
-        `commit` writes the replica's directory to the metadata. Raises `KafkaError`; then the log is where it was, and
-        may be offline.
+        The metadata must already assign the replica to the target directory. Raises `KafkaError`; then the log is where
+        it was, and may be offline. If it is online, the metadata must assign the replica to its directory again.
         """
         log, target = future.log, future.directory
         key = _key(log)
@@ -488,14 +488,10 @@ class LogManager:
             trash = future.complete()
         except CopyError as error:
             raise self.move_failed(future, error) from error
-        commit(target)
         try:
             retired = retire_directory(self.file_system, log.directory, key, source.path, DELETE_DIRECTORY)
         except OSError as error:
-            failure = self._failed(source, error)
-            if source.online:
-                commit(source)
-            raise failure from error
+            raise self._failed(source, error) from error
         path = join(target.path, partition_directory_name(*key))
         try:
             self.file_system.rename(future.path, path)
@@ -504,8 +500,6 @@ class LogManager:
                 self.file_system.rename(retired, log.directory)
             except OSError as second:
                 self.directory_failed(source, second)
-            else:
-                commit(source)
             raise self._failed(target, error) from error
         del self.futures[key]
         log.switch_directory(path)

@@ -179,7 +179,7 @@ class Broker:
             write_checkpoints=self.housekeeping.write_checkpoints,
             swapped=self.trash.deleted,
         )
-        assignments = DirectoryAssignments(self.metadata, self.controller, self.log_manager, clock, self.slices)
+        assignments = DirectoryAssignments(self.metadata, self.controller, self.log_manager, self.slices)
         threads = config.get("num.replica.alter.log.dirs.threads")
         self.replica_mover = ReplicaMover(
             loop,
@@ -384,10 +384,10 @@ class Broker:
     async def close(self) -> None:
         """Stop the background work. The owner of the logs and of the metadata closes those."""
         self.publisher.late_replicas.close()
+        await self.replica_mover.close()  # it may still have to ask the controller, which needs slices
         await self.group_commit.wait_idle()  # effects of its last flush run in slices
         self.slices.close()
         await self.metadata_snapshots.close()
-        await self.replica_mover.close()
         await self.log_cleaner.close()
         await self.retention.close()
         await self.trash.close()

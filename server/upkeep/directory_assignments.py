@@ -2,12 +2,12 @@
 
 If a metadata change places replicas in another directory than the controller expects, they are collected and reported
 together. A move between log directories reports its replica separately, because the directories may be renamed only
-after the controller has the report. The renaming requires a controller in this process: its commit comes between two
-steps of the swap (`assign_now`).
+after the controller has committed the report.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,10 +23,8 @@ from ...protocol.messages.assign_replicas_to_dirs import (
 if TYPE_CHECKING:
     from ...log.directory import LogDirectory
     from ...log.manager import LogManager
-    from ...log.partition_log import Log
     from ...metadata.quorum import Metadata
     from ...replication.partition import Partition
-    from ..concurrency.clock import Clock
     from ..concurrency.slices import Sliced, Slices
     from ..controller_client import ControllerClient
 
@@ -42,13 +40,11 @@ class DirectoryAssignments:
         metadata: Metadata,
         controller: ControllerClient,
         log_manager: LogManager,
-        now_ms: Clock,
         slices: Slices,
     ) -> None:
         self._metadata = metadata
         self._controller = controller
         self._log_manager = log_manager
-        self._now_ms = now_ms
         self._slices = slices
         self._unreported: list[tuple[bytes, Partition]] = []  # (id of the replica's directory, replica)
         self._holds = 0
@@ -72,39 +68,41 @@ class DirectoryAssignments:
             self._slices.begin_shielded(self._report())
         self._unreported.append((directory.directory_id, partition))
 
-    @property
-    def log(self) -> Log:
-        """The metadata log."""
-        return self._metadata.log
-
     def assign(self, partition: Partition, directory: LogDirectory) -> Sliced[None]:
         """Report that the replica is in this directory. Returns when the controller has committed it.
 
+        The controller is asked even if the committed image has this directory: a report of another one may be pending.
+
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or the controller's error.
+            KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, or another error of the controller.
         """
-        request = self._assignment(partition, directory)
-        if request is not None:
-            _check((yield from self._controller.request(request, _VERSION, None)))
+        request = self._request({directory.directory_id: {partition.topic_id: [partition.index]}})
+        response: AssignReplicasToDirsResponse = yield from self._controller.request(request, _VERSION, None)
+        code = response.error_code or response.directories[0].topics[0].partitions[0].error_code
+        if code:
+            raise KafkaError(ErrorCode(code))
 
-    def assign_now(self, partition: Partition, directory: LogDirectory) -> None:
-        """The same as `assign`, immediately, with the controller of this process. No flush of `log` may be in progress.
+    async def assigned(self, partition: Partition, directory: LogDirectory) -> None:
+        """The same as `assign`, for a task.
 
-        Raises the same errors as `assign`.
+        Raises:
+            KafkaError: as `assign`; BROKER_NOT_AVAILABLE if the server stops before the response arrives.
         """
-        request = self._assignment(partition, directory)
-        if request is not None:
-            _check(self._metadata.request(request, version=_VERSION, now_ms=self._now_ms()))
+        response: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def _assignment(self, partition: Partition, directory: LogDirectory) -> AssignReplicasToDirsRequest | None:
-        """The report of one replica; None if the controller already has this directory."""
-        topic = self._metadata.image.topics_by_id.get(partition.topic_id)
-        registration = None if topic is None else topic.partitions.get(partition.index)
-        if registration is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if registration.directory(self._metadata.node_id) == directory.directory_id:
-            return None
-        return self._request({directory.directory_id: {partition.topic_id: [partition.index]}})
+        def steps() -> Sliced[None]:
+            try:
+                yield from self.assign(partition, directory)
+            except Exception as error:  # noqa: BLE001 - the task that waits raises it
+                response.set_exception(error)
+            else:
+                response.set_result(None)
+            finally:
+                if not response.done():
+                    response.set_exception(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "The server stops."))
+
+        self._slices.begin_shielded(steps(), immediately=True)
+        await response
 
     def _report(self) -> Sliced[None]:
         if not self._unreported:
@@ -131,10 +129,3 @@ class DirectoryAssignments:
                 for directory_id, topics in assignments.items()
             ],
         )
-
-
-def _check(response: AssignReplicasToDirsResponse) -> None:
-    """Raise the error for the only replica."""
-    code = response.error_code or response.directories[0].topics[0].partitions[0].error_code
-    if code:
-        raise KafkaError(ErrorCode(code))

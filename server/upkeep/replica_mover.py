@@ -8,8 +8,10 @@
 3. The log is copied in steps, each in a thread, until little is missing.
 4. Flushes of the log are held. The last step makes all data durable, and the checkpoints of the target directory get
    entries for the log. Appends that need a flush wait in the meantime; readers and other writers do not wait.
-5. On the event loop: the last bytes are copied, the replica is assigned to the new directory by the controller
-   (KIP-858), and the directories are renamed.
+5. The controller assigns the replica to the new directory (KIP-858). Its response may take long. When the assignment is
+   durable, the last bytes are copied on the event loop, and the directories are renamed. If that is no longer possible,
+   the controller assigns the replica to the old directory again, before flushes continue: a startup that finds only the
+   copy uses it if the metadata names its directory.
 6. Both log directories are synced. Then flushes continue, and the old directory is scheduled for removal.
 
 An I/O error takes the device's log directory offline, as everywhere, and ends the move. A full disk ends the move with
@@ -95,7 +97,6 @@ class ReplicaMover:
         self._executor = background.executor(threads)
         self._not_before = 0.0  # the throttle: the earliest time of the next step, on the event loop's clock
         self._closing = asyncio.Event()
-        self._renaming = asyncio.Lock()  # held while flushes of the metadata log are held
 
     def move(self, partition: Partition, directory: LogDirectory) -> Sliced[None]:
         """Move a replica to one of this broker's log directories.
@@ -167,6 +168,8 @@ class ReplicaMover:
         return self._replicas.partition_by_key(partition.topic, partition.index) is partition
 
     def _begin(self, partition: Partition, directory: LogDirectory) -> None:
+        if self._closing.is_set():
+            return  # the server stopped while the controller was asked
         current = self._manager.directory_of(partition.topic, partition.index)
         assert current is not None
         future = self._manager.begin_move(partition.topic, partition.index, directory)
@@ -295,21 +298,21 @@ class ReplicaMover:
 
     async def _rename(self, partition: Partition, future: FutureLog, max_missing_bytes: int) -> bool:
         """Steps 5 and 6. Returns false if too many bytes are missing, or if data of the copy is not durable."""
-        metadata_log = self._assignments.log
-        async with self._renaming:
-            await self._group_commit.pause(metadata_log)
-            try:
-                self._check(future)
-                if not future.is_durable or future.missing_bytes() > max_missing_bytes:
-                    return False
-                source = self._manager.directory_of(partition.topic, partition.index)
-                assert source is not None
-                # The controller is called in the middle of the swap, where nothing can wait.
-                retired = self._manager.swap(
-                    future, lambda directory: self._assignments.assign_now(partition, directory)
-                )
-            finally:
-                self._group_commit.resume(metadata_log)
+        if not _is_ready(future, max_missing_bytes):
+            return False
+        source = self._manager.directory_of(partition.topic, partition.index)
+        assert source is not None
+        retired: str | None = None
+        try:
+            await self._assign(partition, future)
+            self._check(future)
+            if _is_ready(future, max_missing_bytes):
+                retired = self._manager.swap(future)
+        finally:
+            if retired is None:
+                await self._assign_back(partition, source)
+        if retired is None:
+            return False
         for directory in (source, future.directory):
             if directory.online:
                 try:
@@ -320,3 +323,25 @@ class ReplicaMover:
             self._manager.add_trash(retired)
             self._trash.deleted()
         return True
+
+    async def _assign(self, partition: Partition, future: FutureLog) -> None:
+        try:
+            await self._assignments.assigned(partition, future.directory)
+        except KafkaError:
+            self._check(future)  # the error may be the result of a shutdown, or of a deletion of the topic
+            raise
+
+    async def _assign_back(self, partition: Partition, source: LogDirectory) -> None:
+        """The replica stays in its directory, although the controller may have assigned it to the target."""
+        if not source.online or self._replicas.partition_by_key(partition.topic, partition.index) is not partition:
+            return
+        try:
+            await self._assignments.assigned(partition, source)
+        except KafkaError as error:
+            name = f"{partition.topic}-{partition.index}"
+            logger.error("Cannot report that %s is still in %s: %s", name, source.path, error)
+
+
+def _is_ready(future: FutureLog, max_missing_bytes: int) -> bool:
+    """Whether the copy may replace the log, and at most this many bytes are missing."""
+    return future.is_durable and future.missing_bytes() <= max_missing_bytes

@@ -78,7 +78,8 @@ class Broker:
         files = self.manager.begin_cleaner_checkpoints()
         files.run()
         self.manager.end_checkpoints(files)
-        self.manager.swap(future, self.commit)
+        self.commit(future.directory)
+        self.manager.swap(future)
 
     def values(self) -> list[bytes | None]:
         return [record.value for batch in self.log.batches(0) for record in iter_records(batch)]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from moldau.log.directory import LogDirectory
 from moldau.log.future_log import Copy, FutureLog
 from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem, SimulatedCrash
@@ -91,7 +92,7 @@ class Moving(History):
         self.file_system = self.disks
         self.future: FutureLog | None = None
         self.copy: Copy | None = None
-        self.is_last = self.has_copied = self.is_held = False
+        self.is_last = self.has_copied = self.is_held = self.is_assigned = False
         self.to_sync: list[str] = []
         self.manager = self._load(self.disks)
         log = self.manager.get("t", 0)
@@ -144,6 +145,12 @@ class Moving(History):
             self.is_held = bool(self.to_sync)
         elif self.future is None:
             return
+        elif self.is_assigned:
+            self.is_assigned = False
+            if self.future.is_durable:
+                self._swap(self.future)
+            else:
+                self._assign(self.manager.directory_of("t", 0))
         elif self.copy is None:
             self._begin_copy(self.future)
         elif not self.has_copied:
@@ -155,7 +162,12 @@ class Moving(History):
             if self.is_last:
                 self.checkpoint()
                 if self.future.missing_bytes() <= self.dice.choice([0, 100, 1000]):
-                    self._swap(self.future)
+                    self._assign(self.future.directory)
+                    self.is_assigned = True  # other steps may come before the swap
+
+    def _assign(self, directory: LogDirectory | None) -> None:
+        assert directory is not None
+        self.home = directory.directory_id
 
     def _begin_copy(self, future: FutureLog) -> None:
         self.has_copied = False
@@ -169,11 +181,7 @@ class Moving(History):
     def _swap(self, future: FutureLog) -> None:
         source, target = self.manager.directory_of("t", 0), future.directory
         assert source is not None
-
-        def commit(directory: Any) -> None:
-            self.home = directory.directory_id
-
-        retired = self.manager.swap(future, commit)
+        retired = self.manager.swap(future)
         assert self._files(self.partition.log.directory) == self._files(retired)
         self.future = None
         self.swaps += 1
@@ -218,7 +226,7 @@ def test_a_power_failure_at_each_change_loses_no_record(journalled: bool) -> Non
     """One history, stopped after one change, after two, and so on, until it completes."""
     changes = completed = 0
     while True:
-        history = Moving(3, journalled=journalled)
+        history = Moving(8, journalled=journalled)
         history.file_system.operations_left = changes
         history.run(150)
         through = history.file_system.operations_left > 0

@@ -330,6 +330,104 @@ def on_disk_in_memory(make_server):
     return server, disk, source, "/a" if source == "/b" else "/b"
 
 
+class Assignment:
+    """Delays the sync of the metadata log with which the controller assigns a replica to its new directory."""
+
+    def __init__(self, server, disk):
+        self._begun, self._free = threading.Event(), threading.Event()
+        server.call(lambda: setattr(disk, "fail_with", self._delay))
+
+    def _delay(self, operation, path):
+        if operation == "sync" and "__cluster_metadata-0" in path:
+            self._begun.set()
+            assert self._free.wait(30)
+
+    def wait_begun(self):
+        assert self._begun.wait(30)
+
+    def release(self):
+        self._free.set()
+
+
+def registered(server):
+    """The path of the directory to which the metadata assign the replica."""
+    image = server.call(lambda: server.broker.metadata.image)
+    found = image.topics_by_name["t"].partitions[0].directory(server.broker.node_id)
+    (path,) = [each.path for each in server.broker.log_manager.directories if each.directory_id == found]
+    return path
+
+
+def test_other_requests_are_served_while_the_controller_assigns_the_replica(make_server):
+    server, disk, source, target = on_disk_in_memory(make_server)
+    assignment = Assignment(server, disk)
+    with server.wire() as wire:
+        assert move(wire, target) == {0: 0}
+        assignment.wait_begun()
+        assert produce(wire, "t", batch(b"90")).base_offset == 90
+        assert everything(wire) == [*RECORDS, b"90"]
+        assert str(where(server)) == source
+        assignment.release()
+        wait_moved(server, target)
+        assert registered(server) == target
+        assert everything(wire) == [*RECORDS, b"90"]
+    server.restart()
+    with server.wire() as wire:
+        assert everything(wire) == [*RECORDS, b"90"]
+
+
+def test_a_move_that_ends_during_its_assignment_leaves_the_replica_where_it_was(make_server):
+    server, disk, source, target = on_disk_in_memory(make_server)
+    assignment = Assignment(server, disk)
+    with server.wire() as wire:
+        assert move(wire, target) == {0: 0}
+        assignment.wait_begun()
+        manager = server.broker.log_manager
+        server.call(lambda: manager.end_move(manager.futures["t", 0]))
+        assignment.release()
+        server.wait_until(lambda: not server.broker.replica_mover._tasks)
+        assert (str(where(server)), registered(server)) == (source, source)
+        assert server.call(lambda: not server.broker.group_commit._held)
+        assert move(wire, target) == {0: 0}
+        wait_moved(server, target)
+        assert registered(server) == target
+
+
+def test_a_topic_can_be_deleted_while_the_controller_assigns_its_replica(make_server):
+    server, disk, _, target = on_disk_in_memory(make_server)
+    assignment = Assignment(server, disk)
+    with server.wire() as wire:
+        assert move(wire, target) == {0: 0}
+        assignment.wait_begun()
+        wire.send(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=60_000), 6)
+        server.wait_until(lambda: len(server.broker.metadata.controller._pending) == 2)
+        assignment.release()
+        assert wire.receive().responses[0].error_code == 0
+        server.wait_until(lambda: not server.broker.replica_mover._tasks)
+        server.create_topic("t")
+        assert produce(wire, "t", batch(b"new")).base_offset == 0
+        assert everything(wire) == [b"new"]
+
+
+def test_a_shutdown_waits_for_the_assignment_and_the_next_startup_resumes_the_move(make_server):
+    server, disk, source, target = on_disk_in_memory(make_server)
+    assignment = Assignment(server, disk)
+    with server.wire() as wire:
+        assert move(wire, target) == {0: 0}
+        assignment.wait_begun()
+    stopping = threading.Thread(target=server.stop)
+    stopping.start()
+    broker = server.broker
+    server.wait_until(broker.replica_mover._closing.is_set)
+    assignment.release()
+    stopping.join(30)
+    assert str(broker.log_manager.directory_of("t", 0).path) == source
+    server.start()
+    wait_moved(server, target)
+    assert registered(server) == target
+    with server.wire() as wire:
+        assert everything(wire) == RECORDS
+
+
 def test_a_full_disk_cancels_only_the_move(make_server):
     server, disk, source, target = on_disk_in_memory(make_server)
 
