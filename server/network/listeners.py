@@ -217,9 +217,9 @@ class Network:
                         await finish()
         for connection in list(self.connections):
             connection.close(None)
-        # Requests of closed connections are canceled in turns, which are before this one in the queue.
+        # Requests of closed connections are canceled in turns, which are before this one in the same queue.
         served = self.loop.create_future()
-        self.turns.later(-1, partial(served.set_result, None))
+        self.turns.later(-1, partial(served.set_result, None), gone=True)
         await served
         await self.read_ahead.close()
 

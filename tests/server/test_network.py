@@ -13,6 +13,7 @@ import pytest
 
 from moldau.log.descriptors import FileRange, OpenFile
 from moldau.log.files import RealFileSystem
+from moldau.server.concurrency import turns
 from moldau.server.concurrency.background import Background
 from moldau.server.concurrency.event_loop import new_event_loop
 from moldau.server.concurrency.timers import TimerWheel
@@ -248,6 +249,18 @@ def test_pending_requests_are_cancelled_when_their_peer_disconnects(fixture):
         fixture.wait_until(lambda: fixture.dispatcher.pending)
     fixture.wait_until(lambda: fixture.dispatcher.pending[0].cancelled)
     fixture.wait_until(lambda: not fixture.network.connections)
+
+
+def test_a_shutdown_cancels_all_pending_requests_before_it_ends(monkeypatch):
+    """A connection with many pending requests cancels them in a later turn."""
+    monkeypatch.setattr(turns, "TURN_MS", 0.0)  # one connection in each iteration of the event loop
+    with Fixture() as fixture, contextlib.ExitStack() as clients:
+        for _ in range(8):
+            clients.enter_context(fixture.connect()).sendall(frame(b"park") * 50)
+        fixture.wait_until(lambda: len(fixture.dispatcher.pending) == 8 * 50)
+        closed = asyncio.run_coroutine_threadsafe(fixture.network.close(0), fixture.loop)
+        closed.result(10)
+        assert all(pending.cancelled for pending in fixture.dispatcher.pending)
 
 
 needs_epoll = pytest.mark.skipif(not hasattr(select, "epoll"), reason="epoll is Linux's")
