@@ -82,12 +82,16 @@ _remembered = lru_cache(maxsize=16384)(_partition_of)
 
 
 class Writer:
-    """The partition of a runtime; see `coordinator.runtime.PartitionWriter`."""
+    """The partition of a runtime in one leader epoch; see `coordinator.runtime.PartitionWriter`.
 
-    __slots__ = ("_now_ms", "_partition")
+    In a later epoch it rejects all records: they were decided without those that another leader may have written.
+    """
+
+    __slots__ = ("_leader_epoch", "_now_ms", "_partition")
 
     def __init__(self, partition: Partition, now_ms: Clock) -> None:
         self._partition = partition
+        self._leader_epoch = partition.leader_epoch
         self._now_ms = now_ms
 
     @property
@@ -101,6 +105,7 @@ class Writer:
     def append(self, batch: bytes, *, verification: Any = None) -> int:
         # acks=all. The records are not validated: the coordinator wrote them. Records on behalf of a producer have no
         # sequence numbers, which clients must not omit.
+        self._check_epoch()
         transactional = bool(batch[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_MASK)
         info = self._partition.append(
             batch,
@@ -121,6 +126,7 @@ class Writer:
         committed: bool,
         transaction_version: int,
     ) -> int:
+        self._check_epoch()
         info = self._partition.append_marker(
             producer_id,
             producer_epoch,
@@ -131,14 +137,19 @@ class Writer:
         )
         return info.last_offset + 1
 
+    def _check_epoch(self) -> None:
+        if self._partition.leader_epoch != self._leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
 
 class HostedRuntime(Generic[S]):
-    """A runtime with its timer."""
+    """A runtime of one leader epoch, with its timer."""
 
-    __slots__ = ("armed_for", "partition", "runtime", "timer")
+    __slots__ = ("armed_for", "leader_epoch", "partition", "runtime", "timer")
 
     def __init__(self, partition: Partition, runtime: CoordinatorRuntime[S]) -> None:
         self.partition = partition
+        self.leader_epoch = partition.leader_epoch
         self.runtime = runtime
         self.timer: Timer | None = None
         self.armed_for = 0
@@ -337,12 +348,18 @@ class Coordinators(ABC, Generic[S]):
             self.deleted(gone)
 
     def follow(self, index: int) -> None:
-        """Start or stop coordinating, depending on whether this broker leads the partition."""
+        """Start or stop coordinating, depending on whether this broker leads the partition.
+
+        In a new leader epoch the partition is loaded again, even if this broker led it before: several changes of the
+        metadata may arrive together, and another broker may have led in between.
+        """
         services = self._services
         partition = services.replicas.partition_by_key(self.topic, index)
         hosted = self._hosted.get(index)
         leads = partition is not None and not partition.offline and partition.leader_id == services.node_id
-        if hosted is not None and (not leads or hosted.partition is not partition):
+        if hosted is not None and not (
+            leads and hosted.partition is partition and hosted.leader_epoch == partition.leader_epoch
+        ):
             self._give_up(index)
             hosted = None
         if leads and hosted is None and not self._closed:

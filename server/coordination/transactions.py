@@ -153,7 +153,7 @@ class TransactionCoordinators(Coordinators[TransactionShard]):
                 index,
                 producer_id=markers.producer_id,
                 producer_epoch=markers.producer_epoch,
-                coordinator_epoch=ending.hosted.partition.leader_epoch,
+                coordinator_epoch=ending.hosted.leader_epoch,
                 committed=markers.committed,
                 transaction_version=markers.transaction_version,
                 written=written,

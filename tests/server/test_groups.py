@@ -12,6 +12,8 @@ from moldau.coordinator.outcome import Record
 from moldau.coordinator.runtime import State
 from moldau.group_coordinator.records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue, encode_record
 from moldau.log.memory_files import MemoryFileSystem
+from moldau.metadata.outcome import Versioned
+from moldau.metadata.records import PartitionChangeRecord
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.delete_groups import DeleteGroupsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -96,8 +98,13 @@ def committed(wire, group_id):
 
 
 def join(wire, group_id, member_id=""):
+    send_join(wire, group_id, member_id)
+    return wire.receive()
+
+
+def send_join(wire, group_id, member_id):
     protocols = [JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0\0\0\0\0")]
-    return wire.call(
+    wire.send(
         JoinGroupRequest(
             group_id=group_id,
             session_timeout_ms=10_000,
@@ -308,6 +315,51 @@ def test_a_shutdown_completes_requests_that_wait_for_a_rebalance(make_server):
         server.wait_until(lambda: "g" in server.broker.groups.runtime_of("g").shard.states.groups)
         server.stop()
         assert wire.receive().error_code == ErrorCode.NOT_COORDINATOR
+
+
+def elect_again(server, topic):
+    """A new leader epoch of partition 0, with the same leader. Another broker may have led in between."""
+    broker = server.broker
+    topic_id = server.call(lambda: broker.metadata.image.topics_by_name[topic].topic_id)
+    partition = broker.replicas.partition_by_key(topic, 0)
+    epoch = partition.leader_epoch
+    record = PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=broker.node_id)
+    server.append_metadata(lambda end_offset: Versioned(record))
+    server.wait_until(lambda: partition.leader_epoch == epoch + 1)
+
+
+def test_in_a_new_leader_epoch_groups_are_loaded_again(make_server):
+    config = QUICK | {"group.initial.rebalance.delay.ms": "60000", "offsets.topic.num.partitions": "1"}
+    server = make_server(config=config)
+    server.create_topic("t")
+    with server.wire() as wire, server.wire() as member:
+        find(wire, "g")
+        assert commit(wire, "g", "t", 7) == [0]
+        send_join(member, "h", "")
+        runtime = server.broker.groups.runtime_of("h")
+        server.wait_until(lambda: "h" in runtime.shard.states.groups)
+        elect_again(server, "__consumer_offsets")
+        assert member.receive().error_code == ErrorCode.NOT_COORDINATOR
+        assert runtime.state is State.CLOSED
+        server.wait_until(lambda: server.broker.groups.runtime_of("g").state is State.ACTIVE)
+        assert committed(wire, "g") == {("t", 0): 7}
+        assert commit(wire, "g", "t", 8) == [0]
+
+
+def test_a_decision_of_an_earlier_leader_epoch_is_not_written(make_server):
+    server = make_server(config=QUICK | {"offsets.topic.num.partitions": "1"})
+    server.create_topic("t")
+    with server.wire() as wire, server.wire() as committing:
+        find(wire, "g")
+        assert commit(wire, "g", "t", 7) == [0]
+        partition = server.broker.replicas.partition_by_key("__consumer_offsets", 0)
+        end_offset = partition.log.log_end_offset
+        server.call(lambda: setattr(partition, "leader_epoch", partition.leader_epoch + 1))  # known here first
+        assert commit(committing, "g", "t", 8) == [ErrorCode.NOT_COORDINATOR]
+        assert partition.log.log_end_offset == end_offset
+        server.call(lambda: server.broker.groups.follow(0))
+        server.wait_until(lambda: server.broker.groups.runtime_of("g").state is State.ACTIVE)
+        assert committed(wire, "g") == {("t", 0): 7}
 
 
 def test_a_generation_survives_a_restart(server, wire):
