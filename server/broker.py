@@ -385,6 +385,10 @@ class Broker:
         """Stop the background work. The owner of the logs and of the metadata closes those."""
         self.publisher.late_replicas.close()
         await self.replica_mover.close()  # it may still have to ask the controller, which needs slices
+        if self.metadata.is_changing:
+            # The last try of a postponed flush. The changes must be applied here: afterwards, they would become durable
+            # without it, and the next startup would find the directories of deleted topics.
+            await self.group_commit.flush(self.metadata.log)
         await self.group_commit.wait_idle()  # effects of its last flush run in slices
         self.slices.close()
         await self.metadata_snapshots.close()

@@ -34,6 +34,7 @@ from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from moldau.protocol.messages.update_features import UpdateFeaturesRequest
 from moldau.server.concurrency.slices import SlicedFuture
 from moldau.server.controller_client import Origin
+from moldau.server.records import group_commit
 from moldau.testing.broker import Broker
 from moldau.testing.builders import batch, fetch, produce, values
 from moldau.testing.wire import WireClient
@@ -465,6 +466,32 @@ def test_a_shutdown_waits_for_the_device(make_server: Any, device: SlowDevice) -
         stopping.join(60)
     server.start()
     assert set(server.broker.metadata.image.topics_by_name) == {"t"}
+
+
+def test_a_shutdown_applies_a_deletion_whose_sync_was_postponed(make_server: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(group_commit, "_RETRY_SECONDS", 3600)
+    disk = MemoryFileSystem()
+    server = make_server(log_dirs=["/data"], file_system=disk)
+    server.create_topic("t")
+    log = server.broker.metadata.log
+    begin = type(log).begin_flush
+    has_descriptors = False
+
+    def begin_flush(self: Any, *arguments: Any) -> Any:
+        if self is log and not has_descriptors:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "too many open files")
+        return begin(self, *arguments)
+
+    monkeypatch.setattr(type(log), "begin_flush", begin_flush)
+    with server.wire() as wire:
+        wire.send(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=60_000), 6)
+        server.wait_until(lambda: log in server.broker.group_commit._postponed)
+    has_descriptors = True
+    server.stop()
+    server.start()
+    assert "t" not in server.broker.metadata.image.topics_by_name
+    _, directories = disk.list_directory("/data")
+    assert [name for name in directories if name.startswith("t-0") and not name.endswith("-delete")] == []
 
 
 def test_other_clients_are_served_while_the_log_is_synced_for_a_snapshot(make_server: Any, device: SlowDevice) -> None:
