@@ -74,11 +74,13 @@ class DirectoryAssignments:
         The controller is asked even if the committed image has this directory: a report of another one may be pending.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, or another error of the controller.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or another error of the controller.
         """
         request = self._request({directory.directory_id: {partition.topic_id: [partition.index]}})
         response: AssignReplicasToDirsResponse = yield from self._controller.request(request, _VERSION, None)
         code = response.error_code or response.directories[0].topics[0].partitions[0].error_code
+        if code == ErrorCode.UNKNOWN_TOPIC_ID:  # clients named the topic
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if code:
             raise KafkaError(ErrorCode(code))
 
