@@ -13,10 +13,10 @@ def page() -> str:
     lines = [
         "# APIs",
         "",
-        "What this server serves, and answers ApiVersions with; the versions are those of Apache Kafka 4.3.",
+        "The APIs of this server, as ApiVersions reports them. The versions are those of Apache Kafka 4.3.",
         "This page is generated from the table in `server/apis.py`. Missing features: [known_gaps.md](known_gaps.md).",
         "",
-        "Authorization: what Apache Kafka's authorizer asks. This server has none yet and allows everything.",
+        "Authorization: the checks of Apache Kafka's authorizer. This server has no authorizer yet and allows everything.",
         "",
         "| Key | API | Versions | Handler | Listeners | Authorization |",
         "| ---: | --- | --- | --- | --- | --- |",
