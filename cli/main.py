@@ -37,10 +37,10 @@ def _run(arguments: list[str]) -> int:
         options = serve.parse(arguments[1:])
         if options is not None:
             return serve.run(options)
-    from . import group
+    from . import commands
 
     try:
-        return group.run(arguments)
+        return commands.run(arguments)
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except Exception as error:

@@ -1,7 +1,7 @@
 """What the shard has to know about a kind of group: `GroupKind`, one value for each kind.
 
-`GroupKinds` indexes the registered kinds (`kinds.KINDS`). The shard, ListGroups, DeleteGroups, offsets and expiration
-work with these two and with the `Group` protocol. They name no kind, so a new kind needs no change in them.
+`GroupKinds` indexes the registered kinds (`registered_kinds.KINDS`). The shard, ListGroups, DeleteGroups, offsets and
+expiration work with these two and with the `Group` protocol. They name no kind, so a new kind needs no change in them.
 
 A request that names one group is served by the kind of that group if the kind serves such requests. All other cases
 (no such group, a group of a kind that does not serve the request) are decided by the kind whose protocol the request

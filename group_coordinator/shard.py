@@ -4,7 +4,7 @@ One shard holds the groups that hash to one partition of `__consumer_offsets`, a
 goes to the module of its API and its group's kind, a record of the log to the module that keeps its state. All modules
 work on the same `GroupStates`.
 
-The first five rows are `GroupKind.requests`, `also_serves` and `describe` of the kinds (`kind`, `kinds`):
+The first five rows are `GroupKind.requests`, `also_serves` and `describe` of the kinds (`kind`, `registered_kinds`):
 
 | request | no group | classic group | consumer group | group of another kind |
 | --- | --- | --- | --- | --- |

@@ -13,9 +13,9 @@ from ..coordinator.outcome import Caller
 from .config import GroupConfig
 from .group import Group
 from .kind import GroupKinds
-from .kinds import KINDS
 from .offsets.deleted_topics import DeletedTopics
 from .offsets.store import OffsetStore
+from .registered_kinds import KINDS
 
 G = TypeVar("G", bound=Group)
 

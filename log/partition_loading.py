@@ -49,10 +49,10 @@ from .names import (
     parse_offset_file_name,
 )
 from .partition_log import Log
+from .producer_snapshots import ProducerSnapshots
 from .producer_state import ProducerState
 from .segment import MAX_RELATIVE_OFFSET, Segment
 from .segments import Segments
-from .snapshots import ProducerSnapshots
 from .transaction_index import AbortedTransaction
 
 _READ_BYTES = 1 << 20

@@ -57,6 +57,7 @@ from .flushing import Flush, FlushFailure, FlushPostponedError, failure_of
 from .leader_epochs import LeaderEpochs
 from .lookup import Next, TimestampAndOffset, next_search, next_search_for_largest
 from .names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
+from .producer_snapshots import ProducerSnapshots
 from .producer_state import (
     MARKER_BATCH_SIZE,
     CompletedTransaction,
@@ -69,7 +70,6 @@ from .producer_state import (
 from .retention import OldSegments, find_old_segments
 from .segment import MAX_GROUP, MAX_RELATIVE_OFFSET, NO_LIMIT, Segment
 from .segments import Segments
-from .snapshots import ProducerSnapshots
 from .transaction_index import AbortedTransaction, TransactionIndex
 from .validation import validate_client_batch, with_timestamps
 from .verification import Verification

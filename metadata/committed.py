@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Listener = Callable[[MetadataDelta, MetadataImage], "Steps[None] | None"]
+ImageListener = Callable[[MetadataDelta, MetadataImage], "Steps[None] | None"]
 """Applies a change; in steps, if it returns them. Other changes may be published between the steps, so listeners use
 the current image."""
 
@@ -49,7 +49,7 @@ class CommittedMetadata:
         self._last_snapshot_ms = now_ms
         self._found_long_log = False  # startup found a long log
         self._notifying = 0  # number of changes that listeners are being notified of
-        self._listeners: list[Listener] = []
+        self._image_listeners: list[ImageListener] = []
         self.image = MetadataImage(cluster_id=cluster_id)
         """The current state, replaced with every committed change."""
         self.was_served_by_this_version = False
@@ -93,13 +93,13 @@ class CommittedMetadata:
         """Whether listeners are applying a change."""
         return self._notifying > 0
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: ImageListener) -> None:
         """Call `listener(delta, image)` after every change from now on, in the order of subscription."""
-        self._listeners.append(listener)
+        self._image_listeners.append(listener)
 
     def unsubscribe_all(self) -> None:
         """Stop calling listeners."""
-        self._listeners.clear()
+        self._image_listeners.clear()
 
     def publish(self, image: MetadataImage) -> None:
         """Publish a durable change. `notify` must follow."""
@@ -109,7 +109,7 @@ class CommittedMetadata:
         """Call all listeners, in steps."""
         self._notifying += 1
         try:
-            for listener in tuple(self._listeners):
+            for listener in tuple(self._image_listeners):
                 try:
                     steps = listener(delta, self.image)
                     if steps is not None:

@@ -26,7 +26,7 @@ from ..protocol.steps import completed
 from ..protocol.uuid import random_uuid as draw_uuid
 from .batches import MetadataLogError
 from .brokers import NodeDescription
-from .committed import Check, CommittedMetadata, Listener
+from .committed import Check, CommittedMetadata, ImageListener
 from .context import ControllerContext
 from .controller import Controller
 from .features import BOOTSTRAP_FEATURES, SUPPORTED_FEATURES, reported_features
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .image import MetadataImage
     from .snapshots import SnapshotFile
 
-__all__ = ["Endpoint", "Listener", "Metadata", "MetadataLogError"]
+__all__ = ["Endpoint", "ImageListener", "Metadata", "MetadataLogError"]
 
 DEFAULT_CONTROLLER_ENDPOINT: Final = Endpoint("CONTROLLER", "localhost", 9093)
 """The controller listener in the records. Nothing listens there, because the controller is embedded."""
@@ -172,7 +172,7 @@ class Metadata:
         """Call `callback` if the log fails: after that the metadata cannot change."""
         self.controller.on_log_failure = callback
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: ImageListener) -> None:
         """Call `listener(delta, image)` after every change from now on, in the order of subscription."""
         self._committed.subscribe(listener)
 

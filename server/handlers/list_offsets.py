@@ -26,7 +26,7 @@ from ...protocol.messages.list_offsets import (
 from ...replication.partition import ISOLATION_LEVELS
 from ..context import DEFERRED, Deferred
 from ..records.decode_jobs import Search, copy_of
-from ..records.search_queue import Turn
+from ..records.search_queue import Permit
 
 if TYPE_CHECKING:
     from ...replication.partition import Partition
@@ -116,7 +116,7 @@ class _Lookup:
         self._search: Search | None = None
         self._outcome: Outcome | None = None
         self._is_long = False  # one step was not enough
-        self._turn: Turn | None = None
+        self._permit: Permit | None = None
         self.response = ListOffsetsResponse()
 
     def begin(self) -> ListOffsetsResponse | Deferred | Sliced[ListOffsetsResponse | Deferred]:
@@ -138,21 +138,21 @@ class _Lookup:
                     return DEFERRED
                 yield 0
         finally:
-            self._release_turn()
+            self._release_permit()
         return self.response
 
     def _wait(self) -> None:
         # No reference to the batch is kept here: if the same search is already running, the batch is not needed.
         search, self._search = self._search, None
         assert search is not None
-        self._cancel = self._broker.searches.submit(search, self._decoded, self._turn)
-        self._turn = None
+        self._cancel = self._broker.searches.submit(search, self._decoded, self._permit)
+        self._permit = None
         self._context.on_cancel = self._cancelled
 
-    def _decoded(self, outcome: Outcome | Turn) -> None:
+    def _decoded(self, outcome: Outcome | Permit) -> None:
         self._cancel = None
-        if isinstance(outcome, Turn):
-            self._turn = outcome
+        if isinstance(outcome, Permit):
+            self._permit = outcome
         else:
             self._outcome = outcome
         self._context.reply_in_slices(self.run())
@@ -161,12 +161,12 @@ class _Lookup:
         if self._cancel is not None:
             self._cancel()
             self._cancel = None
-        self._release_turn()
+        self._release_permit()
 
-    def _release_turn(self) -> None:
-        turn, self._turn = self._turn, None
-        if turn is not None:
-            turn.release()
+    def _release_permit(self) -> None:
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            permit.release()
 
     def _look_up_all(self, request: ListOffsetsRequest) -> Iterator[None]:
         """Look up all partitions. Yields now and then, and when `_search` must be done elsewhere.
@@ -234,7 +234,7 @@ class _Lookup:
                 if self._partition(topic, wanted) is not partition:
                     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 if outcome is None:
-                    continue  # it has its turn: its batch is read again
+                    continue  # it has a permit: its batch is read again
             else:
                 yield None
             if outcome.error is not None:

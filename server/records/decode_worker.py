@@ -52,11 +52,11 @@ def main() -> None:
     # If the thread cannot be started, the process exits before it has reported ready.
     threading.Thread(target=read_messages, args=(inbox.put,), daemon=True).start()
     send(output, READY)
-    turns = Turns(output, inbox)
+    jobs = RoundRobin(output, inbox)
     while True:
-        while (message := inbox.next(wait=turns.idle)) is not None:
-            turns.take(message)
-        turns.next()
+        while (message := inbox.next(wait=jobs.idle)) is not None:
+            jobs.take(message)
+        jobs.next()
 
 
 def _limit_memory() -> None:
@@ -156,7 +156,7 @@ class Records:
         send(self._output, ("read", self._number, start, end))
 
 
-class Turns:
+class RoundRobin:
     """The jobs, which alternate in time slices."""
 
     def __init__(self, output: BinaryIO, inbox: Inbox) -> None:

@@ -1,6 +1,6 @@
 """Searches by timestamp that `decoder` runs away from the event loop, with a limit on the bytes of their batches.
 
-A search that must wait releases its batch and remembers which one it was. When there is room, it gets a `Turn`, finds
+A search that must wait releases its batch and remembers which one it was. When there is room, it gets a `Permit`, finds
 its batch in the log again and submits the search again: the log may have changed. Identical searches run once.
 """
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 MAX_BYTES = 16 << 20
 """Limit for the total size of batches under search, in bytes; a larger batch is searched without others."""
 
-_TURNS_PER_CALL = 4
+_PERMITS_PER_CALL = 4
 
 
-class Turn:
-    """Permission for a search that has waited. Its receiver submits the search again, or gives the turn back."""
+class Permit:
+    """Permission for a search that has waited. Its receiver submits the search again, or releases the permit."""
 
     __slots__ = ("_queue", "entry", "identity")
 
@@ -39,12 +39,12 @@ class Turn:
             queue.release(self)
 
     def use(self) -> bool:
-        """Whether the turn can be used. It can be used once."""
+        """Whether the permit can be used. It can be used once."""
         queue, self._queue = self._queue, None
         return queue is not None
 
 
-Done = Callable[["Outcome | Turn"], None]
+Done = Callable[["Outcome | Permit"], None]
 
 
 class _Entry:
@@ -74,24 +74,24 @@ class SearchQueue:
         """The number of different searches that wait for room."""
         return len(self._waiting)
 
-    def submit(self, search: Search, done: Done, turn: Turn | None = None) -> Callable[[], None]:
-        """Run the search; ``done`` is called later with the outcome, or with a turn to submit the search again.
+    def submit(self, search: Search, done: Done, permit: Permit | None = None) -> Callable[[], None]:
+        """Run the search; ``done`` is called later with the outcome, or with a permit to submit the search again.
 
-        Call the returned function to cancel. ``turn``: the turn of this search, if it has waited.
+        Call the returned function to cancel. ``permit``: the permit of this search, if it has waited.
         """
         identity = search.identity
         size = len(search.batch)
         inherited: dict[object, Done] = {}
-        has_turn = turn is not None and turn.use()
-        if has_turn:
-            assert turn is not None
-            self.held_bytes -= turn.entry.size
-            if turn.identity == identity:
-                inherited = turn.entry.dones
+        has_permit = permit is not None and permit.use()
+        if has_permit:
+            assert permit is not None
+            self.held_bytes -= permit.entry.size
+            if permit.identity == identity:
+                inherited = permit.entry.dones
             else:
-                self._wait_again(turn)
+                self._wait_again(permit)
         entry = self._running.get(identity)
-        if entry is None and self._fits(size) and (has_turn or not self._waiting):
+        if entry is None and self._fits(size) and (has_permit or not self._waiting):
             entry = self._running[identity] = _Entry(size)
             self.held_bytes += size
             entry.cancel = self._decoder.submit(search, partial(self._ended, identity, entry))
@@ -100,34 +100,34 @@ class SearchQueue:
         token = object()
         entry.dones |= inherited
         entry.dones[token] = done
-        if has_turn:
-            self._grant_turns()
+        if has_permit:
+            self._grant_permits()
         return partial(self._remove, identity, token)
 
-    def release(self, turn: Turn) -> None:
-        """See `Turn.release`."""
-        self.held_bytes -= turn.entry.size
-        self._wait_again(turn)
-        self._grant_turns()
+    def release(self, permit: Permit) -> None:
+        """See `Permit.release`."""
+        self.held_bytes -= permit.entry.size
+        self._wait_again(permit)
+        self._grant_permits()
 
-    def _wait_again(self, turn: Turn) -> None:
-        """If other callers wait for the same search, one of them gets the turn."""
-        if turn.entry.dones:
-            first = {turn.identity: turn.entry}
-            waiting = self._waiting.pop(turn.identity, None)
+    def _wait_again(self, permit: Permit) -> None:
+        """If other callers wait for the same search, one of them gets the permit."""
+        if permit.entry.dones:
+            first = {permit.identity: permit.entry}
+            waiting = self._waiting.pop(permit.identity, None)
             if waiting is not None:
-                turn.entry.dones |= waiting.dones
+                permit.entry.dones |= waiting.dones
             self._waiting = first | self._waiting
 
     def _fits(self, size: int) -> bool:
         return not self.held_bytes or self.held_bytes + size <= self._max_bytes
 
-    def _grant_turns(self) -> None:
-        """Give a limited number of turns. While searches wait, others have turns or run, so this is called again."""
+    def _grant_permits(self) -> None:
+        """Grant a limited number of permits. While any wait, others have permits or run: this is called again."""
         if self._is_granting:
             return
         self._is_granting = True
-        for _ in range(_TURNS_PER_CALL):
+        for _ in range(_PERMITS_PER_CALL):
             if not self._waiting:
                 break
             identity, entry = next(iter(self._waiting.items()))
@@ -137,7 +137,7 @@ class SearchQueue:
             self.held_bytes += entry.size
             token = next(iter(entry.dones))
             done = entry.dones.pop(token)
-            complete_safely(done, Turn(self, identity, entry))
+            complete_safely(done, Permit(self, identity, entry))
         self._is_granting = False
 
     def _ended(self, identity: Hashable, entry: _Entry, outcome: Outcome) -> None:
@@ -146,7 +146,7 @@ class SearchQueue:
         dones, entry.dones = entry.dones, {}
         for done in dones.values():
             complete_safely(done, outcome)
-        self._grant_turns()
+        self._grant_permits()
 
     def _remove(self, identity: Hashable, token: object) -> None:
         """The caller has cancelled the search."""
@@ -158,4 +158,4 @@ class SearchQueue:
             if entry.cancel is not None:
                 self.held_bytes -= entry.size
                 entry.cancel()
-            self._grant_turns()
+            self._grant_permits()

@@ -6,16 +6,16 @@ from pathlib import Path
 import click
 import pytest
 
-from moldau.cli import group
+from moldau.cli import commands
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text(encoding="utf-8")
 
 
-def commands() -> Iterator[tuple[str, str, click.Command]]:
+def all_commands() -> Iterator[tuple[str, str, click.Command]]:
     """Section of the page, name, command; for all commands that are not command groups."""
-    context = click.Context(group.moldau)
-    for name in group.moldau.list_commands(context):
-        command = group.moldau.get_command(context, name)
+    context = click.Context(commands.moldau)
+    for name in commands.moldau.list_commands(context):
+        command = commands.moldau.get_command(context, name)
         assert command is not None
         if isinstance(command, click.Group):
             for sub_name, sub_command in command.commands.items():
@@ -28,7 +28,7 @@ def section(name: str) -> str:
     return next(part for part in PAGE.split("\n## ") if part.startswith(f"`moldau {name}"))
 
 
-@pytest.mark.parametrize(("name", "sub_name", "command"), list(commands()), ids=lambda value: str(value)[:20])
+@pytest.mark.parametrize(("name", "sub_name", "command"), list(all_commands()), ids=lambda value: str(value)[:20])
 def test_options_are_documented(name: str, sub_name: str, command: click.Command) -> None:
     text = section(name)
     assert sub_name in text

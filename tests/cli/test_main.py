@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from moldau.cli import group
+from moldau.cli import commands
 
 from .conftest import Run
 
@@ -67,8 +67,8 @@ def test_help_has_examples_of_the_command(run: Run, command: list[str]) -> None:
 
 
 def test_list_of_commands_is_complete() -> None:
-    context = group.moldau.make_context("moldau", ["doctor"])
-    assert set(group.moldau.list_commands(context)) == {command[0] for command in COMMANDS if command}
+    context = commands.moldau.make_context("moldau", ["doctor"])
+    assert set(commands.moldau.list_commands(context)) == {command[0] for command in COMMANDS if command}
 
 
 def test_version(run: Run) -> None:
@@ -106,9 +106,9 @@ def test_usage_errors_have_exit_code_2(run: Run, arguments: list[str], words: st
 
 
 def commands_with_an_address() -> Iterator[tuple[str, click.Command]]:
-    context = click.Context(group.moldau)
-    for name in group.moldau.list_commands(context):
-        command = group.moldau.get_command(context, name)
+    context = click.Context(commands.moldau)
+    for name in commands.moldau.list_commands(context):
+        command = commands.moldau.get_command(context, name)
         assert command is not None
         below = command.commands.items() if isinstance(command, click.Group) else [("", command)]
         for sub_name, each in below:
@@ -171,14 +171,14 @@ def test_unexpected_error_is_one_line_or_a_traceback_with_the_variable(
     def fail(arguments: list[str]) -> int:
         raise RuntimeError("out of paper")
 
-    monkeypatch.setattr(group, "run", fail)
+    monkeypatch.setattr(commands, "run", fail)
     monkeypatch.delenv("MOLDAU_TRACEBACK", raising=False)
     failed = run("doctor")
     assert failed.code == 1
     assert failed.err.startswith("moldau: RuntimeError: out of paper\n")
     monkeypatch.setenv("MOLDAU_TRACEBACK", "1")
     with pytest.raises(RuntimeError):
-        group.run(["doctor"])
+        commands.run(["doctor"])
 
 
 def test_closed_pipe_is_not_reported(tmp_path: Path) -> None:

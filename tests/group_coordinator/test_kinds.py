@@ -14,8 +14,8 @@ from moldau.group_coordinator.classic.kind import CLASSIC
 from moldau.group_coordinator.consumer.kind import CONSUMER
 from moldau.group_coordinator.group import CheckPartition
 from moldau.group_coordinator.kind import Converted, GroupKind, GroupKinds, converts, serves
-from moldau.group_coordinator.kinds import KINDS
 from moldau.group_coordinator.records import KEYS, OFFSET_KEYS, VALUES, Key, Value
+from moldau.group_coordinator.registered_kinds import KINDS
 from moldau.group_coordinator.shard import GroupShard
 from moldau.group_coordinator.states import GroupStates
 from moldau.protocol.errors import ErrorCode, KafkaError

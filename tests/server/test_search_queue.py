@@ -1,4 +1,4 @@
-"""Waiting searches hold no batch: they are notified of their turn and submit the search again."""
+"""Waiting searches hold no batch: they get a permit and submit the search again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moldau.server.records.decode_jobs import Outcome
-from moldau.server.records.search_queue import SearchQueue, Turn
+from moldau.server.records.search_queue import Permit, SearchQueue
 
 SIZE = 100
 
@@ -33,25 +33,25 @@ class FakeDecoder:
 
 
 class Client:
-    """Searches once, and again at its turn. ``next_search`` is the batch that it then finds in the log."""
+    """Searches once, and again with its permit. ``next_search`` is the batch that it then finds in the log."""
 
     def __init__(self, queue: SearchQueue, identity: str) -> None:
         self.queue = queue
         self.next_search: str | None = identity
         self.outcome: object = None
-        self.turns = 0
+        self.permits = 0
         self.cancel = self.submit(None)
 
-    def submit(self, turn: Turn | None) -> Callable[[], None]:
+    def submit(self, permit: Permit | None) -> Callable[[], None]:
         assert self.next_search is not None
         search: Any = FakeSearch(self.next_search)
-        return self.queue.submit(search, self.done, turn)
+        return self.queue.submit(search, self.done, permit)
 
-    def done(self, outcome: Outcome | Turn) -> None:
-        if not isinstance(outcome, Turn):
+    def done(self, outcome: Outcome | Permit) -> None:
+        if not isinstance(outcome, Permit):
             self.outcome = outcome.value
             return
-        self.turns += 1
+        self.permits += 1
         if self.next_search is None:
             outcome.release()
         else:
@@ -71,7 +71,7 @@ def test_batches_up_to_the_limit_are_held_and_other_searches_retry() -> None:
     assert (queue.held_bytes, len(queue)) == (2 * SIZE, 2)
     decoder.finish("b")
     assert list(decoder.running) == ["a", "c"]
-    assert [client.turns for client in clients] == [0, 0, 1, 0]
+    assert [client.permits for client in clients] == [0, 0, 1, 0]
     for name in "acd":
         decoder.finish(name)
     assert [client.outcome for client in clients] == list("abcd")
@@ -97,7 +97,7 @@ def test_identical_searches_are_done_once_even_after_waiting() -> None:
     assert (list(decoder.running), len(queue)) == (["a"], 1)
     decoder.finish("a")
     assert list(decoder.running) == ["b"]
-    assert [client.turns for client in clients] == [0, 0, 1, 0, 0]
+    assert [client.permits for client in clients] == [0, 0, 1, 0, 0]
     decoder.finish("b")
     assert [client.outcome for client in clients] == list("aabbb")
     assert queue.held_bytes == 0
@@ -139,7 +139,7 @@ def test_a_cancelled_search_frees_its_slot() -> None:
     assert (decoder.running, queue.held_bytes, len(queue)) == ({}, 0, 0)
 
 
-def test_thousands_of_waiting_searches_get_their_turns() -> None:
+def test_thousands_of_waiting_searches_get_their_permits() -> None:
     decoder, queue = create_queue(1)
     clients = [Client(queue, str(number)) for number in range(3000)]
     for client in clients[::2]:
