@@ -1,8 +1,8 @@
 """A member of an idle group, which measures whether load on other groups disturbs it.
 
-It sends heartbeats and commits all the time, in a dedicated thread, and measures each round. What a machine can do
-is not known here, so rounds are compared with rounds: those of a busy server with those of the same server just before,
-when it had nothing else to do. One bound does not depend on that: a heartbeat is answered before the next one is due.
+It sends heartbeats and commits all the time, in a dedicated thread, and measures each round. The speed
+of the machine is unknown, so rounds on a busy server are compared with earlier rounds on the same server, when it was
+idle. One bound does not depend on that: each heartbeat gets its response before the next one is due.
 """
 
 import threading
@@ -57,14 +57,14 @@ class Bystander:
 
     @contextmanager
     def undisturbed(self, slower_at_most: int) -> Iterator[None]:
-        """Nothing in this block ends its session or its generation, or keeps it waiting for long.
+        """Check that nothing in this block ends its session or its generation, or delays it for long.
 
-        A round takes at most so many times as long as on a quiet server: the medians are compared.
+        A round takes at most ``slower_at_most`` times as long as on an idle server: the medians are compared.
         """
         quiet = self._rounds_from(self._count(), QUIET_ROUNDS)
         first = self._count()
         yield
-        # The round that is under way now has begun within the block.
+        # The current round has begun within the block.
         busy = self._rounds_from(first, self._count() - first + 1)
         # An expired member, or an old generation, would get an error code.
         assert self._answers == {"NONE"}
@@ -79,7 +79,7 @@ class Bystander:
             return len(self._rounds)
 
     def _rounds_from(self, first: int, count: int) -> list[float]:
-        """The seconds of all rounds from there on, of which there are so many in the end."""
+        """The durations, in seconds, of the rounds from ``first`` on, at least ``count``. Waits for them."""
         with self._changed:
             done = self._changed.wait_for(lambda: self._failure or len(self._rounds) >= first + count, _DEADLINE_S)
             if self._failure is not None:

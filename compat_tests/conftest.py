@@ -16,13 +16,13 @@ from moldau.compat_tests.group_server import (  # noqa: F401 - fixtures
     group_id,
     group_server,
     group_servers,
-    mortal_group_server,
+    restartable_group_server,
 )
 from moldau.compat_tests.transaction_server import (  # noqa: F401 - fixtures
     markers_after_death,
-    mortal_transaction_server,
     name,
     producer,
+    restartable_transaction_server,
     transaction_server,
     transaction_servers,
     transaction_servers_1,

@@ -2,7 +2,7 @@
 
 Each member is a program around one client (`clients.group_member` describes its argument and its events); kcat needs no
 program, because it prints enough. The driver starts members, lets them leave, kills them, kills the server, writes
-records, and waits for lines; it never sleeps to let something happen. At the end it judges the whole story:
+records, and waits for lines; it never sleeps to let something happen. At the end it checks all events:
 
 - every record was consumed at least once, and the committed offsets are the ends of the partitions;
 - no partition had two owners in one generation or member epoch, where the client shows it;
@@ -49,7 +49,7 @@ _GROUP_RESOURCE = 32
 
 
 class Event(NamedTuple):
-    """A line of a member, or its death."""
+    """A line of a member's output, or its exit."""
 
     member: str
     kind: str
@@ -79,13 +79,13 @@ class Kind:
         return f"{self.client}-{self.protocol}"
 
     @property
-    def light(self) -> bool:
-        """Five of them start as soon as two of the others."""
+    def is_lightweight(self) -> bool:
+        """Whether many of its processes can be started in a short time."""
         return self.client != "java"
 
 
 def kinds() -> list[Kind]:
-    """Every client that has groups, with every protocol that it has."""
+    """Every client that supports groups, with each of its protocols."""
 
     def of_json(client: str, protocols: Sequence[str], command: Callable[[Options], list[str]]) -> list[Kind]:
         return [Kind(client, protocol, command, _json_events) for protocol in protocols]
@@ -122,7 +122,7 @@ def _json_events(member: "Member") -> Iterator[Callable[[], None]]:
     def read(stdout: IO[bytes]) -> None:
         for line in _whole_lines(stdout):
             fields = json.loads(line)
-            member.happened(fields.pop("event"), fields.pop("at"), fields)
+            member.record_event(fields.pop("event"), fields.pop("at"), fields)
 
     yield lambda: read(member.stdout)
 
@@ -157,13 +157,13 @@ _KCAT_PARTITION = re.compile(r"\[(\d+)\]")
 
 
 def _kcat_events(member: "Member") -> Iterator[Callable[[], None]]:
-    """It prints records on its standard output, and rebalances on its standard error, between other things."""
+    """kcat prints records to standard output, and rebalances to standard error among other messages."""
 
     def read_records(stdout: IO[bytes]) -> None:
         for line in _whole_lines(stdout):
             partition, offset = map(int, line.split())
             fields = {"partition": partition, "first": offset, "last": offset}
-            member.happened("consumed", time.time_ns(), fields)
+            member.record_event("consumed", time.time_ns(), fields)
 
     def read_rebalances(stderr: IO[bytes]) -> None:
         generation = -1
@@ -174,7 +174,7 @@ def _kcat_events(member: "Member") -> Iterator[Callable[[], None]]:
             elif found := _KCAT_REBALANCED.match(text):
                 fields = {"partitions": [int(each) for each in _KCAT_PARTITION.findall(found[2])]}
                 more = {"generation": generation} if found[1] == "assigned" else {}
-                member.happened(found[1], time.time_ns(), fields | more)
+                member.record_event(found[1], time.time_ns(), fields | more)
 
     yield lambda: read_records(member.stdout)
     yield lambda: read_rebalances(member.stderr)
@@ -184,7 +184,7 @@ def _kcat_events(member: "Member") -> Iterator[Callable[[], None]]:
 
 
 class Member:
-    """A process that is a member of the group, from its start to its end, which may come more than once."""
+    """A process that is a member of the group, from its start to its end. A name can be started more than once."""
 
     def __init__(self, group: "Group", name: str, kind: Kind, options: Options) -> None:
         self.name = name
@@ -220,8 +220,8 @@ class Member:
         """Whether the process has not ended."""
         return self._process.poll() is None
 
-    def happened(self, kind: str, at: int, fields: Mapping[str, Any]) -> None:
-        """Take a line."""
+    def record_event(self, kind: str, at: int, fields: Mapping[str, Any]) -> None:
+        """Record an event of this member."""
         with self._group.changed:
             if kind == "assigned":
                 self.owned.update(fields["partitions"])
@@ -231,9 +231,9 @@ class Member:
             self._group.changed.notify_all()
 
     def leave(self) -> None:
-        """Let it close its consumer, and wait for its end."""
-        # Some clients give up what they have without a word when they are closed.
-        self.happened("leaving", time.time_ns(), {})
+        """Close its consumer, and wait until the process has exited."""
+        # Some clients do not report the revocation of their partitions when they are closed.
+        self.record_event("leaving", time.time_ns(), {})
         assert self._process.stdin is not None
         if self._kind.client == "kcat":
             self._process.send_signal(signal.SIGTERM)
@@ -254,7 +254,7 @@ class Member:
         self._end()
 
     def close(self) -> None:
-        """At the end of a test: quickly."""
+        """Kill the process if it is still running."""
         if not self._ended:
             self.kill()
 
@@ -262,15 +262,15 @@ class Member:
         self._ended = True
         for reader in self._readers:
             reader.join()
-        self.happened("ended", time.time_ns(), {})
+        self.record_event("ended", time.time_ns(), {})
         self.owned.clear()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
         self._errors.close()
 
-    def complaints(self) -> str:
-        """What it has written to its standard error."""
+    def error_output(self) -> str:
+        """The end of its standard error output."""
         if self._errors.closed:
             return ""
         size = self._errors.seek(0, os.SEEK_END)
@@ -283,7 +283,7 @@ class Member:
 
 @dataclass
 class Group:
-    """A group of members of one kind, its topic, and all that has happened. It ends with its members."""
+    """A group of members of one kind, its topic, and all events. Closing it kills its members."""
 
     kind: Kind
     bootstrap_servers: str
@@ -294,7 +294,7 @@ class Group:
     events: list[Event] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
     ends: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(PARTITIONS), 0))
-    """How many records each partition has."""
+    """The number of records by partition."""
 
     def __enter__(self) -> Self:
         """Create the topic, and set the session timeout of a group whose members cannot."""
@@ -329,7 +329,7 @@ class Group:
         return member
 
     def produce(self, count: int) -> None:
-        """Write so many more records to each partition; all are acknowledged."""
+        """Write ``count`` more records to each partition; all are acknowledged."""
         values = [b"%d" % number for number in range(count)]
         with WireClient(self.bootstrap_servers) as wire:
             for partition in self.ends:
@@ -347,8 +347,8 @@ class Group:
             while not condition():
                 left = deadline - time.monotonic()
                 ended = [member.name for member in self.members.values() if member.owned and not member.alive]
-                assert not ended, f"{what}: {ended} ended\n{self.story()}"
-                assert left > 0, f"{what}: not in {DEADLINE_SECONDS} s\n{self.story()}"
+                assert not ended, f"{what}: {ended} ended\n{self.event_log()}"
+                assert left > 0, f"{what}: not within {DEADLINE_SECONDS} s\n{self.event_log()}"
                 self.changed.wait(min(left, 1.0))
 
     def wait_stable(self, *members: Member) -> None:
@@ -370,7 +370,7 @@ class Group:
                 lambda: committed(wire, self.group_id, self.topic, self.ends) == self.ends, "the committed offsets"
             )
 
-    # Judging
+    # Checks
 
     def missing(self) -> dict[int, int]:
         """By partition, the number of records that no member has consumed."""
@@ -381,17 +381,17 @@ class Group:
         left = {partition: end - len(seen[partition] & set(range(end))) for partition, end in self.ends.items()}
         return {partition: count for partition, count in left.items() if count}
 
-    def judge(self) -> None:
-        """What must be true of any story."""
+    def check(self) -> None:
+        """Check the invariants of any sequence of events."""
         with self.changed:
             events = list(self.events)
-        beyond = [event for event in events if event.kind == "consumed" and self._is_beyond(event)]
-        assert beyond == [], self.story()
-        assert owners_of_generations(events) == {}, self.story()
+        beyond = [event for event in events if event.kind == "consumed" and self._is_past_the_end(event)]
+        assert beyond == [], self.event_log()
+        assert owners_of_generations(events) == {}, self.event_log()
         if self.kind.timed:
-            assert owners_at_once(events) == [], self.story()
+            assert concurrent_owners(events) == [], self.event_log()
 
-    def _is_beyond(self, event: Event) -> bool:
+    def _is_past_the_end(self, event: Event) -> bool:
         return bool(event.fields["last"] >= self.ends[event.fields["partition"]])
 
     def changes_since(self, mark: int, *members: Member) -> list[Event]:
@@ -405,15 +405,15 @@ class Group:
             ]
 
     def mark(self) -> int:
-        """Now, for ``changes_since``."""
+        """The current position in the events, for ``changes_since``."""
         with self.changed:
             return len(self.events)
 
-    def story(self) -> str:
-        """What has happened, for the report of a failed test."""
+    def event_log(self) -> str:
+        """The latest events, for the report of a failed test."""
         lines = [f"{event.at} {event.member} {event.kind} {dict(event.fields)}" for event in self.events]
-        complaints = [f"{name}: {member.complaints()}" for name, member in self.members.items()]
-        return "\n".join([*lines[-120:], f"missing: {self.missing()}", *complaints])
+        errors = [f"{name}: {member.error_output()}" for name, member in self.members.items()]
+        return "\n".join([*lines[-120:], f"missing: {self.missing()}", *errors])
 
 
 def owners_of_generations(events: Iterable[Event]) -> dict[tuple[int, int], set[str]]:
@@ -427,8 +427,8 @@ def owners_of_generations(events: Iterable[Event]) -> dict[tuple[int, int], set[
     return {claim: members for claim, members in owners.items() if len(members) > 1}
 
 
-def owners_at_once(events: Iterable[Event]) -> list[str]:
-    """What was given to a member while another one still had it."""
+def concurrent_owners(events: Iterable[Event]) -> list[str]:
+    """Partitions that were assigned to a member while another member still owned them."""
     found = []
     owners: dict[int, tuple[str, int]] = {}
     for event in sorted(events, key=lambda event: event.at):
@@ -437,7 +437,8 @@ def owners_at_once(events: Iterable[Event]) -> list[str]:
                 owner = owners.setdefault(partition, (event.member, event.at))
                 if owner[0] != event.member:
                     found.append(
-                        f"{partition} came to {event.member} at {event.at}, {owner[0]} has it since {owner[1]}"
+                        f"{partition} was assigned to {event.member} at {event.at}, "
+                        f"but {owner[0]} has owned it since {owner[1]}"
                     )
         elif event.kind in ("revoked", "lost", "leaving", "ended"):
             given_up = event.fields.get("partitions", list(owners))
@@ -448,7 +449,7 @@ def owners_at_once(events: Iterable[Event]) -> list[str]:
 
 
 def _with_owned(events: Iterable[Event]) -> Iterator[tuple[Event, set[int]]]:
-    """Each event with what its member owns after it."""
+    """Each event with the partitions that its member owns after it."""
     owned: dict[str, set[int]] = defaultdict(set)
     for event in events:
         if event.kind == "assigned":

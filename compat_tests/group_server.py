@@ -40,8 +40,8 @@ def group_server(new_server: Callable[..., AbstractContextManager[Server]]) -> I
 
 
 @pytest.fixture(scope="module")
-def mortal_group_server(new_server: Callable[..., AbstractContextManager[Server]]) -> Iterator[Server]:
-    """One for a module, which may kill it and must leave it running."""
+def restartable_group_server(new_server: Callable[..., AbstractContextManager[Server]]) -> Iterator[Server]:
+    """A server for one module. A test may kill it and must leave it running."""
     with new_server(CONFIG) as started:
         wait_for_coordinator(started.bootstrap_servers)
         yield started

@@ -6,7 +6,7 @@ it has is compared with what it had acknowledged.
 Five writers, each with its own thread and client that survives the kills (librdkafka), number their records:
 
     topic        written by                       must hold after each start
-    idempotent   an idempotent producer           everything acknowledged, in order, nothing twice
+    idempotent   an idempotent producer           every acknowledged record once, in order
     durable      the same, with flush.messages=1  the same
     repeated     acks=all, not idempotent         everything acknowledged, in order; repetitions are allowed
     compacted    idempotent, cleanup.policy=      of each key what was acknowledged last, or something later
@@ -84,7 +84,7 @@ _CLIENT = {
 
 
 class WrongError(AssertionError):
-    """Something is lost, there twice, or out of order."""
+    """A record is lost, duplicated, or out of order."""
 
 
 def client_config(bootstrap_servers: str, **more: Any) -> dict[str, Any]:
@@ -413,9 +413,9 @@ class TransactionalWriter(Writer):
             if time.monotonic() > deadline:
                 raise WrongError(f"{self.topic}: the committed transactions {sorted(missing)} are lost")
             # Acknowledged, and the markers are still to be written: readers see it when they are.
-        there_but_aborted = set(found) & self.aborted
-        if there_but_aborted:
-            raise WrongError(f"{self.topic}: the aborted transactions {sorted(there_but_aborted)} can be read")
+        visible_aborted = set(found) & self.aborted
+        if visible_aborted:
+            raise WrongError(f"{self.topic}: the aborted transactions {sorted(visible_aborted)} can be read")
         # The reader goes from one partition to the next, so the last transactions may be there in part.
         settled = max(committed, default=-1)
         for number in found:
@@ -592,15 +592,15 @@ class KillRounds:
         return rows
 
 
-def complaints_of_verify(data_dir: Path) -> list[str]:
-    """What ``moldau log verify --deep`` has to say against a directory."""
+def problems_of_verify(data_dir: Path) -> list[str]:
+    """The findings of ``moldau log verify --deep`` in a directory."""
     findings = inspect(RealFileSystem(), [str(data_dir)], deep=True).findings
     return [f"{found.path}: {found.text}" for found in findings if found.severity is not Severity.NOTE]
 
 
-def complaints_of_dump_tool(data_dir: Path) -> list[str]:
-    """What Apache Kafka's DumpLogSegments has to say against the files of a directory."""
-    complaints: list[str] = []
+def problems_of_dump_tool(data_dir: Path) -> list[str]:
+    """The problems that Apache Kafka's DumpLogSegments reports for the files of a directory."""
+    problems: list[str] = []
     # Records of the coordinators' topics and of the metadata are batches like any other.
     for pattern, option in (("*.log", "--deep-iteration"), ("*index", "--index-sanity-check")):
         paths = sorted(str(path) for path in data_dir.glob(f"*-[0-9]*/{pattern}") if path.stat().st_size)
@@ -609,10 +609,10 @@ def complaints_of_dump_tool(data_dir: Path) -> list[str]:
             command = jvm.command("org.apache.kafka.tools.DumpLogSegments", option, "--files", ",".join(group))
             done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
             output = done.stdout + done.stderr
-            complaints += [line for line in output.splitlines() if COMPLAINTS.search(line)]
+            problems += [line for line in output.splitlines() if COMPLAINTS.search(line)]
             if done.returncode:
-                complaints.append(f"it ended with {done.returncode}: {output[-500:]}")
-    return complaints
+                problems.append(f"it ended with {done.returncode}: {output[-500:]}")
+    return problems
 
 
 @dataclass(frozen=True)
@@ -623,7 +623,7 @@ class Outcome:
     """Topic, what was acknowledged in it, and what else is worth knowing."""
     examiners: list[str]
     """Who has looked at the files."""
-    complaints: list[str]
+    problems: list[str]
     """What they have to say, and failures of the server's own in its log."""
 
 
@@ -641,13 +641,13 @@ def kill_rounds(
             on_round(number, time.monotonic() - began)
         broker.stop()
         log = broker.log()
-        complaints = [f"the server's log: {around_tracebacks(log)}"] if "Traceback" in log else []
+        problems = [f"the server's log: {around_tracebacks(log)}"] if "Traceback" in log else []
         examiners = ["moldau log verify"]
-        complaints += complaints_of_verify(broker.data_dir)
+        problems += problems_of_verify(broker.data_dir)
         if kafka_jars.jars_dir() is not None and shutil.which("java") is not None:
             examiners.append("DumpLogSegments")
-            complaints += complaints_of_dump_tool(broker.data_dir)
-    return Outcome(running.table(), examiners, complaints)
+            problems += problems_of_dump_tool(broker.data_dir)
+    return Outcome(running.table(), examiners, problems)
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -661,7 +661,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
 
     def print_round(number: int, seconds: float) -> None:
         if number % 10 == 0 or number == options.rounds:
-            print(f"round {number} of {options.rounds}, {seconds:.0f} s: nothing lost, nothing twice", flush=True)
+            print(f"round {number} of {options.rounds}, {seconds:.0f} s: no record lost or duplicated", flush=True)
 
     try:
         outcome = kill_rounds(options.rounds, options.seed, on_round=print_round)
@@ -670,10 +670,10 @@ def main(arguments: Iterable[str] | None = None) -> int:
         return 1
     for topic, written, more in outcome.table:
         print(f"{topic:14}{written:32}{more}".rstrip())
-    for complaint in outcome.complaints[:20]:
-        print(complaint, file=sys.stderr)
-    print(f"{' and '.join(outcome.examiners)}: {len(outcome.complaints) or 'nothing'} to complain of")
-    return 1 if outcome.complaints else 0
+    for problem in outcome.problems[:20]:
+        print(problem, file=sys.stderr)
+    print(f"{' and '.join(outcome.examiners)}: {len(outcome.problems) or 'no'} problems")
+    return 1 if outcome.problems else 0
 
 
 if __name__ == "__main__":

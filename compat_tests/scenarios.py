@@ -384,26 +384,26 @@ class ClientScenarios:
     # A server that goes away
 
     @pytest.fixture
-    def lasting_client(self, own_server: Server) -> Iterator[Client]:
+    def client_of_own_server(self, own_server: Server) -> Iterator[Client]:
         """A client of the server that may be stopped."""
         with open_client(self.client_name, own_server.bootstrap_servers) as client:
             yield client
 
     @pytest.mark.parametrize("how", ["stop", "kill"])
     def test_server_goes_away_in_the_middle(
-        self, lasting_client: Client, own_server: Server, topic_name: Callable[[], str], how: str
+        self, client_of_own_server: Client, own_server: Server, topic_name: Callable[[], str], how: str
     ) -> None:
         """What was written before is there, and of what is being written nothing is lost, doubled or out of order."""
         topic = topic_name()
-        admin = lasting_client
-        if Feature.TOPIC_ADMIN in lasting_client.without:
+        admin = client_of_own_server
+        if Feature.TOPIC_ADMIN in client_of_own_server.without:
             admin = open_client("kafka-python", own_server.bootstrap_servers)
         admin.create_topic(f"{topic}-before")
         admin.create_topic(topic, 2)
         before = numbered(100, size=100)
-        lasting_client.produce(f"{topic}-before", before, codec="gzip")
+        client_of_own_server.produce(f"{topic}-before", before, codec="gzip")
 
-        stream = lasting_client.open_stream(topic, 2)
+        stream = client_of_own_server.open_stream(topic, 2)
         stream.wait_acknowledged(2_000)
         if how == "stop":
             own_server.stop()
@@ -414,10 +414,10 @@ class ClientScenarios:
         acknowledged = stream.stop()
 
         for partition, values in acknowledged.items():
-            received = lasting_client.read(topic, partition)
+            received = client_of_own_server.read(topic, partition)
             assert [record.value for record in received] == values
             assert [record.offset for record in received] == list(range(len(values)))
-        assert content(lasting_client.read(f"{topic}-before", 0)) == content(before)
-        assert [each.offset for each in lasting_client.produce(f"{topic}-before", numbered(1))] == [100]
-        if admin is not lasting_client:
+        assert content(client_of_own_server.read(f"{topic}-before", 0)) == content(before)
+        assert [each.offset for each in client_of_own_server.produce(f"{topic}-before", numbered(1))] == [100]
+        if admin is not client_of_own_server:
             admin.close()

@@ -1,4 +1,4 @@
-"""Groups of real clients, of every client and every protocol that it has: see `group_driver` for what is judged.
+"""Groups of real clients, of every client and every protocol that it has: see `group_driver` for the checks.
 
 One is added, one leaves, one is killed; a static member returns within its session without a rebalance; the
 server is killed and restarted while they run.
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from moldau.compat_tests.group_driver import Event, Group, Kind, kinds, owners_at_once, owners_of_generations
+from moldau.compat_tests.group_driver import Event, Group, Kind, concurrent_owners, kinds, owners_of_generations
 from moldau.testing.full_run import in_full_run
 from moldau.testing.group_requests import committed, wait_for_coordinator
 from moldau.testing.servers import Server
@@ -31,13 +31,13 @@ def of_kinds(first: Sequence[Kind]) -> pytest.MarkDecorator:
 
 
 @pytest.fixture
-def new_group(kind: Kind, mortal_group_server: Server, topic_name: Callable[[], str]) -> Iterator[NewGroup]:
+def new_group(kind: Kind, restartable_group_server: Server, topic_name: Callable[[], str]) -> Iterator[NewGroup]:
     """``new_group(session_timeout_ms)``: a group with its own topic, on a server that may be killed."""
     made: list[Group] = []
 
     def make(session_timeout_ms: int) -> Group:
         name = topic_name()
-        group = Group(kind, mortal_group_server.bootstrap_servers, name, name, session_timeout_ms)
+        group = Group(kind, restartable_group_server.bootstrap_servers, name, name, session_timeout_ms)
         made.append(group.__enter__())
         return group
 
@@ -51,7 +51,7 @@ def new_group(kind: Kind, mortal_group_server: Server, topic_name: Callable[[], 
 def test_members_come_go_and_die(kind: Kind, new_group: NewGroup) -> None:
     group = new_group(SHORT_SESSION_MS)
     group.produce(50)
-    members = [group.start(f"member-{number}") for number in range(4 if kind.light else 2)]
+    members = [group.start(f"member-{number}") for number in range(4 if kind.is_lightweight else 2)]
     group.wait_stable(*members)
     group.wait_consumed()
 
@@ -70,7 +70,7 @@ def test_members_come_go_and_die(kind: Kind, new_group: NewGroup) -> None:
     group.wait_stable(*rest)
     group.produce(50)
     group.wait_consumed()
-    group.judge()
+    group.check()
 
 
 @pytest.mark.slow
@@ -99,29 +99,29 @@ def test_a_static_member_returns_without_a_rebalance(kind: Kind, new_group: NewG
     group.wait_stable(back, *others)
     group.wait_consumed()
     assert back.owned == had
-    assert group.changes_since(mark, *others) == [], group.story()
-    group.judge()
+    assert group.changes_since(mark, *others) == [], group.event_log()
+    group.check()
 
 
 @pytest.mark.slow
 @of_kinds([kind for kind in NEWEST if kind.client == "confluent-kafka"])
-def test_the_server_is_killed_and_restarted(kind: Kind, new_group: NewGroup, mortal_group_server: Server) -> None:
+def test_the_server_is_killed_and_restarted(kind: Kind, new_group: NewGroup, restartable_group_server: Server) -> None:
     group = new_group(LONG_SESSION_MS if kind.survives_server else SHORT_SESSION_MS)
     group.produce(50)
-    names = [f"member-{number}" for number in range(3 if kind.light else 2)]
+    names = [f"member-{number}" for number in range(3 if kind.is_lightweight else 2)]
     members = [group.start(name) for name in names]
     group.wait_stable(*members)
     group.wait_consumed()
     before = dict(group.ends)
 
     group.produce(50)  # which they are reading and committing now
-    mortal_group_server.kill()
+    restartable_group_server.kill()
     if not kind.survives_server:
         for member in members:
             member.wait_end()
-    mortal_group_server.start()
-    wait_for_coordinator(mortal_group_server.bootstrap_servers)
-    with WireClient(mortal_group_server.bootstrap_servers) as wire:
+    restartable_group_server.start()
+    wait_for_coordinator(restartable_group_server.bootstrap_servers)
+    with WireClient(restartable_group_server.bootstrap_servers) as wire:
         kept = committed(wire, group.group_id, group.topic, group.ends)
     assert all(kept[partition] >= offset for partition, offset in before.items()), kept
 
@@ -132,7 +132,7 @@ def test_the_server_is_killed_and_restarted(kind: Kind, new_group: NewGroup, mor
     group.produce(50)
     group.wait_consumed()
     group.wait_stable(*members)
-    group.judge()
+    group.check()
 
 
 # -- the checks of a story --
@@ -143,7 +143,7 @@ def event(member: str, kind: str, at: int, *partitions: int, generation: int | N
     return Event(member, kind, at, fields | ({"generation": generation} if generation is not None else {}))
 
 
-def test_the_judge_sees_two_owners_in_one_generation() -> None:
+def test_the_check_finds_two_owners_in_one_generation() -> None:
     story = [
         event("a", "assigned", 1, 0, 1, generation=1),
         event("a", "revoked", 2, 1),
@@ -155,7 +155,7 @@ def test_the_judge_sees_two_owners_in_one_generation() -> None:
     assert owners_of_generations(story) == {(2, 0): {"a", "c"}}
 
 
-def test_the_judge_sees_two_owners_at_once() -> None:
+def test_the_check_finds_two_owners_at_once() -> None:
     story = [
         event("a", "assigned", 1, 0),
         event("a", "revoked", 2, 0),
@@ -163,6 +163,6 @@ def test_the_judge_sees_two_owners_at_once() -> None:
         event("b", "ended", 4),
         event("a", "assigned", 5, 0),
     ]
-    assert owners_at_once(story) == []
+    assert concurrent_owners(story) == []
     story[1] = event("a", "revoked", 4, 0)
-    assert len(owners_at_once(story)) == 1
+    assert len(concurrent_owners(story)) == 1

@@ -1,6 +1,6 @@
 """Applications of real consumers that move to the consumer protocol (KIP-848) and back, one member after the other.
 
-See `group_driver` for what is judged: no partition has two owners, and everything is read. It is the same with static
+See `group_driver` for the checks: no partition has two owners, and everything is read. It is the same with static
 members, which leave temporarily.
 
 What is not here: the cooperative assignor of librdkafka adds its own data to the assignments. Such groups are
@@ -58,4 +58,4 @@ def test_members_move_one_by_one_and_back(
                 types.append(list_groups(wire)[name].group_type)
         assert types == ["classic", "consumer", "consumer", "consumer", "classic"]
         group.wait_consumed()
-        group.judge()
+        group.check()

@@ -28,7 +28,7 @@ def test_nothing_acknowledged_is_lost_or_twice(request: pytest.FixtureRequest, r
     if request.config.getoption("apache") or request.config.getoption("bootstrap_server"):
         pytest.skip("starts and kills its own server")
     outcome = kill_rounds(rounds, seed=8)
-    assert outcome.complaints == []
+    assert outcome.problems == []
     details = {topic: more for topic, _written, more in outcome.table}
     assert not details["compacted"].startswith("0 "), "nothing was compacted during the rounds"
     assert not details["retained"].startswith("0 "), "nothing was deleted during the rounds"

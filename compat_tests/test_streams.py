@@ -39,12 +39,14 @@ WORDS = tuple(f"word-{number}" for number in range(20))
 
 
 @pytest.mark.timeout(600)
-def test_counts_are_exact_whatever_was_killed(mortal_transaction_server: Server, topic_name: Callable[[], str]) -> None:
+def test_counts_are_exact_whatever_was_killed(
+    restartable_transaction_server: Server, topic_name: Callable[[], str]
+) -> None:
     """One instance dies at any moment, or all of them die while counts are written that are not committed.
 
     Once, the server dies too.
     """
-    application = Application(mortal_transaction_server.bootstrap_servers, topic_name())
+    application = Application(restartable_transaction_server.bootstrap_servers, topic_name())
     moments = random.Random(7)
     with application, Feeder(application.address, application.source) as feeder:
         running = {name: application.start(name) for name in ("a", "b")}
@@ -58,8 +60,8 @@ def test_counts_are_exact_whatever_was_killed(mortal_transaction_server: Server,
             for name in killed:
                 running[name].kill()
             if killed == ("b",):
-                mortal_transaction_server.kill()
-                mortal_transaction_server.start()
+                restartable_transaction_server.kill()
+                restartable_transaction_server.start()
             for name in killed:
                 running[name] = application.start(name)
             for instance in running.values():

@@ -245,9 +245,9 @@ DEATHS_IN_COMMIT = (0.0, 0.002, 0.01)
 
 
 @pytest.fixture(scope="module")
-def survivors(mortal_transaction_server: Server) -> Iterator[dict[str, Survivor | Exception]]:
+def survivors(restartable_transaction_server: Server) -> Iterator[dict[str, Survivor | Exception]]:
     """All clients after all kills. Failures of one client are reported by its own test."""
-    server = mortal_transaction_server
+    server = restartable_transaction_server
     address = server.bootstrap_servers
     topics = {str(each): w.create_topic(address, f"survivor-{each}", 2).name for each in kinds()}
     failures: dict[str, Exception] = {}
@@ -309,14 +309,14 @@ def survivors(mortal_transaction_server: Server) -> Iterator[dict[str, Survivor 
 @pytest.mark.usefixtures("markers_after_death")
 @pytest.mark.parametrize("kind", kinds(), ids=str)
 def test_the_server_is_killed_in_every_phase(
-    survivors: Mapping[str, Survivor | Exception], mortal_transaction_server: Server, kind: Kind
+    survivors: Mapping[str, Survivor | Exception], restartable_transaction_server: Server, kind: Kind
 ) -> None:
     """What was committed is there once, in order; and nothing is left open."""
     survivor = survivors[str(kind)]
     if isinstance(survivor, Exception):
         raise survivor
     topic = survivor.topic
-    with WireClient(mortal_transaction_server.bootstrap_servers) as wire:
+    with WireClient(restartable_transaction_server.bootstrap_servers) as wire:
         wait_until(lambda: describe(wire, topic).transaction_state == "CompleteCommit", "the last marker")
         found = survivor.process.read(topic)[topic]
         assert found[0] == found[1]

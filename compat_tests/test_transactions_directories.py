@@ -98,7 +98,7 @@ class Story:
         for partition in (0, 1):
             producer.write(topic, b"%d-b" % self.number, partition=partition)
         commits = self.number % 2 == 0
-        before = producer.twin()
+        before = producer.duplicate()
         if commits:
             producer.commit()
             self.expected += [b"%d-a" % self.number, b"%d-b" % self.number]
@@ -110,7 +110,7 @@ class Story:
         for partition in (0, 1):
             assert consume(wire, topic, partition=partition) == self.expected
         wait_until(lambda: committed(wire, GROUP, topic.name, [0]) == {0: self.offset}, "the offsets")
-        retried = before.twin()
+        retried = before.duplicate()
         assert retried.end(committed=commits) == "NONE"
         assert retried.epoch == producer.epoch
         self.ended = (before, commits)

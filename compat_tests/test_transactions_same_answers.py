@@ -120,7 +120,7 @@ class Play:
     def ask(self, request: Request) -> Any:
         """The answer, and what can be seen after it."""
         actor = self.actors[request.actor]
-        asking = actor.twin()
+        asking = actor.duplicate()
         if request.relation == "older":
             asking.epoch -= 1
         elif request.relation == "newer":

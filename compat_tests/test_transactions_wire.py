@@ -58,8 +58,8 @@ def stick(producer: Producer, topic: Topic, *, committed: bool = True) -> None:
     later = marker(producer.producer_id, producer.epoch, {topic.name: [0]}, coordinator_epoch=1_000)
     assert write_markers(producer.wire, later) == {producer.producer_id: {(topic.name, 0): "NONE"}}
     producer.write(topic, b"stuck")
-    twin = producer.twin()
-    assert twin.end(committed=committed) == "NONE"
+    duplicate = producer.duplicate()
+    assert duplicate.end(committed=committed) == "NONE"
     assert producer.state == ("PrepareCommit" if committed else "PrepareAbort")
 
 
@@ -133,10 +133,10 @@ def test_a_producer_id_and_an_epoch_come_together(wire: WireClient, name: str, v
 @pytest.mark.parametrize("version", range(3, 6))
 def test_a_producer_goes_on_after_an_error(producer: Producer, version: int) -> None:
     """With its current id and epoch; a retry after a lost response gets the same response (KIP-360)."""
-    before, producer_id = producer.twin(), producer.producer_id
+    before, producer_id = producer.duplicate(), producer.producer_id
     assert producer.init(version, resume=True) == "NONE"
     assert (producer.producer_id, producer.epoch) == (producer_id, 1)
-    again = before.twin()
+    again = before.duplicate()
     assert again.init(version, resume=True) == "NONE"
     assert (again.producer_id, again.epoch) == (producer_id, 1)
     assert producer.init(version, resume=True) == "NONE"
@@ -231,10 +231,10 @@ def test_partitions_of_a_stranger(producer: Producer, topic: Topic, version: int
     unknown = Producer(producer.wire, f"{producer.transactional_id}-unknown")
     unknown.producer_id, unknown.epoch = producer.producer_id, producer.epoch
     assert unknown.add(topic, 0, 1, version=version) == dict.fromkeys((0, 1), "INVALID_PRODUCER_ID_MAPPING")
-    other = producer.twin()
+    other = producer.duplicate()
     other.producer_id += 100_000
     assert other.add(topic, version=version) == {0: "INVALID_PRODUCER_ID_MAPPING"}
-    newer = producer.twin()
+    newer = producer.duplicate()
     newer.epoch += 1
     assert newer.add(topic, version=version) == {0: fenced(version, 2)}
     assert Producer(producer.wire, "").add(topic, version=version) == {0: "INVALID_REQUEST"}
@@ -365,9 +365,9 @@ def test_an_end_is_asked_for_again(producer: Producer, topic: Topic, version: in
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "aborted"])
 def test_an_end_is_asked_for_again_with_epochs(producer: Producer, topic: Topic, committed: bool) -> None:
     producer.write(topic, b"-")
-    before = producer.twin()
+    before = producer.duplicate()
     producer.commit() if committed else producer.abort()
-    retried = before.twin()
+    retried = before.duplicate()
     assert retried.end(committed=committed) == "NONE"
     assert (retried.producer_id, retried.epoch) == (producer.producer_id, producer.epoch) == (before.producer_id, 1)
     assert before.end(committed=not committed) == "INVALID_TXN_STATE"
@@ -395,11 +395,11 @@ def test_the_end_for_a_stranger(producer: Producer, topic: Topic, version: int) 
     producer.write(topic, b"-")
     unknown = Producer(producer.wire, f"{producer.transactional_id}-unknown")
     assert unknown.end(version) == "INVALID_PRODUCER_ID_MAPPING"
-    other = producer.twin()
+    other = producer.duplicate()
     other.producer_id += 100_000
     assert other.end(version) == "INVALID_PRODUCER_ID_MAPPING"
     for difference in (-1, 1):
-        other = producer.twin()
+        other = producer.duplicate()
         other.epoch += difference
         assert other.end(version) == fenced(version, 2)
     assert Producer(producer.wire, "").end(version) == "INVALID_REQUEST"
@@ -411,7 +411,7 @@ def test_until_the_markers_are_written(producer: Producer, topic: Topic, committ
     """What was decided stays, and whatever else is asked for has to wait."""
     wire = producer.wire
     stick(producer, topic, committed=committed)
-    after = producer.twin()
+    after = producer.duplicate()
     after.epoch += 1
     # The coordinator has the epoch of the next transaction already.
     for version in range(4):
@@ -456,7 +456,7 @@ def test_the_end_for_one_that_took_too_long(wire: WireClient, topic: Topic, name
     producer = Producer(wire, name, timeout_ms=1_000).begin()
     producer.write(topic, b"lost")
     producer.wait_for_state("CompleteAbort")
-    assert producer.twin().end(committed=True) == "INVALID_TXN_STATE"
+    assert producer.duplicate().end(committed=True) == "INVALID_TXN_STATE"
     assert producer.end(committed=False) == "NONE"
     assert producer.epoch == 1
 
@@ -466,7 +466,7 @@ def test_a_producer_goes_on_after_its_timeout(wire: WireClient, topic: Topic, na
     producer = Producer(wire, name, timeout_ms=1_000).begin()
     producer.write(topic, b"lost")
     producer.wait_for_state("CompleteAbort")
-    zombie = producer.twin()
+    zombie = producer.duplicate()
     assert producer.init(resume=True) == "NONE"
     assert producer.epoch == 1
     Producer(wire, name).begin()

@@ -94,11 +94,11 @@ def test_offsets_of_a_stranger(producer: Producer, name: str, version: int) -> N
     fenced = "PRODUCER_FENCED" if version >= 2 else "INVALID_PRODUCER_EPOCH"
     unknown = Producer(producer.wire, f"{name}-unknown")
     assert unknown.add_offsets(name, version) == "INVALID_PRODUCER_ID_MAPPING"
-    other = producer.twin()
+    other = producer.duplicate()
     other.producer_id += 100_000
     assert other.add_offsets(name, version) == "INVALID_PRODUCER_ID_MAPPING"
     for difference in (-1, 1):
-        other = producer.twin()
+        other = producer.duplicate()
         other.epoch += difference
         assert other.add_offsets(name, version) == fenced
     assert Producer(producer.wire, "").add_offsets(name, version) == "INVALID_REQUEST"
@@ -149,14 +149,14 @@ def test_a_group_that_was_not_added(producer: Producer, topic: Topic, name: str,
 
 @pytest.mark.parametrize("version", [0, 3, 4, 5])
 def test_commits_of_a_stranger(producer: Producer, topic: Topic, name: str, version: int) -> None:
-    unknown = producer.twin()
+    unknown = producer.duplicate()
     unknown.transactional_id += "-unknown"
     assert unknown.commit_offsets(name, topic, {0: 1}, version) == {0: "INVALID_PRODUCER_ID_MAPPING"}
-    other = producer.twin()
+    other = producer.duplicate()
     other.producer_id += 100_000
     assert other.commit_offsets(name, topic, {0: 1}, version) == {0: "INVALID_PRODUCER_ID_MAPPING"}
     for difference in (-1, 1):
-        other = producer.twin()
+        other = producer.duplicate()
         other.epoch += difference
         assert other.commit_offsets(name, topic, {0: 1}, version) == {0: "INVALID_PRODUCER_EPOCH"}
     assert producer.state == "Empty"

@@ -101,14 +101,14 @@ def test_what_comes_after_the_end(producer: Producer, topic: Topic, version: int
 
 @pytest.mark.parametrize("version", [3, 11, 12, 13])
 def test_writes_of_a_stranger(producer: Producer, topic: Topic, version: int) -> None:
-    unknown = producer.twin()
+    unknown = producer.duplicate()
     unknown.transactional_id += "-unknown"
     assert unknown.produce(topic, b"-", version=version) == "INVALID_PRODUCER_ID_MAPPING"
-    other = producer.twin()
+    other = producer.duplicate()
     other.producer_id += 100_000
     assert other.produce(topic, b"-", version=version) == "INVALID_PRODUCER_ID_MAPPING"
     for difference in (-1, 1):
-        other = producer.twin()
+        other = producer.duplicate()
         other.epoch += difference
         assert other.produce(topic, b"-", version=version) == "INVALID_PRODUCER_EPOCH"
     assert producer.state == "Empty"

@@ -56,7 +56,7 @@ class Before:
 
     def __getitem__(self, name: str) -> tuple[Producer, Topic]:
         """What has this name, of which every test has its own."""
-        return self.producers[name].twin(), self.topics[name]
+        return self.producers[name].duplicate(), self.topics[name]
 
 
 def in_log(
@@ -91,8 +91,8 @@ def write_log(address: str, records: list[Record]) -> None:
 
 
 @pytest.fixture(scope="module")
-def before(mortal_transaction_server: Server) -> Iterator[Before]:
-    server = mortal_transaction_server
+def before(restartable_transaction_server: Server) -> Iterator[Before]:
+    server = restartable_transaction_server
     address = server.bootstrap_servers
     names = ("open", "late", "done", "idle", "committed", "aborted", "ending", "fenced", "last-but-one", "unfinished")
     topics = {name: w.create_topic(address, f"kept-{name}", 2) for name in names}
@@ -106,7 +106,7 @@ def before(mortal_transaction_server: Server) -> Iterator[Before]:
         begin("idle")
         done = begin("done")
         done.write(topics["done"], b"a")
-        opened["done-before"] = done.twin()
+        opened["done-before"] = done.duplicate()
         done.commit()
         open_one = begin("open")
         open_one.write(topics["open"], b"a", b"b")
@@ -200,7 +200,7 @@ def test_what_was_answered_is_carried_out(before: Before, name: str) -> None:
 
 
 def test_an_end_before_the_death_is_asked_for_again(before: Before) -> None:
-    producer, topic = before.producers["done-before"].twin(), before.topics["done"]
+    producer, topic = before.producers["done-before"].duplicate(), before.topics["done"]
     assert producer.end() == "NONE"
     assert producer.epoch == before.producers["done"].epoch == 1
     assert consume(before.wire, topic) == [b"a"]
@@ -226,7 +226,7 @@ def test_a_producer_whose_epochs_are_used_up_begins_again(before: Before) -> Non
     """With another id; a retry gets the same."""
     producer = Producer(before.wire, "idle")
     producer.producer_id, producer.epoch = IDLE_ID, LAST_EPOCH
-    lost = producer.twin()
+    lost = producer.duplicate()
     assert producer.init(resume=True) == "NONE"
     assert (producer.producer_id != IDLE_ID, producer.epoch) == (True, 0)
     assert lost.init(resume=True) == "NONE"
@@ -239,14 +239,14 @@ def test_the_last_transaction_of_a_producer_id(before: Before) -> None:
     """Its end brings the next id."""
     producer, topic = before["ending"]
     producer.producer_id, producer.epoch = ENDING_ID, LAST_EPOCH
-    last = producer.twin()
+    last = producer.duplicate()
     producer.write(topic, b"last")
     assert producer.end() == "NONE"
     assert (producer.producer_id != ENDING_ID, producer.epoch) == (True, 0)
     found = producer.wait_for_state("CompleteCommit")
     assert (found.producer_id, found.producer_epoch) == (producer.producer_id, 0)
     assert producers(before.wire, topic)[ENDING_ID].producer_epoch == LAST_EPOCH + 1
-    retried = last.twin()
+    retried = last.duplicate()
     assert retried.end() == "NONE"
     assert (retried.producer_id, retried.epoch) == (producer.producer_id, 0)
     assert last.end(committed=False) == "INVALID_TXN_STATE"
@@ -258,7 +258,7 @@ def test_the_last_transaction_of_a_producer_id(before: Before) -> None:
 
 
 def test_the_last_epoch_but_one(before: Before) -> None:
-    producer, topic = before.producers["open"].twin(), before.topics["last-but-one"]
+    producer, topic = before.producers["open"].duplicate(), before.topics["last-but-one"]
     producer.transactional_id, producer.producer_id, producer.epoch = "last-but-one", LAST_BUT_ONE_ID, LAST_EPOCH - 1
     producer.sequences.clear()
     producer.write(topic, b"a")

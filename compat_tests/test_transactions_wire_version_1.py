@@ -30,8 +30,8 @@ LOG = "__transaction_state"
 
 
 @pytest.fixture
-def wire(mortal_transaction_server: Server) -> Iterator[WireClient]:
-    with WireClient(mortal_transaction_server.bootstrap_servers) as client:
+def wire(restartable_transaction_server: Server) -> Iterator[WireClient]:
+    with WireClient(restartable_transaction_server.bootstrap_servers) as client:
         yield client
 
 
@@ -44,9 +44,9 @@ def level(request: pytest.FixtureRequest, wire: WireClient) -> Iterator[int]:
 
 
 @pytest.fixture
-def topic(mortal_transaction_server: Server, level: int, request: pytest.FixtureRequest) -> Topic:
+def topic(restartable_transaction_server: Server, level: int, request: pytest.FixtureRequest) -> Topic:
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
-    return w.create_topic(mortal_transaction_server.bootstrap_servers, f"{name}-{level}", 2)
+    return w.create_topic(restartable_transaction_server.bootstrap_servers, f"{name}-{level}", 2)
 
 
 @pytest.fixture

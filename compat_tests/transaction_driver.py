@@ -166,7 +166,7 @@ class Transactor:
 
 
 class Fleet:
-    """One process for each client, until the end of the tests."""
+    """One process per client, until the end of the tests."""
 
     def __init__(self) -> None:
         self._resources = ExitStack()

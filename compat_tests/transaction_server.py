@@ -41,8 +41,8 @@ def transaction_server(new_server: Callable[..., AbstractContextManager[Server]]
 
 
 @pytest.fixture(scope="module")
-def mortal_transaction_server(new_server: Callable[..., AbstractContextManager[Server]]) -> Iterator[Server]:
-    """One for a module, which may kill it and change its features, and must leave it running."""
+def restartable_transaction_server(new_server: Callable[..., AbstractContextManager[Server]]) -> Iterator[Server]:
+    """A server for one module. A test may kill it and change its features, and must leave it running."""
     with new_server(CONFIG) as started:
         wait_for_coordinators(started.bootstrap_servers)
         yield started

@@ -1,4 +1,4 @@
-"""Producers with transactions that speak for themselves: single requests, and questions about transactions.
+"""Transactional producers that send single requests, and helpers that inspect transactions.
 
 A `Producer` knows its transactional id, its producer id and epoch, and which sequence number comes next in each
 partition; it sends only what a test requests. Each of its requests returns the names of the error codes. The markers of
@@ -65,16 +65,16 @@ class Producer:
         self.sequences: dict[tuple[str, int], int] = {}
         """The next one, by partition."""
 
-    def twin(self) -> "Producer":
-        """One that believes the same: for a zombie, or for an answer that was lost."""
-        twin = Producer(self.wire, self.transactional_id, timeout_ms=self.timeout_ms)
-        twin.producer_id, twin.epoch, twin.sequences = self.producer_id, self.epoch, dict(self.sequences)
-        return twin
+    def duplicate(self) -> "Producer":
+        """A copy with the same id, epoch and sequences: a zombie, or a client that has lost a response."""
+        duplicate = Producer(self.wire, self.transactional_id, timeout_ms=self.timeout_ms)
+        duplicate.producer_id, duplicate.epoch, duplicate.sequences = self.producer_id, self.epoch, dict(self.sequences)
+        return duplicate
 
     # -- its id --
 
     def init_request(self, *, resume: bool = False) -> InitProducerIdRequest:
-        """InitProducerId; with ``resume`` it names what it has (KIP-360)."""
+        """InitProducerId; with ``resume`` it contains the current producer id and epoch (KIP-360)."""
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self.timeout_ms)
         if resume:
             request.producer_id, request.producer_epoch = self.producer_id, self.epoch
@@ -340,7 +340,7 @@ def update_version(wire: WireClient, level: int, upgrade_type: int) -> str:
 
 
 class Stored(NamedTuple):
-    """A partition as a reader sees it: what comes with the records, and the records."""
+    """A partition as a reader sees it: the fields of the fetch response, and the records."""
 
     high_watermark: int
     last_stable_offset: int
