@@ -99,7 +99,7 @@ class MemoryFile:
     def cached(self, position: int, length: int) -> int:
         self._file_system.check("read", self._path)
         inode = self._open_inode()
-        if not self._file_system.can_say_what_is_cached:
+        if not self._file_system.reports_cached_bytes:
             return 0
         for page in _pages(position, length) if inode.cold else ():
             if page in inode.cold:
@@ -107,7 +107,7 @@ class MemoryFile:
         return length
 
     def read_cached(self, position: int, buffer: bytearray | memoryview) -> int:
-        if not self._file_system.can_say_what_is_cached:
+        if not self._file_system.reports_cached_bytes:
             data = self.read_at(position, len(buffer))
         else:
             data = self.read_at(position, self.cached(position, len(buffer)))
@@ -204,7 +204,7 @@ class MemoryFileSystem:
         """Path, position and length of each `read_ahead`."""
         self.forgets_read_ahead = False
         """Memory is so short that pages that were read ahead are evicted before they are used."""
-        self.can_say_what_is_cached = True
+        self.reports_cached_bytes = True
         self.operations_left: int | None = None
         """Changes until `SimulatedCrash`; if the last one is a write, half of it is done."""
 

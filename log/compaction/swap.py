@@ -4,7 +4,7 @@
 
 1. `.cleaned` is renamed to `.swap`. A startup that finds both at one offset removes both, and keeps the old segments.
 2. From here on the new segment is valid: a startup that finds only `.swap` removes the segments that it replaces, and
-   removes the suffix from its name (`loader.clear_leftovers`).
+   removes the suffix from its name (`partition_loading.clear_leftovers`).
 3. The old files are renamed to `.deleted`, so that no startup uses them. Ranges in flight keep their descriptors.
 4. The suffix `.swap` is removed.
 
