@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from crc32c import crc32c
 
@@ -190,7 +191,7 @@ def varint(value: int) -> bytes:
 
 def tiny_records(count: int) -> bytes:
     """Valid records: each has its own offset delta."""
-    parts = []
+    parts: list[Any] = []
     for index in range(count):
         delta = varint(index)
         parts += (varint(5 + len(delta)), b"\0\0", delta, b"\0\1\0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,10 @@ def test_groups(target: Target, dice: random.Random, long: bool) -> None:
     ]
     frames = classic + modern
     dice.shuffle(frames)
-    allowed = {"memory_bytes_allowed": 200 * MEGABYTE + count * KEPT_FOR_EACH, "kept_bytes": kept(count)}
+    allowed: dict[str, Any] = {
+        "memory_bytes_allowed": 200 * MEGABYTE + count * KEPT_FOR_EACH,
+        "kept_bytes": kept(count),
+    }
     with target.attack(f"{len(frames)} groups", **allowed):
         in_slices(target, frames)
     with target.attack("all groups listed and described", **allowed):
@@ -166,7 +170,7 @@ def test_idempotent_producers(target: Target, long: bool) -> None:
 def test_topics_and_the_groups_that_read_them(target: Target, long: bool) -> None:
     groups, topics, per_request = (5000, 400, 100) if long else (300, 60, 20)
     names = [f"topic-{index}" for index in range(topics)]
-    allowed = {"memory_bytes_allowed": 400 * MEGABYTE, "kept_bytes": 300 * MEGABYTE + topics * 50_000}
+    allowed: dict[str, Any] = {"memory_bytes_allowed": 400 * MEGABYTE, "kept_bytes": 300 * MEGABYTE + topics * 50_000}
     with target.attack(f"{topics} topics are created", **allowed):
         for first in range(0, topics, per_request):
             wanted = [

@@ -37,7 +37,7 @@ ROUNDS = 6
 def server(tmp_path: Path) -> Iterator[RunningServer]:
     running = RunningServer([tmp_path / "data"], {"offsets.topic.num.partitions": "1"}).start()
     running.create_topic("topic")
-    running.create_topic("recompressed", **{"compression.type": "lz4"})
+    running.create_topic("recompressed", compression_type="lz4")
     # pytest keeps log records.
     logging.disable(logging.CRITICAL)
     try:
@@ -125,7 +125,7 @@ def test_nothing_is_left(
     server with a large heap does rarely, and which stops it for long."""
 
     def held() -> tuple[int, int]:
-        server.wait_until(lambda: not server.server._network.connections)
+        server.wait_until(lambda: not server.network.connections)
         if collects:
             gc.collect()
         return sys.getallocatedblocks(), len(os.listdir("/proc/self/fd"))

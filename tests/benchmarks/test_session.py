@@ -21,7 +21,14 @@ def work(_bench: Bench) -> Numbers:
 
 
 OWN = Row("own", "some work", "One group", work, subjects=(Subject.MOLDAU,), own_server=True)
-FAILS = Row("fails", "work that fails", "Other", lambda bench: {}[""], subjects=(Subject.MOLDAU,), own_server=True)
+FAILS = Row(
+    "fails",
+    "work that fails",
+    "Other",
+    lambda bench: dict[str, Numbers]()[""],
+    subjects=(Subject.MOLDAU,),
+    own_server=True,
+)
 NEEDY = Row("needy", "more work", "Other", work, needs=("no_such_package",), own_server=True)
 
 

@@ -125,7 +125,7 @@ def test_each_job_has_a_result_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(spark_jobs.JOBS, "Doubling", Doubling)
     jobs = "".join(json.dumps({"job": "Doubling", "number": number}) + "\n" for number in (3, -1, 4))
     answers = io.StringIO()
-    spark_client.serve(io.StringIO(jobs), answers, None)  # type: ignore[arg-type]
+    spark_client.serve(io.StringIO(jobs), answers, None)
     assert [json.loads(line) for line in answers.getvalue().splitlines()] == [
         {"records": 3, "bytes": 6, "seconds": 0.0},
         {"error": "ValueError: less than nothing"},

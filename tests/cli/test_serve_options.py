@@ -36,7 +36,7 @@ def test_options_are_parsed() -> None:
 
 def test_click_understands_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[serve.Options] = []
-    monkeypatch.setattr(serve, "run", lambda options: taken.append(options) or 0)
+    monkeypatch.setattr(serve, "run", lambda options: taken.append(options) or 0)  # type: ignore[func-returns-value]
     with pytest.raises(SystemExit):
         serve.command().main(EVERYTHING, prog_name="serve")
     assert taken == [serve.parse(EVERYTHING)]

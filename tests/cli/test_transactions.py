@@ -8,7 +8,8 @@ from confluent_kafka import KafkaException, Producer
 
 from moldau.protocol.records import Record, build_batch
 from moldau.testing import Broker
-from moldau.testing.topic_requests import WireClient, produce_request
+from moldau.testing.topic_requests import produce_request
+from moldau.testing.wire import WireClient
 
 from .conftest import Run
 

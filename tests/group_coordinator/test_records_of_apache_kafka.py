@@ -69,7 +69,7 @@ class Known:
     simple_commits: list[tuple[int, OffsetCommitRequest]]
 
     def records(self) -> list[Record]:
-        found = []
+        found: list[Any] = []
         for batches in self.batches.values():
             for batch in batches:
                 found += (decoded(record, decode_record) for record in iter_records(batch))

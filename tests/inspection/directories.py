@@ -1,5 +1,9 @@
 """A log directory with some of everything in it, made by the server's own storage on the in-memory file system."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from moldau.config.broker_config import BrokerConfig, Listener
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.producer_state import EndTransactionMarker, build_end_transaction_marker
@@ -18,21 +22,21 @@ TOPICS = {"plain": {}, "transactions": {}, "compacted": {"cleanup.policy": "comp
 class Storage:
     """The storage of one broker, without a network."""
 
-    def __init__(self, file_system, *directories, cluster_id=None):
+    def __init__(self, file_system: Any, *directories: Any, cluster_id: Any = None) -> None:
         self.file_system = file_system
         self.now_ms = NOW
         self.config = BrokerConfig({})
         self.directories = list(directories or (DIRECTORY,))
         self.open()
 
-    def open(self):
+    def open(self) -> Any:
         listeners = [Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")]
         self.storage = open_storage(
             self.config, self.directories, listeners, now_ms=self.now_ms, file_system=self.file_system
         )
         return self
 
-    def create(self, topic, configs, *, partitions=1):
+    def create(self, topic: str, configs: Any, *, partitions: int = 1) -> None:
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -56,21 +60,21 @@ class Storage:
                 directory_id=registration.directories[0],
             )
 
-    def log(self, topic, partition=0):
+    def log(self, topic: str, partition: int = 0) -> Any:
         return self.storage.log_manager.get(topic, partition)
 
-    def append(self, topic, *values, partition=0, **fields):
+    def append(self, topic: str, *values: Any, partition: int = 0, **fields: Any) -> Any:
         self.now_ms += 10
         registration = self.storage.metadata.image.partition(topic, partition)
         records = [Record(0, self.now_ms + n, b"key %d" % n, value) for n, value in enumerate(values)]
         return self.log(topic, partition).append(
             build_batch(records, **fields),
             now_ms=self.now_ms,
-            leader_epoch=registration.leader_epoch,
+            leader_epoch=registration.leader_epoch,  # type: ignore[union-attr]
             verification=DISABLED,
         )
 
-    def end_transaction(self, topic, producer_id, *, committed):
+    def end_transaction(self, topic: str, producer_id: int, *, committed: Any) -> None:
         self.now_ms += 10
         log = self.log(topic)
         marker = build_end_transaction_marker(
@@ -81,21 +85,21 @@ class Storage:
             leader_epoch=0,
             now_ms=self.now_ms,
         )
-        epoch = self.storage.metadata.image.partition(topic, 0).leader_epoch
+        epoch = self.storage.metadata.image.partition(topic, 0).leader_epoch  # type: ignore[union-attr]
         log.append(marker, now_ms=self.now_ms, leader_epoch=epoch, client=False)
 
-    def high_watermarks(self):
+    def high_watermarks(self) -> dict[Any, Any]:
         return {(log.topic, log.partition): log.log_end_offset for log in self.storage.log_manager.logs()}
 
-    def stop(self):
+    def stop(self) -> None:
         self.storage.close(self.now_ms, self.high_watermarks())
 
-    def kill(self):
+    def kill(self) -> None:
         self.storage.log_manager.flush_checkpoints(self.high_watermarks())
         self.storage.abandon()
 
 
-def fill(storage):
+def fill(storage: Any) -> None:
     """Three segments in each partition, every codec, producers, transactions."""
     for topic, configs in TOPICS.items():
         storage.create(topic, {**configs, "index.interval.bytes": "200"})
@@ -125,7 +129,7 @@ def fill(storage):
     storage.append("transactions", b"open", **open_one)
 
 
-def clean_directory():
+def clean_directory() -> Any:
     """After two runs and two clean stops: two leader epochs."""
     storage = Storage(MemoryFileSystem(recording=False))
     fill(storage)
@@ -138,11 +142,11 @@ def clean_directory():
     return storage.file_system
 
 
-def files_of(file_system):
+def files_of(file_system: Any) -> Any:
     """The content of each file by its path."""
     found = {}
 
-    def walk(directory):
+    def walk(directory: Any) -> None:
         names, directories = file_system.list_directory(directory)
         for name in names:
             found[f"{directory}/{name}"] = file_system.read_file(f"{directory}/{name}")
@@ -153,7 +157,7 @@ def files_of(file_system):
     return found
 
 
-def overwrite(file_system, path, data):
+def overwrite(file_system: Any, path: str, data: Any) -> None:
     """Put these bytes in place of a file's content."""
     file = file_system.open(path)
     file.truncate(0)

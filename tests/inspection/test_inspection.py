@@ -1,7 +1,10 @@
 """An inspection of a whole log directory: nothing is wrong with good ones, and nothing that is wrong is passed over."""
 
+from __future__ import annotations
+
 import random
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -12,16 +15,16 @@ from .directories import DIRECTORY, Storage, clean_directory, files_of, overwrit
 
 
 @pytest.fixture
-def directory():
+def directory() -> Any:
     return clean_directory()
 
 
-def found(file_system):
+def found(file_system: Any) -> set[Any]:
     """All findings, notes too, in words."""
     return {(finding.path, finding.text) for finding in inspect(file_system, [DIRECTORY], deep=True).findings}
 
 
-def test_a_directory_that_was_left_cleanly(directory):
+def test_a_directory_that_was_left_cleanly(directory: Any) -> None:
     report = inspect(directory, [DIRECTORY], deep=True)
     assert report.findings == []
     assert report.totals.partitions == 4
@@ -32,7 +35,7 @@ def test_a_directory_that_was_left_cleanly(directory):
 # What is changed without being noticed would have to be without meaning:
 
 
-def has_no_meaning(path, before, after):
+def has_no_meaning(path: str, before: Any, after: Any) -> str | None:
     """Why nobody can notice it, or need not; None where somebody should."""
     if path.endswith("/meta.properties"):
         without_cluster = [
@@ -48,17 +51,17 @@ def has_no_meaning(path, before, after):
     return None
 
 
-def flip(data, rng):
+def flip(data: Any, rng: Any) -> bytes:
     changed = bytearray(data)
     changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     return bytes(changed)
 
 
-def cut(data, rng):
+def cut(data: Any, rng: Any) -> Any:
     return data[: rng.randrange(len(data))]
 
 
-def swap(data, rng):
+def swap(data: Any, rng: Any) -> Any:
     """Two blocks of the file change places."""
     size = rng.randint(1, max(1, len(data) // 2))
     first = rng.randint(0, len(data) - size)
@@ -74,21 +77,21 @@ def swap(data, rng):
     )
 
 
-def blank(data, rng):
+def blank(data: Any, rng: Any) -> Any:
     """A stretch was never written."""
     begin = rng.randrange(len(data))
     end = rng.randint(begin + 1, len(data))
     return data[:begin] + bytes(end - begin) + data[end:]
 
 
-def append(data, rng):
+def append(data: Any, rng: Any) -> Any:
     return data + rng.randbytes(rng.randint(1, 70))
 
 
 CHANGES = (flip, cut, swap, blank, append)
 
 
-def check_changes(file_system, rounds, seed):
+def check_changes(file_system: Any, rounds: Any, seed: Any) -> None:
     rng = random.Random(seed)
     paths = {path: data for path, data in files_of(file_system).items() if data}
     for number in range(rounds):
@@ -104,17 +107,17 @@ def check_changes(file_system, rounds, seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_change_of_any_file_is_passed_over(directory, seed):
+def test_no_change_of_any_file_is_passed_over(directory: Any, seed: int) -> None:
     check_changes(directory, 100, seed)
 
 
 @pytest.mark.full
-def test_no_change_of_any_file_is_passed_over_in_the_long_run(directory):
+def test_no_change_of_any_file_is_passed_over_in_the_long_run(directory: Any) -> None:
     check_changes(directory, 10_000, 77)
 
 
 @pytest.mark.full
-def test_no_flipped_bit_is_passed_over(directory):
+def test_no_flipped_bit_is_passed_over(directory: Any) -> None:
     rng = random.Random(5)
     for path, before in files_of(directory).items():
         for position in range(len(before)):
@@ -127,10 +130,10 @@ def test_no_flipped_bit_is_passed_over(directory):
         overwrite(directory, path, before)
 
 
-def test_files_that_changed_places(directory):
+def test_files_that_changed_places(directory: Any) -> None:
     """Each with its neighbour of the same kind, as after a restore that went wrong."""
     files = files_of(directory)
-    by_kind = {}
+    by_kind: dict[Any, Any] = {}
     for path, data in files.items():
         by_kind.setdefault(path.partition(".")[2] or path.rpartition("/")[2], []).append((path, data))
     swapped = 0
@@ -147,7 +150,7 @@ def test_files_that_changed_places(directory):
     assert swapped > 20
 
 
-def test_missing_files(directory):
+def test_missing_files(directory: Any) -> None:
     # The bootstrap is read while the metadata log is empty, and the voters of the first snapshot are in the log too.
     # What one snapshot of producers says, the one before and the batches say too.
     without_meaning = (".lock", "/bootstrap.checkpoint", "/00000000000000000000-0000000000.checkpoint", ".snapshot")
@@ -161,7 +164,7 @@ def test_missing_files(directory):
             assert found(changed), path
 
 
-def test_a_high_watermark_of_a_deleted_topic_of_the_same_name():
+def test_a_high_watermark_of_a_deleted_topic_of_the_same_name() -> None:
     """A server that was killed soon after the topic was made again had not written its checkpoint anew."""
     storage = Storage(MemoryFileSystem(recording=False))
     storage.create("t", {})
@@ -169,7 +172,7 @@ def test_a_high_watermark_of_a_deleted_topic_of_the_same_name():
     storage.kill()
     overwrite(storage.file_system, f"{DIRECTORY}/replication-offset-checkpoint", b"0\n1\nt 0 9\n")
 
-    def texts():
+    def texts() -> Any:
         return " ".join(finding.text for finding in inspect(storage.file_system, [DIRECTORY]).findings)
 
     assert "its high watermark was 9" in texts()

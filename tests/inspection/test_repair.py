@@ -1,7 +1,10 @@
 """Repairs: nothing is wrong afterwards, no batch is gone that was not to be cut off, and the server starts on it."""
 
+from __future__ import annotations
+
 import json
 import random
+from typing import Any
 
 import pytest
 
@@ -17,20 +20,20 @@ METADATA = f"{DIRECTORY}/__cluster_metadata-0/"
 
 
 @pytest.fixture
-def directory():
+def directory() -> Any:
     return clean_directory()
 
 
-def repair(file_system, *, truncate=False):
+def repair(file_system: Any, *, truncate: bool = False) -> Any:
     with Repair(file_system, [DIRECTORY], truncate=truncate) as work:
         actions = work.inspect()
         work.run(actions, now_ms=NOW)
     return work
 
 
-def batches_of(file_system, topic):
+def batches_of(file_system: Any, topic: str) -> Any:
     """The batches of a partition, from its beginning to the first that is not whole."""
-    found = []
+    found: list[Any] = []
     for path, data in sorted(files_of(file_system).items()):
         if path.startswith(f"{DIRECTORY}/{topic}-0/") and path.endswith(".log"):
             try:
@@ -43,21 +46,21 @@ def batches_of(file_system, topic):
     return found
 
 
-def start_without_a_word(file_system, caplog):
+def start_without_a_word(file_system: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     storage = Storage(file_system)
     assert [record.getMessage() for record in caplog.records] == []
     storage.stop()
 
 
-def test_nothing_to_do(directory):
+def test_nothing_to_do(directory: Any) -> None:
     before = files_of(directory)
     work = repair(directory)
     assert work.done == []
     assert files_of(directory) == before
 
 
-def change_what_is_made_from_the_batches(file_system, rng):
+def change_what_is_made_from_the_batches(file_system: Any, rng: Any) -> Any:
     """Change files that are made from others; whether something was changed that matters."""
     paths = {
         path: data
@@ -74,7 +77,7 @@ def change_what_is_made_from_the_batches(file_system, rng):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_data_derived_from_the_batches_is_rebuilt(directory, seed, caplog):
+def test_data_derived_from_the_batches_is_rebuilt(directory: Any, seed: int, caplog: pytest.LogCaptureFixture) -> None:
     before = {topic: batches_of(directory, topic) for topic in TOPICS}
     changed = change_what_is_made_from_the_batches(directory, random.Random(seed))
     work = repair(directory)
@@ -88,7 +91,9 @@ def test_data_derived_from_the_batches_is_rebuilt(directory, seed, caplog):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_damaged_logs_are_truncated_only_on_request(directory, seed, caplog):
+def test_damaged_logs_are_truncated_only_on_request(
+    directory: Any, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     rng = random.Random(seed)
     before = {topic: batches_of(directory, topic) for topic in TOPICS}
     logs = {path: data for path, data in files_of(directory).items() if path.endswith(".log") and METADATA not in path}
@@ -120,7 +125,7 @@ def test_damaged_logs_are_truncated_only_on_request(directory, seed, caplog):
         start_without_a_word(directory, caplog)
 
 
-def test_the_metadata_log_is_never_truncated(directory):
+def test_the_metadata_log_is_never_truncated(directory: Any) -> None:
     path = f"{METADATA}00000000000000000000.log"
     damaged = bytearray(files_of(directory)[path])
     damaged[200] ^= 1
@@ -132,7 +137,7 @@ def test_the_metadata_log_is_never_truncated(directory):
     assert files_of(directory)[path] == bytes(damaged)
 
 
-def test_a_second_repair_has_nothing_to_do_where_a_segment_is_missing(directory):
+def test_a_second_repair_has_nothing_to_do_where_a_segment_is_missing(directory: Any) -> None:
     """What cannot be mended is told again, and what was mended is not done again."""
     paths = [path for path in sorted(files_of(directory)) if path.startswith(f"{DIRECTORY}/plain-0/")]
     logs = [path for path in paths if path.endswith(".log")]
@@ -149,7 +154,7 @@ def test_a_second_repair_has_nothing_to_do_where_a_segment_is_missing(directory)
     assert second.report.findings == first.report.findings
 
 
-def test_a_high_watermark_that_followers_limit_is_unchanged(directory):
+def test_a_high_watermark_that_followers_limit_is_unchanged(directory: Any) -> None:
     name = f"{DIRECTORY}/replication-offset-checkpoint"
     overwrite(directory, name, b"0\n2\nplain 0 20\ntransactions 0 99\n")
     repair(directory)
@@ -161,7 +166,7 @@ def test_a_high_watermark_that_followers_limit_is_unchanged(directory):
     assert inspect(directory, [DIRECTORY]).is_clean
 
 
-def test_a_repair_reports_its_actions(directory):
+def test_a_repair_reports_its_actions(directory: Any) -> None:
     path = f"{DIRECTORY}/plain-0/00000000000000000008.timeindex"
     overwrite(directory, path, b"x" * 12)
     work = repair(directory)
@@ -173,7 +178,7 @@ def test_a_repair_reports_its_actions(directory):
     assert told["left"] == []
 
 
-def test_a_directory_in_use_is_left_alone(directory):
+def test_a_directory_in_use_is_left_alone(directory: Any) -> None:
     storage = Storage(directory)
     with pytest.raises(CannotInspectError, match="in use"):
         repair(directory)

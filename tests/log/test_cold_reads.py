@@ -232,7 +232,7 @@ def test_other_errors_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def cold(partition, batch: Callable[..., bytes]):  # type: ignore[no-untyped-def]
+def cold(partition: Any, batch: Callable[..., bytes]) -> Any:
     """A partition with an index of three pages, reopened, and with all of its files cold."""
     partition.configure(index_interval_bytes=0)
     for _ in range(1300):
@@ -242,14 +242,14 @@ def cold(partition, batch: Callable[..., bytes]):  # type: ignore[no-untyped-def
     return partition
 
 
-def make_cold(partition) -> None:  # type: ignore[no-untyped-def]
+def make_cold(partition: Any) -> None:
     for name in partition.names():
         if name.endswith((".log", ".index")):
             evict(partition.file_system, partition.path(name))
 
 
 @again_if_the_device_was_quicker
-def test_finding_batches_does_not_wait(cold) -> None:  # type: ignore[no-untyped-def]
+def test_finding_batches_does_not_wait(cold: Any) -> None:
     """One round for the index, whatever its size, one for the headers."""
     make_cold(cold)
     names = []
@@ -268,7 +268,9 @@ def test_finding_batches_does_not_wait(cold) -> None:  # type: ignore[no-untyped
         assert not cold.file_system.waits
 
 
-def test_finding_aborted_transactions_does_not_wait(memory_partition, producer_batch: Callable[..., bytes]) -> None:  # type: ignore[no-untyped-def]
+def test_finding_aborted_transactions_does_not_wait(
+    memory_partition: Any, producer_batch: Callable[..., bytes]
+) -> None:
     """One more round than finding the batches: they are in an index of their own."""
     partition = memory_partition
     for sequence in range(200):
@@ -293,14 +295,14 @@ def test_finding_aborted_transactions_does_not_wait(memory_partition, producer_b
     found.records.release()
 
 
-def test_finding_batches_waits_where_it_may(cold) -> None:  # type: ignore[no-untyped-def]
+def test_finding_batches_waits_where_it_may(cold: Any) -> None:
     assert int.from_bytes(cold.fetch(700, 1)[:8], "big") == 700
     if isinstance(cold.file_system, MemoryFileSystem):
         assert cold.file_system.waits
 
 
 @again_if_the_device_was_quicker
-def test_a_cold_read_holds_the_file(cold) -> None:  # type: ignore[no-untyped-def]
+def test_a_cold_read_holds_the_file(cold: Any) -> None:
     make_cold(cold)
     with pytest.raises(ColdRead) as caught:
         cold.log.read(700, 1, max_offset=1300, min_one_batch=True, wait=False)
@@ -309,7 +311,7 @@ def test_a_cold_read_holds_the_file(cold) -> None:  # type: ignore[no-untyped-de
     caught.value.range.release()
 
 
-def test_the_end_of_the_log_is_found_in_memory(memory_partition, batch: Callable[..., bytes]) -> None:  # type: ignore[no-untyped-def]
+def test_the_end_of_the_log_is_found_in_memory(memory_partition: Any, batch: Callable[..., bytes]) -> None:
     memory_partition.append_values(b"a", b"b")
     for name in memory_partition.names():
         memory_partition.file_system.evict(memory_partition.path(name))

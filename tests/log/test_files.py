@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -258,7 +259,7 @@ def test_a_full_disk_is_reported_by_the_rest_of_a_split_write(tmp_path: Path, mo
 
 
 def test_without_durability_nothing_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced = []
+    synced: list[Any] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     monkeypatch.setattr(os, "fdatasync", synced.append, raising=False)
     for durable, expected in ((False, 0), (True, 3)):

@@ -4,6 +4,8 @@ Of error messages and topic ids, only their presence is compared. The order of r
 Kafka shuffles some of them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -127,7 +129,9 @@ def topics(*wanted: CreatableTopic, validate_only: bool = False) -> CreateTopics
     return CreateTopicsRequest(topics=list(wanted), timeout_ms=10_000, validate_only=validate_only)
 
 
-def topic(name: str, partitions: int = 1, factor: int = 1, *assignments: tuple[int, list[int]], **configs: str | None):
+def topic(
+    name: str, partitions: int = 1, factor: int = 1, *assignments: tuple[int, list[int]], **configs: str | None
+) -> Any:
     return CreatableTopic(
         name=name,
         num_partitions=partitions,

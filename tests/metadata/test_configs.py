@@ -1,5 +1,7 @@
 """AlterConfigs and IncrementalAlterConfigs: the exact responses and records of each request."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
@@ -19,13 +21,13 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 THROTTLED = "leader.replication.throttled.replicas"
 
 
-def change(cluster: Cluster, *resources: tuple[int, str, list[Change]], validate_only: bool = False):
+def change(cluster: Cluster, *resources: tuple[int, str, list[Change]], validate_only: bool = False) -> Any:
     return incremental_alter_configs(
         cluster.image, config_requests.change(*resources, validate_only=validate_only), cluster.context
     )
 
 
-def replace(cluster: Cluster, *resources: tuple[int, str, dict[str, str | None]], validate_only: bool = False):
+def replace(cluster: Cluster, *resources: tuple[int, str, dict[str, str | None]], validate_only: bool = False) -> Any:
     return alter_configs(cluster.image, config_requests.alter(*resources, validate_only=validate_only), cluster.context)
 
 

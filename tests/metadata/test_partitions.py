@@ -1,5 +1,7 @@
 """Placement of replicas, leader election and reassignment in clusters of several brokers."""
 
+from __future__ import annotations
+
 import itertools
 from typing import Any
 
@@ -346,7 +348,7 @@ def test_a_replica_in_a_lost_directory_cannot_lead(new_cluster: type[Cluster]) -
 
 def assigned(
     cluster: Cluster, broker_id: int, directory: bytes, topic: str, *partitions: int, epoch: int | None = None
-):
+) -> Any:
     topic_id = cluster.image.topics_by_name[topic].topic_id
     data = TopicData(topic_id=topic_id, partitions=[PartitionData(partition_index=index) for index in partitions])
     request = AssignReplicasToDirsRequest(
@@ -373,7 +375,7 @@ def test_a_broker_reports_the_directories_of_its_replicas(new_cluster: type[Clus
 # ElectLeaders
 
 
-def elect(cluster: Cluster, kind: int, *wanted: tuple[str, list[int]], everywhere: bool = False):
+def elect(cluster: Cluster, kind: int, *wanted: tuple[str, list[int]], everywhere: bool = False) -> Any:
     asked = None if everywhere else [TopicPartitions(topic=name, partitions=indexes) for name, indexes in wanted]
     return elect_leaders(cluster.image, ElectLeadersRequest(election_type=kind, topic_partitions=asked))
 
@@ -453,7 +455,7 @@ def test_an_unknown_type_of_election_is_rejected(cluster: Cluster) -> None:
 # Reassignments
 
 
-def reassign(cluster: Cluster, *wanted: tuple[int, list[int] | None], topic: str = "a", allow: bool = True):
+def reassign(cluster: Cluster, *wanted: tuple[int, list[int] | None], topic: str = "a", allow: bool = True) -> Any:
     partitions = [ReassignablePartition(partition_index=index, replicas=replicas) for index, replicas in wanted]
     request = AlterPartitionReassignmentsRequest(
         topics=[ReassignableTopic(name=topic, partitions=partitions)], allow_replication_factor_change=allow
@@ -542,7 +544,7 @@ def test_only_ongoing_reassignments_are_listed(cluster: Cluster) -> None:
 # UpdateFeatures
 
 
-def update(cluster: Cluster, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False):
+def update(cluster: Cluster, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False) -> Any:
     keys = [FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in updates]
     request = UpdateFeaturesRequest(feature_updates=keys, validate_only=validate_only)
     return update_features(cluster.image, request, version, cluster.context)

@@ -1,5 +1,7 @@
 """CreateTopics, DeleteTopics and CreatePartitions: the exact responses and records of each request."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
@@ -28,7 +30,7 @@ from moldau.protocol.uuid import ZERO_UUID
 Cluster = Any
 
 
-def topic(name: str, partitions: int = 1, factor: int = 1, configs: dict[str, str | None] | None = None):
+def topic(name: str, partitions: int = 1, factor: int = 1, configs: dict[str, str | None] | None = None) -> Any:
     return CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -46,7 +48,7 @@ def assigned(name: str, *replicas: tuple[int, list[int]]) -> CreatableTopic:
     )
 
 
-def create(cluster: Cluster, *topics: CreatableTopic, validate_only: bool = False):
+def create(cluster: Cluster, *topics: CreatableTopic, validate_only: bool = False) -> Any:
     request = CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
     return create_topics(cluster.image, request, cluster.context)
 
@@ -261,7 +263,7 @@ def test_automatically_created_topics_have_the_settings_of_the_broker() -> None:
 # DeleteTopics
 
 
-def delete(cluster: Cluster, *topics: DeleteTopicState, names: tuple[str, ...] = ()):
+def delete(cluster: Cluster, *topics: DeleteTopicState, names: tuple[str, ...] = ()) -> Any:
     request = DeleteTopicsRequest(topics=list(topics), topic_names=list(names))
     return delete_topics(cluster.image, request, cluster.context)
 
@@ -313,7 +315,7 @@ def test_topics_are_not_deleted_if_deletion_is_disabled(new_cluster: type[Cluste
 # CreatePartitions
 
 
-def grow(cluster: Cluster, *wanted: tuple[str, int, list[list[int]] | None], validate_only: bool = False):
+def grow(cluster: Cluster, *wanted: tuple[str, int, list[list[int]] | None], validate_only: bool = False) -> Any:
     topics = [
         CreatePartitionsTopic(
             name=name,

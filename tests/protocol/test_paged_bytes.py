@@ -1,6 +1,9 @@
 """Bytes that are read in windows behave like bytes."""
 
+from __future__ import annotations
+
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,11 +15,11 @@ from moldau.protocol.paged_bytes import WINDOW_BYTES, PagedBytes
 
 
 class Reader:
-    def __init__(self, data):
+    def __init__(self, data: Any) -> None:
         self.data = data
-        self.reads = []
+        self.reads: list[Any] = []
 
-    def __call__(self, start, end):
+    def __call__(self, start: Any, end: Any) -> Any:
         assert 0 <= start < end <= len(self.data)
         assert end - start <= paged_bytes.WINDOW_BYTES
         self.reads.append((start, end))
@@ -24,7 +27,7 @@ class Reader:
 
 
 @given(st.data())
-def test_slices_and_items_are_equal_to_those_of_the_bytes(data):
+def test_slices_and_items_are_equal_to_those_of_the_bytes(data: Any) -> None:
     content = bytes(range(200))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paged_bytes, "WINDOW_BYTES", data.draw(st.integers(1, 50)))
@@ -46,7 +49,7 @@ def test_slices_and_items_are_equal_to_those_of_the_bytes(data):
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("kind", ["random", "same", "short", "members", "cut off"])
-def test_a_stream_is_decompressed_as_from_bytes(codec, kind):
+def test_a_stream_is_decompressed_as_from_bytes(codec: Codec, kind: str) -> None:
     dice = random.Random(1)
     data = {"same": bytes(5_000_000), "short": b"abc"}.get(kind) or dice.randbytes(1_500_000)
     compressed = compress(codec, data)
@@ -69,7 +72,7 @@ def test_a_stream_is_decompressed_as_from_bytes(codec, kind):
         assert len(reader.reads) <= len(compressed) // WINDOW_BYTES * 3 + 3
 
 
-def test_a_sequential_read_reads_each_window_once():
+def test_a_sequential_read_reads_each_window_once() -> None:
     reader = Reader(bytes(3 * WINDOW_BYTES + 5))
     paged = PagedBytes(reader, 0, len(reader.data))
     for position in range(0, len(paged), 100_000):

@@ -34,9 +34,9 @@ TOPIC_ID = b"\1" * 16
 class History:
     """The requests to a partition, its acknowledgements, and the limit of visible records."""
 
-    STEPS = ("append", "write_in_transaction", "end_transaction", "begin", "run_flush", "end")
+    STEPS: tuple[str, ...] = ("append", "write_in_transaction", "end_transaction", "begin", "run_flush", "end")
     STEPS += ("roll", "delete", "lead", "checkpoint", "look")
-    WEIGHTS = (14, 4, 4, 10, 10, 10, 2, 1, 1, 2, 6)
+    WEIGHTS: tuple[int, ...] = (14, 4, 4, 10, 10, 10, 2, 1, 1, 2, 6)
 
     def __init__(self, seed: int, *, journalled: bool, flush_messages: int = 1) -> None:
         self.dice = random.Random(f"{seed} {journalled} {flush_messages}")

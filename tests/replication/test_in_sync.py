@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,7 +54,7 @@ class Leader:
 # -- the committed offset ----------------------------------------------------------------------------------------------
 
 
-def test_the_slowest_member_of_the_isr_determines_the_committed_offset():
+def test_the_slowest_member_of_the_isr_determines_the_committed_offset() -> None:
     leader = Leader()
     leader.fetched(2, 9)
     leader.fetched(3, 4)
@@ -64,7 +66,7 @@ def test_the_slowest_member_of_the_isr_determines_the_committed_offset():
     assert leader.committed == 10
 
 
-def test_the_committed_offset_is_unknown_until_every_member_has_fetched():
+def test_the_committed_offset_is_unknown_until_every_member_has_fetched() -> None:
     leader = Leader()
     leader.fetched(2)
     assert leader.committed == UNKNOWN_OFFSET
@@ -72,14 +74,14 @@ def test_the_committed_offset_is_unknown_until_every_member_has_fetched():
     assert leader.committed == 10
 
 
-def test_the_leader_counts_with_its_given_offset():
+def test_the_leader_counts_with_its_given_offset() -> None:
     leader = Leader()
     leader.fetched(2)
     leader.fetched(3)
     assert leader.in_sync.committed_offset(7) == 7
 
 
-def test_a_replica_outside_the_isr_does_not_count():
+def test_a_replica_outside_the_isr_does_not_count() -> None:
     leader = Leader(isr=(1, 2))
     leader.fetched(2)
     leader.fetched(3, 0)
@@ -87,7 +89,7 @@ def test_a_replica_outside_the_isr_does_not_count():
     assert leader.in_sync.candidates == []
 
 
-def test_a_leader_without_followers_does_not_wait():
+def test_a_leader_without_followers_does_not_wait() -> None:
     leader = Leader(isr=(1,))
     assert leader.in_sync.is_alone
     assert leader.committed == 10
@@ -98,7 +100,7 @@ def test_a_leader_without_followers_does_not_wait():
 # -- joining -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_replica_joins_at_the_committed_offset_and_the_start_of_the_epoch():
+def test_a_replica_joins_at_the_committed_offset_and_the_start_of_the_epoch() -> None:
     leader = Leader(isr=(1, 2))
     leader.append(2)
     leader.fetched(2, 11)
@@ -109,7 +111,7 @@ def test_a_replica_joins_at_the_committed_offset_and_the_start_of_the_epoch():
     assert leader.in_sync.candidates == [3]
 
 
-def test_the_start_of_the_epoch_is_required_above_the_committed_offset():
+def test_the_start_of_the_epoch_is_required_above_the_committed_offset() -> None:
     leader = Leader(isr=(1, 2))
     leader.fetched(3, 9)
     assert (leader.high_watermark, leader.in_sync.candidates) == (0, [])
@@ -117,7 +119,7 @@ def test_the_start_of_the_epoch_is_required_above_the_committed_offset():
     assert leader.in_sync.candidates == [3]
 
 
-def test_a_replica_that_may_join_counts_before_it_is_proposed():
+def test_a_replica_that_may_join_counts_before_it_is_proposed() -> None:
     leader = Leader(isr=(1, 2))
     leader.fetched(2)
     leader.fetched(3)
@@ -128,7 +130,7 @@ def test_a_replica_that_may_join_counts_before_it_is_proposed():
     assert leader.committed == 11
 
 
-def test_a_replica_that_the_controller_would_reject_delays_no_commit():
+def test_a_replica_that_the_controller_would_reject_delays_no_commit() -> None:
     leader = Leader(isr=(1, 2))
     leader.fetched(2)
     leader.fetched(3, eligible=False)
@@ -137,7 +139,7 @@ def test_a_replica_that_the_controller_would_reject_delays_no_commit():
     assert (leader.committed, leader.in_sync.candidates) == (11, [])
 
 
-def test_a_fenced_candidate_delays_no_commit():
+def test_a_fenced_candidate_delays_no_commit() -> None:
     leader = Leader(isr=(1, 2))
     leader.fetched(2)
     leader.fetched(3)
@@ -151,7 +153,7 @@ def test_a_fenced_candidate_delays_no_commit():
     leader.in_sync.exclude(99)
 
 
-def test_an_added_replica_counts_from_its_proposal_on():
+def test_an_added_replica_counts_from_its_proposal_on() -> None:
     leader = Leader(isr=(1, 2))
     leader.fetched(2)
     leader.fetched(3)
@@ -168,7 +170,7 @@ def test_an_added_replica_counts_from_its_proposal_on():
     assert leader.committed == 11
 
 
-def test_a_rejected_proposal_restores_the_committed_isr():
+def test_a_rejected_proposal_restores_the_committed_isr() -> None:
     leader = Leader(isr=(1, 2))
     leader.fetched(2)
     leader.fetched(3)
@@ -176,12 +178,12 @@ def test_a_rejected_proposal_restores_the_committed_isr():
     leader.append()
     leader.fetched(2)
     leader.in_sync.withdraw()
-    assert (leader.in_sync.maximal_isr, leader.committed) == ({1, 2}, 11)
+    assert (leader.in_sync.maximal_isr, leader.committed) == ({1, 2}, 11)  # type: ignore[comparison-overlap]
     leader.fetched(3)
     assert leader.in_sync.candidates == [3]
 
 
-def test_another_replica_may_join_during_a_proposal():
+def test_another_replica_may_join_during_a_proposal() -> None:
     leader = Leader(isr=(1,))
     leader.fetched(2)
     leader.in_sync.propose((1, 2))
@@ -197,7 +199,7 @@ def test_another_replica_may_join_during_a_proposal():
 # -- leaving -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_stops_fetching_lags_after_the_maximum_time():
+def test_a_member_that_stops_fetching_lags_after_the_maximum_time() -> None:
     leader = Leader()
     leader.fetched(2)
     leader.fetched(3)
@@ -209,7 +211,7 @@ def test_a_member_that_stops_fetching_lags_after_the_maximum_time():
     assert leader.lagging() == [3]
 
 
-def test_without_new_records_no_member_lags():
+def test_without_new_records_no_member_lags() -> None:
     leader = Leader()
     leader.fetched(2)
     leader.fetched(3)
@@ -217,7 +219,7 @@ def test_without_new_records_no_member_lags():
     assert leader.lagging() == []
 
 
-def test_a_member_that_never_fetches_lags_from_the_start_of_the_epoch():
+def test_a_member_that_never_fetches_lags_from_the_start_of_the_epoch() -> None:
     leader = Leader()
     leader.fetched(2)
     leader.now_ms += MAX_LAG_MS
@@ -226,7 +228,7 @@ def test_a_member_that_never_fetches_lags_from_the_start_of_the_epoch():
     assert leader.lagging() == [3]
 
 
-def test_under_constant_load_a_member_that_reaches_the_end_of_its_last_fetch_does_not_lag():
+def test_under_constant_load_a_member_that_reaches_the_end_of_its_last_fetch_does_not_lag() -> None:
     leader = Leader(replicas=(1, 2), isr=(1, 2))
     for _ in range(100):
         offset = leader.end_offset
@@ -239,7 +241,7 @@ def test_under_constant_load_a_member_that_reaches_the_end_of_its_last_fetch_doe
     assert follower.caught_up_ms == leader.now_ms - MAX_LAG_MS // 2
 
 
-def test_a_member_that_falls_further_behind_lags():
+def test_a_member_that_falls_further_behind_lags() -> None:
     leader = Leader(replicas=(1, 2), isr=(1, 2))
     leader.fetched(2)
     offset = leader.end_offset
@@ -251,7 +253,7 @@ def test_a_member_that_falls_further_behind_lags():
     assert leader.lagging() == [2]
 
 
-def test_a_removed_member_counts_until_the_change_is_committed():
+def test_a_removed_member_counts_until_the_change_is_committed() -> None:
     leader = Leader(replicas=(1, 2), isr=(1, 2))
     leader.fetched(2)
     leader.append()
@@ -268,7 +270,7 @@ def test_a_removed_member_counts_until_the_change_is_committed():
     assert leader.in_sync.candidates == [2]
 
 
-def test_a_lagging_candidate_no_longer_delays_commits():
+def test_a_lagging_candidate_no_longer_delays_commits() -> None:
     leader = Leader(isr=(1, 2))
     leader.fetched(3)
     leader.append()
@@ -279,7 +281,7 @@ def test_a_lagging_candidate_no_longer_delays_commits():
     assert (leader.committed, leader.in_sync.candidates) == (11, [])
 
 
-def test_later_replicas_are_added_and_unassigned_ones_are_removed():
+def test_later_replicas_are_added_and_unassigned_ones_are_removed() -> None:
     leader = Leader(replicas=(1, 2), isr=(1, 2))
     leader.fetched(2)
     leader.in_sync.update((1, 3), (1,))
@@ -289,7 +291,7 @@ def test_later_replicas_are_added_and_unassigned_ones_are_removed():
     assert leader.in_sync.candidates == [3]
 
 
-def test_the_position_of_a_replica_may_decrease():
+def test_the_position_of_a_replica_may_decrease() -> None:
     follower = Follower()
     follower.fetched(10, 10, 1_000)
     follower.fetched(4, 10, 2_000)
@@ -311,7 +313,7 @@ STEPS = st.lists(
 
 
 @given(st.sampled_from([(1,), (1, 2), (1, 2, 3)]), STEPS)
-def test_every_possible_next_leader_has_all_committed_records(isr, steps):
+def test_every_possible_next_leader_has_all_committed_records(isr: Any, steps: Any) -> None:
     leader = Leader(isr=isr)
     in_sync, end_offsets = leader.in_sync, {2: 0, 3: 0}
     for step, value in steps:

@@ -80,14 +80,14 @@ def durable(device: Device) -> Partition:
 
 
 @each_operation
-def test_before_the_controller_names_a_leader_all_requests_are_rejected(operation):
+def test_before_the_controller_names_a_leader_all_requests_are_rejected(operation: str) -> None:
     partition = new_partition()
     assert refusal(operation, partition) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert append_plain(partition) == 0
 
 
 @each_operation
-def test_a_follower_rejects_requests(operation):
+def test_a_follower_rejects_requests(operation: str) -> None:
     partition = open_partition()
     follow(partition)
     assert refusal(operation, partition) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -96,7 +96,7 @@ def test_a_follower_rejects_requests(operation):
 
 
 @each_operation
-def test_without_a_leader_all_requests_are_rejected(operation):
+def test_without_a_leader_all_requests_are_rejected(operation: str) -> None:
     partition = open_partition()
     follow(partition, leader_id=-1, replicas=(1,), isr=())
     assert refusal(operation, partition) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -104,7 +104,7 @@ def test_without_a_leader_all_requests_are_rejected(operation):
 
 
 @each_operation
-def test_an_offline_partition_rejects_requests(operation):
+def test_an_offline_partition_rejects_requests(operation: str) -> None:
     partition = open_partition()
     partition.go_offline()
     assert refusal(operation, partition) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -112,14 +112,14 @@ def test_an_offline_partition_rejects_requests(operation):
 
 
 @each_operation
-def test_a_closed_partition_rejects_requests(operation):
+def test_a_closed_partition_rejects_requests(operation: str) -> None:
     partition = open_partition()
     partition.close()
     assert refusal(operation, partition) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert append_plain(partition) == 0
 
 
-def test_a_follower_may_lead_again():
+def test_a_follower_may_lead_again() -> None:
     partition = open_partition()
     append(partition)
     follow(partition)
@@ -128,7 +128,7 @@ def test_a_follower_may_lead_again():
     assert append_plain(partition) == 1
 
 
-def test_records_have_the_leader_epoch_of_their_append():
+def test_records_have_the_leader_epoch_of_their_append() -> None:
     partition = open_partition()
     append(partition)
     lead(partition, leader_epoch=5, partition_epoch=1)
@@ -137,7 +137,7 @@ def test_records_have_the_leader_epoch_of_their_append():
     assert [partition.log.epoch_of(offset) for offset in range(3)] == [3, 5, 5]
 
 
-def test_an_epoch_without_records_is_known():
+def test_an_epoch_without_records_is_known() -> None:
     partition = open_partition()
     append(partition, 2)
     lead(partition, leader_epoch=5, partition_epoch=1)
@@ -148,7 +148,7 @@ def test_an_epoch_without_records_is_known():
     assert partition.end_offset_for_epoch(6) == (-1, -1)
 
 
-def test_an_epoch_of_another_leader_is_not_recorded():
+def test_an_epoch_of_another_leader_is_not_recorded() -> None:
     partition = open_partition()
     append(partition)
     follow(partition, leader_epoch=4)
@@ -158,7 +158,7 @@ def test_an_epoch_of_another_leader_is_not_recorded():
 # -- fencing -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_client_with_another_leader_epoch_is_rejected():
+def test_a_client_with_another_leader_epoch_is_rejected() -> None:
     partition = open_partition()
     partition.check_leader(3)
     partition.check_leader(-1)
@@ -172,7 +172,7 @@ def test_a_client_with_another_leader_epoch_is_rejected():
     assert refusal(partition.check_leader, 5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_waiting_fetches_are_notified_when_the_leader_or_its_epoch_changes():
+def test_waiting_fetches_are_notified_when_the_leader_or_its_epoch_changes() -> None:
     partition, waiter = open_partition(), Waiter()
     partition.waiters.wait_for_bytes(waiter, 1_000)
     lead(partition, partition_epoch=1, replicas=(1, 2))  # the same leader in the same epoch
@@ -199,7 +199,7 @@ def test_waiting_fetches_are_notified_when_the_leader_or_its_epoch_changes():
         ((1, 2, 3), (1, 3), 3, False),
     ],
 )
-def test_acks_all_requires_min_insync_replicas(replicas, isr, min_insync_replicas, enough):
+def test_acks_all_requires_min_insync_replicas(replicas: Any, isr: Any, min_insync_replicas: int, enough: bool) -> None:
     partition = new_partition()
     partition.update_config(partition.log.config, min_insync_replicas=min_insync_replicas)
     lead(partition, replicas=replicas, isr=isr)
@@ -215,7 +215,7 @@ def test_acks_all_requires_min_insync_replicas(replicas, isr, min_insync_replica
     assert partition.log.log_end_offset == end_offset + 3
 
 
-def test_min_insync_replicas_may_change():
+def test_min_insync_replicas_may_change() -> None:
     partition = open_partition()
     lead(partition, partition_epoch=1, replicas=(1, 2), isr=(1,))
     append(partition)
@@ -228,8 +228,9 @@ def test_min_insync_replicas_may_change():
 # -- offsets -----------------------------------------------------------------------------------------------------------
 
 
-def test_with_one_replica_the_high_watermark_is_the_log_end():
-    partition, acknowledged = open_partition(), []
+def test_with_one_replica_the_high_watermark_is_the_log_end() -> None:
+    partition = open_partition()
+    acknowledged: list[Any] = []
     for end_offset in range(1, 4):
         append(partition)
         assert partition.high_watermark == partition.last_stable_offset == end_offset
@@ -239,7 +240,7 @@ def test_with_one_replica_the_high_watermark_is_the_log_end():
     assert acknowledged == [None, None, None]
 
 
-def test_an_append_that_must_be_flushed_is_committed_after_the_flush(durable, device):
+def test_an_append_that_must_be_flushed_is_committed_after_the_flush(durable: Any, device: Any) -> None:
     acknowledged = Acknowledgements(durable)
     waiter = Waiter()
     durable.waiters.wait_for_bytes(waiter, 1)
@@ -255,7 +256,7 @@ def test_an_append_that_must_be_flushed_is_committed_after_the_flush(durable, de
     assert acknowledged.arrived == [(2, None)] * 2
 
 
-def test_acknowledgements_arrive_in_the_order_of_offsets(durable, device):
+def test_acknowledgements_arrive_in_the_order_of_offsets(durable: Any, device: Any) -> None:
     acknowledged = Acknowledgements(durable)
     for _ in range(3):
         append(durable)
@@ -265,7 +266,7 @@ def test_acknowledgements_arrive_in_the_order_of_offsets(durable, device):
     assert [end_offset for end_offset, _ in acknowledged.arrived] == [1, 2, 3]
 
 
-def test_records_appended_during_a_flush_wait_for_the_next(durable, device):
+def test_records_appended_during_a_flush_wait_for_the_next(durable: Any, device: Any) -> None:
     acknowledged = Acknowledgements(durable)
     append(durable)
     acknowledged.await_committed(1)
@@ -280,7 +281,9 @@ def test_records_appended_during_a_flush_wait_for_the_next(durable, device):
     assert (durable.high_watermark, acknowledged.arrived) == (2, [(1, None), (2, None)])
 
 
-def test_a_callback_that_raises_does_not_stop_the_others(durable, device, caplog):
+def test_a_callback_that_raises_does_not_stop_the_others(
+    durable: Any, device: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     acknowledged = Acknowledgements(durable)
 
     def fail(error: KafkaError | None) -> None:
@@ -294,7 +297,7 @@ def test_a_callback_that_raises_does_not_stop_the_others(durable, device, caplog
     assert "a callback has failed" in caplog.text
 
 
-def test_the_fast_path_skips_appends_that_wait_for_a_flush(device):
+def test_the_fast_path_skips_appends_that_wait_for_a_flush(device: Any) -> None:
     partition = open_partition(request_flush=device.wanted.append, flush_messages=3)
     assert append_plain(partition) == append_plain(partition, acks=1) == 0
     append(partition, 2)  # no flush is due yet
@@ -303,7 +306,7 @@ def test_the_fast_path_skips_appends_that_wait_for_a_flush(device):
     assert (partition.high_watermark, len(device.wanted)) == (2, 1)
 
 
-def test_the_old_setting_applies_until_the_flush_has_ended(durable, device):
+def test_the_old_setting_applies_until_the_flush_has_ended(durable: Any, device: Any) -> None:
     append(durable)
     durable.update_config(new_partition().log.config, min_insync_replicas=1)
     append(durable)
@@ -328,7 +331,9 @@ def lose_leadership(partition: Partition) -> None:
     ],
     ids=["follower", "offline", "removed", "deleted"],
 )
-def test_requests_that_wait_for_a_flush_fail_when_the_partition_changes_state(durable, device, event, code):
+def test_requests_that_wait_for_a_flush_fail_when_the_partition_changes_state(
+    durable: Any, device: Any, event: Any, code: ErrorCode
+) -> None:
     acknowledged = Acknowledgements(durable)
     append(durable)
     append(durable)
@@ -340,7 +345,7 @@ def test_requests_that_wait_for_a_flush_fail_when_the_partition_changes_state(du
     assert len(acknowledged.arrived) == 2
 
 
-def test_a_new_epoch_of_the_same_leader_leaves_requests_waiting(durable, device):
+def test_a_new_epoch_of_the_same_leader_leaves_requests_waiting(durable: Any, device: Any) -> None:
     acknowledged = Acknowledgements(durable)
     append(durable)
     acknowledged.await_committed(1)
@@ -350,7 +355,7 @@ def test_a_new_epoch_of_the_same_leader_leaves_requests_waiting(durable, device)
     assert acknowledged.arrived == [(1, None)]
 
 
-def test_records_of_a_killed_process_are_committed_after_their_flush(device):
+def test_records_of_a_killed_process_are_committed_after_their_flush(device: Any) -> None:
     file_system = MemoryFileSystem()
     file_system.make_directory(DIRECTORY)
     append(open_partition(file_system), 3)
@@ -360,7 +365,7 @@ def test_records_of_a_killed_process_are_committed_after_their_flush(device):
     assert partition.high_watermark == 3
 
 
-def test_a_transaction_is_open_for_readers_until_its_marker_is_flushed(durable, device):
+def test_a_transaction_is_open_for_readers_until_its_marker_is_flushed(durable: Any, device: Any) -> None:
     data = build_batch(
         [Record(0, NOW, None, b"x")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
     )
@@ -378,7 +383,7 @@ def test_a_transaction_is_open_for_readers_until_its_marker_is_flushed(durable, 
     assert not durable.has_unstable_records
 
 
-def test_records_above_the_high_watermark_cannot_be_deleted(durable, device):
+def test_records_above_the_high_watermark_cannot_be_deleted(durable: Any, device: Any) -> None:
     append(durable, 2)
     assert refusal(durable.delete_records_before, 1) is ErrorCode.OFFSET_OUT_OF_RANGE
     assert durable.delete_records_before(-1) == 0
@@ -386,7 +391,7 @@ def test_records_above_the_high_watermark_cannot_be_deleted(durable, device):
     assert durable.delete_records_before(-1) == 2
 
 
-def test_acks_1_waits_for_the_flush_as_well(durable, device):
+def test_acks_1_waits_for_the_flush_as_well(durable: Any, device: Any) -> None:
     acknowledged = Acknowledgements(durable)
     append(durable, acks=1)
     acknowledged.await_acknowledged(1, acks=1)
@@ -419,7 +424,7 @@ def open_replicated(
     return partition
 
 
-def test_the_high_watermark_follows_the_slowest_in_sync_replica():
+def test_the_high_watermark_follows_the_slowest_in_sync_replica() -> None:
     partition, waiter = open_replicated(), Waiter()
     partition.waiters.wait_for_bytes(waiter, 1)
     append(partition, 4)
@@ -436,7 +441,7 @@ def test_the_high_watermark_follows_the_slowest_in_sync_replica():
     assert partition.uncommitted is None
 
 
-def test_acks_all_waits_for_the_replicas_and_acks_1_does_not():
+def test_acks_all_waits_for_the_replicas_and_acks_1_does_not() -> None:
     partition = open_replicated()
     acknowledged = Acknowledgements(partition)
     append(partition)
@@ -449,7 +454,7 @@ def test_acks_all_waits_for_the_replicas_and_acks_1_does_not():
     assert acknowledged.arrived == [(2, None), (1, None)]
 
 
-def test_the_durable_and_the_committed_offset_are_different(device):
+def test_the_durable_and_the_committed_offset_are_different(device: Any) -> None:
     partition = open_replicated(request_flush=device.wanted.append, flush_messages=1)
     acknowledged = Acknowledgements(partition)
     append(partition)
@@ -473,7 +478,7 @@ def test_the_durable_and_the_committed_offset_are_different(device):
     assert acknowledged.arrived == [(1, None), (1, None), (2, None), (2, None)]
 
 
-def test_the_fast_path_appends_only_acknowledged_batches():
+def test_the_fast_path_appends_only_acknowledged_batches() -> None:
     alone = open_replicated(isr=(1,))
     assert append_plain(alone) == append_plain(alone, acks=1) == 1
     assert alone.high_watermark == 2
@@ -488,7 +493,7 @@ def test_the_fast_path_appends_only_acknowledged_batches():
     assert (partition.high_watermark, waiter.notified) == (4, 1)
 
 
-def test_the_high_watermark_does_not_advance_with_too_few_in_sync_replicas():
+def test_the_high_watermark_does_not_advance_with_too_few_in_sync_replicas() -> None:
     partition = open_replicated(min_insync_replicas=2)
     append(partition)
     fetched(partition, 2)
@@ -502,7 +507,7 @@ def test_the_high_watermark_does_not_advance_with_too_few_in_sync_replicas():
     assert partition.high_watermark == 2
 
 
-def test_fewer_required_replicas_advance_the_high_watermark():
+def test_fewer_required_replicas_advance_the_high_watermark() -> None:
     partition = open_replicated(min_insync_replicas=2, isr=(1,))
     acknowledged = Acknowledgements(partition)
     append(partition, acks=1)
@@ -512,23 +517,23 @@ def test_fewer_required_replicas_advance_the_high_watermark():
     assert (partition.high_watermark, acknowledged.arrived) == (1, [(1, None)])
 
 
-def test_a_smaller_isr_commits_the_records_of_its_members():
+def test_a_smaller_isr_commits_the_records_of_its_members() -> None:
     partition = open_replicated()
     acknowledged = Acknowledgements(partition)
     append(partition)
     acknowledged.await_committed(1)
     fetched(partition, 2)
-    partition.in_sync.propose((1, 2))
+    partition.in_sync.propose((1, 2))  # type: ignore[union-attr]
     partition.advance_high_watermark()
     assert (partition.high_watermark, acknowledged.arrived) == (0, [])
     lead(partition, partition_epoch=0, replicas=(1, 2, 3), isr=(1, 2, 3))  # already known: the proposal stays pending
-    assert partition.in_sync.proposed == (1, 2)
+    assert partition.in_sync.proposed == (1, 2)  # type: ignore[union-attr]
     lead(partition, partition_epoch=1, replicas=(1, 2, 3), isr=(1, 2))
-    assert partition.in_sync.proposed is None
+    assert partition.in_sync.proposed is None  # type: ignore[union-attr]
     assert (partition.high_watermark, acknowledged.arrived) == (1, [(1, None)])
 
 
-def test_a_new_epoch_has_no_positions_and_keeps_the_high_watermark():
+def test_a_new_epoch_has_no_positions_and_keeps_the_high_watermark() -> None:
     partition = open_replicated()
     append(partition, 3)
     fetched(partition, 2, 2)
@@ -542,7 +547,7 @@ def test_a_new_epoch_has_no_positions_and_keeps_the_high_watermark():
     assert partition.high_watermark == 3
 
 
-def test_a_follower_does_not_advance_the_high_watermark(device):
+def test_a_follower_does_not_advance_the_high_watermark(device: Any) -> None:
     partition = open_replicated(request_flush=device.wanted.append, flush_messages=1)
     acknowledged = Acknowledgements(partition)
     append(partition)
@@ -558,7 +563,7 @@ def test_a_follower_does_not_advance_the_high_watermark(device):
     assert partition.high_watermark == 1
 
 
-def test_a_follower_of_a_fully_committed_log_keeps_its_high_watermark():
+def test_a_follower_of_a_fully_committed_log_keeps_its_high_watermark() -> None:
     partition = open_partition()
     append(partition, 2)
     follow(partition, replicas=(1, 2))
@@ -567,14 +572,14 @@ def test_a_follower_of_a_fully_committed_log_keeps_its_high_watermark():
     assert (partition.high_watermark, partition.log.log_end_offset) == (2, 3)
 
 
-def test_removing_the_last_follower_commits_all_records():
+def test_removing_the_last_follower_commits_all_records() -> None:
     partition = open_replicated()
     append(partition)
     lead(partition, partition_epoch=1)
     assert (partition.in_sync, partition.uncommitted, partition.high_watermark) == (None, None, 1)
 
 
-def test_older_states_are_ignored():
+def test_older_states_are_ignored() -> None:
     partition = open_replicated()
     assert lead(partition, partition_epoch=5, replicas=(1, 2, 3), isr=(1, 2))
     # The metadata log arrives after the response to AlterPartition.
@@ -583,13 +588,13 @@ def test_older_states_are_ignored():
     assert not follow(partition, leader_epoch=2, partition_epoch=6)
     assert not lead(partition, leader_epoch=2, partition_epoch=6)
     assert (partition.leader_id, partition.leader_epoch, partition.partition_epoch) == (1, 3, 5)
-    assert partition.isr == partition.in_sync.isr == (1, 2)
+    assert partition.isr == partition.in_sync.isr == (1, 2)  # type: ignore[union-attr]
     assert follow(partition, leader_epoch=4, partition_epoch=6)
     assert not lead(partition, leader_epoch=3, partition_epoch=6)
     assert (partition.leader_id, partition.leader_epoch, partition.partition_epoch) == (2, 4, 6)
 
 
-def test_only_replicas_may_fetch_and_only_from_the_leader():
+def test_only_replicas_may_fetch_and_only_from_the_leader() -> None:
     partition = open_replicated()
     assert refusal(fetched, partition, 9) is ErrorCode.UNKNOWN_LEADER_EPOCH
     assert refusal(fetched, open_partition(), 2) is ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -597,7 +602,7 @@ def test_only_replicas_may_fetch_and_only_from_the_leader():
     assert refusal(fetched, partition, 3) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_excluding_a_candidate_advances_the_high_watermark():
+def test_excluding_a_candidate_advances_the_high_watermark() -> None:
     partition, moves = open_replicated(isr=(1, 2)), []
     partition.on_high_watermark = lambda: moves.append(partition.high_watermark)
     fetched(partition, 2)
@@ -605,12 +610,12 @@ def test_excluding_a_candidate_advances_the_high_watermark():
     append(partition)
     fetched(partition, 2)
     assert (partition.high_watermark, moves) == (0, [])
-    partition.in_sync.exclude(3)
+    partition.in_sync.exclude(3)  # type: ignore[union-attr]
     partition.advance_high_watermark()
     assert (partition.high_watermark, moves) == (1, [1])
 
 
-def test_records_above_the_high_watermark_stay_invisible_after_a_restart():
+def test_records_above_the_high_watermark_stay_invisible_after_a_restart() -> None:
     file_system = MemoryFileSystem()
     file_system.make_directory(DIRECTORY)
     append(open_partition(file_system), 3)
@@ -624,7 +629,7 @@ def test_records_above_the_high_watermark_stay_invisible_after_a_restart():
 
 
 @pytest.mark.parametrize(("checkpoint", "expected"), [(0, 1), (2, 2), (99, 3)])
-def test_a_checkpoint_outside_the_log_is_clamped(checkpoint, expected):
+def test_a_checkpoint_outside_the_log_is_clamped(checkpoint: int, expected: int) -> None:
     partition = open_partition()
     append(partition, 3)
     partition.delete_records_before(1)
@@ -632,7 +637,7 @@ def test_a_checkpoint_outside_the_log_is_clamped(checkpoint, expected):
     assert partition.high_watermark == expected
 
 
-def test_a_transaction_is_open_for_readers_until_its_marker_is_committed():
+def test_a_transaction_is_open_for_readers_until_its_marker_is_committed() -> None:
     partition = open_replicated(replicas=(1, 2), isr=(1, 2))
     data = build_batch(
         [Record(0, NOW, None, b"x")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True

@@ -1,5 +1,9 @@
 """A partition with transactions: the limit for read_committed readers, and when waiting fetches are notified."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
 from moldau.log.memory_files import MemoryFileSystem
@@ -11,27 +15,27 @@ from .partitions import DIRECTORY, NOW, Waiter, append, follow, lead, open_parti
 
 
 @pytest.fixture
-def file_system():
+def file_system() -> Any:
     file_system = MemoryFileSystem()
     file_system.make_directory(DIRECTORY)
     return file_system
 
 
 @pytest.fixture
-def partition(file_system):
+def partition(file_system: Any) -> Any:
     return open_partition(file_system)
 
 
 class Producer:
     """Writes in transactions, each with a new epoch (KIP-890)."""
 
-    def __init__(self, partition, producer_id):
+    def __init__(self, partition: Any, producer_id: int) -> None:
         self.partition = partition
         self.producer_id = producer_id
         self.epoch = 0
         self.sequence = 0
 
-    def write(self, count=1, **options):
+    def write(self, count: int = 1, **options: Any) -> Any:
         data = build_batch(
             [Record(0, NOW, None, b"x")] * count,
             producer_id=self.producer_id,
@@ -46,7 +50,7 @@ class Producer:
         self.sequence += count
         return info
 
-    def end(self, *, committed=True, coordinator_epoch=0):
+    def end(self, *, committed: bool = True, coordinator_epoch: int = 0) -> Any:
         self.epoch += 1
         self.sequence = 0
         return self.partition.append_marker(
@@ -59,11 +63,11 @@ class Producer:
         )
 
 
-def offsets(partition):
+def offsets(partition: Any) -> Any:
     return partition.last_stable_offset, partition.high_watermark
 
 
-def test_the_last_stable_offset_is_the_start_of_the_oldest_open_transaction(partition):
+def test_the_last_stable_offset_is_the_start_of_the_oldest_open_transaction(partition: Any) -> None:
     first, second = Producer(partition, 1), Producer(partition, 2)
     append(partition, 2)
     assert offsets(partition) == (2, 2)
@@ -79,7 +83,7 @@ def test_the_last_stable_offset_is_the_start_of_the_oldest_open_transaction(part
     assert offsets(partition) == (9, 10)
 
 
-def test_a_read_committed_reader_stops_there_and_gets_aborted_transactions(partition):
+def test_a_read_committed_reader_stops_there_and_gets_aborted_transactions(partition: Any) -> None:
     producer = Producer(partition, 1)
     producer.write()
     producer.end(committed=False)
@@ -97,7 +101,7 @@ def test_a_read_committed_reader_stops_there_and_gets_aborted_transactions(parti
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_open_transactions_limit_readers_after_a_restart(file_system, partition, clean):
+def test_open_transactions_limit_readers_after_a_restart(file_system: Any, partition: Any, clean: bool) -> None:
     append(partition)
     Producer(partition, 1).write(2)
     append(partition)
@@ -111,7 +115,7 @@ def test_open_transactions_limit_readers_after_a_restart(file_system, partition,
     assert offsets(partition) == (5, 5)
 
 
-def test_deleting_the_start_of_an_open_transaction_keeps_it_open(file_system, partition):
+def test_deleting_the_start_of_an_open_transaction_keeps_it_open(file_system: Any, partition: Any) -> None:
     producer = Producer(partition, 1)
     producer.write(3)
     producer.write(3)
@@ -124,7 +128,7 @@ def test_deleting_the_start_of_an_open_transaction_keeps_it_open(file_system, pa
     assert found.aborted_transactions == [(1, 0, 6, 7)]
 
 
-def test_a_marker_requires_the_leader_but_no_in_sync_replicas(partition):
+def test_a_marker_requires_the_leader_but_no_in_sync_replicas(partition: Any) -> None:
     producer = Producer(partition, 1)
     producer.write()
     partition.update_config(partition.log.config, min_insync_replicas=2)
@@ -141,7 +145,7 @@ def test_a_marker_requires_the_leader_but_no_in_sync_replicas(partition):
     assert refusal_of(verify, 1, 5, 0, epoch_per_transaction=True, now_ms=NOW) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_an_earlier_coordinator_is_fenced(partition):
+def test_an_earlier_coordinator_is_fenced(partition: Any) -> None:
     producer = Producer(partition, 1)
     producer.write()
     producer.end(coordinator_epoch=5)
@@ -150,7 +154,7 @@ def test_an_earlier_coordinator_is_fenced(partition):
     assert offsets(partition) == (2, 3)
 
 
-def test_markers_are_flushed_like_other_appends(file_system):
+def test_markers_are_flushed_like_other_appends(file_system: Any) -> None:
     partition = open_partition(file_system, flush_messages=1)
     producer = Producer(partition, 1)
     producer.write()
@@ -158,7 +162,7 @@ def test_markers_are_flushed_like_other_appends(file_system):
     assert partition.log.flushed_offset == 2
 
 
-def test_a_waiter_is_notified_only_when_the_oldest_transaction_ends(partition):
+def test_a_waiter_is_notified_only_when_the_oldest_transaction_ends(partition: Any) -> None:
     first, second, waiter = Producer(partition, 1), Producer(partition, 2), Waiter()
     first.write()
     second.write()
@@ -172,7 +176,7 @@ def test_a_waiter_is_notified_only_when_the_oldest_transaction_ends(partition):
     assert (waiter.notified, len(partition.waiters), partition.has_unstable_records) == (1, 0, False)
 
 
-def test_a_waiter_is_notified_of_changes_unless_it_was_removed(partition):
+def test_a_waiter_is_notified_of_changes_unless_it_was_removed(partition: Any) -> None:
     staying, leaving = Waiter(), Waiter()
     Producer(partition, 1).write()
     partition.waiters.wait_for_stable(staying)
@@ -182,7 +186,7 @@ def test_a_waiter_is_notified_of_changes_unless_it_was_removed(partition):
     assert (staying.changed, leaving.changed) == (1, 0)
 
 
-def test_a_waiter_for_bytes_may_wait_for_a_transaction_instead(partition):
+def test_a_waiter_for_bytes_may_wait_for_a_transaction_instead(partition: Any) -> None:
     waiter = Waiter()
     partition.waiters.wait_for_bytes(waiter, 10)
     partition.waiters.wait_for_stable(waiter)
@@ -192,9 +196,9 @@ def test_a_waiter_for_bytes_may_wait_for_a_transaction_instead(partition):
     assert waiter.notified == 1
 
 
-def test_a_waiter_that_waits_again_during_its_notification_waits_for_the_next(partition):
+def test_a_waiter_that_waits_again_during_its_notification_waits_for_the_next(partition: Any) -> None:
     class Again(Waiter):
-        def enough(self):
+        def enough(self) -> None:
             super().enough()
             partition.waiters.wait_for_stable(self)
 

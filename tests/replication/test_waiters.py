@@ -1,24 +1,27 @@
 """Waiting for bytes of a partition: waiters are notified in time, and an append does not visit the others."""
 
+from __future__ import annotations
+
 import random
 import weakref
+from typing import Any
 
 from moldau.replication.waiters import Waiters
 
 
 class Waiter:
-    def __init__(self):
+    def __init__(self) -> None:
         self.notified = 0
         self.changed = 0
 
-    def enough(self):
+    def enough(self) -> None:
         self.notified += 1
 
-    def partition_changed(self):
+    def partition_changed(self) -> None:
         self.changed += 1
 
 
-def test_a_waiter_is_notified_once_when_enough_bytes_have_arrived():
+def test_a_waiter_is_notified_once_when_enough_bytes_have_arrived() -> None:
     waiters, waiter = Waiters(), Waiter()
     waiters.wait_for_bytes(waiter, 10)
     waiters.appended(9)
@@ -30,7 +33,7 @@ def test_a_waiter_is_notified_once_when_enough_bytes_have_arrived():
     assert len(waiters) == 1  # until it is removed: it is still notified of changes
 
 
-def test_a_second_request_of_a_waiter_replaces_the_first():
+def test_a_second_request_of_a_waiter_replaces_the_first() -> None:
     waiters, waiter = Waiters(), Waiter()
     waiters.wait_for_bytes(waiter, 10)
     waiters.wait_for_bytes(waiter, 30)
@@ -40,11 +43,11 @@ def test_a_second_request_of_a_waiter_replaces_the_first():
     assert waiter.notified == 1
 
 
-def test_a_waiter_that_waits_again_during_its_notification_is_notified_later():
+def test_a_waiter_that_waits_again_during_its_notification_is_notified_later() -> None:
     waiters = Waiters()
 
     class Again(Waiter):
-        def enough(self):
+        def enough(self) -> None:
             super().enough()
             waiters.wait_for_bytes(self, 5)
 
@@ -58,7 +61,7 @@ def test_a_waiter_that_waits_again_during_its_notification_is_notified_later():
     assert waiter.notified == 2
 
 
-def test_a_removed_waiter_is_not_notified():
+def test_a_removed_waiter_is_not_notified() -> None:
     waiters, waiter, other = Waiters(), Waiter(), Waiter()
     waiters.wait_for_bytes(waiter, 1)
     waiters.wait_for_bytes(other, 1)
@@ -69,7 +72,7 @@ def test_a_removed_waiter_is_not_notified():
     assert (waiter.notified, waiter.changed, other.notified, other.changed) == (0, 0, 1, 1)
 
 
-def test_removed_waiters_use_no_memory():
+def test_removed_waiters_use_no_memory() -> None:
     waiters = Waiters()
     left = [Waiter() for _ in range(50)]
     for waiter in left:
@@ -86,10 +89,10 @@ def test_removed_waiters_use_no_memory():
     assert (stays.notified, comes_and_goes.notified) == (1, 0)
 
 
-def test_random_operations_agree_with_a_simple_model():
+def test_random_operations_agree_with_a_simple_model() -> None:
     pick = random.Random(4)
     waiters = Waiters()
-    model = {}
+    model: dict[Any, Any] = {}
     peak = 0
     for _ in range(5000):
         action = pick.random()
@@ -114,35 +117,35 @@ def test_random_operations_agree_with_a_simple_model():
         assert len(waiters._heap) <= 2 * peak + 10
 
 
-def test_an_append_does_not_visit_waiters_for_more_bytes():
+def test_an_append_does_not_visit_waiters_for_more_bytes() -> None:
     waiters = Waiters()
     idle = [Waiter() for _ in range(1000)]
     for waiter in idle:
         waiters.wait_for_bytes(waiter, 1_000_000)
-    visited = []
+    visited: list[Any] = []
     waiters._waiting = Watched(waiters._waiting, visited)
     for _ in range(100):
         waiters.appended(100)
     assert visited == []
 
 
-class Watched(dict):
+class Watched(dict[Any, Any]):
     """Records the accesses to it."""
 
-    def __init__(self, content, visited):
+    def __init__(self, content: Any, visited: Any) -> None:
         super().__init__(content)
         self._visited = visited
 
-    def __iter__(self):
+    def __iter__(self) -> Any:
         self._visited.append("all")
         return super().__iter__()
 
-    def get(self, key, default=None):
+    def get(self, key: Any, default: Any = None) -> Any:
         self._visited.append(key)
         return super().get(key, default)
 
 
-def test_a_removed_waiter_is_freed_while_others_wait():
+def test_a_removed_waiter_is_freed_while_others_wait() -> None:
     waiters = Waiters()
     gone, stays = Waiter(), Waiter()
     for waiter in (gone, gone, stays):

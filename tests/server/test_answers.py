@@ -1,5 +1,10 @@
 """Responses to unusual requests. Each was compared with the response of Apache Kafka 4.3.1."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from moldau.protocol.errors import ErrorCode
@@ -16,29 +21,32 @@ from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.testing.builders import batch, fetch_request, produce, values
+from moldau.testing.wire import WireClient
+
+from .conftest import RunningServer
 
 
 @pytest.fixture
-def wire(server):
+def wire(server: RunningServer) -> Iterator[Any]:
     with server.wire() as wire:
         yield wire
 
 
-def described(wire, keys):
+def described(wire: WireClient, keys: Any) -> list[Any]:
     resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=keys)
     (result,) = wire.call(DescribeConfigsRequest(resources=[resource]), 4).results
     assert result.error_code == 0
     return [entry.name for entry in result.configs]
 
 
-def test_describe_configs_without_keys_returns_all_configs(server, wire):
+def test_describe_configs_without_keys_returns_all_configs(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("t")
     assert len(described(wire, None)) > 30
     assert described(wire, []) == described(wire, None)
     assert described(wire, ["retention.ms", "no.such", "retention.ms"]) == ["retention.ms"]
 
 
-def test_describe_producers_rejects_invalid_and_unknown_topics(wire):
+def test_describe_producers_rejects_invalid_and_unknown_topics(wire: WireClient) -> None:
     topics = [TopicRequest(name=name, partition_indexes=[0]) for name in ("in valid", "", "nope")]
     codes = [t.partitions[0].error_code for t in wire.call(DescribeProducersRequest(topics=topics), 0).topics]
     assert codes == [
@@ -52,13 +60,13 @@ def test_describe_producers_rejects_invalid_and_unknown_topics(wire):
     ("endpoint_type", "code"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
-def test_describe_cluster_rejects_other_endpoint_types(wire, endpoint_type, code):
+def test_describe_cluster_rejects_other_endpoint_types(wire: WireClient, endpoint_type: int, code: ErrorCode) -> None:
     answer = wire.call(DescribeClusterRequest(endpoint_type=endpoint_type), 2)
     assert (answer.error_code, answer.endpoint_type) == (code, 1)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_election_of_an_unknown_type_is_rejected(server, wire, version):
+def test_an_election_of_an_unknown_type_is_rejected(server: RunningServer, wire: WireClient, version: int) -> None:
     server.create_topic("t")
     request = ElectLeadersRequest(election_type=2, topic_partitions=[TopicPartitions(topic="t", partitions=[0, 9])])
     answer = wire.call(request, version)
@@ -81,14 +89,14 @@ def test_an_election_of_an_unknown_type_is_rejected(server, wire, version):
         ([("ip", 2, None), ("user", 2, None)], ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_quota_filters_are_validated(wire, components, code):
+def test_quota_filters_are_validated(wire: WireClient, components: Any, code: ErrorCode) -> None:
     requested = [ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
     answer = wire.call(DescribeClientQuotasRequest(components=requested), 1)
     assert answer.error_code == code
     assert answer.entries == ([] if code == 0 else None)
 
 
-def test_find_coordinator_accepts_no_keys_and_validates_share_group_keys(wire):
+def test_find_coordinator_accepts_no_keys_and_validates_share_group_keys(wire: WireClient) -> None:
     assert wire.call(FindCoordinatorRequest(key_type=9, coordinator_keys=[]), 5).coordinators == []
     keys = ["", "group", "group:AAAAAAAAAAAAAAAAAAAAAQ:0", "group:AAAAAAAAAAAAAAAAAAAAAQ:x", "group:nope:0"]
     codes = [
@@ -105,7 +113,7 @@ def test_find_coordinator_accepts_no_keys_and_validates_share_group_keys(wire):
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "ü"])
-def test_an_invalid_client_software_name_gets_no_api_versions(wire, name):
+def test_an_invalid_client_software_name_gets_no_api_versions(wire: WireClient, name: str) -> None:
     answer = wire.call(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
     assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, [])
     good = wire.call(ApiVersionsRequest(client_software_name="a.b-c", client_software_version="1"), 3)
@@ -113,7 +121,7 @@ def test_an_invalid_client_software_name_gets_no_api_versions(wire, name):
     assert good.api_keys
 
 
-def page(wire, names, limit=2000, cursor=None):
+def page(wire: WireClient, names: Any, limit: int = 2000, cursor: Any = None) -> Any:
     request = DescribeTopicPartitionsRequest(
         topics=[Named(name=name) for name in names],
         response_partition_limit=limit,
@@ -127,7 +135,7 @@ def page(wire, names, limit=2000, cursor=None):
     )
 
 
-def test_describe_topic_partitions_returns_pages_and_cursors(server, wire):
+def test_describe_topic_partitions_returns_pages_and_cursors(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("a")
     server.create_topic("b", partitions=3)
     assert page(wire, ["a", "b"], 0) == ([("a", "NONE", [0])], ("b", 0))
@@ -145,7 +153,7 @@ def test_describe_topic_partitions_returns_pages_and_cursors(server, wire):
     assert page(wire, ["in valid"]) == ([("in valid", "INVALID_TOPIC_EXCEPTION", [])], None)
 
 
-def test_metadata_by_id_ignores_names(server, wire):
+def test_metadata_by_id_ignores_names(server: RunningServer, wire: WireClient) -> None:
     topic_id = server.create_topic("a")
     server.create_topic("b")
     both = MetadataRequestTopic(name="a", topic_id=topic_id)
@@ -154,7 +162,7 @@ def test_metadata_by_id_ignores_names(server, wire):
     assert [t.name for t in wire.call(MetadataRequest(topics=mixed), 12).topics] == ["a"]  # the name is ignored
 
 
-def test_unknown_isolation_levels_are_rejected(server, wire):
+def test_unknown_isolation_levels_are_rejected(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("t")
     request = fetch_request("t")
     request.isolation_level = 2
@@ -166,7 +174,7 @@ def test_unknown_isolation_levels_are_rejected(server, wire):
     assert listed.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_a_fetch_of_a_broker_without_a_replica_is_rejected(server, wire):
+def test_a_fetch_of_a_broker_without_a_replica_is_rejected(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("t")
     produce(wire, "t", batch(b"x"))
     request = fetch_request("t")
@@ -176,7 +184,7 @@ def test_a_fetch_of_a_broker_without_a_replica_is_rejected(server, wire):
     assert len(partition.records) == 0
 
 
-def test_any_negative_leader_epoch_means_no_epoch(server, wire):
+def test_any_negative_leader_epoch_means_no_epoch(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("t")
     produce(wire, "t", batch(b"x"))
     partition = FetchPartition(partition=0, current_leader_epoch=-2, partition_max_bytes=1000)
@@ -184,7 +192,7 @@ def test_any_negative_leader_epoch_means_no_epoch(server, wire):
     assert values(wire.call(request, 12).responses[0].partitions[0]) == [b"x"]
 
 
-def test_a_fetch_does_not_wait_for_more_than_max_bytes(server, wire):
+def test_a_fetch_does_not_wait_for_more_than_max_bytes(server: RunningServer, wire: WireClient) -> None:
     """Apache Kafka waits for at most as many bytes as it may send."""
     server.create_topic("t")
     produce(wire, "t", batch(b"x" * 2000))
@@ -192,7 +200,7 @@ def test_a_fetch_does_not_wait_for_more_than_max_bytes(server, wire):
     assert values(wire.call(request, 12).responses[0].partitions[0]) == [b"x" * 2000]
 
 
-def test_a_fetch_session_may_start_without_partitions(server, wire):
+def test_a_fetch_session_may_start_without_partitions(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("t")
     produce(wire, "t", batch(b"x"))
     begun = wire.call(FetchRequest(session_epoch=0), 12)
@@ -205,7 +213,9 @@ def test_a_fetch_session_may_start_without_partitions(server, wire):
 
 
 @pytest.mark.parametrize("timestamp", [-7, -8, -100, -(2**63)])
-def test_negative_timestamps_without_a_meaning_are_rejected(server, wire, timestamp):
+def test_negative_timestamps_without_a_meaning_are_rejected(
+    server: RunningServer, wire: WireClient, timestamp: int
+) -> None:
     server.create_topic("t")
     produce(wire, "t", batch(b"x"))
     requested = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)])]

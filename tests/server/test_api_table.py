@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from pathlib import Path
 
 from moldau.protocol.api import request_class, response_class
@@ -6,12 +8,12 @@ from moldau.server.requests.api_page import page
 from moldau.server.requests.dispatch import Dispatcher, Route
 
 
-def test_the_documentation_of_apis_is_up_to_date():
+def test_the_documentation_of_apis_is_up_to_date() -> None:
     written = (Path(__file__).parents[2] / "docs" / "apis.md").read_text()
     assert written == page(), "regenerate it: python -m moldau.server.requests.api_page > docs/apis.md"
 
 
-def test_every_served_version_has_a_handler_a_decoder_and_an_encoder():
+def test_every_served_version_has_a_handler_a_decoder_and_an_encoder() -> None:
     for api in APIS:
         for version in range(max(api.min_version, api.lowest_served), api.max_version + 1):
             route = Route(api, version)
@@ -19,19 +21,19 @@ def test_every_served_version_has_a_handler_a_decoder_and_an_encoder():
             assert callable(route.failed)
 
 
-def test_served_versions_are_declared_and_stable():
+def test_served_versions_are_declared_and_stable() -> None:
     for api in APIS:
         for cls in (request_class(api.key), response_class(api.key)):
             assert api.max_version <= cls.STABLE_VERSIONS.highest
             assert max(api.min_version, api.lowest_served) >= cls.VERSIONS.lowest
 
 
-def test_api_keys_are_unique_and_in_order():
+def test_api_keys_are_unique_and_in_order() -> None:
     keys = [int(api.key) for api in APIS]
     assert keys == sorted(set(keys))
 
 
-def test_the_table_determines_whose_response_waits_behind_earlier_requests():
+def test_the_table_determines_whose_response_waits_behind_earlier_requests() -> None:
     frames = {api.key: int(api.key).to_bytes(2, "big") + bytes(6) for api in APIS}
     waiting = [key.name for key, frame in frames.items() if not Dispatcher().completes_earlier(frame)]
     assert waiting == ["METADATA"]

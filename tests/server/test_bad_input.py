@@ -1,9 +1,13 @@
 """Invalid input: each case gets a response or closes the connection, and other clients are served."""
 
+from __future__ import annotations
+
 import os
 import random
 import struct
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -19,15 +23,17 @@ from moldau.server.network.connection import PEER
 from moldau.server.network.peer_log import LINES_OF_A_PEER
 from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
 
+from .conftest import MakeServer, RunningServer
+
 
 @pytest.fixture
-def bystander(server):
+def bystander(server: RunningServer) -> Iterator[Any]:
     """A client that must not be affected."""
     with server.wire() as wire:
         yield lambda: wire.call(MetadataRequest(topics=[]), 12)
 
 
-def closes(server, payload, caplog):
+def closes(server: RunningServer, payload: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     with server.wire() as wire:
         wire.send_bytes(payload)
@@ -36,7 +42,7 @@ def closes(server, payload, caplog):
     assert len(lines) == 1, "one line in the log, with the peer"
 
 
-def test_random_bytes_do_not_affect_other_clients(server, bystander):
+def test_random_bytes_do_not_affect_other_clients(server: RunningServer, bystander: Any) -> None:
     dice = random.Random(7)
     for _ in range(200):
         with server.wire() as wire:
@@ -44,7 +50,7 @@ def test_random_bytes_do_not_affect_other_clients(server, bystander):
         bystander()
 
 
-def test_random_bytes_after_a_valid_header_do_not_affect_other_clients(server, bystander):
+def test_random_bytes_after_a_valid_header_do_not_affect_other_clients(server: RunningServer, bystander: Any) -> None:
     dice = random.Random(8)
     for api in APIS:
         for version in {max(api.min_version, api.lowest_served), api.max_version}:
@@ -56,7 +62,7 @@ def test_random_bytes_after_a_valid_header_do_not_affect_other_clients(server, b
             bystander()
 
 
-def test_a_scan_of_all_apis_causes_a_few_log_lines(server, caplog):
+def test_a_scan_of_all_apis_causes_a_few_log_lines(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
     for api in APIS:
         header = encode(RequestHeader(request_api_key=int(api.key), request_api_version=api.max_version), 1)
         with server.wire() as wire:
@@ -67,7 +73,7 @@ def test_a_scan_of_all_apis_causes_a_few_log_lines(server, caplog):
     assert len(lines) == LINES_OF_A_PEER
 
 
-def test_a_truncated_request_does_not_affect_other_clients(server, bystander):
+def test_a_truncated_request_does_not_affect_other_clients(server: RunningServer, bystander: Any) -> None:
     for version in (9, 12):
         whole = encode(RequestHeader(request_api_key=3, request_api_version=version, client_id="x"), 2) + encode(
             MetadataRequest(topics=None), version
@@ -78,7 +84,9 @@ def test_a_truncated_request_does_not_affect_other_clients(server, bystander):
         bystander()
 
 
-def test_a_repeated_error_of_a_peer_is_logged_once(server, bystander, caplog):
+def test_a_repeated_error_of_a_peer_is_logged_once(
+    server: RunningServer, bystander: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     for version in range(50):
         with server.wire() as wire:
             wire.send_frame(struct.pack(">hhih", 999, version, 1, -1))
@@ -90,19 +98,25 @@ def test_a_repeated_error_of_a_peer_is_logged_once(server, bystander, caplog):
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1])
-def test_an_invalid_frame_length_closes_the_connection(server, bystander, caplog, length):
+def test_an_invalid_frame_length_closes_the_connection(
+    server: RunningServer, bystander: Any, caplog: pytest.LogCaptureFixture, length: int
+) -> None:
     closes(server, struct.pack(">i", length) + b"x", caplog)
     bystander()
 
 
-def test_a_negative_array_length_closes_the_connection(server, bystander, caplog):
+def test_a_negative_array_length_closes_the_connection(
+    server: RunningServer, bystander: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     body = encode(RequestHeader(request_api_key=0, request_api_version=3, client_id="x"), 1)
     body += struct.pack(">hhii", -1, 1, 1000, -5)
     closes(server, struct.pack(">i", len(body)) + body, caplog)
     bystander()
 
 
-def test_an_array_longer_than_the_frame_closes_the_connection(server, bystander, caplog):
+def test_an_array_longer_than_the_frame_closes_the_connection(
+    server: RunningServer, bystander: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     body = encode(RequestHeader(request_api_key=0, request_api_version=3, client_id="x"), 1)
     body += struct.pack(">hhii", -1, 1, 1000, 999_999)
     closes(server, struct.pack(">i", len(body)) + body, caplog)
@@ -112,13 +126,15 @@ def test_an_array_longer_than_the_frame_closes_the_connection(server, bystander,
 @pytest.mark.parametrize(
     ("key", "version"), [(999, 0), (-1, 0), (0, 0), (0, 1), (0, 2), (0, 14), (1, 3), (1, 99), (3, 14), (3, -1), (19, 1)]
 )
-def test_an_unknown_api_or_an_unsupported_version_closes_the_connection(server, bystander, caplog, key, version):
+def test_an_unknown_api_or_an_unsupported_version_closes_the_connection(
+    server: RunningServer, bystander: Any, caplog: pytest.LogCaptureFixture, key: int, version: int
+) -> None:
     body = struct.pack(">hhih", key, version, 1, -1) + b"\0" * 20
     closes(server, struct.pack(">i", len(body)) + body, caplog)
     bystander()
 
 
-def test_an_unknown_version_of_api_versions_gets_a_response_in_version_0(server):
+def test_an_unknown_version_of_api_versions_gets_a_response_in_version_0(server: RunningServer) -> None:
     with server.wire() as wire:
         wire.send_frame(struct.pack(">hhih", 18, 77, 4711, -1) + b"\0\0\0")
         frame = wire.receive_frame()
@@ -133,13 +149,15 @@ def test_an_unknown_version_of_api_versions_gets_a_response_in_version_0(server)
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x y", "naïve"])
-def test_an_invalid_client_software_name_is_rejected(server, name):
+def test_an_invalid_client_software_name_is_rejected(server: RunningServer, name: str) -> None:
     with server.wire() as wire:
         request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
         assert wire.call(request, 3).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_the_line_about_a_closed_connection_has_the_software_of_the_client(server, caplog):
+def test_the_line_about_a_closed_connection_has_the_software_of_the_client(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
     with server.wire() as wire:
         request = ApiVersionsRequest(client_software_name="some-client" * 1000, client_software_version="1.2.3")
         assert wire.call(request, 3).error_code == 0
@@ -149,7 +167,7 @@ def test_the_line_about_a_closed_connection_has_the_software_of_the_client(serve
     assert f"(PLAINTEXT, {('some-client' * 6)[:64]} 1.2.3): " in line
 
 
-def with_magic(magic):
+def with_magic(magic: Any) -> bytes:
     data = bytearray(batch(b"x"))
     data[16] = magic
     return bytes(data)
@@ -182,7 +200,9 @@ def with_magic(magic):
         "too large",
     ],
 )
-def test_a_bad_batch_is_rejected_and_the_connection_stays_open(server, records, error):
+def test_a_bad_batch_is_rejected_and_the_connection_stays_open(
+    server: RunningServer, records: Any, error: ErrorCode
+) -> None:
     server.create_topic("t")
     with server.wire() as wire:
         assert produce(wire, "t", records).error_code == error
@@ -190,7 +210,7 @@ def test_a_bad_batch_is_rejected_and_the_connection_stays_open(server, records, 
         assert values(fetch(wire, "t")) == [b"good"]
 
 
-def test_random_batches_are_rejected_without_a_server_error(server):
+def test_random_batches_are_rejected_without_a_server_error(server: RunningServer) -> None:
     server.create_topic("t")
     dice = random.Random(9)
     good = batch(b"good", b"better")
@@ -204,28 +224,30 @@ def test_random_batches_are_rejected_without_a_server_error(server):
         assert produce(wire, "t", good).error_code == 0
 
 
-def test_a_thousand_silent_connections_do_not_affect_another_client(server, bystander):
+def test_a_thousand_silent_connections_do_not_affect_another_client(server: RunningServer, bystander: Any) -> None:
     silent = [server.wire() for _ in range(1000)]
     bystander()
     for wire in silent:
         wire.close()
-    server.wait_until(lambda: len(server.server._network.connections) == 1)
+    server.wait_until(lambda: len(server.network.connections) == 1)
 
 
-def test_a_thousand_connections_that_declare_100_mb_and_send_1_kb_use_little_memory(server, bystander):
+def test_a_thousand_connections_that_declare_100_mb_and_send_1_kb_use_little_memory(
+    server: RunningServer, bystander: Any
+) -> None:
     peers = [server.wire() for _ in range(1000)]
     for peer in peers:
         peer.send_bytes(struct.pack(">i", 100_000_000) + os.urandom(1000))
-    server.wait_until(lambda: server.server._network.budget.used_bytes > 0)
+    server.wait_until(lambda: server.network.budget.used_bytes > 0)
     bystander()
-    held = server.call(lambda: sum(len(c._frame or b"") + len(c._rest) for c in server.server._network.connections))
+    held = server.call(lambda: sum(len(c._frame or b"") + len(c._rest) for c in server.network.connections))
     assert held < 1000 * 70_000
     for peer in peers:
         peer.close()
-    server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
+    server.wait_until(lambda: server.network.budget.used_bytes == 0)
 
 
-def test_a_client_that_never_reads_does_not_stop_other_clients(server, bystander):
+def test_a_client_that_never_reads_does_not_stop_other_clients(server: RunningServer, bystander: Any) -> None:
     server.create_topic("t")
     with server.wire() as producer:
         for _ in range(20):
@@ -233,16 +255,18 @@ def test_a_client_that_never_reads_does_not_stop_other_clients(server, bystander
     with server.wire() as stuck:
         for _ in range(50):
             stuck.send(fetch_request("t", max_bytes=20_000_000, partition_max_bytes=20_000_000), 12)
-        server.wait_until(lambda: any(c._waits_for & PEER for c in server.server._network.connections))
+        server.wait_until(lambda: any(c._waits_for & PEER for c in server.network.connections))
         for _ in range(100):
             bystander()
-        (connection,) = [c for c in server.server._network.connections if c._waits_for & PEER]
+        (connection,) = [c for c in server.network.connections if c._waits_for & PEER]
         in_memory = server.call(lambda: connection._sending.bytes_in_memory() + len(connection._rest))
         assert in_memory < 100_000
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.key.name)
-def test_an_internal_error_fails_only_its_request(server, api, monkeypatch):
+def test_an_internal_error_fails_only_its_request(
+    server: RunningServer, api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every API can respond with UNKNOWN_SERVER_ERROR, and the connection stays open."""
     if api.key is ApiKey.API_VERSIONS:
         pytest.skip("the bystander's own connection needs it")
@@ -252,7 +276,7 @@ def test_an_internal_error_fails_only_its_request(server, api, monkeypatch):
     name = f"handle_{api.key.name.lower()}"
     name = name if hasattr(module, name) else "handle"
 
-    def broken(*_):
+    def broken(*_: Any) -> None:
         raise RuntimeError("made up by the test")
 
     monkeypatch.setattr(module, name, broken)
@@ -260,12 +284,14 @@ def test_an_internal_error_fails_only_its_request(server, api, monkeypatch):
     with server.wire() as wire:
         request = request_class(api.key)()
         if api.key is ApiKey.FIND_COORDINATOR:
-            request.coordinator_keys = ["group"]
+            request.coordinator_keys = ["group"]  # type: ignore[attr-defined]
         wire.call(request, api.max_version)
         wire.call(MetadataRequest(topics=[]), 12) if api.key is not ApiKey.METADATA else None
 
 
-def test_a_full_disk_rejects_appends_until_space_is_available(make_server, caplog):
+def test_a_full_disk_rejects_appends_until_space_is_available(
+    make_server: MakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
     from moldau.log.memory_files import MemoryFileSystem
 
     disk = MemoryFileSystem()
@@ -283,7 +309,7 @@ def test_a_full_disk_rejects_appends_until_space_is_available(make_server, caplo
         assert values(fetch(wire, "t")) == [b"before", b"after"]
 
 
-def test_records_with_many_headers_and_nulls_are_fetched_unchanged(server):
+def test_records_with_many_headers_and_nulls_are_fetched_unchanged(server: RunningServer) -> None:
     server.create_topic("t")
     headers = [("h", b"1"), ("h", None), ("", b""), ("h", b"1")]
     now = int(time.time() * 1000)
@@ -292,7 +318,7 @@ def test_records_with_many_headers_and_nulls_are_fetched_unchanged(server):
         assert wire.call(produce_request("t", records), 9).responses[0].partition_responses[0].error_code == 0
         from moldau.protocol.records import iter_batches, iter_records
 
-        (record,) = [r for b in iter_batches(fetch(wire, "t").records) for r in iter_records(b)]
+        (record,) = [r for b in iter_batches(fetch(wire, "t").records) for r in iter_records(b)]  # type: ignore[arg-type]
         assert record.key is None
         assert record.value is None
         assert list(record.headers) == headers

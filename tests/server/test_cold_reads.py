@@ -4,12 +4,16 @@ Most tests use the in-memory file system. It counts the reads that would have wa
 block a thread for as long as a test needs.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import tempfile
 import threading
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +23,9 @@ from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.fetch import FetchPartition, FetchTopic
 from moldau.server.network.sending import AHEAD_BYTES, READ_BYTES, TURN_BYTES, WINDOW_BYTES
 from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
+from moldau.testing.wire import WireClient
+
+from .conftest import MakeServer, RunningServer
 
 VALUE = 100_000
 EVERYTHING = 50_000_000
@@ -27,38 +34,38 @@ EVERYTHING = 50_000_000
 class Disk(MemoryFileSystem):
     """A file system whose read-ahead can be blocked and made to fail."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(recording=False)
         self.go = threading.Event()
         self.go.set()
-        self.errno = None
+        self.errno: Any = None
         self.fail_with = self._read_ahead
 
-    def _read_ahead(self, operation, _path):
+    def _read_ahead(self, operation: str, _path: Any) -> Any:
         if operation == "read ahead":
             assert self.go.wait(60)
             return self.errno
         return None
 
-    def evict_topic(self, name, *suffixes):
+    def evict_topic(self, name: str, *suffixes: Any) -> None:
         for path in list(self._names):
             if f"/{name}-" in path and path.endswith(suffixes or (".log",)):
                 self.evict(path)
 
 
 @pytest.fixture
-def disk():
+def disk() -> Iterator[Any]:
     disk = Disk()
     yield disk
     disk.go.set()
 
 
 @pytest.fixture
-def server(make_server, disk):
+def server(make_server: MakeServer, disk: Disk) -> RunningServer:
     return make_server(log_dirs=["/data"], file_system=disk)
 
 
-def fill(server, topic, count=30, size=VALUE):
+def fill(server: RunningServer, topic: str, count: int = 30, size: Any = VALUE) -> Any:
     """A topic of batches of one record, 3 MB by default."""
     server.create_topic(topic)
     payload = [(b"%4d" % number * (size // 4 + 1))[:size] for number in range(count)]
@@ -68,33 +75,33 @@ def fill(server, topic, count=30, size=VALUE):
     return payload
 
 
-def read_all(wire, topic, offset=0):
+def read_all(wire: WireClient, topic: str, offset: int = 0) -> Any:
     return values(fetch(wire, topic, offset, max_bytes=EVERYTHING, partition_max_bytes=EVERYTHING))
 
 
-def send_fetch(wire, topic, offset=0):
+def send_fetch(wire: WireClient, topic: str, offset: int = 0) -> None:
     wire.send(fetch_request(topic, offset, max_bytes=EVERYTHING, partition_max_bytes=EVERYTHING), 12)
 
 
-def received(wire):
+def received(wire: WireClient) -> Any:
     return values(wire.receive().responses[0].partitions[0])
 
 
-def wait_for_thread(server):
+def wait_for_thread(server: RunningServer) -> None:
     """Wait until a thread is reading ahead. It continues to do so until `Disk.go` is set."""
     server.wait_until(lambda: server.broker.read_ahead._unfinished)
 
 
-def references(server, topic):
+def references(server: RunningServer, topic: str) -> Any:
     """The number of references to the active segment's open file, including that of the cache."""
-    log = server.broker.replicas.partition_by_key(topic, 0).log
-    return server.call(lambda: log.segments.active.open_file.references)
+    log = server.partition(topic, 0).log
+    return server.call(lambda: log.segments.active.open_file.references)  # type: ignore[union-attr]
 
 
 # -- sending -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_cold_range_is_read_by_a_thread_and_sent(server, disk):
+def test_a_cold_range_is_read_by_a_thread_and_sent(server: RunningServer, disk: Disk) -> None:
     payload = fill(server, "t")
     disk.evict_topic("t")
     with server.wire() as wire:
@@ -103,7 +110,7 @@ def test_a_cold_range_is_read_by_a_thread_and_sent(server, disk):
     assert server.broker.read_ahead.jobs > 0
 
 
-def test_a_warm_range_needs_no_thread(server, disk):
+def test_a_warm_range_needs_no_thread(server: RunningServer, disk: Disk) -> None:
     payload = fill(server, "t")
     with server.wire() as wire:
         assert read_all(wire, "t") == payload
@@ -111,7 +118,7 @@ def test_a_warm_range_needs_no_thread(server, disk):
 
 
 @pytest.mark.parametrize("size", [10, READ_BYTES // 2, READ_BYTES + 100, 3 * WINDOW_BYTES])
-def test_cold_ranges_of_any_size_are_sent(make_server, disk, size):
+def test_cold_ranges_of_any_size_are_sent(make_server: MakeServer, disk: Disk, size: Any) -> None:
     server = make_server(log_dirs=["/data"], file_system=disk, config={"message.max.bytes": str(EVERYTHING)})
     payload = fill(server, "t", 3, size)
     disk.evict_topic("t")
@@ -121,7 +128,7 @@ def test_cold_ranges_of_any_size_are_sent(make_server, disk, size):
     assert disk.waits == {}
 
 
-def test_a_cold_hole_in_a_warm_range_is_read_by_a_thread(server, disk):
+def test_a_cold_hole_in_a_warm_range_is_read_by_a_thread(server: RunningServer, disk: Disk) -> None:
     payload = fill(server, "t")
     disk.evict("/data/t-0/00000000000000000000.log", 1_500_000, 300_000)
     with server.wire() as wire:
@@ -130,7 +137,7 @@ def test_a_cold_hole_in_a_warm_range_is_read_by_a_thread(server, disk):
     assert disk.read_aheads[0][1] <= 1_500_000 < disk.read_aheads[0][1] + WINDOW_BYTES
 
 
-def test_other_clients_are_served_while_a_reader_waits_for_the_disk(server, disk):
+def test_other_clients_are_served_while_a_reader_waits_for_the_disk(server: RunningServer, disk: Disk) -> None:
     cold, warm = fill(server, "cold"), fill(server, "warm", 3)
     disk.evict_topic("cold")
     disk.go.clear()
@@ -150,7 +157,7 @@ def test_other_clients_are_served_while_a_reader_waits_for_the_disk(server, disk
     assert disk.waits == {}
 
 
-def test_several_cold_readers_are_served_concurrently(server, disk):
+def test_several_cold_readers_are_served_concurrently(server: RunningServer, disk: Disk) -> None:
     payloads = {f"t{number}": fill(server, f"t{number}", 20) for number in range(8)}
     for topic in payloads:
         disk.evict_topic(topic)
@@ -167,7 +174,7 @@ def test_several_cold_readers_are_served_concurrently(server, disk):
     assert disk.waits == {}
 
 
-def test_the_following_data_is_read_ahead_of_requests(server, disk):
+def test_the_following_data_is_read_ahead_of_requests(server: RunningServer, disk: Disk) -> None:
     """There is one job for every two or four MB, and one wait at the start, but not one for each fetch."""
     payload = fill(server, "t", 150)
     disk.evict_topic("t")
@@ -183,7 +190,7 @@ def test_the_following_data_is_read_ahead_of_requests(server, disk):
     assert all(begin + length == following for (begin, length), (following, _) in pairwise(reads))  # read once
 
 
-def test_a_reader_makes_progress_when_memory_is_too_small_for_read_ahead(server, disk):
+def test_a_reader_makes_progress_when_memory_is_too_small_for_read_ahead(server: RunningServer, disk: Disk) -> None:
     """The data that the thread has read is evicted again. The event loop waits for the disk; the reader progresses."""
     payload = fill(server, "t")
     disk.evict_topic("t")
@@ -194,7 +201,7 @@ def test_a_reader_makes_progress_when_memory_is_too_small_for_read_ahead(server,
     assert len(disk.read_aheads) <= 2 * (3_000_000 // WINDOW_BYTES + 2)
 
 
-def test_ranges_are_sent_from_a_file_system_that_cannot_report_its_cache(server, disk):
+def test_ranges_are_sent_from_a_file_system_that_cannot_report_its_cache(server: RunningServer, disk: Disk) -> None:
     payload = fill(server, "t")
     disk.reports_cached_bytes = False
     with server.wire() as wire:
@@ -203,7 +210,7 @@ def test_ranges_are_sent_from_a_file_system_that_cannot_report_its_cache(server,
     assert disk.read_aheads
 
 
-def test_a_file_stays_open_for_the_thread_after_its_reader_disconnects(server, disk):
+def test_a_file_stays_open_for_the_thread_after_its_reader_disconnects(server: RunningServer, disk: Disk) -> None:
     """The file is closed when the thread is done."""
     fill(server, "t")
     disk.evict_topic("t")
@@ -213,14 +220,14 @@ def test_a_file_stays_open_for_the_thread_after_its_reader_disconnects(server, d
         wait_for_thread(server)
         # The server does not read from a waiting connection, so it would notice a disconnect only when it sends.
         # The test therefore closes the connection in the server.
-        server.call(lambda: [c.close("the test says so") for c in list(server.server._network.connections)])
+        server.call(lambda: [c.close("the test says so") for c in list(server.network.connections)])  # type: ignore[func-returns-value]
     assert references(server, "t") == 2
     disk.go.set()
     server.wait_until(lambda: not server.broker.read_ahead._unfinished)
     assert references(server, "t") == 1
 
 
-def test_a_topic_that_is_deleted_during_a_read_is_sent_and_closed(server, disk):
+def test_a_topic_that_is_deleted_during_a_read_is_sent_and_closed(server: RunningServer, disk: Disk) -> None:
     from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     payload = fill(server, "t")
@@ -242,7 +249,9 @@ def test_a_topic_that_is_deleted_during_a_read_is_sent_and_closed(server, disk):
     assert disk.open_files < open_files
 
 
-def test_a_disk_error_closes_only_the_connection_of_the_reader(server, disk, caplog):
+def test_a_disk_error_closes_only_the_connection_of_the_reader(
+    server: RunningServer, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
     fill(server, "t")
     disk.evict_topic("t")
     disk.errno = errno.EIO
@@ -255,7 +264,9 @@ def test_a_disk_error_closes_only_the_connection_of_the_reader(server, disk, cap
     assert references(server, "t") == 1
 
 
-def test_an_internal_error_in_a_thread_does_not_fail_the_fetch(server, disk, caplog):
+def test_an_internal_error_in_a_thread_does_not_fail_the_fetch(
+    server: RunningServer, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
     payload = fill(server, "t", 3)
     disk.evict_topic("t")
     disk.errno = "no errno"  # a TypeError in the thread
@@ -264,7 +275,7 @@ def test_an_internal_error_in_a_thread_does_not_fail_the_fetch(server, disk, cap
     assert "failed with an unexpected error" in caplog.text
 
 
-def test_a_shutdown_waits_for_running_reads(server, disk):
+def test_a_shutdown_waits_for_running_reads(server: RunningServer, disk: Disk) -> None:
     fill(server, "t")
     disk.evict_topic("t")
     disk.go.clear()
@@ -286,12 +297,12 @@ def test_a_shutdown_waits_for_running_reads(server, disk):
         wire.close()
 
 
-def test_nothing_is_read_ahead_during_shutdown(server, disk):
+def test_nothing_is_read_ahead_during_shutdown(server: RunningServer, disk: Disk) -> None:
     fill(server, "t", 1)
-    log = server.broker.replicas.partition_by_key("t", 0).log
+    log = server.partition("t", 0).log
     read_ahead = server.broker.read_ahead
 
-    def submit():
+    def submit() -> None:
         read_ahead._closing = True
         read_ahead.read(log.segments.active.range(0, 10), lambda _: pytest.fail("called"))
 
@@ -304,7 +315,7 @@ def test_nothing_is_read_ahead_during_shutdown(server, disk):
 
 
 @pytest.fixture
-def reopened(server, disk):
+def reopened(server: RunningServer, disk: Disk) -> Any:
     """A restarted server. It has to search index files, and none of their data is in memory."""
     payload = [b"%d" % number for number in range(300)]
     server.create_topic("t", partitions=3, index_interval_bytes=0)
@@ -320,7 +331,7 @@ def reopened(server, disk):
     return server
 
 
-def test_a_fetch_whose_index_is_cold_waits_for_a_thread(reopened, disk):
+def test_a_fetch_whose_index_is_cold_waits_for_a_thread(reopened: RunningServer, disk: Disk) -> None:
     with reopened.wire() as wire:
         assert values(fetch(wire, "t", 200))[:1] == [b"200"]
         assert len(values(fetch(wire, "t", 200))) == 100
@@ -328,7 +339,7 @@ def test_a_fetch_whose_index_is_cold_waits_for_a_thread(reopened, disk):
     assert [path.rpartition(".")[2] for path, _, _ in disk.read_aheads[:2]] == ["index", "log"]
 
 
-def test_other_clients_are_served_while_a_fetch_waits_for_its_index(reopened, disk):
+def test_other_clients_are_served_while_a_fetch_waits_for_its_index(reopened: RunningServer, disk: Disk) -> None:
     disk.go.clear()
     with reopened.wire() as reader, reopened.wire() as other:
         send_fetch(reader, "t", 100)
@@ -341,7 +352,7 @@ def test_other_clients_are_served_while_a_fetch_waits_for_its_index(reopened, di
     assert disk.waits == {}
 
 
-def test_many_cold_partitions_are_read_together(reopened, disk):
+def test_many_cold_partitions_are_read_together(reopened: RunningServer, disk: Disk) -> None:
     request = fetch_request("t", 250, max_bytes=EVERYTHING)
     wanted = [FetchPartition(partition=i, fetch_offset=250, partition_max_bytes=EVERYTHING) for i in range(3)]
     request.topics = [FetchTopic(topic="t", partitions=wanted)]
@@ -353,41 +364,41 @@ def test_many_cold_partitions_are_read_together(reopened, disk):
     assert suffixes[:6] == ["index"] * 3 + ["log"] * 3
 
 
-def test_a_cold_fetch_can_wait_for_records_afterwards(reopened, disk):
+def test_a_cold_fetch_can_wait_for_records_afterwards(reopened: RunningServer, disk: Disk) -> None:
     with reopened.wire() as consumer, reopened.wire() as producer:
         consumer.send(fetch_request("t", 299, max_wait_ms=60_000, min_bytes=150), 12)
-        partition = reopened.broker.replicas.partition_by_key("t", 0)
+        partition = reopened.partition("t", 0)
         reopened.wait_until(lambda: partition.waiters)
         assert disk.read_aheads
         produce(producer, "t", batch(b"y" * 100))
         assert received(consumer) == [b"299", b"y" * 100]
 
 
-def test_a_shutdown_does_not_wait_for_the_records_of_a_cold_fetch(reopened, disk):
+def test_a_shutdown_does_not_wait_for_the_records_of_a_cold_fetch(reopened: RunningServer, disk: Disk) -> None:
     disk.go.clear()
     with reopened.wire() as consumer:
         consumer.send(fetch_request("t", 299, max_wait_ms=600_000, min_bytes=10_000), 12)
         wait_for_thread(reopened)
         stopping = threading.Thread(target=reopened.stop)
         stopping.start()
-        reopened.wait_until(lambda: any(c.closing for c in reopened.server._network.connections))
+        reopened.wait_until(lambda: any(c.closing for c in reopened.network.connections))
         disk.go.set()
         stopping.join(60)
         assert received(consumer) == [b"299"]
 
 
-def test_a_cold_fetch_of_a_disconnected_consumer_is_not_resumed(reopened, disk):
+def test_a_cold_fetch_of_a_disconnected_consumer_is_not_resumed(reopened: RunningServer, disk: Disk) -> None:
     disk.go.clear()
     with reopened.wire() as wire:
         send_fetch(wire, "t", 100)
         wait_for_thread(reopened)
-    reopened.wait_until(lambda: not reopened.server._network.connections)
+    reopened.wait_until(lambda: not reopened.network.connections)
     disk.go.set()
     reopened.wait_until(lambda: not reopened.broker.read_ahead._unfinished)
     assert len(disk.read_aheads) == 1  # the fetch is not resumed
 
 
-def test_a_fetch_waits_for_an_index_that_does_not_stay_in_memory(reopened, disk):
+def test_a_fetch_waits_for_an_index_that_does_not_stay_in_memory(reopened: RunningServer, disk: Disk) -> None:
     disk.forgets_read_ahead = True
     with reopened.wire() as wire:
         assert values(fetch(wire, "t", 200))[0] == b"200"
@@ -395,19 +406,21 @@ def test_a_fetch_waits_for_an_index_that_does_not_stay_in_memory(reopened, disk)
     assert len(disk.read_aheads) < 10
 
 
-def test_an_index_that_cannot_be_read_ahead_is_read_directly(reopened, disk):
+def test_an_index_that_cannot_be_read_ahead_is_read_directly(reopened: RunningServer, disk: Disk) -> None:
     disk.errno = errno.EAGAIN
     with reopened.wire() as wire:
         assert values(fetch(wire, "t", 200, max_bytes=100, partition_max_bytes=100))[0] == b"200"
     assert disk.waits
 
 
-def test_an_internal_error_in_a_resumed_fetch_fails_only_its_request(reopened, disk, caplog):
+def test_an_internal_error_in_a_resumed_fetch_fails_only_its_request(
+    reopened: RunningServer, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
     disk.go.clear()
     with reopened.wire() as reader, reopened.wire() as other:
         send_fetch(reader, "t", 100)
         wait_for_thread(reopened)
-        partition = reopened.broker.replicas.partition_by_key("t", 0)
+        partition = reopened.partition("t", 0)
         reopened.call(lambda: setattr(partition, "leader_epoch", None))  # reading it raises a TypeError
         reopened.call(lambda: setattr(partition, "log", None))
         disk.go.set()
@@ -420,7 +433,7 @@ def test_an_internal_error_in_a_resumed_fetch_fails_only_its_request(reopened, d
 
 
 @pytest.fixture
-def cold_directory(tmp_path):
+def cold_directory(tmp_path: Path) -> Any:
     """A function that evicts the logs below a directory from the page cache. The test is skipped if that fails."""
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
         pytest.skip("this system neither drops cached pages nor tells which are")
@@ -439,7 +452,7 @@ def cold_directory(tmp_path):
     return lambda: evict(tmp_path.rglob("*.log"))
 
 
-def test_a_cold_segment_on_a_real_disk_is_read_by_a_thread(make_server, cold_directory):
+def test_a_cold_segment_on_a_real_disk_is_read_by_a_thread(make_server: MakeServer, cold_directory: Any) -> None:
     server = make_server()
     payload = fill(server, "t", 60)
     cold_directory()
@@ -459,21 +472,23 @@ def test_a_cold_segment_on_a_real_disk_is_read_by_a_thread(make_server, cold_dir
 # -- iterations of the event loop --------------------------------------------------------------------------------------
 
 
-def test_a_fast_reader_gets_a_limited_number_of_bytes_per_iteration(make_server, monkeypatch):
+def test_a_fast_reader_gets_a_limited_number_of_bytes_per_iteration(
+    make_server: MakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A client that accepts all data immediately gets `TURN_BYTES`; then the event loop does its other work."""
     server = make_server()
     payload = fill(server, "t", 60)
     turn = 0
-    sent = {}
+    sent: dict[Any, Any] = {}
 
-    def next_iteration():
+    def next_iteration() -> None:
         nonlocal turn
         turn += 1
         server.loop.call_soon(next_iteration)
 
     sendfile = os.sendfile
 
-    def fake(out, source, position, length):
+    def fake(out: Any, source: Any, position: Any, length: int) -> Any:
         sent[turn] = sent.get(turn, 0) + length
         os.set_blocking(out, True)  # as if the window of the peer were unlimited
         try:

@@ -1,8 +1,11 @@
 """Startup with damaged directories: the affected partition is offline and its files are unchanged, the log names the
 reason, and all other partitions are served."""
 
+from __future__ import annotations
+
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,9 +13,11 @@ from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.errors import ErrorCode
 from moldau.testing.builders import batch, fetch, produce, values
 
+from .conftest import MakeServer, RunningServer
+
 
 @pytest.fixture
-def stopped(server):
+def stopped(server: RunningServer) -> Any:
     """A stopped server with a topic of three partitions, each with one record."""
     server.create_topic("t", partitions=3)
     with server.wire() as wire:
@@ -22,11 +27,11 @@ def stopped(server):
     return server
 
 
-def partition(server, index=1):
+def partition(server: RunningServer, index: int = 1) -> Any:
     return Path(server.log_dirs[0]) / f"t-{index}"
 
 
-def check_offline(server, offline=1):
+def check_offline(server: RunningServer, offline: int = 1) -> None:
     """Check that one partition is offline and that the others are served."""
     with server.wire() as wire:
         for index in range(3):
@@ -39,7 +44,7 @@ def check_offline(server, offline=1):
                 assert refused == 0
 
 
-def test_a_partition_with_an_unreadable_topic_id_is_offline(stopped, caplog):
+def test_a_partition_with_an_unreadable_topic_id_is_offline(stopped: Any, caplog: pytest.LogCaptureFixture) -> None:
     path = partition(stopped) / "partition.metadata"
     path.write_bytes(b"version: 0\ntopic_id: no id")
     stopped.start()
@@ -49,7 +54,9 @@ def test_a_partition_with_an_unreadable_topic_id_is_offline(stopped, caplog):
     assert path.read_bytes() == b"version: 0\ntopic_id: no id"
 
 
-def test_a_partition_on_a_disk_that_is_not_mounted_is_offline(stopped, caplog, tmp_path):
+def test_a_partition_on_a_disk_that_is_not_mounted_is_offline(
+    stopped: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     folder = partition(stopped)
     folder.rename(tmp_path / "disk")
     folder.symlink_to(tmp_path / "disk")
@@ -69,7 +76,9 @@ def test_a_partition_on_a_disk_that_is_not_mounted_is_offline(stopped, caplog, t
         assert values(fetch(wire, "t", partition=1)) == [b"1"]
 
 
-def test_a_file_in_place_of_a_partition_directory_makes_it_offline(stopped, caplog, tmp_path):
+def test_a_file_in_place_of_a_partition_directory_makes_it_offline(
+    stopped: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     partition(stopped).rename(tmp_path / "away")
     partition(stopped).write_bytes(b"")
     stopped.start()
@@ -77,12 +86,12 @@ def test_a_file_in_place_of_a_partition_directory_makes_it_offline(stopped, capl
     assert "it is a file, but a partition's directory is expected here" in caplog.text
 
 
-def test_partitions_of_a_broken_disk_are_not_recreated_on_another(make_server):
+def test_partitions_of_a_broken_disk_are_not_recreated_on_another(make_server: MakeServer) -> None:
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/a", "/b"], file_system=disk)
     server.create_topic("t", partitions=2)
     manager = server.broker.log_manager
-    there = next(index for index in range(2) if manager.directory_of("t", index).path == "/b")
+    there = next(index for index in range(2) if manager.directory_of("t", index).path == "/b")  # type: ignore[union-attr]
     with server.wire() as wire:
         for index in range(2):
             assert produce(wire, "t", batch(b"x"), partition=index).error_code == 0

@@ -1,5 +1,7 @@
 """Batches whose records take long to read: they are read outside the event loop, in order, and one at a time."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import errno
@@ -9,6 +11,7 @@ import signal
 import struct
 import sys
 import weakref
+from typing import Any
 
 import pytest
 
@@ -32,17 +35,19 @@ from moldau.server.records import decode_process
 from moldau.server.records.decode_jobs import Prepare, attempt
 from moldau.testing.builders import fetch, produce, produce_request, values
 
+from .conftest import RunningServer
+
 NOW = 1_700_000_000_000
 MANY = 30_000
 """The number of records in a batch that is too large for a thread and keeps the process busy for a short time."""
 
 
-def tiny_records(count=MANY, *, now_ms=NOW):
+def tiny_records(count: Any = MANY, *, now_ms: Any = NOW) -> bytes:
     """A small batch of many records of a few bytes. Their offsets are in order."""
     return build_batch([Record(0, now_ms, b"k", None)] * count, codec=Codec.GZIP)
 
 
-def batch_of_bytes(records, count, codec):
+def batch_of_bytes(records: Any, count: int, codec: Any) -> bytes:
     """A batch with these bytes as its records, valid or not."""
     batch = bytearray(build_batch([Record(0, NOW, b"k", b"v")])[:BATCH_OVERHEAD])
     batch += compress(codec, records)
@@ -53,22 +58,22 @@ def batch_of_bytes(records, count, codec):
     return bytes(batch)
 
 
-def same_record(count):
+def same_record(count: int) -> Any:
     """A batch of many records that is fast to create: the same bytes repeated."""
     return batch_of_bytes(build_batch([Record(0, NOW, b"k", None)])[BATCH_OVERHEAD:] * count, count, Codec.GZIP)
 
 
-def bomb(codec):
+def bomb(codec: Any) -> Any:
     """A compressed batch of one record that is too large when it is decompressed."""
     return batch_of_bytes(bytes(150_000_000), 1, codec)
 
 
-def list_offsets(topic, timestamp):
+def list_offsets(topic: str, timestamp: int) -> Any:
     partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     return ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
 
 
-def process_of(server):
+def process_of(server: RunningServer) -> Any:
     return server.broker.decoder.process
 
 
@@ -77,7 +82,7 @@ def process_of(server):
     [{"cleanup_policy": "compact"}, {"compression_type": "zstd"}],
     ids=["compacted", "recompressed"],
 )
-def test_a_batch_of_many_records_is_read_by_the_process_and_appended(server, configs):
+def test_a_batch_of_many_records_is_read_by_the_process_and_appended(server: RunningServer, configs: Any) -> None:
     server.create_topic("t", **configs)
     with server.wire() as wire:
         answer = produce(wire, "t", tiny_records(now_ms=server.broker.now_ms()))
@@ -88,7 +93,9 @@ def test_a_batch_of_many_records_is_read_by_the_process_and_appended(server, con
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 @pytest.mark.parametrize("configs", [{"cleanup_policy": "compact"}, {"compression_type": "uncompressed"}])
-def test_compression_bombs_are_rejected_and_other_clients_are_served(server, codec, configs):
+def test_compression_bombs_are_rejected_and_other_clients_are_served(
+    server: RunningServer, codec: Codec, configs: Any
+) -> None:
     server.create_topic("t", max_message_bytes=20_000_000, **configs)
     with server.wire() as wire:
         answer = produce(wire, "t", bomb(codec))
@@ -96,7 +103,7 @@ def test_compression_bombs_are_rejected_and_other_clients_are_served(server, cod
         assert produce(wire, "t", build_batch([Record(0, server.broker.now_ms(), b"k", b"v")])).error_code == 0
 
 
-def test_appends_of_a_partition_keep_their_order_behind_a_slow_one(server):
+def test_appends_of_a_partition_keep_their_order_behind_a_slow_one(server: RunningServer) -> None:
     server.create_topic("t", compression_type="lz4")
     now_ms = server.broker.now_ms()
     with server.wire() as wire:
@@ -108,7 +115,7 @@ def test_appends_of_a_partition_keep_their_order_behind_a_slow_one(server):
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
-def test_a_stored_batch_of_many_records_is_searched_by_the_process(server, codec):
+def test_a_stored_batch_of_many_records_is_searched_by_the_process(server: RunningServer, codec: Codec) -> None:
     server.create_topic("t")
     records = [Record(0, NOW + (number == 20_000) * 5, None, None) for number in range(MANY)]
     with server.wire() as wire:
@@ -119,7 +126,7 @@ def test_a_stored_batch_of_many_records_is_searched_by_the_process(server, codec
         assert process_of(server).pid is not None
 
 
-def test_a_search_is_cancelled_when_its_client_disconnects(server):
+def test_a_search_is_cancelled_when_its_client_disconnects(server: RunningServer) -> None:
     server.create_topic("t")
     with server.wire() as wire:
         produce(wire, "t", same_record(2_000_000))
@@ -130,7 +137,7 @@ def test_a_search_is_cancelled_when_its_client_disconnects(server):
         assert wire.call(list_offsets("t", NOW), 7).topics[0].partitions[0].offset == 0
 
 
-def test_deleting_a_topic_cancels_reading_its_batches(server):
+def test_deleting_a_topic_cancels_reading_its_batches(server: RunningServer) -> None:
     server.create_topic("t", cleanup_policy="compact")
     with server.wire() as producer, server.wire() as admin:
         producer.send(produce_request("t", same_record(2_000_000)), 9)
@@ -146,7 +153,9 @@ def test_deleting_a_topic_cancels_reading_its_batches(server):
         server.wait_until(lambda: not process_of(server)._running)
 
 
-def test_batches_are_read_again_when_the_process_is_killed(server, caplog):
+def test_batches_are_read_again_when_the_process_is_killed(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
     for name in ("a", "b"):
         server.create_topic(name, cleanup_policy="compact")
     with server.wire() as first, server.wire() as second:
@@ -159,7 +168,7 @@ def test_batches_are_read_again_when_the_process_is_killed(server, caplog):
     assert "restarting it" in caplog.text
 
 
-def test_only_the_batch_that_kills_the_process_twice_is_rejected(server):
+def test_only_the_batch_that_kills_the_process_twice_is_rejected(server: RunningServer) -> None:
     for name in ("a", "b"):
         server.create_topic(name, cleanup_policy="compact")
     with server.wire() as first, server.wire() as second:
@@ -174,7 +183,7 @@ def test_only_the_batch_that_kills_the_process_twice_is_rejected(server):
         assert second.receive().responses[0].partition_responses[0].error_code == 0
 
 
-def test_the_process_exits_when_it_is_idle(server, monkeypatch):
+def test_the_process_exits_when_it_is_idle(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode_process, "IDLE_SECONDS", 0.01)
     server.create_topic("t", cleanup_policy="compact")
     with server.wire() as wire:
@@ -183,8 +192,10 @@ def test_the_process_exits_when_it_is_idle(server, monkeypatch):
             server.wait_until(lambda: process_of(server).pid is None)
 
 
-def test_batches_get_a_retriable_error_if_the_process_cannot_be_started(server, monkeypatch, caplog):
-    async def refused(*_command, **_options):
+def test_batches_get_a_retriable_error_if_the_process_cannot_be_started(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refused(*_command: Any, **_options: Any) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     server.create_topic("t", cleanup_policy="compact")
@@ -197,7 +208,9 @@ def test_batches_get_a_retriable_error_if_the_process_cannot_be_started(server, 
     assert caplog.text.count("Cannot start the process that checks large batches") == 1
 
 
-def test_the_process_is_started_without_opening_a_module(server, monkeypatch):
+def test_the_process_is_started_without_opening_a_module(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """There may be no file descriptor available for it when the first large batch arrives."""
     monkeypatch.setitem(sys.modules, "moldau.server.concurrency.worker_pipe", None)  # importing it fails
     server.create_topic("t", cleanup_policy="compact")
@@ -205,36 +218,36 @@ def test_the_process_is_started_without_opening_a_module(server, monkeypatch):
         assert produce(wire, "t", same_record(30_000)).error_code == 0
 
 
-def test_a_process_exits_even_if_its_response_is_not_read():
+def test_a_process_exits_even_if_its_response_is_not_read() -> None:
     """For example, a server stops while the process returns a large recompressed batch."""
     records = build_batch([Record(0, NOW, b"k", bytes(900_000))], codec=Codec.GZIP)
     job = Prepare(records, LogConfig(compression_type="uncompressed"), NOW)
 
-    async def run():
+    async def run() -> None:
         process = await worker_pipe.start_worker("moldau.server.records.decode_worker")
-        process.stdin.write(worker_pipe.message(("job", 1, job)))
-        while not process.stdout._paused:  # noqa: ASYNC110 - the stream announces nothing
+        process.stdin.write(worker_pipe.message(("job", 1, job)))  # type: ignore[union-attr]
+        while not process.stdout._paused:  # type: ignore[union-attr]  # noqa: ASYNC110 - the stream announces nothing
             await asyncio.sleep(0.01)
         assert await worker_pipe.end(process) == -signal.SIGKILL
 
-    asyncio.run(asyncio.wait_for(run(), 30))
+    asyncio.run(asyncio.wait_for(run(), 120))
 
 
-def test_a_process_that_has_already_exited_can_be_stopped():
-    async def run():
+def test_a_process_that_has_already_exited_can_be_stopped() -> None:
+    async def run() -> None:
         process = await worker_pipe.start_worker("moldau.server.records.decode_worker")
         os.kill(process.pid, signal.SIGKILL)
         # The process has exited, and the event loop has not noticed.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222
         assert await worker_pipe.end(process) == -signal.SIGKILL
 
-    asyncio.run(asyncio.wait_for(run(), 30))
+    asyncio.run(asyncio.wait_for(run(), 120))
 
 
-def test_a_server_shutdown_waits_for_the_exit_of_the_process(monkeypatch):
+def test_a_server_shutdown_waits_for_the_exit_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode_process, "IDLE_SECONDS", 0.0)
 
-    async def run():
+    async def run() -> None:
         process = decode_process.DecodeProcess(asyncio.get_running_loop())
         job = Prepare(same_record(10), LogConfig(), NOW)
         done = asyncio.get_running_loop().create_future()
@@ -245,15 +258,15 @@ def test_a_server_shutdown_waits_for_the_exit_of_the_process(monkeypatch):
             await asyncio.sleep(0)
         await process.close()
         with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+            os.kill(pid, 0)  # type: ignore[arg-type]
 
-    asyncio.run(asyncio.wait_for(run(), 30))
+    asyncio.run(asyncio.wait_for(run(), 120))
 
 
-def test_identical_searches_are_done_once(server, monkeypatch):
+def test_identical_searches_are_done_once(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     submitted = []
     submit = process_of(server).submit
-    monkeypatch.setattr(process_of(server), "submit", lambda job, done: submitted.append(job) or submit(job, done))
+    monkeypatch.setattr(process_of(server), "submit", lambda job, done: submitted.append(job) or submit(job, done))  # type: ignore[func-returns-value]
     server.create_topic("t")
     with server.wire() as first, server.wire() as second, server.wire() as third, server.wire() as leaving:
         batch = bytearray(same_record(5_000_000))
@@ -271,11 +284,13 @@ def test_identical_searches_are_done_once(server, monkeypatch):
         assert not server.broker.decoder._shared
 
 
-def test_waiting_searches_hold_no_batch_and_all_complete(server, monkeypatch):
+def test_waiting_searches_hold_no_batch_and_all_complete(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = []
     submit = server.broker.decoder.submit
 
-    def noting(job, done):
+    def noting(job: Any, done: Any) -> Any:
         held.append(server.broker.searches.held_bytes)
         return submit(job, done)
 
@@ -299,7 +314,7 @@ def test_waiting_searches_hold_no_batch_and_all_complete(server, monkeypatch):
     assert server.call(lambda: (server.broker.searches.held_bytes, len(server.broker.searches))) == (0, 0)
 
 
-def test_a_server_stops_while_a_batch_is_read(server):
+def test_a_server_stops_while_a_batch_is_read(server: RunningServer) -> None:
     server.create_topic("t", cleanup_policy="compact")
     with server.wire() as wire:
         wire.send(produce_request("t", same_record(2_000_000)), 9)
@@ -318,22 +333,22 @@ class Tracked(bytearray):
 
 
 @pytest.mark.parametrize("size", [3_000, 50_000])
-def test_a_rejected_batch_is_freed_without_the_garbage_collector(server, size):
+def test_a_rejected_batch_is_freed_without_the_garbage_collector(server: RunningServer, size: int) -> None:
     server.create_topic("t", compression_type="zstd", cleanup_policy="compact")
-    partition = server.broker.replicas.partition_by_key("t", 0)
-    done = []
+    partition = server.partition("t", 0)
+    done: list[Any] = []
     records = Tracked(build_batch([Record(0, NOW, None, os.urandom(size))], codec=Codec.GZIP))
     freed = weakref.ref(records)
 
-    def append(prepared, *, validated):
+    def append(prepared: Any, *, validated: Any) -> None:
         partition.append(prepared, acks=1, now_ms=NOW, validated=validated)
 
-    def submit(data):
-        server.broker.appends.submit(partition, data, append, done.append)
+    def submit(data: Any) -> None:
+        server.broker.appends.submit(partition, data, append, done.append)  # type: ignore[arg-type]
 
     gc.disable()
     try:
-        server.call(lambda data=records: submit(data))
+        server.call(lambda data=records: submit(data))  # type: ignore[misc]
         server.wait_until(lambda: done)
         assert [error.code for error in done] == [ErrorCode.INVALID_RECORD]
         del records
@@ -342,17 +357,17 @@ def test_a_rejected_batch_is_freed_without_the_garbage_collector(server, size):
         gc.enable()
 
 
-def test_a_result_holds_no_stack_frames():
+def test_a_result_holds_no_stack_frames() -> None:
     job = Prepare(build_batch([Record(0, NOW, None, b"v")]), LogConfig(cleanup_policy=("compact",)), NOW)
     outcome = attempt(job, 10, 1 << 20)
-    assert isinstance(outcome.error, KafkaError)
-    assert outcome.error.__traceback__ is None
-    assert outcome.error.__context__ is None
-    assert outcome.error.record_errors[0][0] == 0
+    assert isinstance(outcome.error, KafkaError)  # type: ignore[union-attr]
+    assert outcome.error.__traceback__ is None  # type: ignore[union-attr]
+    assert outcome.error.__context__ is None  # type: ignore[union-attr]
+    assert outcome.error.record_errors[0][0] == 0  # type: ignore[attr-defined, union-attr]
 
 
-def test_small_batches_need_neither_thread_nor_process(server, monkeypatch):
-    def never(*_):
+def test_small_batches_need_neither_thread_nor_process(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> None:
         raise AssertionError("a small batch was handed over")
 
     monkeypatch.setattr(type(server.broker.decoder), "submit", never)
@@ -365,7 +380,7 @@ def test_small_batches_need_neither_thread_nor_process(server, monkeypatch):
             assert produce(wire, "t", build_batch(records, codec=codec)).error_code == 0
             assert produce(wire, "u", build_batch(records[:20], codec=codec)).error_code == 0
         assert len(values(fetch(wire, "t"))) == 500
-        assert {b.codec for b in iter_batches(fetch(wire, "u").records)} == {Codec.ZSTD}
+        assert {b.codec for b in iter_batches(fetch(wire, "u").records)} == {Codec.ZSTD}  # type: ignore[arg-type]
 
 
 # -- large batches, which are sent to the process in pieces ------------------------------------------------------------
@@ -373,7 +388,9 @@ def test_small_batches_need_neither_thread_nor_process(server, monkeypatch):
 LIMIT = 40_000_000
 
 
-def large_batch(size, codec=Codec.NONE, *, now_ms=NOW, sequential=True, count=200):
+def large_batch(
+    size: int, codec: Codec = Codec.NONE, *, now_ms: Any = NOW, sequential: bool = True, count: int = 200
+) -> Any:
     """A batch of records of random bytes, so that no codec makes it smaller."""
     value = size // count
     records = [Record(0, now_ms, b"%d" % number, os.urandom(value)) for number in range(count)]
@@ -385,8 +402,8 @@ def large_batch(size, codec=Codec.NONE, *, now_ms=NOW, sequential=True, count=20
     return batch_of_bytes(b"".join(parts), count, codec), records
 
 
-def stored(server, topic):
-    log = server.broker.replicas.partition_by_key(topic, 0).log
+def stored(server: RunningServer, topic: str) -> Any:
+    log = server.partition(topic, 0).log
     batches = server.call(lambda: [(batch, list(iter_records(batch))) for batch in log.batches(0)])
     assert all(batch.has_valid_crc() for batch, _ in batches)
     return batches
@@ -395,7 +412,9 @@ def stored(server, topic):
 @pytest.mark.parametrize("sequential", [True, False], ids=["in order", "not in order"])
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}, {"compression_type": "lz4"}])
-def test_large_batches_are_appended_like_small_ones(server, codec, configs, sequential):
+def test_large_batches_are_appended_like_small_ones(
+    server: RunningServer, codec: Codec, configs: Any, sequential: bool
+) -> None:
     server.create_topic("t", max_message_bytes=LIMIT, **configs)
     batch, records = large_batch(7_000_000, codec, now_ms=server.broker.now_ms(), sequential=sequential)
     assert len(batch) > LARGE_BYTES
@@ -417,11 +436,11 @@ def test_large_batches_are_appended_like_small_ones(server, codec, configs, sequ
         assert [record.offset for record in found[2][1]] == [
             len(records) + 1 + number for number in range(len(records))
         ]
-    assert server.call(lambda: server.server._network.budget.used_bytes) == 0
+    assert server.call(lambda: server.network.budget.used_bytes) == 0
 
 
 @pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}])
-def test_large_batches_get_correct_headers(server, configs):
+def test_large_batches_get_correct_headers(server: RunningServer, configs: Any) -> None:
     """The maximum timestamp of the header is not that of the records, or the server sets it."""
     now_ms = server.broker.now_ms()
     batch, records = large_batch(5_000_000, now_ms=now_ms)
@@ -441,7 +460,7 @@ def test_large_batches_get_correct_headers(server, configs):
 
 
 @pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}, {"compression_type": "lz4"}])
-def test_large_batches_are_rejected_like_small_ones(server, configs):
+def test_large_batches_are_rejected_like_small_ones(server: RunningServer, configs: Any) -> None:
     server.create_topic("t", max_message_bytes=LIMIT, **configs)
     batch, records = large_batch(5_000_000, now_ms=server.broker.now_ms())
     corrupt = bytearray(batch)
@@ -458,24 +477,26 @@ def test_large_batches_are_rejected_like_small_ones(server, configs):
     assert [len(each) for _, each in stored(server, "t")] == [len(records)]
 
 
-def reading(server):
+def reading(server: RunningServer) -> bool:
     """Whether the process is reading a large batch."""
     return any(decoding.size > LARGE_BYTES for decoding in process_of(server)._running.values())
 
 
-def on_its_way(server):
+def on_its_way(server: RunningServer) -> Any:
     """Whether a large batch is being appended or has been appended."""
-    log = server.broker.replicas.partition_by_key("t", 0).log
+    log = server.partition("t", 0).log
     return bool(server.broker.appends._queues) or log.size > LARGE_BYTES
 
 
-def slow_batch(*, now_ms=NOW):
+def slow_batch(*, now_ms: Any = NOW) -> Any:
     """A large batch of more than a million records, which the process reads for seconds."""
     records = build_batch([Record(0, now_ms, b"k", os.urandom(20))])[BATCH_OVERHEAD:]
     return batch_of_bytes(records * 700_000, 700_000, Codec.NONE)
 
 
-def test_a_large_batch_is_read_again_when_the_process_is_killed(server, caplog):
+def test_a_large_batch_is_read_again_when_the_process_is_killed(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
     server.create_topic("t", max_message_bytes=LIMIT, compression_type="zstd")
     with server.wire() as wire:
         wire.send(produce_request("t", slow_batch()), 9)
@@ -487,14 +508,16 @@ def test_a_large_batch_is_read_again_when_the_process_is_killed(server, caplog):
     assert len(stored(server, "t")[0][1]) == 700_000
 
 
-def test_a_large_batch_is_rejected_if_the_process_is_killed_while_it_returns_the_result(server, monkeypatch):
+def test_a_large_batch_is_rejected_if_the_process_is_killed_while_it_returns_the_result(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The batch itself has been freed by then. Clients retry."""
     server.create_topic("t", max_message_bytes=LIMIT, compression_type="lz4")
     batch, records = large_batch(20_000_000, now_ms=server.broker.now_ms())
     add = decode_process.Decoding.add
-    killed = []
+    killed: list[Any] = []
 
-    def add_and_kill(decoding, part):
+    def add_and_kill(decoding: Any, part: Any) -> Any:
         if not killed:
             killed.append(process_of(server).pid)
             os.kill(killed[0], signal.SIGKILL)
@@ -503,26 +526,26 @@ def test_a_large_batch_is_rejected_if_the_process_is_killed_while_it_returns_the
     monkeypatch.setattr(decode_process.Decoding, "add", add_and_kill)
     with server.wire() as wire:
         assert produce(wire, "t", batch).error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert server.call(lambda: server.server._network.budget.used_bytes) == 0
+        assert server.call(lambda: server.network.budget.used_bytes) == 0
         assert produce(wire, "t", batch).error_code == 0
     assert killed
     assert len(stored(server, "t")[0][1]) == len(records)
 
 
-def test_a_large_batch_is_appended_even_if_its_client_disconnects(server):
+def test_a_large_batch_is_appended_even_if_its_client_disconnects(server: RunningServer) -> None:
     server.create_topic("t", max_message_bytes=LIMIT, cleanup_policy="compact")
     with server.wire() as wire:
         wire.send(produce_request("t", slow_batch()), 9)
         server.wait_until(lambda: reading(server))
-    server.wait_until(lambda: not server.server._network.connections)
-    assert server.server._network.budget.used_bytes > 15_000_000  # the batch is still in memory
+    server.wait_until(lambda: not server.network.connections)
+    assert server.network.budget.used_bytes > 15_000_000  # the batch is still in memory
     server.wait_until(lambda: not server.broker.appends._queues)
-    server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
+    server.wait_until(lambda: server.network.budget.used_bytes == 0)
     assert len(stored(server, "t")[0][1]) == 700_000
 
 
 @pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}, {"compression_type": "lz4"}])
-def test_a_server_can_stop_at_each_step_of_a_large_append(server, configs):
+def test_a_server_can_stop_at_each_step_of_a_large_append(server: RunningServer, configs: Any) -> None:
     """At every step, from the arrival on: afterwards the log contains either the whole batch or none of it."""
     server.create_topic("t", max_message_bytes=LIMIT, **configs)
     batch, records = large_batch(20_000_000, now_ms=server.broker.now_ms())
@@ -540,7 +563,7 @@ def test_a_server_can_stop_at_each_step_of_a_large_append(server, configs):
 
 
 @pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}])
-def test_deleting_a_topic_cancels_the_append_of_a_large_batch(server, configs):
+def test_deleting_a_topic_cancels_the_append_of_a_large_batch(server: RunningServer, configs: Any) -> None:
     server.create_topic("t", max_message_bytes=LIMIT, **configs)
     batch, _ = large_batch(30_000_000)
     with server.wire() as producer, server.wire() as admin:
@@ -554,12 +577,12 @@ def test_deleting_a_topic_cancels_the_append_of_a_large_batch(server, configs):
         )
         answer = producer.receive().responses[0].partition_responses[0]
         assert answer.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE)
-    server.wait_until(lambda: not server.server._network.budget.used_bytes)
+    server.wait_until(lambda: not server.network.budget.used_bytes)
     assert not server.broker.appends._queues
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
-def test_a_large_stored_batch_is_searched_in_pieces(server, codec):
+def test_a_large_stored_batch_is_searched_in_pieces(server: RunningServer, codec: Codec) -> None:
     server.create_topic("t", max_message_bytes=LIMIT)
     value = os.urandom(40_000)
     records = [Record(0, NOW + number, None, value[number:]) for number in range(200)]

@@ -174,7 +174,7 @@ def test_more_elements_than_the_limit_close_the_connection(server: Any, caplog: 
             wire.receive_frame()
     assert "the limit is 250000: send several smaller requests" in caplog.text
     assert server.call(lambda: server.broker.slices.elements) == 0
-    assert server.call(lambda: server.server._network.budget.used_bytes) == 0
+    assert server.call(lambda: server.network.budget.used_bytes) == 0
 
 
 @pytest.mark.parametrize("size", [(32 << 20), (32 << 20) + 1])
@@ -193,7 +193,7 @@ def test_more_bytes_than_the_limit_close_the_connection(server: Any, caplog: Any
             with pytest.raises(ConnectionError):
                 wire.receive_frame()
             assert f"FIND_COORDINATOR v4 has {size} bytes, and the limit" in caplog.text
-    server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
+    server.wait_until(lambda: server.network.budget.used_bytes == 0)
 
 
 def test_requests_behind_a_long_one_complete_in_order(server: Any) -> None:
@@ -212,10 +212,10 @@ def test_a_long_request_is_freed_when_its_client_disconnects(server: Any) -> Non
             keys = [str(number) for number in range(100_000)]
             wire.send(FindCoordinatorRequest(coordinator_keys=keys), 4)
             server.wait_until(lambda: server.broker.slices.elements > 0)
-        server.wait_until(lambda: not server.server._network.connections)
+        server.wait_until(lambda: not server.network.connections)
     server.wait_until(lambda: not len(server.broker.slices))
     assert server.call(lambda: server.broker.slices.elements) == 0
-    server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
+    server.wait_until(lambda: server.network.budget.used_bytes == 0)
 
 
 def test_many_offsets_are_committed_and_fetched_in_one_request(server: Any) -> None:

@@ -1,10 +1,13 @@
 """The event loop with a fast path. It behaves like `add_reader` and `add_writer` of asyncio, and asyncio works with
 it."""
 
+from __future__ import annotations
+
 import asyncio
 import select
 import socket
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -14,10 +17,10 @@ from moldau.testing.waiting import WAIT_SECONDS, wait_until_async
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="epoll is Linux's")
 
 
-def run(scenario):
+def run(scenario: Any) -> None:
     """Run ``scenario`` with the fast path, our ends of twenty connections, and the ends of the peers."""
 
-    async def main():
+    async def main() -> None:
         fast_path = readiness_of(asyncio.get_running_loop())
         assert isinstance(fast_path, DirectSelector)
         pairs = [socket.socketpair() for _ in range(20)]
@@ -38,21 +41,21 @@ def run(scenario):
         runner.run(main())
 
 
-async def until(condition):
+async def until(condition: Any) -> None:
     """Run iterations of the event loop until the condition holds."""
     await wait_until_async(condition, pause=0)
 
 
-def test_sockets_that_are_ready_together_are_served_in_one_iteration():
-    async def scenario(fast_path, ours, theirs):
-        got = []
+def test_sockets_that_are_ready_together_are_served_in_one_iteration() -> None:
+    async def scenario(fast_path: Any, ours: Any, theirs: Any) -> None:
+        got: list[Any] = []
         done = asyncio.Event()
         turns = []
         select_before = fast_path.select
-        fast_path.select = lambda timeout=None: (turns.append(1), select_before(timeout))[1]
+        fast_path.select = lambda timeout=None: (turns.append(1), select_before(timeout))[1]  # type: ignore[func-returns-value]
 
-        def reader(sock):
-            def read():
+        def reader(sock: Any) -> Any:
+            def read() -> None:
                 got.append(sock.recv(10))
                 if len(got) == len(ours):
                     done.set()
@@ -70,12 +73,12 @@ def test_sockets_that_are_ready_together_are_served_in_one_iteration():
     run(scenario)
 
 
-def test_readers_and_writers_of_one_socket_can_be_added_and_removed():
-    async def scenario(fast_path, ours, theirs):
+def test_readers_and_writers_of_one_socket_can_be_added_and_removed() -> None:
+    async def scenario(fast_path: Any, ours: Any, theirs: Any) -> None:
         sock, fd = ours[0], ours[0].fileno()
-        seen = []
+        seen: list[Any] = []
 
-        def write():
+        def write() -> None:
             seen.append("write")
             fast_path.remove_writer(fd)
 
@@ -97,10 +100,10 @@ def test_readers_and_writers_of_one_socket_can_be_added_and_removed():
     run(scenario)
 
 
-def test_a_hang_up_is_reported_only_while_there_is_a_reader():
-    async def scenario(fast_path, ours, theirs):
+def test_a_hang_up_is_reported_only_while_there_is_a_reader() -> None:
+    async def scenario(fast_path: Any, ours: Any, theirs: Any) -> None:
         sock, fd = ours[0], ours[0].fileno()
-        seen = []
+        seen: list[Any] = []
         fast_path.add_reader(fd, lambda: seen.append("early"))
         fast_path.remove_reader(fd)
         theirs[0].close()
@@ -108,7 +111,7 @@ def test_a_hang_up_is_reported_only_while_there_is_a_reader():
             await asyncio.sleep(0)
         assert seen == []
 
-        def read():
+        def read() -> None:
             seen.append(sock.recv(10))
             fast_path.remove_reader(fd)
 
@@ -119,14 +122,14 @@ def test_a_hang_up_is_reported_only_while_there_is_a_reader():
     run(scenario)
 
 
-def test_a_deferred_socket_is_served_later_for_the_events_registered_then():
-    async def scenario(fast_path, ours, theirs):
+def test_a_deferred_socket_is_served_later_for_the_events_registered_then() -> None:
+    async def scenario(fast_path: Any, ours: Any, theirs: Any) -> None:
         slow, reused, gone, *others = ours
-        called = []
+        called: list[Any] = []
         for sock in (slow, reused, gone):
             fast_path.turns.strikes[sock.fileno()] = 1
 
-        def read(sock):
+        def read(sock: Any) -> None:
             called.append(sock)
             sock.recv(10)
             if sock is others[-1]:
@@ -150,11 +153,11 @@ def test_a_deferred_socket_is_served_later_for_the_events_registered_then():
     run(scenario)
 
 
-def test_disconnected_peers_are_served_after_connected_ones():
-    async def scenario(fast_path, ours, theirs):
-        called = []
+def test_disconnected_peers_are_served_after_connected_ones() -> None:
+    async def scenario(fast_path: Any, ours: Any, theirs: Any) -> None:
+        called: list[Any] = []
 
-        def read(sock):
+        def read(sock: Any) -> None:
             called.append((sock, sock.recv(10)))
             fast_path.remove_reader(sock.fileno())
 
@@ -170,11 +173,11 @@ def test_disconnected_peers_are_served_after_connected_ones():
     run(scenario)
 
 
-def test_a_callback_may_remove_another_socket():
-    async def scenario(fast_path, ours, theirs):
-        called = []
+def test_a_callback_may_remove_another_socket() -> None:
+    async def scenario(fast_path: Any, ours: Any, theirs: Any) -> None:
+        called: list[Any] = []
 
-        def take_all():
+        def take_all() -> None:
             called.append(1)
             for sock in ours:
                 fast_path.remove_reader(sock.fileno())
@@ -191,11 +194,11 @@ def test_a_callback_may_remove_another_socket():
     run(scenario)
 
 
-def test_a_callback_that_raises_is_logged_and_does_not_stop_other_callbacks(caplog):
-    async def scenario(fast_path, ours, theirs):
-        good = []
+def test_a_callback_that_raises_is_logged_and_does_not_stop_other_callbacks(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(fast_path: Any, ours: Any, theirs: Any) -> None:
+        good: list[Any] = []
 
-        def bad():
+        def bad() -> None:
             ours[0].recv(10)
             raise RuntimeError("made up by the test")
 
@@ -206,16 +209,16 @@ def test_a_callback_that_raises_is_logged_and_does_not_stop_other_callbacks(capl
         await until(lambda: good and caplog.records)
 
     run(scenario)
-    assert [str(record.exc_info[1]) for record in caplog.records] == ["made up by the test"]
+    assert [str(record.exc_info and record.exc_info[1]) for record in caplog.records] == ["made up by the test"]
 
 
-def test_asyncio_works_in_the_same_loop():
-    async def scenario(fast_path, ours, theirs):
+def test_asyncio_works_in_the_same_loop() -> None:
+    async def scenario(fast_path: Any, ours: Any, theirs: Any) -> None:
         loop = asyncio.get_running_loop()
         # The loop runs the work that a callback schedules, timers, calls from threads, streams, and add_reader.
         from_callback = loop.create_future()
 
-        def read():
+        def read() -> None:
             ours[0].recv(10)
             loop.call_soon(from_callback.set_result, "soon")
 
@@ -240,15 +243,15 @@ def test_asyncio_works_in_the_same_loop():
     run(scenario)
 
 
-def test_in_another_event_loop_the_loop_itself_is_used():
-    async def main():
+def test_in_another_event_loop_the_loop_itself_is_used() -> None:
+    async def main() -> None:
         loop = asyncio.get_running_loop()
         assert readiness_of(loop) is loop
 
     asyncio.run(main())
 
 
-def test_without_epoll_the_event_loop_of_asyncio_is_used(monkeypatch):
+def test_without_epoll_the_event_loop_of_asyncio_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(select, "epoll")
     loop = new_event_loop()
     try:

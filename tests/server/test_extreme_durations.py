@@ -1,6 +1,11 @@
 """Every setting that is a duration may be as large as its type and validator allow. Its sum with a time causes no
 error."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from moldau.config import topic as topic_settings
@@ -26,7 +31,7 @@ NOT_AT_ONCE = {
 }
 
 
-def largest(setting):
+def largest(setting: Any) -> str | None:
     """The largest value that the setting accepts; None if it is not a duration."""
     if not setting.name.endswith(".ms") or setting.type not in LARGEST or setting.name in NOT_AT_ONCE:
         return None
@@ -53,11 +58,11 @@ TOPIC_VALUES = {
 }
 
 
-def work(server, name, **configs):
+def work(server: RunningServer, name: str, **configs: Any) -> None:
     """The work that the settings affect: appends, lookups, retention, compaction, expiry of producers and offsets."""
     server.create_topic(name, **configs)
     now_ms = server.broker.now_ms()
-    partition = server.broker.replicas.partition_by_key(name, 0)
+    partition = server.partition(name, 0)
     with server.wire() as wire:
         for value in (b"1", None):
             batch = build_batch([Record(0, now_ms, b"key", value)])
@@ -85,11 +90,11 @@ def work(server, name, **configs):
 
 
 @pytest.mark.parametrize("setting", sorted(TOPIC_VALUES))
-def test_a_topic_with_the_largest_duration_works(server, setting):
+def test_a_topic_with_the_largest_duration_works(server: RunningServer, setting: Any) -> None:
     work(server, "t", **{"cleanup_policy": "compact", setting: TOPIC_VALUES[setting]})
 
 
-def test_a_server_with_the_largest_durations_works(tmp_path):
+def test_a_server_with_the_largest_durations_works(tmp_path: Path) -> None:
     server = RunningServer([tmp_path], BROKER_VALUES).start()
     try:
         work(server, "t", cleanup_policy="compact")

@@ -1,7 +1,11 @@
 """Errors in the middle of requests: no client hangs, no resource leaks, and other clients are served."""
 
+from __future__ import annotations
+
 import threading
+from collections.abc import Iterator
 from types import GeneratorType
+from typing import Any
 
 import pytest
 
@@ -19,12 +23,14 @@ from moldau.server.apis import APIS
 from moldau.server.requests.dispatch import Route
 from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
 
-
-def partition_of(server, topic="t", index=0):
-    return server.broker.replicas.partition_by_key(topic, index)
+from .conftest import RunningServer
 
 
-def open_references(server, topic="t", index=0):
+def partition_of(server: RunningServer, topic: str = "t", index: int = 0) -> Any:
+    return server.partition(topic, index)
+
+
+def open_references(server: RunningServer, topic: str = "t", index: int = 0) -> Any:
     """The number of references to the active segment's open file, without that of the cache."""
     log = partition_of(server, topic, index).log
     open_file = log.segments.active.open_file
@@ -32,7 +38,7 @@ def open_references(server, topic="t", index=0):
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.key.name)
-def test_every_version_of_every_api_has_an_error_response(api):
+def test_every_version_of_every_api_has_an_error_response(api: Any) -> None:
     for version in range(max(api.min_version, api.lowest_served), api.max_version + 1):
         route = Route(api, version)
         for seed in range(5):
@@ -45,12 +51,14 @@ def test_every_version_of_every_api_has_an_error_response(api):
             route.encode_answer(1, answer)
 
 
-def _can_fail(request, version):
+def _can_fail(request: Any, version: int) -> Any:
     """Whether the response has a place for an error. Two APIs have no error except for each requested item."""
     return version > 0 and bool(getattr(request, "coordinator_keys", True) or version < 4)
 
 
-def test_random_requests_of_every_api_and_version_get_a_response(server, caplog):
+def test_random_requests_of_every_api_and_version_get_a_response(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
     """Random requests, most of them invalid: each gets a response, and none is an internal error."""
     server.create_topic("t")
     for seed in range(3):
@@ -60,7 +68,7 @@ def test_random_requests_of_every_api_and_version_get_a_response(server, caplog)
                 if isinstance(request, FetchRequest):
                     request.max_wait_ms = min(request.max_wait_ms, 5)
                 if getattr(request, "acks", 1) == 0:
-                    request.acks = 1
+                    request.acks = 1  # type: ignore[attr-defined]
                 with server.wire() as wire:
                     wire.call(request, version)
     assert "failed with an unexpected error" not in caplog.text
@@ -70,18 +78,20 @@ class UnexpectedError(RuntimeError):
     pass
 
 
-def wait_for_waiter(server, topic="t"):
+def wait_for_waiter(server: RunningServer, topic: str = "t") -> None:
     server.wait_until(lambda: partition_of(server, topic).waiters)
 
 
-def test_a_waiting_fetch_that_fails_gets_an_error_and_its_connection_stays_open(server, monkeypatch, caplog):
+def test_a_waiting_fetch_that_fails_gets_an_error_and_its_connection_stays_open(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     server.create_topic("t")
     partition = partition_of(server)
     with server.wire() as consumer, server.wire() as producer:
         consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
         wait_for_waiter(server)
 
-        def broken(*_, **__):
+        def broken(*_: Any, **__: Any) -> None:
             raise UnexpectedError
 
         monkeypatch.setattr(type(partition), "read", broken)
@@ -93,15 +103,17 @@ def test_a_waiting_fetch_that_fails_gets_an_error_and_its_connection_stays_open(
     assert "failed with an unexpected error" in caplog.text
 
 
-def test_a_waiting_fetch_whose_response_cannot_be_encoded_gets_an_error(server, monkeypatch):
+def test_a_waiting_fetch_whose_response_cannot_be_encoded_gets_an_error(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.create_topic("t")
     with server.wire() as consumer, server.wire() as producer:
         consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
         wait_for_waiter(server)
         encode = Route.encode_answer
-        broken = []
+        broken: list[Any] = []
 
-        def once(route, correlation_id, response):
+        def once(route: Any, correlation_id: int, response: Any) -> Any:
             if route.api.key.name == "FETCH" and not broken:
                 broken.append(response)
                 response.responses[0].partitions[0].high_watermark = "not a number"
@@ -113,14 +125,16 @@ def test_a_waiting_fetch_whose_response_cannot_be_encoded_gets_an_error(server, 
         assert values(fetch(consumer, "t")) == [b"x"]
 
 
-def test_ranges_that_were_read_are_released_when_a_later_partition_fails(server, monkeypatch):
+def test_ranges_that_were_read_are_released_when_a_later_partition_fails(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.create_topic("t", partitions=2)
     with server.wire() as wire:
         produce(wire, "t", batch(b"x"))
         partition = partition_of(server)
         read = type(partition).read
 
-        def broken(self, *args, **options):
+        def broken(self: Any, *args: Any, **options: Any) -> Any:
             if self.index == 1:
                 raise UnexpectedError
             return read(self, *args, **options)
@@ -134,12 +148,12 @@ def test_ranges_that_were_read_are_released_when_a_later_partition_fails(server,
     assert open_references(server) == 0
 
 
-def test_a_range_is_released_with_its_last_reference(server):
+def test_a_range_is_released_with_its_last_reference(server: RunningServer) -> None:
     server.create_topic("t")
     with server.wire() as wire:
         produce(wire, "t", batch(b"x"))
 
-    def read():
+    def read() -> None:
         found = partition_of(server).read(0, 1000, isolation_level=0, min_one_batch=True)
         assert isinstance(found.records, FileRange)
         assert open_references(server) == 1
@@ -148,7 +162,7 @@ def test_a_range_is_released_with_its_last_reference(server):
     assert server.call(lambda: open_references(server)) == 0
 
 
-def test_a_shutdown_completes_waiting_fetches(server, monkeypatch):
+def test_a_shutdown_completes_waiting_fetches(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     # The grace period is for peers that do not read. If the shutdown waited for it here, the test would fail.
     monkeypatch.setattr("moldau.server.server.CLOSE_GRACE_SECONDS", 600)
     server.create_topic("t")
@@ -164,12 +178,12 @@ def test_a_shutdown_completes_waiting_fetches(server, monkeypatch):
 
 
 @pytest.fixture
-def blocked(server):
+def blocked(server: RunningServer) -> Iterator[Any]:
     """The threads of the codecs are blocked until the event is set."""
     release = threading.Event()
     started = threading.Barrier(3)
 
-    def wait():
+    def wait() -> None:
         started.wait(60)
         release.wait(60)
 
@@ -180,7 +194,7 @@ def blocked(server):
     release.set()
 
 
-def test_pending_appends_fail_when_their_topic_is_deleted(server, blocked):
+def test_pending_appends_fail_when_their_topic_is_deleted(server: RunningServer, blocked: Any) -> None:
     server.create_topic("t", compression_type="zstd")
     server.create_topic("u")
     with server.wire() as producer, server.wire() as admin:
@@ -197,34 +211,36 @@ def test_pending_appends_fail_when_their_topic_is_deleted(server, blocked):
         assert server.call(lambda: len(server.broker.appends._queues)) == 0
 
 
-def test_a_pending_append_completes_after_its_producer_disconnects(server, blocked):
+def test_a_pending_append_completes_after_its_producer_disconnects(server: RunningServer, blocked: Any) -> None:
     server.create_topic("t", compression_type="zstd")
     with server.wire() as producer:
         producer.send(produce_request("t", batch(b"x" * 100_000)), 9)
         server.wait_until(lambda: len(server.broker.appends._queues) == 1)
     blocked.set()
     server.wait_until(lambda: not server.broker.appends._queues)
-    server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
+    server.wait_until(lambda: server.network.budget.used_bytes == 0)
     with server.wire() as wire:
         assert values(fetch(wire, "t")) == [b"x" * 100_000]
 
 
-def test_an_append_whose_callback_raises_does_not_block_later_appends(server, blocked, caplog):
+def test_an_append_whose_callback_raises_does_not_block_later_appends(
+    server: RunningServer, blocked: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     server.create_topic("t", compression_type="zstd")
     partition = partition_of(server)
-    done = []
+    done: list[Any] = []
 
-    def unreachable(_error):
+    def unreachable(_error: Any) -> None:
         raise UnexpectedError
 
-    def append(prepared, *, validated):
+    def append(prepared: Any, *, validated: Any) -> None:
         partition.append(prepared, acks=1, now_ms=server.broker.now_ms(), validated=validated)
 
-    def submit():
+    def submit() -> None:
         queues = server.broker.appends
-        queues.submit(partition, batch(b"x" * 10_000), append, unreachable)
-        queues.submit(partition, b"malformed", append, done.append)
-        queues.submit(partition, batch(b"y"), append, done.append)
+        queues.submit(partition, batch(b"x" * 10_000), append, unreachable)  # type: ignore[arg-type]
+        queues.submit(partition, b"malformed", append, done.append)  # type: ignore[arg-type]
+        queues.submit(partition, batch(b"y"), append, done.append)  # type: ignore[arg-type]
 
     server.call(submit)
     blocked.set()
@@ -236,7 +252,7 @@ def test_an_append_whose_callback_raises_does_not_block_later_appends(server, bl
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-def test_a_partition_may_occur_twice_in_a_request(server, codec):
+def test_a_partition_may_occur_twice_in_a_request(server: RunningServer, codec: Codec) -> None:
     server.create_topic("t", compression_type="lz4")
     twice = produce_request("t", batch(b"a" * 10_000, codec=codec))
     twice.topic_data[0].partition_data.append(produce_request("t", batch(b"b")).topic_data[0].partition_data[0])
@@ -249,10 +265,12 @@ def test_a_partition_may_occur_twice_in_a_request(server, codec):
 # -- applying metadata changes -----------------------------------------------------------------------------------------
 
 
-def test_an_error_in_one_topic_does_not_prevent_changes_of_others(server, monkeypatch, caplog):
+def test_an_error_in_one_topic_does_not_prevent_changes_of_others(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     create = type(server.broker.log_manager).get_or_create
 
-    def broken(self, topic, *args, **options):
+    def broken(self: Any, topic: str, *args: Any, **options: Any) -> Any:
         if topic == "bad":
             raise UnexpectedError
         return create(self, topic, *args, **options)
@@ -271,12 +289,14 @@ def test_an_error_in_one_topic_does_not_prevent_changes_of_others(server, monkey
         assert produce(wire, "bad", batch(b"x")).error_code == 0
 
 
-def test_a_partition_that_cannot_be_deleted_does_not_keep_the_others(server, monkeypatch, caplog):
+def test_a_partition_that_cannot_be_deleted_does_not_keep_the_others(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     for name in ("a", "b"):
         server.create_topic(name, partitions=2)
     delete = type(server.broker.log_manager).delete
 
-    def broken(self, topic, index):
+    def broken(self: Any, topic: str, index: int) -> Any:
         if (topic, index) == ("a", 0):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "made up by the test")
         return delete(self, topic, index)
@@ -290,12 +310,12 @@ def test_a_partition_that_cannot_be_deleted_does_not_keep_the_others(server, mon
     assert "made up by the test" in caplog.text
 
 
-def test_housekeeping_does_not_run_twice_at_the_same_time(server):
+def test_housekeeping_does_not_run_twice_at_the_same_time(server: RunningServer) -> None:
     housekeeping = server.broker.housekeeping
     release = []
     runs = []
 
-    async def slow():
+    async def slow() -> None:
         import asyncio
 
         event = asyncio.Event()

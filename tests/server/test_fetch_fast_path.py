@@ -3,7 +3,10 @@
 The first request of a connection takes the slow path, so tests compare with a new connection for each request.
 """
 
+from __future__ import annotations
+
 import random
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,9 @@ from moldau.protocol.messages.fetch import FetchPartition, ForgottenTopic
 from moldau.protocol.messages.headers import RequestHeader
 from moldau.server.requests.fetch_fast_path import MAX_UNUSED, FetchFastPath
 from moldau.testing.builders import batch, fetch, fetch_request, produce, values
+from moldau.testing.wire import WireClient
+
+from .conftest import RunningServer
 
 VERSIONS = range(4, 19)
 READ_COMMITTED = 1
@@ -23,12 +29,12 @@ TOPIC = "topic"
 
 
 @pytest.fixture
-def fast_responses(monkeypatch):
+def fast_responses(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The number of requests that the fast path served."""
     counted = []
     serve = FetchFastPath.serve
 
-    def counting(self, *args):
+    def counting(self: Any, *args: Any) -> Any:
         parts = serve(self, *args)
         if parts is not None:
             counted.append(parts)
@@ -38,7 +44,7 @@ def fast_responses(monkeypatch):
     return counted
 
 
-def frame_of(request, version, correlation_id=0, client_id="consumer"):
+def frame_of(request: Any, version: int, correlation_id: int = 0, client_id: str = "consumer") -> Any:
     header = RequestHeader(
         request_api_key=ApiKey.FETCH,
         request_api_version=version,
@@ -48,7 +54,7 @@ def frame_of(request, version, correlation_id=0, client_id="consumer"):
     return encode(header, request_header_version(ApiKey.FETCH, version)) + encode(request, version)
 
 
-def named(request, version, topic_id):
+def named(request: Any, version: int, topic_id: Any) -> Any:
     """The request with topics by name or by id, as the version requires."""
     for topic in (*request.topics, *request.forgotten_topics_data):
         if version >= 13:
@@ -58,13 +64,13 @@ def named(request, version, topic_id):
     return request
 
 
-def answer_to(wire, frame):
+def answer_to(wire: WireClient, frame: Any) -> Any:
     wire.send_frame(frame)
     return wire.receive_frame()
 
 
 @pytest.fixture
-def topic(server):
+def topic(server: RunningServer) -> Any:
     """A topic of two partitions on a server that has served a fetch: the very first fetch takes another path."""
     topic_id = server.create_topic(TOPIC, 2)
     with server.wire() as wire:
@@ -72,19 +78,19 @@ def topic(server):
     return topic_id
 
 
-def fill(server):
+def fill(server: RunningServer) -> Any:
     """Append batches of many sizes and transactions: committed ones, aborted ones, and an open one at the end."""
-    partition = server.broker.replicas.partition_by_key(TOPIC, 0)
+    partition = server.partition(TOPIC, 0)
     pick = random.Random(0)
 
-    def append(*payload, **options):
+    def append(*payload: Any, **options: Any) -> None:
         partition.append(batch(*payload, **options), acks=1, now_ms=server.broker.now_ms(), verification=DISABLED)
 
-    def some():
+    def some() -> None:
         for _ in range(20):
             append(*[b"v" * pick.choice((1, 90, 20_000, 70_000)) for _ in range(pick.randrange(1, 4))])
 
-    def fill():
+    def fill() -> None:
         some()
         for epoch, committed in enumerate((True, False, None)):
             transaction = {"producer_id": 7, "producer_epoch": epoch, "transactional": True}
@@ -107,13 +113,13 @@ def fill(server):
 class Traffic:
     """Fetches as consumers of one partition send them, most of them ordinary, some with random oddities."""
 
-    def __init__(self, seed, version, end_offset):
+    def __init__(self, seed: Any, version: int, end_offset: int) -> None:
         self.random = random.Random(seed)
         self.version = version
         self.end_offset = end_offset
         self.usual = self.options()
 
-    def options(self):
+    def options(self) -> dict[Any, Any]:
         pick = self.random
         return {
             "min_bytes": pick.choice((0, 1, 1, 1, 30_000)),
@@ -122,7 +128,7 @@ class Traffic:
             "isolation_level": pick.choice((0, READ_COMMITTED)),
         }
 
-    def request(self):
+    def request(self) -> Any:
         pick = self.random
         if pick.random() < 0.04:
             self.usual = self.options()
@@ -152,7 +158,9 @@ class Traffic:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_fast_path_returns_the_same_responses_as_the_slow_path(server, fast_responses, version):
+def test_the_fast_path_returns_the_same_responses_as_the_slow_path(
+    server: RunningServer, fast_responses: Any, version: Any
+) -> None:
     topic_id = server.create_topic(TOPIC, 2)
     traffic = Traffic(version, version, fill(server))
     requests = 300
@@ -172,14 +180,14 @@ def test_the_fast_path_returns_the_same_responses_as_the_slow_path(server, fast_
 
 
 @pytest.mark.parametrize("version", range(7, 19))
-def test_a_session_continues_as_on_the_slow_path(server, fast_responses, version):
+def test_a_session_continues_as_on_the_slow_path(server: RunningServer, fast_responses: Any, version: int) -> None:
     topic_id = server.create_topic(TOPIC, 2)
     traffic = Traffic(version, version, fill(server))
     pick = random.Random(version)
     session_ids = [0, 0]
     epoch = 0
 
-    def state(session_id):
+    def state(session_id: int) -> Any:
         session = server.broker.fetch_sessions.get(session_id)
         if session is None:
             return None
@@ -212,7 +220,7 @@ def test_a_session_continues_as_on_the_slow_path(server, fast_responses, version
                 answers.append(answer[:start] + answer[start + 4 :])
                 assert found in (session_ids[which], 0)
             assert answers[0] == answers[1], number
-            states = [server.call(lambda session_id=session_id: state(session_id)) for session_id in session_ids]
+            states = [server.call(lambda session_id=session_id: state(session_id)) for session_id in session_ids]  # type: ignore[misc]
             assert states[0] == states[1], number
             epoch = 0 if states[0] is None else states[0][0]
             if pick.random() < 0.02:
@@ -221,12 +229,14 @@ def test_a_session_continues_as_on_the_slow_path(server, fast_responses, version
     assert len(fast_responses) > 40
 
 
-def test_a_session_that_another_connection_has_continued_is_rejected(server, topic, fast_responses):
+def test_a_session_that_another_connection_has_continued_is_rejected(
+    server: RunningServer, topic: str, fast_responses: Any
+) -> None:
     with server.wire() as wire, server.wire() as another:
         for _ in range(4):
             produce(wire, TOPIC, batch(b"x"))
 
-        def ask(connection, epoch, *, session_id=0, partitions=(0,), offset=0):
+        def ask(connection: Any, epoch: Any, *, session_id: int = 0, partitions: Any = (0,), offset: int = 0) -> Any:
             request = fetch_request(TOPIC, offset)
             request.session_id, request.session_epoch = session_id, epoch
             request.topics[0].partitions = [
@@ -247,7 +257,9 @@ def test_a_session_that_another_connection_has_continued_is_rejected(server, top
         assert ask(wire, 6, session_id=session_id).error_code == 70  # FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_topic_that_was_deleted_and_recreated_is_found(server, topic, fast_responses):
+def test_a_topic_that_was_deleted_and_recreated_is_found(
+    server: RunningServer, topic: str, fast_responses: Any
+) -> None:
     with server.wire() as wire:
         produce(wire, TOPIC, batch(b"old"))
         for _ in range(3):
@@ -261,8 +273,10 @@ def test_a_topic_that_was_deleted_and_recreated_is_found(server, topic, fast_res
     assert len(fast_responses) == 5
 
 
-def test_cold_data_takes_the_slow_path_and_no_file_is_held(server, topic, fast_responses, monkeypatch):
-    partition = server.broker.replicas.partition_by_key(TOPIC, 0)
+def test_cold_data_takes_the_slow_path_and_no_file_is_held(
+    server: RunningServer, topic: str, fast_responses: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = server.partition(TOPIC, 0)
     with server.wire() as wire:
         produce(wire, TOPIC, batch(b"x"))
         produce(wire, TOPIC, batch(b"y"))
@@ -271,13 +285,13 @@ def test_cold_data_takes_the_slow_path_and_no_file_is_held(server, topic, fast_r
         assert len(fast_responses) == 2
         fast_responses.clear()
         read = type(partition).read
-        found = []
+        found: list[Any] = []
 
-        def cold_once(self, *args, **options):
+        def cold_once(self: Any, *args: Any, **options: Any) -> Any:
             fetched = read(self, *args, **options)
             if not found:
                 found.append(fetched.records)
-                raise ColdRead(fetched.records)
+                raise ColdRead(fetched.records)  # type: ignore[arg-type]
             return fetched
 
         monkeypatch.setattr(type(partition), "read", cold_once)
@@ -294,10 +308,12 @@ def test_cold_data_takes_the_slow_path_and_no_file_is_held(server, topic, fast_r
         assert len(fast_responses) == 1
         fast_responses.clear()
     open_file = partition.log.segments.active.open_file
-    assert server.call(lambda: open_file.references) == 1
+    assert server.call(lambda: open_file.references) == 1  # type: ignore[union-attr]
 
 
-def test_an_overlong_encoding_of_a_length_takes_the_slow_path(server, topic, fast_responses):
+def test_an_overlong_encoding_of_a_length_takes_the_slow_path(
+    server: RunningServer, topic: str, fast_responses: Any
+) -> None:
     with server.wire() as wire:
         for _ in range(300):
             produce(wire, TOPIC, batch(b"x"))
@@ -310,7 +326,9 @@ def test_an_overlong_encoding_of_a_length_takes_the_slow_path(server, topic, fas
     assert not fast_responses
 
 
-def test_the_fast_path_ends_for_a_client_that_never_repeats_a_request(server, topic, fast_responses):
+def test_the_fast_path_ends_for_a_client_that_never_repeats_a_request(
+    server: RunningServer, topic: str, fast_responses: Any
+) -> None:
     with server.wire() as wire:
         produce(wire, TOPIC, batch(b"x"))
         for number in range(MAX_UNUSED + 1):
@@ -319,7 +337,9 @@ def test_the_fast_path_ends_for_a_client_that_never_repeats_a_request(server, to
     assert not fast_responses
 
 
-def test_the_fast_path_continues_for_a_client_that_repeats_requests(server, topic, fast_responses):
+def test_the_fast_path_continues_for_a_client_that_repeats_requests(
+    server: RunningServer, topic: str, fast_responses: Any
+) -> None:
     with server.wire() as wire:
         produce(wire, TOPIC, batch(b"x"))
         for number in range(3 * MAX_UNUSED):
@@ -328,12 +348,14 @@ def test_the_fast_path_continues_for_a_client_that_repeats_requests(server, topi
     assert len(fast_responses) == 3 * MAX_UNUSED
 
 
-def test_a_new_limit_of_response_sizes_takes_effect_immediately(server, topic, fast_responses):
+def test_a_new_limit_of_response_sizes_takes_effect_immediately(
+    server: RunningServer, topic: str, fast_responses: Any
+) -> None:
     with server.wire() as wire:
         for _ in range(10):
             produce(wire, TOPIC, batch(b"x" * 1000))
         for _ in range(2):
-            whole = len(fetch(wire, TOPIC).records)
+            whole = len(fetch(wire, TOPIC).records)  # type: ignore[arg-type]
         server.call(lambda: setattr(server.broker, "fetch_max_bytes", 2500))
-        assert len(fetch(wire, TOPIC).records) == 2500 < whole
+        assert len(fetch(wire, TOPIC).records) == 2500 < whole  # type: ignore[arg-type]
     assert len(fast_responses) == 2

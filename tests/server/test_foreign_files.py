@@ -1,5 +1,7 @@
 """A data directory may contain user files with any name: no startup, shutdown or maintenance deletes them."""
 
+from __future__ import annotations
+
 import errno
 import os
 import re
@@ -21,6 +23,8 @@ from moldau.server.storage import data_directories
 from moldau.testing import Broker, BrokerError
 from moldau.testing.builders import batch, fetch, produce, values
 from moldau.testing.wire import WireClient
+
+from .conftest import MakeServer
 
 UNIQUE = "0123456789abcdef0123456789abcdef"
 SEGMENT = "00000000000000000000"
@@ -180,7 +184,7 @@ def test_user_files_in_a_used_directory_and_in_partitions_are_kept(tmp_path: Pat
         check_files_survive(broker, planted, tmp_path)
 
 
-def test_user_files_in_a_second_log_directory_are_kept(make_server, tmp_path: Path) -> None:
+def test_user_files_in_a_second_log_directory_are_kept(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server(log_dirs=[tmp_path / "a", tmp_path / "b"])
     server.create_topic("kept", partitions=2)
     server.stop()
@@ -199,7 +203,9 @@ def test_user_files_in_a_second_log_directory_are_kept(make_server, tmp_path: Pa
         assert still_there(planted, tmp_path)
 
 
-def test_a_deleted_partition_with_a_user_file_is_kept(make_server, tmp_path: Path, caplog) -> None:
+def test_a_deleted_partition_with_a_user_file_is_kept(
+    make_server: MakeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     server = make_server(config={"log.segment.delete.delay.ms": "0"})
     server.create_topic("t")
     with server.wire() as wire:
@@ -220,7 +226,7 @@ def test_a_deleted_partition_with_a_user_file_is_kept(make_server, tmp_path: Pat
     assert not left.exists()
 
 
-def test_a_stray_without_records_is_set_aside_and_not_removed(make_server, tmp_path: Path) -> None:
+def test_a_stray_without_records_is_set_aside_and_not_removed(make_server: MakeServer, tmp_path: Path) -> None:
     other = make_server(log_dirs=[tmp_path / "other"])
     other.create_topic("empty")
     other.stop()
@@ -235,7 +241,7 @@ def test_a_stray_without_records_is_set_aside_and_not_removed(make_server, tmp_p
         assert (stray / "partition.metadata").exists()
 
 
-def test_an_existing_directory_is_not_used_for_a_new_partition(make_server, tmp_path: Path) -> None:
+def test_an_existing_directory_is_not_used_for_a_new_partition(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server()
     plant(tmp_path / "data" / "t-0" / "notes.txt")
     plant(tmp_path / "data" / "u-0")
@@ -260,7 +266,9 @@ def test_an_existing_directory_is_not_used_for_a_new_partition(make_server, tmp_
         assert [produce(wire, topic, batch(b"x")).error_code for topic in "tuv"] == [0, 0, 0]
 
 
-def test_a_partition_is_served_when_the_directory_that_blocks_it_is_removed(make_server, tmp_path: Path) -> None:
+def test_a_partition_is_served_when_the_directory_that_blocks_it_is_removed(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
     server = make_server()
     plant(tmp_path / "data" / "t-0" / "notes.txt")
     server.create_topic("t")
@@ -271,7 +279,7 @@ def test_a_partition_is_served_when_the_directory_that_blocks_it_is_removed(make
         assert produce(wire, "t", batch(b"x")).error_code == 0
 
 
-def test_an_unreadable_directory_does_not_prevent_startup(make_server):
+def test_an_unreadable_directory_does_not_prevent_startup(make_server: MakeServer) -> None:
     file_system = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=file_system)
     server.create_topic("t")
@@ -288,7 +296,9 @@ def test_an_unreadable_directory_does_not_prevent_startup(make_server):
 
 
 @pytest.mark.parametrize("name", ["t-0", "name-3"])
-def test_startup_and_log_verify_agree(make_server, tmp_path: Path, name: str, caplog) -> None:
+def test_startup_and_log_verify_agree(
+    make_server: MakeServer, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     server = make_server()
     server.create_topic("t")
     server.stop()
@@ -309,7 +319,7 @@ def test_startup_and_log_verify_agree(make_server, tmp_path: Path, name: str, ca
 
 
 def test_a_repair_does_not_change_directories_that_only_have_the_name_of_a_partition(
-    make_server, tmp_path: Path
+    make_server: MakeServer, tmp_path: Path
 ) -> None:
     data, other = tmp_path / "data", tmp_path / "other"
     server = make_server(log_dirs=[data, other])
@@ -326,7 +336,7 @@ def test_a_repair_does_not_change_directories_that_only_have_the_name_of_a_parti
     before = [tree(directory) for directory in foreign]
     for paths in ([str(elsewhere)], [str(data), str(other)]):
         with Repair(RealFileSystem(), paths, truncate=True) as work:
-            work.run(work.look(), now_ms=0)
+            work.run(work.inspect(), now_ms=0)
         assert [tree(directory) for directory in foreign] == before
     report = inspect(RealFileSystem(), [str(data), str(other)])
     blocking_message = [each for each in report.findings if "blocks the partition" in each.text]
@@ -334,7 +344,7 @@ def test_a_repair_does_not_change_directories_that_only_have_the_name_of_a_parti
     assert [each.severity for each in blocking_message] == [Severity.ERROR] * 2
 
 
-def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, make_server) -> None:
+def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, make_server: MakeServer) -> None:
     for name in ("photo.jpg", "letters/one.txt"):
         plant(tmp_path / "data" / name)
     before = tree(tmp_path)
@@ -358,13 +368,13 @@ def test_a_data_directory_without_meta_properties_is_always_refused(tmp_path: Pa
         broker.close()
 
 
-def test_files_that_file_systems_create_are_ignored(tmp_path: Path, make_server) -> None:
+def test_files_that_file_systems_create_are_ignored(tmp_path: Path, make_server: MakeServer) -> None:
     plant(tmp_path / "data" / ".DS_Store")
     (tmp_path / "data" / "lost+found").mkdir()
     make_server(log_dirs=[tmp_path / "data"])
 
 
-def test_an_interrupted_first_startup_is_repeated(tmp_path: Path, make_server) -> None:
+def test_an_interrupted_first_startup_is_repeated(tmp_path: Path, make_server: MakeServer) -> None:
     make_server(log_dirs=[tmp_path / "data"]).stop()
     for path in sorted(tree(tmp_path / "data"), reverse=True):
         if path.name != "recovery-point-offset-checkpoint":
@@ -389,7 +399,7 @@ def test_system_directories_are_refused(path: str) -> None:
         data_directories.check_data_directories(RealFileSystem(), [path], allow_non_empty=True)
 
 
-def test_the_error_names_the_root_directory(make_server) -> None:
+def test_the_error_names_the_root_directory(make_server: MakeServer) -> None:
     with pytest.raises(StartError, match=r"^/ is a directory of the operating system, .* for example /var/lib/moldau"):
         make_server(log_dirs=["/"])
 

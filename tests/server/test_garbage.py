@@ -97,7 +97,7 @@ def visited_by_full_passes(objects: int) -> list[int]:
         if phase == "start" and info["generation"] == 2:
             visited.append(len(gc.get_objects()))  # without frozen objects
 
-    kept = []
+    kept: list[Any] = []
     gc.callbacks.append(before)
     try:
         for _ in range(objects):

@@ -10,6 +10,8 @@ import logging
 import select
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -48,7 +50,9 @@ from moldau.protocol.messages.write_txn_markers import (
 )
 from moldau.protocol.records import Record, build_batch
 from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
+from moldau.testing.wire import WireClient
 
+from .conftest import MakeServer, RunningServer
 from .transactional import Transactional, error_of
 from .transactional import fetch as fetch_committed
 from .transactional import values as committed_values
@@ -108,24 +112,24 @@ class SlowDisk(MemoryFileSystem):
 
 
 @pytest.fixture
-def disk():
+def disk() -> Iterator[Any]:
     disk = SlowDisk()
     yield disk
     disk.release()
 
 
 @pytest.fixture
-def server(make_server, disk):
+def server(make_server: MakeServer, disk: SlowDisk) -> RunningServer:
     return make_server(log_dirs=["/a"], file_system=disk, config=FEW)
 
 
 @pytest.fixture
-def durable_server(make_server, disk):
+def durable_server(make_server: MakeServer, disk: SlowDisk) -> RunningServer:
     return make_server(log_dirs=["/a"], file_system=disk, config=DURABLE)
 
 
 @pytest.fixture
-def topic(server, disk):
+def topic(server: RunningServer, disk: SlowDisk) -> str:
     """A topic that flushes each append. The names of its files are durable."""
     server.create_topic("t", flush_messages=1)
     with server.wire() as wire:
@@ -133,19 +137,19 @@ def topic(server, disk):
     return "t"
 
 
-def partition_of(server, topic="t", index=0):
-    return server.broker.replicas.partition_by_key(topic, index)
+def partition_of(server: RunningServer, topic: str = "t", index: int = 0) -> Any:
+    return server.partition(topic, index)
 
 
-def wait_blocked(server, disk, prefix="/a/t-0"):
+def wait_blocked(server: RunningServer, disk: SlowDisk, prefix: str = "/a/t-0") -> None:
     server.wait_until(lambda: any(path.startswith(prefix) for path in disk.waiting))
 
 
-def wait_end(server, end_offset, topic="t", index=0):
+def wait_end(server: RunningServer, end_offset: int, topic: str = "t", index: int = 0) -> None:
     server.wait_until(lambda: partition_of(server, topic, index).log.log_end_offset == end_offset)
 
 
-def end_offset(wire, topic="t", *, isolation_level=0, timestamp=-1):
+def end_offset(wire: WireClient, topic: str = "t", *, isolation_level: int = 0, timestamp: int = -1) -> Any:
     wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     request = ListOffsetsRequest(
         isolation_level=isolation_level, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])]
@@ -155,7 +159,7 @@ def end_offset(wire, topic="t", *, isolation_level=0, timestamp=-1):
     return answer.offset
 
 
-def silent(server, *wires):
+def silent(server: RunningServer, *wires: Any) -> bool:
     """Whether no response has arrived, although the event loop has completed an iteration since."""
     server.call(lambda: None)
     readable, _, _ = select.select([wire._socket for wire in wires], [], [], 0)
@@ -166,7 +170,9 @@ def silent(server, *wires):
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_an_append_is_not_visible_before_it_is_durable(server, disk, topic, acks):
+def test_an_append_is_not_visible_before_it_is_durable(
+    server: RunningServer, disk: SlowDisk, topic: str, acks: int
+) -> None:
     disk.block("/a/t-0")
     with server.wire() as producer, server.wire() as wire:
         # Of equal timestamps the first record's offset is the answer to -3, and both records may be of one millisecond.
@@ -190,7 +196,9 @@ def test_an_append_is_not_visible_before_it_is_durable(server, disk, topic, acks
         assert end_offset(wire) == 2
 
 
-def test_a_waiting_fetch_completes_when_the_records_are_durable(server, disk, topic):
+def test_a_waiting_fetch_completes_when_the_records_are_durable(
+    server: RunningServer, disk: SlowDisk, topic: str
+) -> None:
     disk.block("/a/t-0")
     with server.wire() as producer, server.wire() as consumer:
         consumer.send(fetch_request(topic, 1, max_wait_ms=60_000), 12)
@@ -203,7 +211,7 @@ def test_a_waiting_fetch_completes_when_the_records_are_durable(server, disk, to
         assert values(answer) == [b"second"]
 
 
-def test_acks_0_does_not_wait_for_a_flush(server, disk, topic):
+def test_acks_0_does_not_wait_for_a_flush(server: RunningServer, disk: SlowDisk, topic: str) -> None:
     disk.block("/a/t-0")
     with server.wire() as producer, server.wire() as wire:
         producer.send(produce_request(topic, batch(b"second"), acks=0), 9, answered=False)
@@ -215,7 +223,9 @@ def test_acks_0_does_not_wait_for_a_flush(server, disk, topic):
         assert end_offset(wire) == 2
 
 
-def test_one_sync_serves_all_appends_that_arrived_during_the_previous_sync(server, disk, topic):
+def test_one_sync_serves_all_appends_that_arrived_during_the_previous_sync(
+    server: RunningServer, disk: SlowDisk, topic: str
+) -> None:
     wires = [server.wire() for _ in range(64)]
     try:
         before = disk.syncs_of("/a/t-0")
@@ -233,7 +243,7 @@ def test_one_sync_serves_all_appends_that_arrived_during_the_previous_sync(serve
             wire.close()
 
 
-def test_different_partitions_are_flushed_at_the_same_time(server, disk):
+def test_different_partitions_are_flushed_at_the_same_time(server: RunningServer, disk: SlowDisk) -> None:
     server.create_topic("p", partitions=4, flush_messages=1)
     with server.wire() as wire:
         for index in range(4):
@@ -247,7 +257,7 @@ def test_different_partitions_are_flushed_at_the_same_time(server, disk):
             assert error_of(wire.receive()) == 0
 
 
-def test_the_responses_of_a_connection_stay_in_order(server, disk, topic):
+def test_the_responses_of_a_connection_stay_in_order(server: RunningServer, disk: SlowDisk, topic: str) -> None:
     server.create_topic("plain")
     disk.block("/a/t-0")
     with server.wire() as wire:
@@ -264,7 +274,7 @@ def test_the_responses_of_a_connection_stay_in_order(server, disk, topic):
     ]  # fmt: skip
 
 
-def test_a_request_for_several_partitions_waits_for_the_last(server, disk, topic):
+def test_a_request_for_several_partitions_waits_for_the_last(server: RunningServer, disk: SlowDisk, topic: str) -> None:
     server.create_topic("plain")
     request = produce_request(topic, batch(b"second"))
     request.topic_data += produce_request("plain", batch(b"x")).topic_data
@@ -277,7 +287,9 @@ def test_a_request_for_several_partitions_waits_for_the_last(server, disk, topic
         assert [r.partition_responses[0].error_code for r in wire.receive().responses] == [0, 0]
 
 
-def test_with_a_larger_flush_messages_only_the_append_that_reaches_it_waits(server, disk):
+def test_with_a_larger_flush_messages_only_the_append_that_reaches_it_waits(
+    server: RunningServer, disk: SlowDisk
+) -> None:
     server.create_topic("t", flush_messages=3)
     with server.wire() as producer, server.wire() as wire:
         assert produce(producer, "t", batch(b"1", b"2")).base_offset == 0
@@ -295,7 +307,9 @@ def test_with_a_larger_flush_messages_only_the_append_that_reaches_it_waits(serv
         assert server.call(lambda: partition_of(server).log.flushed_offset) == 3
 
 
-def test_a_duplicate_of_an_unflushed_batch_completes_after_the_flush(server, disk, topic):
+def test_a_duplicate_of_an_unflushed_batch_completes_after_the_flush(
+    server: RunningServer, disk: SlowDisk, topic: str
+) -> None:
     first = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)
     disk.block("/a/t-0")
     with server.wire() as producer, server.wire() as again:
@@ -313,10 +327,10 @@ def test_a_duplicate_of_an_unflushed_batch_completes_after_the_flush(server, dis
         assert produce(producer, topic, first).base_offset == 1  # no flush is running any more
 
 
-def test_delete_records_is_limited_by_the_high_watermark(server, disk, topic):
+def test_delete_records_is_limited_by_the_high_watermark(server: RunningServer, disk: SlowDisk, topic: str) -> None:
     disk.block("/a/t-0")
 
-    def delete(offset):
+    def delete(offset: int) -> Any:
         partitions = [DeleteRecordsPartition(partition_index=0, offset=offset)]
         request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=partitions)], timeout_ms=1000)
         (result,) = wire.call(request, 2).topics[0].partitions
@@ -332,8 +346,10 @@ def test_delete_records_is_limited_by_the_high_watermark(server, disk, topic):
         assert delete(-1) == (0, 2)
 
 
-def test_the_setting_may_change_while_records_are_being_flushed(server, disk, topic):
-    def set_flush_messages(value):
+def test_the_setting_may_change_while_records_are_being_flushed(
+    server: RunningServer, disk: SlowDisk, topic: str
+) -> None:
+    def set_flush_messages(value: Any) -> None:
         config = AlterableConfig(name="flush.messages", config_operation=0, value=value)
         resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[config])
         (answer,) = wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
@@ -361,7 +377,7 @@ def test_the_setting_may_change_while_records_are_being_flushed(server, disk, to
         assert error_of(producer.receive()) == 0
 
 
-def test_recompressed_appends_wait_for_the_flush_as_well(server, disk):
+def test_recompressed_appends_wait_for_the_flush_as_well(server: RunningServer, disk: SlowDisk) -> None:
     server.create_topic("t", flush_messages=1, compression_type="gzip")
     with server.wire() as producer, server.wire() as wire:
         produce(producer, "t", batch(b"first"))
@@ -377,14 +393,16 @@ def test_recompressed_appends_wait_for_the_flush_as_well(server, disk):
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
-def test_after_a_failed_sync_the_directory_is_offline_and_no_sync_is_retried(make_server, disk):
+def test_after_a_failed_sync_the_directory_is_offline_and_no_sync_is_retried(
+    make_server: MakeServer, disk: SlowDisk
+) -> None:
     server = make_server(log_dirs=["/a", "/b"], file_system=disk, config=FEW)
     server.create_topic("t", partitions=4, flush_messages=1)
-    directory = server.call(lambda: server.broker.log_manager.directory_of("t", 0).path)
+    directory = server.call(lambda: server.directory("t", 0).path)
     there = [
         index
         for index in range(4)
-        if server.call(lambda index=index: server.broker.log_manager.directory_of("t", index).path) == directory
+        if server.call(lambda index=index: server.directory("t", index).path) == directory  # type: ignore[misc]
     ]
     (elsewhere, *_) = set(range(4)) - set(there)
     with server.wire() as producer, server.wire() as wire:
@@ -413,13 +431,15 @@ def test_after_a_failed_sync_the_directory_is_offline_and_no_sync_is_retried(mak
         assert produce(wire, "t", batch(b"z"), partition=elsewhere).base_offset == 1
 
 
-def test_a_flush_with_an_internal_error_completes_all_pending_requests(server, disk, topic, monkeypatch, caplog):
+def test_a_flush_with_an_internal_error_completes_all_pending_requests(
+    server: RunningServer, disk: SlowDisk, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     from moldau.log.flushing import Flush
 
     class UnexpectedError(RuntimeError):
         pass
 
-    def broken(self):
+    def broken(self: Any) -> None:
         raise UnexpectedError("made up by the test")
 
     monkeypatch.setattr(Flush, "run", broken)
@@ -429,12 +449,14 @@ def test_a_flush_with_an_internal_error_completes_all_pending_requests(server, d
     assert "made up by the test" in caplog.text
 
 
-def test_a_flush_that_cannot_start_is_retried(server, disk, topic, monkeypatch, caplog):
+def test_a_flush_that_cannot_start_is_retried(
+    server: RunningServer, disk: SlowDisk, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     log = partition_of(server).log
     begin = type(log).begin_flush
-    refused = []
+    refused: list[Any] = []
 
-    def no_descriptors(self, up_to=None):
+    def no_descriptors(self: Any, up_to: Any = None) -> Any:
         if self is log and len(refused) < 3:
             refused.append(self)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "too many open files")
@@ -447,12 +469,14 @@ def test_a_flush_that_cannot_start_is_retried(server, disk, topic, monkeypatch, 
     assert "Cannot flush" in caplog.text
 
 
-def test_records_that_a_full_disk_cannot_flush_stay_invisible_and_are_logged_once(server, disk, caplog):
+def test_records_that_a_full_disk_cannot_flush_stay_invisible_and_are_logged_once(
+    server: RunningServer, disk: SlowDisk, caplog: pytest.LogCaptureFixture
+) -> None:
     """There is space for the append, but not for the checkpoint that its flush writes."""
     server.create_topic("t", flush_messages=1)
     refused = []
 
-    def full(operation, path):
+    def full(operation: str, path: str) -> Any:
         if operation == "write" and path == "/a/t-0/leader-epoch-checkpoint.tmp":
             refused.append(path)
             return errno.ENOSPC
@@ -471,7 +495,9 @@ def test_records_that_a_full_disk_cannot_flush_stay_invisible_and_are_logged_onc
     assert not server.call(lambda: server.broker.group_commit._postponed)
 
 
-def test_pending_produce_requests_fail_immediately_when_their_topic_is_deleted(server, disk, topic):
+def test_pending_produce_requests_fail_immediately_when_their_topic_is_deleted(
+    server: RunningServer, disk: SlowDisk, topic: str
+) -> None:
     disk.block("/a/t-0")
     with server.wire() as producer, server.wire() as admin:
         producer.send(produce_request(topic, batch(b"second")), 9)
@@ -488,7 +514,9 @@ def test_pending_produce_requests_fail_immediately_when_their_topic_is_deleted(s
         assert values(fetch(admin, topic)) == [b"anew"]
 
 
-def test_pending_produce_requests_fail_when_the_leader_changes(server, disk, topic):
+def test_pending_produce_requests_fail_when_the_leader_changes(
+    server: RunningServer, disk: SlowDisk, topic: str
+) -> None:
     disk.block("/a/t-0")
     partition = partition_of(server)
     with server.wire() as producer:
@@ -502,20 +530,22 @@ def test_pending_produce_requests_fail_when_the_leader_changes(server, disk, top
         assert error_of(producer.receive()) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_records_are_flushed_after_their_producer_disconnects(server, disk, topic):
+def test_records_are_flushed_after_their_producer_disconnects(
+    server: RunningServer, disk: SlowDisk, topic: str
+) -> None:
     disk.block("/a/t-0")
     with server.wire() as producer:
         producer.send(produce_request(topic, batch(b"x" * 200_000)), 9)
         wait_blocked(server, disk)
-        assert server.call(lambda: server.server._network.budget.used_bytes) > 0
+        assert server.call(lambda: server.network.budget.used_bytes) > 0
     disk.release()
     server.wait_until(lambda: partition_of(server).uncommitted is None)
-    server.wait_until(lambda: not server.server._network.budget.used_bytes)
+    server.wait_until(lambda: not server.network.budget.used_bytes)
     with server.wire() as wire:
         assert values(fetch(wire, topic)) == [b"first", b"x" * 200_000]
 
 
-def test_a_shutdown_waits_for_the_device_and_acknowledges(server, disk, topic):
+def test_a_shutdown_waits_for_the_device_and_acknowledges(server: RunningServer, disk: SlowDisk, topic: str) -> None:
     disk.block("/a/t-0")
     with server.wire() as producer:
         producer.send(produce_request(topic, batch(b"second")), 9)
@@ -537,26 +567,28 @@ def test_a_shutdown_waits_for_the_device_and_acknowledges(server, disk, topic):
 # -- groups and transactions -------------------------------------------------------------------------------------------
 
 
-def commit_request(group_id, topic, offset):
+def commit_request(group_id: str, topic: str, offset: int) -> Any:
     partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)]
     return OffsetCommitRequest(group_id=group_id, topics=[OffsetCommitRequestTopic(name=topic, partitions=partitions)])
 
 
-def offset_fetch_request(group_id, topic):
+def offset_fetch_request(group_id: str, topic: str) -> Any:
     topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)])
 
 
-def committed_offset(answer):
+def committed_offset(answer: Any) -> Any:
     return answer.groups[0].topics[0].partitions[0].committed_offset
 
 
-def find(wire, key, key_type=0):
+def find(wire: WireClient, key: Any, key_type: int = 0) -> None:
     (found,) = wire.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 6).coordinators
     assert found.error_code == 0, found
 
 
-def test_committed_offsets_are_acknowledged_and_visible_when_they_are_durable(durable_server, disk):
+def test_committed_offsets_are_acknowledged_and_visible_when_they_are_durable(
+    durable_server: RunningServer, disk: SlowDisk
+) -> None:
     server = durable_server
     server.create_topic("t")
     with server.wire() as member, server.wire() as wire, server.wire() as tool, server.wire() as lister:
@@ -569,7 +601,7 @@ def test_committed_offsets_are_acknowledged_and_visible_when_they_are_durable(du
         wire.send(offset_fetch_request("g", "t"), 9)
         tool.send(DescribeGroupsRequest(groups=["g"]), 5)
         lister.send(ListGroupsRequest(), 4)
-        server.wait_until(lambda: sum(len(c._in_flight) for c in server.server._network.connections) == 4)
+        server.wait_until(lambda: sum(len(c._in_flight) for c in server.network.connections) == 4)
         assert silent(server, member, wire, tool, lister)
         disk.release()
         assert member.receive().topics[0].partitions[0].error_code == 0
@@ -579,7 +611,9 @@ def test_committed_offsets_are_acknowledged_and_visible_when_they_are_durable(du
         assert committed_offset(wire.call(offset_fetch_request("g", "t"), 9)) == 2
 
 
-def test_a_coordinator_with_a_failed_disk_returns_not_coordinator(durable_server, disk):
+def test_a_coordinator_with_a_failed_disk_returns_not_coordinator(
+    durable_server: RunningServer, disk: SlowDisk
+) -> None:
     server = durable_server
     server.create_topic("t")
     with server.wire() as member, server.wire() as wire:
@@ -589,14 +623,16 @@ def test_a_coordinator_with_a_failed_disk_returns_not_coordinator(durable_server
         member.send(commit_request("g", "t", 2), 9)
         wait_blocked(server, disk, "/a/__consumer_offsets-0")
         wire.send(offset_fetch_request("g", "t"), 9)
-        server.wait_until(lambda: sum(len(c._in_flight) for c in server.server._network.connections) == 2)
+        server.wait_until(lambda: sum(len(c._in_flight) for c in server.network.connections) == 2)
         disk.errors["/a/__consumer_offsets-0"] = errno.EIO
         disk.release()
         assert member.receive().topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
         assert wire.receive().groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_transaction_is_decided_only_when_the_decision_is_durable(durable_server, disk):
+def test_a_transaction_is_decided_only_when_the_decision_is_durable(
+    durable_server: RunningServer, disk: SlowDisk
+) -> None:
     server = durable_server
     server.create_topic("t")
     with server.wire() as wire, server.wire() as reader, server.wire() as tool:
@@ -620,7 +656,7 @@ def test_a_transaction_is_decided_only_when_the_decision_is_durable(durable_serv
         assert committed_values(reader, "t") == ["a"]
 
 
-def test_a_transaction_is_complete_when_its_markers_are_durable(durable_server, disk):
+def test_a_transaction_is_complete_when_its_markers_are_durable(durable_server: RunningServer, disk: SlowDisk) -> None:
     server = durable_server
     server.create_topic("t")
     with server.wire() as wire, server.wire() as reader:
@@ -647,7 +683,9 @@ def test_a_transaction_is_complete_when_its_markers_are_durable(durable_server, 
         assert fetch_committed(reader, "t").last_stable_offset == 2
 
 
-def test_offsets_of_a_transaction_take_effect_when_the_marker_is_durable(durable_server, disk):
+def test_offsets_of_a_transaction_take_effect_when_the_marker_is_durable(
+    durable_server: RunningServer, disk: SlowDisk
+) -> None:
     server = durable_server
     server.create_topic("t")
     with server.wire() as wire, server.wire() as reader:
@@ -659,7 +697,7 @@ def test_offsets_of_a_transaction_take_effect_when_the_marker_is_durable(durable
         assert producer.commit() == 0
         wait_blocked(server, disk, "/a/__consumer_offsets-0")
         reader.send(offset_fetch_request("g", "t"), 9)
-        server.wait_until(lambda: sum(len(c._in_flight) for c in server.server._network.connections) == 1)
+        server.wait_until(lambda: sum(len(c._in_flight) for c in server.network.connections) == 1)
         assert silent(server, reader)
         assert not server.call(lambda: server.broker.transactions.has_ended("x"))
         disk.release()
@@ -667,8 +705,10 @@ def test_offsets_of_a_transaction_take_effect_when_the_marker_is_durable(durable
         server.wait_until(lambda: server.broker.transactions.has_ended("x"))
 
 
-def test_a_requested_marker_is_acknowledged_when_it_is_durable(server, disk, topic):
-    def markers(producer_id):
+def test_a_requested_marker_is_acknowledged_when_it_is_durable(
+    server: RunningServer, disk: SlowDisk, topic: str
+) -> None:
+    def markers(producer_id: int) -> Any:
         return WriteTxnMarkersRequest(
             markers=[
                 WritableTxnMarker(
@@ -700,7 +740,7 @@ def test_a_requested_marker_is_acknowledged_when_it_is_durable(server, disk, top
         assert codes[0] == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_records_of_a_killed_process_are_visible_after_their_flush(make_server, disk):
+def test_records_of_a_killed_process_are_visible_after_their_flush(make_server: MakeServer, disk: SlowDisk) -> None:
     server = make_server(log_dirs=["/a"], file_system=disk, config=FEW)
     server.create_topic("t", flush_messages=1)
     disk.block("/a/t-0")
@@ -726,7 +766,7 @@ def test_records_of_a_killed_process_are_visible_after_their_flush(make_server, 
 # -- flushes without pending requests ----------------------------------------------------------------------------------
 
 
-def test_flush_ms_flushes_periodically_without_delaying_visibility(make_server, disk):
+def test_flush_ms_flushes_periodically_without_delaying_visibility(make_server: MakeServer, disk: SlowDisk) -> None:
     server = make_server(log_dirs=["/a"], file_system=disk, config=FEW | {"log.flush.scheduler.interval.ms": "20"})
     server.create_topic("t", flush_ms=1)
     disk.block("/a/t-0")
@@ -740,7 +780,7 @@ def test_flush_ms_flushes_periodically_without_delaying_visibility(make_server, 
         server.wait_until(lambda: partition_of(server).log.flushed_offset == 2)
 
 
-def test_an_append_waits_for_the_flush_that_housekeeping_has_started(make_server, disk):
+def test_an_append_waits_for_the_flush_that_housekeeping_has_started(make_server: MakeServer, disk: SlowDisk) -> None:
     """That flush syncs file names, which the flush of the append does not sync again."""
     server = make_server(log_dirs=["/a"], file_system=disk, config=FEW | {"log.flush.scheduler.interval.ms": "20"})
     server.create_topic("t", flush_ms=1, flush_messages=2)
@@ -757,7 +797,7 @@ def test_an_append_waits_for_the_flush_that_housekeeping_has_started(make_server
         assert server.call(lambda: partition_of(server).log.flushed_offset) == 3
 
 
-def test_a_new_segment_counts_when_its_name_is_durable(server, disk):
+def test_a_new_segment_counts_when_its_name_is_durable(server: RunningServer, disk: SlowDisk) -> None:
     server.create_topic("t", flush_messages=1)
     with server.wire() as wire:
         produce(wire, "t", batch(b"x"))

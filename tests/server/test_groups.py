@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -48,28 +50,32 @@ from moldau.server.coordination.coordinators import partition_of
 from moldau.server.handlers.group_offsets import handle_offset_delete
 from moldau.testing.wire import WireClient
 
+from .conftest import MakeServer, RunningServer
+
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
 
 
 @pytest.fixture
-def server(make_server):
+def server(make_server: MakeServer) -> RunningServer:
     return make_server(config=QUICK)
 
 
 @pytest.fixture
-def wire(server):
+def wire(server: RunningServer) -> Iterator[Any]:
     with server.wire() as wire:
         yield wire
 
 
-def find(wire, group_id):
+def find(wire: WireClient, group_id: str) -> Any:
     """Wait until the coordinator of the group is available."""
     (found,) = wire.call(FindCoordinatorRequest(coordinator_keys=[group_id]), 4).coordinators
     assert found.error_code == 0, found
     return found
 
 
-def commit(wire, group_id, topic, offset, *, partitions=1, version=9):
+def commit(
+    wire: WireClient, group_id: str, topic: str, offset: int, *, partitions: int = 1, version: int = 9
+) -> list[Any]:
     request = OffsetCommitRequest(
         group_id=group_id,
         topics=[
@@ -86,7 +92,7 @@ def commit(wire, group_id, topic, offset, *, partitions=1, version=9):
     return [partition.error_code for partition in answer.partitions]
 
 
-def committed(wire, group_id):
+def committed(wire: WireClient, group_id: str) -> dict[Any, Any]:
     """All committed offsets of a group."""
     (group,) = wire.call(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)]), 8).groups
     assert group.error_code == 0, ErrorCode(group.error_code)
@@ -97,12 +103,12 @@ def committed(wire, group_id):
     }
 
 
-def join(wire, group_id, member_id=""):
+def join(wire: WireClient, group_id: str, member_id: str = "") -> Any:
     send_join(wire, group_id, member_id)
     return wire.receive()
 
 
-def send_join(wire, group_id, member_id):
+def send_join(wire: WireClient, group_id: str, member_id: Any) -> None:
     protocols = [JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0\0\0\0\0")]
     wire.send(
         JoinGroupRequest(
@@ -130,11 +136,11 @@ def send_join(wire, group_id, member_id):
         ("console-consumer-12345", 6),
     ],
 )
-def test_a_group_belongs_to_the_same_partition_as_in_apache_kafka(group_id, partition):
+def test_a_group_belongs_to_the_same_partition_as_in_apache_kafka(group_id: str, partition: int) -> None:
     assert partition_of(group_id, 50) == partition
 
 
-def test_the_offsets_topic_is_created_by_the_first_find_coordinator(server, wire):
+def test_the_offsets_topic_is_created_by_the_first_find_coordinator(server: RunningServer, wire: WireClient) -> None:
     assert "__consumer_offsets" not in server.broker.metadata.image.topics_by_name
     found = find(wire, "g")
     assert (found.node_id, f"{found.host}:{found.port}") == (server.broker.node_id, server.bootstrap_servers)
@@ -144,7 +150,7 @@ def test_the_offsets_topic_is_created_by_the_first_find_coordinator(server, wire
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_every_version_finds_the_coordinator(server, wire, version):
+def test_every_version_finds_the_coordinator(server: RunningServer, wire: WireClient, version: int) -> None:
     if version < 4:
         found = wire.call(FindCoordinatorRequest(key="g"), version)
         assert (found.error_code, found.node_id, found.port) == (
@@ -157,13 +163,13 @@ def test_every_version_finds_the_coordinator(server, wire, version):
         assert [(c.key, c.error_code, c.node_id) for c in answer.coordinators] == [("g", 0, 1), ("h", 0, 1)]
 
 
-def test_before_find_coordinator_no_coordinator_is_available(wire):
+def test_before_find_coordinator_no_coordinator_is_available(wire: WireClient) -> None:
     answer = wire.call(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4)
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert wire.call(ListGroupsRequest(), 5).groups == []
 
 
-def test_committed_offsets_survive_a_restart(server, wire):
+def test_committed_offsets_survive_a_restart(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("t", partitions=3)
     for number in range(20):
         find(wire, f"g{number}")
@@ -175,12 +181,12 @@ def test_committed_offsets_survive_a_restart(server, wire):
             assert committed(wire, f"g{number}") == {("t", index): number for index in range(3)}
 
 
-def all_active(server):
+def all_active(server: RunningServer) -> Any:
     hosted = server.broker.groups._hosted.values()
     return bool(hosted) and all(one.runtime.state is State.ACTIVE for one in hosted)
 
 
-def test_commits_of_one_iteration_share_batches(server, wire):
+def test_commits_of_one_iteration_share_batches(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("t")
     find(wire, "g")
     # Requests for groups of one partition of the offsets topic. They arrive while the event loop is blocked.
@@ -188,7 +194,7 @@ def test_commits_of_one_iteration_share_batches(server, wire):
     group_ids = [f"g{number}" for number in range(200) if partition_of(f"g{number}", 5) == index][:20]
     blocked, all_sent = threading.Event(), threading.Event()
 
-    def block():
+    def block() -> None:
         blocked.set()
         assert all_sent.wait(60)
 
@@ -204,13 +210,13 @@ def test_commits_of_one_iteration_share_batches(server, wire):
     for _ in group_ids:
         (topic,) = wire.receive().topics
         assert topic.partitions[0].error_code == 0
-    log = server.broker.replicas.partition_by_key("__consumer_offsets", index).log
+    log = server.partition("__consumer_offsets", index).log
     batches = server.call(lambda: [batch.record_count for batch in log.batches(0)])
     assert sum(batches) == len(group_ids)
     assert len(batches) < len(group_ids) / 2
 
 
-def offset_record(group_id, partition, offset):
+def offset_record(group_id: str, partition: Any, offset: int) -> Any:
     key, value = encode_record(
         Record(
             OffsetCommitKey(group=group_id, topic="t", partition=partition),
@@ -221,7 +227,7 @@ def offset_record(group_id, partition, offset):
     return LogRecord(key=key, value=value, timestamp=1_700_000_000_000)
 
 
-def produce(server, index, batch, client_id="__admin_client"):
+def produce(server: RunningServer, index: int, batch: Any, client_id: str = "__admin_client") -> Any:
     partition = PartitionProduceData(index=index, records=batch)
     request = ProduceRequest(
         acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="__consumer_offsets", partition_data=[partition])]
@@ -230,14 +236,16 @@ def produce(server, index, batch, client_id="__admin_client"):
         return wire.call(request, 9).responses[0].partition_responses[0].error_code
 
 
-def test_only_an_admin_client_can_write_to_the_offsets_topic(server, wire):
+def test_only_an_admin_client_can_write_to_the_offsets_topic(server: RunningServer, wire: WireClient) -> None:
     find(wire, "g")
     batch = build_batch([offset_record("g", 0, 1)])
     assert produce(server, 0, batch, "anybody") == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert produce(server, 0, batch) == 0
 
 
-def test_while_a_partition_loads_its_groups_get_an_error_and_others_are_served(server, wire, monkeypatch):
+def test_while_a_partition_loads_its_groups_get_an_error_and_others_are_served(
+    server: RunningServer, wire: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     find(wire, "g")
     index = partition_of("g", 5)
     for number in range(10):
@@ -247,14 +255,14 @@ def test_while_a_partition_loads_its_groups_get_an_error_and_others_are_served(s
     was_refused = threading.Event()
     run_slice = hosting.Coordinators._run_slice
 
-    def a_slice_after_a_request_was_refused(coordinators, steps):
+    def a_slice_after_a_request_was_refused(coordinators: Any, steps: Any) -> Any:
         return was_refused.is_set() and run_slice(coordinators, steps)
 
     monkeypatch.setattr(hosting.Coordinators, "_run_slice", a_slice_after_a_request_was_refused)
     seen = set()
     activate = hosting.Coordinators._activate
 
-    def activated(self, hosted):
+    def activated(self: Any, hosted: Any) -> None:
         if hosted.partition.index == index:
             states = {one.runtime.state for one in self._hosted.values() if one is not hosted}
             seen.add(frozenset(states))
@@ -285,7 +293,9 @@ def test_while_a_partition_loads_its_groups_get_an_error_and_others_are_served(s
     assert seen == {frozenset({State.ACTIVE})}
 
 
-def test_a_broken_record_does_not_prevent_loading_the_others(server, wire, caplog):
+def test_a_broken_record_does_not_prevent_loading_the_others(
+    server: RunningServer, wire: WireClient, caplog: pytest.LogCaptureFixture
+) -> None:
     find(wire, "g")
     index = partition_of("g", 5)
     broken = LogRecord(key=b"\0\1\0", value=b"\0\3", timestamp=1)
@@ -299,7 +309,7 @@ def test_a_broken_record_does_not_prevent_loading_the_others(server, wire, caplo
     assert "record at offset 1, which cannot be decoded" in caplog.text
 
 
-def test_a_shutdown_completes_requests_that_wait_for_a_rebalance(make_server):
+def test_a_shutdown_completes_requests_that_wait_for_a_rebalance(make_server: MakeServer) -> None:
     server = make_server(config=QUICK | {"group.initial.rebalance.delay.ms": "60000"})
     with server.wire() as wire:
         find(wire, "g")
@@ -317,18 +327,18 @@ def test_a_shutdown_completes_requests_that_wait_for_a_rebalance(make_server):
         assert wire.receive().error_code == ErrorCode.NOT_COORDINATOR
 
 
-def elect_again(server, topic):
+def elect_again(server: RunningServer, topic: str) -> None:
     """A new leader epoch of partition 0, with the same leader. Another broker may have led in between."""
     broker = server.broker
     topic_id = server.call(lambda: broker.metadata.image.topics_by_name[topic].topic_id)
-    partition = broker.replicas.partition_by_key(topic, 0)
+    partition = server.partition(topic)
     epoch = partition.leader_epoch
     record = PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=broker.node_id)
     server.append_metadata(lambda end_offset: Versioned(record))
     server.wait_until(lambda: partition.leader_epoch == epoch + 1)
 
 
-def test_in_a_new_leader_epoch_groups_are_loaded_again(make_server):
+def test_in_a_new_leader_epoch_groups_are_loaded_again(make_server: MakeServer) -> None:
     config = QUICK | {"group.initial.rebalance.delay.ms": "60000", "offsets.topic.num.partitions": "1"}
     server = make_server(config=config)
     server.create_topic("t")
@@ -346,13 +356,13 @@ def test_in_a_new_leader_epoch_groups_are_loaded_again(make_server):
         assert commit(wire, "g", "t", 8) == [0]
 
 
-def test_a_decision_of_an_earlier_leader_epoch_is_not_written(make_server):
+def test_a_decision_of_an_earlier_leader_epoch_is_not_written(make_server: MakeServer) -> None:
     server = make_server(config=QUICK | {"offsets.topic.num.partitions": "1"})
     server.create_topic("t")
     with server.wire() as wire, server.wire() as committing:
         find(wire, "g")
         assert commit(wire, "g", "t", 7) == [0]
-        partition = server.broker.replicas.partition_by_key("__consumer_offsets", 0)
+        partition = server.partition("__consumer_offsets", 0)
         end_offset = partition.log.log_end_offset
         server.call(lambda: setattr(partition, "leader_epoch", partition.leader_epoch + 1))  # known here first
         assert commit(committing, "g", "t", 8) == [ErrorCode.NOT_COORDINATOR]
@@ -362,7 +372,7 @@ def test_a_decision_of_an_earlier_leader_epoch_is_not_written(make_server):
         assert committed(wire, "g") == {("t", 0): 7}
 
 
-def test_a_generation_survives_a_restart(server, wire):
+def test_a_generation_survives_a_restart(server: RunningServer, wire: WireClient) -> None:
     find(wire, "g")
     joined = join(wire, "g")
     assert joined.error_code == 0
@@ -383,7 +393,7 @@ def test_a_generation_survives_a_restart(server, wire):
         assert wire.call(beat, 4).error_code == 0
 
 
-def test_a_full_disk_rejects_commits_until_space_is_available(make_server):
+def test_a_full_disk_rejects_commits_until_space_is_available(make_server: MakeServer) -> None:
     file_system = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], config=QUICK, file_system=file_system)
     with server.wire() as wire:
@@ -398,7 +408,7 @@ def test_a_full_disk_rejects_commits_until_space_is_available(make_server):
         assert committed(wire, "g") == {("t", 0): 3}
 
 
-def test_offsets_of_a_deleted_topic_are_removed(server, wire):
+def test_offsets_of_a_deleted_topic_are_removed(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("t")
     server.create_topic("kept")
     find(wire, "g")
@@ -410,7 +420,7 @@ def test_offsets_of_a_deleted_topic_are_removed(server, wire):
     assert committed(wire, "g") == {("kept", 0): 2}
 
 
-def test_committing_fails_only_for_unknown_topics(server, wire):
+def test_committing_fails_only_for_unknown_topics(server: RunningServer, wire: WireClient) -> None:
     topic_id = server.create_topic("t")
     find(wire, "g")
     partitions = [OffsetCommitRequestPartition(committed_offset=4)]
@@ -440,7 +450,7 @@ def test_committing_fails_only_for_unknown_topics(server, wire):
     }
 
 
-def test_committing_fails_only_for_unknown_partitions(server, wire):
+def test_committing_fails_only_for_unknown_partitions(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("t", partitions=2)
     find(wire, "g")
     partitions = [OffsetCommitRequestPartition(partition_index=index, committed_offset=4) for index in (0, 7, 1)]
@@ -466,7 +476,7 @@ def test_committing_fails_only_for_unknown_partitions(server, wire):
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_every_version_reads_committed_offsets(server, wire, version):
+def test_every_version_reads_committed_offsets(server: RunningServer, wire: WireClient, version: int) -> None:
     topic_id = server.create_topic("t")
     find(wire, "g")
     assert commit(wire, "g", "t", 11) == [0]
@@ -474,10 +484,10 @@ def test_every_version_reads_committed_offsets(server, wire, version):
         topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
         (topic,) = wire.call(OffsetFetchRequest(group_id="g", topics=topics), version).topics
     else:
-        named = {"topic_id": topic_id} if version >= 10 else {"name": "t"}
-        topics = [OffsetFetchRequestTopics(partition_indexes=[0, 1], **named)]
+        named: dict[str, Any] = {"topic_id": topic_id} if version >= 10 else {"name": "t"}
+        asked = [OffsetFetchRequestTopics(partition_indexes=[0, 1], **named)]
         (group,) = wire.call(
-            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)]), version
+            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=asked)]), version
         ).groups
         (topic,) = group.topics
         if version >= 10:
@@ -485,7 +495,7 @@ def test_every_version_reads_committed_offsets(server, wire, version):
     assert [(p.partition_index, p.committed_offset, p.error_code) for p in topic.partitions] == [(0, 11, 0), (1, -1, 0)]
 
 
-def test_each_group_of_a_request_is_deleted_independently(server, wire):
+def test_each_group_of_a_request_is_deleted_independently(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("t")
     for group_id in ("a", "b"):
         find(wire, group_id)
@@ -506,7 +516,7 @@ def test_each_group_of_a_request_is_deleted_independently(server, wire):
     assert left.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_deleting_offsets_of_unknown_partitions_fails_only_for_them(server, wire):
+def test_deleting_offsets_of_unknown_partitions_fails_only_for_them(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("t")
     find(wire, "g")
     assert commit(wire, "g", "t", 1) == [0]
@@ -533,21 +543,21 @@ class Caller:
 
     api_version = 0
 
-    def __init__(self):
-        self.answers = []
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
 
-    def reply(self, response):
+    def reply(self, response: Any) -> None:
         self.answers.append(response)
 
 
-def offset_delete_in_halves(server, partitions):
+def offset_delete_in_halves(server: RunningServer, partitions: Any) -> Any:
     """OffsetDelete for two topics of which every second partition exists. Returns the CPU time of the server's thread
     in seconds, the best of five, and the response."""
     there = SimpleNamespace(partitions=dict.fromkeys(range(0, partitions, 2)))
     image = SimpleNamespace(topics_by_name={"a": there, "b": there})
     broker = SimpleNamespace(metadata=SimpleNamespace(image=image), groups=server.broker.groups)
 
-    def ask():
+    def ask() -> Any:
         topics = [
             OffsetDeleteRequestTopic(
                 name=name, partitions=[OffsetDeleteRequestPartition(partition_index=i) for i in range(partitions)]
@@ -556,7 +566,7 @@ def offset_delete_in_halves(server, partitions):
         ]
         request, caller = OffsetDeleteRequest(group_id="g", topics=topics), Caller()
         before = time.thread_time()
-        completed(handle_offset_delete(broker, caller, request))
+        completed(handle_offset_delete(broker, caller, request))  # type: ignore[arg-type]
         took = time.thread_time() - before
         (answer,) = caller.answers
         return took, answer
@@ -565,7 +575,7 @@ def offset_delete_in_halves(server, partitions):
     return min(took for took, _ in runs), runs[0][1]
 
 
-def test_the_time_to_delete_offsets_is_proportional_to_their_number(server, wire):
+def test_the_time_to_delete_offsets_is_proportional_to_their_number(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("t")
     find(wire, "g")
     assert commit(wire, "g", "t", 1) == [0]
@@ -585,7 +595,7 @@ def test_the_time_to_delete_offsets_is_proportional_to_their_number(server, wire
     assert many < 9 * few
 
 
-def test_deleting_the_offsets_topic_removes_its_groups(server, wire):
+def test_deleting_the_offsets_topic_removes_its_groups(server: RunningServer, wire: WireClient) -> None:
     server.create_topic("t")
     find(wire, "g")
     assert commit(wire, "g", "t", 1) == [0]
@@ -596,5 +606,5 @@ def test_deleting_the_offsets_topic_removes_its_groups(server, wire):
     assert committed(wire, "g") == {}
 
 
-def test_keys_of_groups_are_those_of_apache_kafka():
+def test_keys_of_groups_are_those_of_apache_kafka() -> None:
     assert encode_record(Record(GroupMetadataKey(group="g"), None)) == (b"\0\2\0\1g", None)

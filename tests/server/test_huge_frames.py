@@ -1,6 +1,9 @@
 """Buffers of tens of megabytes whose memory is freed in pieces."""
 
+from __future__ import annotations
+
 import mmap
+from typing import Any
 
 import pytest
 
@@ -12,8 +15,9 @@ needs_advice = pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="ne
 
 
 @needs_advice
-def test_the_memory_of_a_part_is_freed_and_the_rest_is_unchanged():
+def test_the_memory_of_a_part_is_freed_and_the_rest_is_unchanged() -> None:
     frame = huge_frame(SIZE)
+    assert frame is not None
     frame[:] = b"x" * SIZE
     begin, end = 70, SIZE - 3000
     steps = list(free_steps(memoryview(frame)[begin:end]))
@@ -25,15 +29,16 @@ def test_the_memory_of_a_part_is_freed_and_the_rest_is_unchanged():
 
 
 @needs_advice
-def test_no_memory_is_freed_if_the_position_of_the_part_is_unknown():
+def test_no_memory_is_freed_if_the_position_of_the_part_is_unknown() -> None:
     frame = huge_frame(SIZE)
+    assert frame is not None
     frame[:] = b"x" * SIZE
     assert not list(free_steps(memoryview(frame)[SIZE // 2 :]))
     assert bytes(frame).count(b"x") == SIZE
 
 
 @pytest.mark.parametrize("form", [bytes, bytearray, memoryview])
-def test_other_buffers_are_not_freed(form):
+def test_other_buffers_are_not_freed(form: Any) -> None:
     data = form(b"x" * 5_000_000)
     assert not list(free_steps(data))
     assert bytes(data) == b"x" * 5_000_000

@@ -237,7 +237,7 @@ def test_an_append_completes_a_long_waiting_fetch(server: Any, isolation_level: 
     server.create_topic("t", partitions=PARTITIONS)
     with server.wire() as consumer, server.wire() as producer:
         consumer.send(fetch_from_all("t", max_wait_ms=20_000, isolation_level=isolation_level), 12)
-        partition = server.broker.replicas.partition_by_key("t", 7)
+        partition = server.partition("t", 7)
         server.wait_until(lambda: bool(partition.waiters))
         produce(producer, "t", batch(b"x"), partition=7)
         (topic,) = consumer.receive().responses
@@ -251,7 +251,7 @@ def test_a_request_that_fits_into_the_first_slice_is_not_split(server: Any, monk
     with server.wire() as wire:
         wire.call(create_none, 7)
         ticks = iter([0.0] + [0.9 * FIRST_SLICE_MS / 1000] * 100)
-        monkeypatch.setattr(server.server._network.dispatcher, "_clock", lambda: next(ticks))
+        monkeypatch.setattr(server.network.dispatcher, "_clock", lambda: next(ticks))
         meter = StepMeter(server)
         assert wire.call(create("t", 1), 7).topics[0].error_code == 0
         server.call(lambda: None)  # the response is sent before the step that makes it ends

@@ -1,6 +1,8 @@
 """Topics that are created without disk space or file descriptors become usable when these are available, without a
 restart."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os
@@ -8,7 +10,9 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,33 +32,35 @@ from moldau.testing.builders import batch, fetch, produce, values
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
+from .conftest import MakeServer
+
 GROUP, TRANSACTION = 0, 1
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 INTERNAL = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 
 
-def create(wire, *names, partitions=1):
+def create(wire: WireClient, *names: Any, partitions: int = 1) -> list[Any]:
     topics = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names]
     return [topic.error_code for topic in wire.call(CreateTopicsRequest(topics=topics), 7).topics]
 
 
-def find(wire, kind, key):
+def find(wire: WireClient, kind: Any, key: Any) -> Any:
     return wire.call(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 4).coordinators[0].error_code
 
 
-def commit(wire, group, topic="t"):
+def commit(wire: WireClient, group: Any, topic: str = "t") -> Any:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
     topics = [OffsetCommitRequestTopic(name=topic, partitions=[partition])]
     answer = wire.call(OffsetCommitRequest(group_id=group, topics=topics), 8)
     return answer.topics[0].partitions[0].error_code
 
 
-def begin(wire, transactional_id):
+def begin(wire: WireClient, transactional_id: str) -> Any:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
     return wire.call(request, 4).error_code
 
 
-def until(answer):
+def until(answer: Any) -> None:
     """Retry as clients do until the error code is NONE."""
     wait_until(lambda: answer() == ErrorCode.NONE, pause=0.05, state=lambda: ErrorCode(answer()).name)
 
@@ -62,7 +68,7 @@ def until(answer):
 class RejectingDisk:
     """A disk that rejects operations on paths that contain one of the given strings, while `refuses` is true."""
 
-    def __init__(self, file_system, code, operations, texts):
+    def __init__(self, file_system: Any, code: Any, operations: Any, texts: Any) -> None:
         self.refuses = True
         file_system.fail_with = lambda operation, path: (
             code if self.refuses and operation in operations and any(text in path for text in texts) else None
@@ -79,7 +85,9 @@ class RejectingDisk:
         (errno.EDQUOT, "rename"),
     ],
 )
-def test_a_partition_that_could_not_be_created_is_created_later(make_server, code, operation, caplog):
+def test_a_partition_that_could_not_be_created_is_created_later(
+    make_server: MakeServer, code: Any, operation: str, caplog: pytest.LogCaptureFixture
+) -> None:
     file_system = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=file_system)
     disk = RejectingDisk(file_system, code, {operation}, ["/t-"])
@@ -87,7 +95,7 @@ def test_a_partition_that_could_not_be_created_is_created_later(make_server, cod
         assert create(wire, "t", partitions=3) == [ErrorCode.NONE]
         refused = produce(wire, "t", batch(b"x"))
         assert refused.error_code == STORAGE_ERROR
-        assert "see the server log" in refused.error_message
+        assert "see the server log" in refused.error_message  # type: ignore[operator]
         assert fetch(wire, "t").error_code == STORAGE_ERROR
         disk.refuses = False
         for partition in range(3):
@@ -101,7 +109,7 @@ def test_a_partition_that_could_not_be_created_is_created_later(make_server, cod
         assert values(fetch(wire, "t", partition=2)) == [b"x"]
 
 
-def test_a_topic_that_was_deleted_before_its_creation_leaves_nothing_behind(make_server):
+def test_a_topic_that_was_deleted_before_its_creation_leaves_nothing_behind(make_server: MakeServer) -> None:
     file_system = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=file_system)
     disk = RejectingDisk(file_system, errno.ENOSPC, {"write"}, ["/t-"])
@@ -120,7 +128,7 @@ def test_a_topic_that_was_deleted_before_its_creation_leaves_nothing_behind(make
 
 
 @pytest.mark.parametrize(("code", "operation"), [(errno.ENOSPC, "write"), (errno.EMFILE, "list")])
-def test_coordinators_recover_without_a_restart(make_server, code, operation):
+def test_coordinators_recover_without_a_restart(make_server: MakeServer, code: Any, operation: str) -> None:
     """New groups and transactions while their topics cannot be created; existing ones while their logs cannot grow."""
     file_system = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=file_system, config=INTERNAL)
@@ -144,7 +152,7 @@ def test_coordinators_recover_without_a_restart(make_server, code, operation):
             until(lambda name=name: begin(wire, name))
 
 
-def test_a_full_disk_rejects_a_topic_and_creates_it_when_there_is_space(make_server):
+def test_a_full_disk_rejects_a_topic_and_creates_it_when_there_is_space(make_server: MakeServer) -> None:
     file_system = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=file_system, config=INTERNAL)
     with server.wire() as wire:
@@ -191,7 +199,7 @@ consumer.close()
 """
 
 
-def client_writes_and_reads(broker, topic):
+def client_writes_and_reads(broker: Any, topic: str) -> None:
     """Run a transaction, a group and a commit with librdkafka."""
     command = [sys.executable, "-c", CLIENT, broker.bootstrap_servers, topic]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
@@ -199,7 +207,7 @@ def client_writes_and_reads(broker, topic):
 
 
 @contextlib.contextmanager
-def no_descriptors_for(pid):
+def no_descriptors_for(pid: Any) -> Iterator[None]:
     """Make the process run out of file descriptors."""
     limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     used = max(int(name) for name in os.listdir(f"/proc/{pid}/fd")) + 1
@@ -211,7 +219,7 @@ def no_descriptors_for(pid):
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit (Linux)")
-def test_a_server_without_descriptors_recovers_when_they_are_available():
+def test_a_server_without_descriptors_recovers_when_they_are_available() -> None:
     with Broker() as broker, WireClient(broker.bootstrap_servers) as wire:
         assert create(wire, "before") == [ErrorCode.NONE]
         until(lambda: produce(wire, "before", batch(b"x")).error_code)
@@ -245,7 +253,7 @@ def test_a_server_without_descriptors_recovers_when_they_are_available():
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path):
+def small_disk(tmp_path: Path) -> Iterator[Any]:
     """A file system with a size of four megabytes."""
     mounted = tmp_path / "disk"
     mounted.mkdir()
@@ -264,7 +272,7 @@ def fill(path: Path) -> None:
             pass
 
 
-def test_a_full_disk_is_used_again_when_there_is_space(small_disk: Path):
+def test_a_full_disk_is_used_again_when_there_is_space(small_disk: Path) -> None:
     filler = small_disk / "filler"
     with Broker(data_dir=small_disk / "data") as broker, WireClient(broker.bootstrap_servers) as wire:
         for topic in ("t", "u"):

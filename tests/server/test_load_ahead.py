@@ -34,7 +34,8 @@ class FakeTimers:
 
 
 def test_each_step_loads_one_module_until_all_are_loaded() -> None:
-    timers, loaded = FakeTimers(), []
+    timers = FakeTimers()
+    loaded: list[str] = []
     LoadAhead(timers, ["a.x", "sys", "a.y"], load=loaded.append).start()
     assert loaded == []
     timers.fire()
@@ -104,8 +105,8 @@ def test_modules_of_all_apis_are_loaded_ahead() -> None:
 
 
 def test_a_request_waits_while_its_handler_cannot_be_loaded(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = []
-    load = dispatch.import_module
+    refused: list[Any] = []
+    load = dispatch.import_module  # type: ignore[attr-defined]
 
     def import_module(name: str, package: str) -> Any:
         if name.endswith("group_admin") and len(refused) < 2:
@@ -122,15 +123,15 @@ def test_a_request_waits_while_its_handler_cannot_be_loaded(server: Any, monkeyp
         assert wire.receive().brokers
     assert first < second
     assert len(refused) == 2
-    server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
+    server.wait_until(lambda: server.network.budget.used_bytes == 0)
 
 
 def test_a_request_that_waits_for_its_handler_is_freed_when_its_client_disconnects(
     server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = []
-    freed = []
-    load = dispatch.import_module
+    freed: list[Any] = []
+    load = dispatch.import_module  # type: ignore[attr-defined]
 
     def import_module(name: str, package: str) -> Any:
         if name.endswith("group_admin") and not freed:
@@ -142,11 +143,11 @@ def test_a_request_that_waits_for_its_handler_is_freed_when_its_client_disconnec
     with server.wire() as wire:
         wire.send(ListGroupsRequest(types_filter=["x" * 10_000] * 20), 5)
         server.wait_until(lambda: refused)
-        assert server.call(lambda: server.server._network.budget.used_bytes) > 100_000
-    server.wait_until(lambda: not server.server._network.connections)
+        assert server.call(lambda: server.network.budget.used_bytes) > 100_000
+    server.wait_until(lambda: not server.network.connections)
     freed.append(True)
     server.wait_until(lambda: not len(server.broker.slices))
-    server.wait_until(lambda: server.server._network.budget.used_bytes == 0)
+    server.wait_until(lambda: server.network.budget.used_bytes == 0)
 
 
 def test_a_coordinator_that_cannot_be_loaded_is_unavailable(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:

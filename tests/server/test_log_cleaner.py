@@ -67,7 +67,7 @@ class Cleaning:
         self.unstable: dict[str, int] = {}
         self.cleaner = LogCleaner(
             asyncio.get_running_loop(),
-            Background(asyncio.get_running_loop()).executor(1),
+            Background(asyncio.get_running_loop()).executor(1),  # type: ignore[arg-type]
             self.manager,
             lambda: self.now_ms,
             self.settings,
@@ -133,7 +133,7 @@ def values(log: Log) -> list[bytes | None]:
 
 
 def run(story: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 3 * WAIT_SECONDS))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(story(), 3 * WAIT_SECONDS))
 
 
 def test_a_dirty_log_is_compacted_and_its_checkpoint_is_written() -> None:
@@ -416,7 +416,9 @@ def test_a_process_that_cannot_be_started_does_not_take_the_directory_offline(mo
         job, _ = await cleaning.next_job()
         with pytest.raises(WorkerNotStartedError, match="cannot start the process: No such file or directory"):
             await worker.compact(job, lambda replacement: None)
-        cleaning.cleaner._in_progress["t", 0].kill()
+        worker_of_log = cleaning.cleaner._in_progress["t", 0]
+        assert worker_of_log is not None
+        worker_of_log.kill()
         for _ in range(5):
             await cleaning.complete_next(WorkerNotStartedError("made up by the test"))
         await cleaning.complete_next()

@@ -1,34 +1,41 @@
 """Snapshots of the metadata in a running server: by size and by time, concurrent with requests, and on a full disk."""
 
+from __future__ import annotations
+
 import asyncio
 import errno
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
 
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.server.upkeep import metadata_snapshots
+
+from .conftest import MakeServer, RunningServer
 
 HOUR_MS = 3_600_000
 LOG = "/data/__cluster_metadata-0"
 
 
-def names(disk, suffix):
+def names(disk: MemoryFileSystem, suffix: Any) -> list[Any]:
     return sorted(name for name in disk.list_directory(LOG)[0] if name.endswith(suffix))
 
 
-def create_more_topics(server, count, prefix="t"):
+def create_more_topics(server: RunningServer, count: int, prefix: str = "t") -> None:
     for number in range(count):
         server.create_topic(f"{prefix}-{number}")
 
 
-def creation_starts_snapshot(server, name):
+def creation_starts_snapshot(server: RunningServer, name: str) -> bool:
     """Create a topic. Returns whether that started a snapshot; the snapshot is written on return."""
 
     snapshots = server.broker.metadata_snapshots
     begun = []
 
-    def changed(delta, image):
+    def changed(delta: Any, image: Any) -> None:
         begun.append(not snapshots.is_idle)  # the listener of the snapshots is called first
 
     server.call(lambda: server.broker.metadata.subscribe(changed))
@@ -39,7 +46,7 @@ def creation_starts_snapshot(server, name):
     return any(begun)
 
 
-def test_a_log_that_has_grown_is_truncated_while_the_server_runs(make_server):
+def test_a_log_that_has_grown_is_truncated_while_the_server_runs(make_server: MakeServer) -> None:
     disk = MemoryFileSystem(recording=False)
     limits = {
         "metadata.log.max.record.bytes.between.snapshots": "3000",
@@ -58,7 +65,7 @@ def test_a_log_that_has_grown_is_truncated_while_the_server_runs(make_server):
     assert server.call(lambda: server.broker.metadata.repairs) == []
 
 
-def test_deleted_files_are_unlinked_after_a_delay(make_server):
+def test_deleted_files_are_unlinked_after_a_delay(make_server: MakeServer) -> None:
     disk = MemoryFileSystem(recording=False)
     limits = {"metadata.max.retention.bytes": "0", "metadata.log.max.snapshot.interval.ms": "3600000"}
     server = make_server(log_dirs=["/data"], config=limits, file_system=disk)
@@ -74,7 +81,7 @@ def test_deleted_files_are_unlinked_after_a_delay(make_server):
     assert names(disk, ".deleted") == []
 
 
-def test_a_snapshot_is_written_after_an_hour_if_anything_changed(make_server):
+def test_a_snapshot_is_written_after_an_hour_if_anything_changed(make_server: MakeServer) -> None:
     disk = MemoryFileSystem(recording=False)
     server = make_server(log_dirs=["/data"], file_system=disk)
     create_more_topics(server, 3)
@@ -89,7 +96,9 @@ def test_a_snapshot_is_written_after_an_hour_if_anything_changed(make_server):
     assert len(names(disk, ".checkpoint")) == 2  # nothing has changed since
 
 
-def test_requests_are_served_while_a_snapshot_is_encoded(make_server, monkeypatch):
+def test_requests_are_served_while_a_snapshot_is_encoded(
+    make_server: MakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With slices of zero length, the event loop runs an iteration for each batch of a hundred records, and no slice is
     longer."""
     monkeypatch.setattr(metadata_snapshots, "SLICE_SECONDS", 0.0)
@@ -99,7 +108,7 @@ def test_requests_are_served_while_a_snapshot_is_encoded(make_server, monkeypatc
     server.clock.advance(HOUR_MS)
     turns = 0
 
-    async def work():
+    async def work() -> None:
         nonlocal turns
         working = asyncio.ensure_future(server.broker.metadata_snapshots.work())
         while not working.done():
@@ -112,7 +121,9 @@ def test_requests_are_served_while_a_snapshot_is_encoded(make_server, monkeypatc
     assert len(names(disk, ".checkpoint")) == 2
 
 
-def test_a_full_disk_is_logged_once_and_the_snapshot_is_retried_later(make_server, caplog):
+def test_a_full_disk_is_logged_once_and_the_snapshot_is_retried_later(
+    make_server: MakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
     disk = MemoryFileSystem(recording=False)
     server = make_server(log_dirs=["/data"], file_system=disk)
     snapshots = server.broker.metadata_snapshots
@@ -120,7 +131,7 @@ def test_a_full_disk_is_logged_once_and_the_snapshot_is_retried_later(make_serve
     before = names(disk, ".checkpoint")
     attempts = []
 
-    def full(doing, path):
+    def full(doing: Any, path: str) -> Any:
         if doing == "create" and path.endswith(".part"):
             attempts.append(path)
             return errno.ENOSPC
@@ -147,14 +158,16 @@ def test_a_full_disk_is_logged_once_and_the_snapshot_is_retried_later(make_serve
     assert len(server.broker.metadata.image.topics_by_name) == 5
 
 
-def test_a_shutdown_discards_the_snapshot_that_is_being_written(make_server, monkeypatch):
+def test_a_shutdown_discards_the_snapshot_that_is_being_written(
+    make_server: MakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(metadata_snapshots, "SLICE_SECONDS", 0.0)
     disk = MemoryFileSystem(recording=False)
     server = make_server(log_dirs=["/data"], file_system=disk)
     server.create_topic("many", 300)
     server.clock.advance(HOUR_MS)
 
-    async def begin_and_close():
+    async def begin_and_close() -> None:
         working = asyncio.ensure_future(server.broker.metadata_snapshots.work())
         await asyncio.sleep(0)
         await server.broker.metadata_snapshots.close()
@@ -167,11 +180,11 @@ def test_a_shutdown_discards_the_snapshot_that_is_being_written(make_server, mon
     assert len(server.broker.metadata.image.topics_by_name["many"].partitions) == 300
 
 
-def test_snapshots_are_written_while_changes_never_pause(make_server):
+def test_snapshots_are_written_while_changes_never_pause(make_server: MakeServer) -> None:
     """Some change of several clients is always waiting for a sync."""
     disk = MemoryFileSystem(recording=False)
 
-    def slow_sync(operation, path):
+    def slow_sync(operation: str, path: str) -> None:
         if operation == "sync" and "__cluster_metadata-0" in path:
             time.sleep(0.002)
 
@@ -179,7 +192,7 @@ def test_snapshots_are_written_while_changes_never_pause(make_server):
     limits = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
     server = make_server(log_dirs=["/data"], config=limits, file_system=disk)
 
-    def create_topics(client):
+    def create_topics(client: Any) -> None:
         for number in range(100):
             server.create_topic(f"t-{client}-{number}")
 

@@ -1,10 +1,13 @@
 """Directories that do not belong together, or not to this node: startup is refused with a clear error and changes
 no file."""
 
+from __future__ import annotations
+
 import errno
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,14 +28,16 @@ from moldau.protocol.uuid import random_uuid, uuid_from_str
 from moldau.server.server import StartError
 from moldau.server.storage.opening import StorageError, open_storage
 from moldau.testing.builders import batch, fetch, produce, values
+from moldau.testing.wire import WireClient
 
 from ..inspection.directories import Storage
+from .conftest import MakeServer, RunningServer
 
 NOW = 1_700_000_000_000
 METADATA = "__cluster_metadata-0"
 
 
-def files(*directories):
+def files(*directories: Any) -> dict[Any, Any]:
     """The content of the directories, except lock files and the producer snapshot of the metadata log. That log has no
     producers, and opening it removes the snapshot."""
     return {
@@ -43,7 +48,7 @@ def files(*directories):
     }
 
 
-def fill(server, *topics, partitions=1):
+def fill(server: RunningServer, *topics: Any, partitions: int = 1) -> Any:
     for topic in topics:
         server.create_topic(topic, partitions=partitions)
         with server.wire() as wire:
@@ -53,19 +58,19 @@ def fill(server, *topics, partitions=1):
 
 
 @pytest.fixture
-def stopped(make_server, tmp_path):
+def stopped(make_server: MakeServer, tmp_path: Path) -> Any:
     """A stopped server with two log directories and topics in both."""
     server = fill(make_server(log_dirs=[tmp_path / "a", tmp_path / "b"]), "s", "t", partitions=4)
     server.stop()
     return server
 
 
-def delete(wire, *topics):
+def delete(wire: WireClient, *topics: Any) -> None:
     answers = wire.call(DeleteTopicsRequest(topic_names=list(topics), timeout_ms=60_000), 5).responses
     assert [answer.error_code for answer in answers] == [0] * len(topics)
 
 
-def check_refused(server, directories, words, **config):
+def check_refused(server: RunningServer, directories: Any, words: Any, **config: Any) -> None:
     """Check that a startup with these directories is refused and changes no file in them."""
     server.log_dirs, kept = [str(directory) for directory in directories], server.log_dirs
     everything = {*directories, *kept, *config.values()}
@@ -79,14 +84,14 @@ def check_refused(server, directories, words, **config):
     assert files(*everything) == before
 
 
-def check_served(server, partitions=4):
+def check_served(server: RunningServer, partitions: int = 4) -> None:
     with server.wire() as wire:
         for topic in ("s", "t"):
             for index in range(partitions):
                 assert values(fetch(wire, topic, partition=index)) == [b"%d" % index]
 
 
-def test_a_metadata_log_in_another_log_directory_is_refused(stopped):
+def test_a_metadata_log_in_another_log_directory_is_refused(stopped: Any) -> None:
     a, b = stopped.log_dirs
     check_refused(
         stopped, [b, a], f"The metadata log is in {a}, not in {b}. List it first in log.dirs: {a}, or set metadata"
@@ -97,14 +102,14 @@ def test_a_metadata_log_in_another_log_directory_is_refused(stopped):
     check_served(stopped)
 
 
-def test_partitions_without_a_metadata_log_are_refused(stopped):
+def test_partitions_without_a_metadata_log_are_refused(stopped: Any) -> None:
     a, b = stopped.log_dirs
     check_refused(stopped, [b], r"There are partitions, but no metadata log: .*/b/s-\d, .* and \d+ more|b/t-")
     shutil.rmtree(Path(a) / METADATA)
     check_refused(stopped, [a, b], "if its disk is not mounted, mount it. Nothing was changed")
 
 
-def test_a_directory_without_meta_properties_is_refused(stopped):
+def test_a_directory_without_meta_properties_is_refused(stopped: Any) -> None:
     for path in stopped.log_dirs:
         properties = Path(path) / "meta.properties"
         kept = properties.read_bytes()
@@ -115,7 +120,7 @@ def test_a_directory_without_meta_properties_is_refused(stopped):
     check_served(stopped)
 
 
-def test_a_log_directory_of_another_cluster_is_refused(stopped, make_server, tmp_path):
+def test_a_log_directory_of_another_cluster_is_refused(stopped: Any, make_server: MakeServer, tmp_path: Path) -> None:
     other = make_server(log_dirs=[tmp_path / "other"])
     other.stop()
     (tmp_path / "new").mkdir()
@@ -126,7 +131,7 @@ def test_a_log_directory_of_another_cluster_is_refused(stopped, make_server, tmp
     )
 
 
-def test_the_metadata_log_of_another_cluster_is_refused(stopped, make_server, tmp_path):
+def test_the_metadata_log_of_another_cluster_is_refused(stopped: Any, make_server: MakeServer, tmp_path: Path) -> None:
     other = fill(make_server(log_dirs=[tmp_path / "other"]), "s", "t")
     other.stop()
     shutil.rmtree(Path(stopped.log_dirs[0]) / METADATA)
@@ -134,7 +139,9 @@ def test_the_metadata_log_of_another_cluster_is_refused(stopped, make_server, tm
     check_refused(stopped, stopped.log_dirs, "belongs to a quorum with voters node 1 with directory")
 
 
-def test_a_partition_of_another_topic_with_the_same_name_is_refused(stopped, make_server, tmp_path):
+def test_a_partition_of_another_topic_with_the_same_name_is_refused(
+    stopped: Any, make_server: MakeServer, tmp_path: Path
+) -> None:
     other = fill(make_server(log_dirs=[tmp_path / "other"]), "t")
     other.stop()
     (ours,) = (Path(path) / "t-0" for path in stopped.log_dirs if (Path(path) / "t-0").exists())
@@ -151,7 +158,7 @@ def test_a_partition_of_another_topic_with_the_same_name_is_refused(stopped, mak
     check_served(stopped)
 
 
-def test_a_directory_with_only_unknown_partitions_is_refused(make_server, tmp_path):
+def test_a_directory_with_only_unknown_partitions_is_refused(make_server: MakeServer, tmp_path: Path) -> None:
     other = fill(make_server(log_dirs=[tmp_path / "other"]), "x", "y")
     other.stop()
     server = make_server(log_dirs=[tmp_path / "data"])
@@ -161,7 +168,7 @@ def test_a_directory_with_only_unknown_partitions_is_refused(make_server, tmp_pa
     check_refused(server, server.log_dirs, "contains none of these partitions: .*/x-0, .*/y-0")
 
 
-def test_partitions_of_an_interrupted_deletion_are_renamed(make_server, tmp_path):
+def test_partitions_of_an_interrupted_deletion_are_renamed(make_server: MakeServer, tmp_path: Path) -> None:
     """All topics were deleted and recreated, and the process died before their directories were renamed."""
     server = fill(make_server(log_dirs=[tmp_path / "data"]), "s", "t")
     server.stop()
@@ -181,7 +188,9 @@ def test_partitions_of_an_interrupted_deletion_are_renamed(make_server, tmp_path
         assert values(fetch(wire, "t")) == []
 
 
-def test_partitions_of_a_missing_directory_are_offline(stopped, caplog, tmp_path):
+def test_partitions_of_a_missing_directory_are_offline(
+    stopped: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     """The directory is missing in log.dirs, or its disk is not mounted. Its partitions are offline until it is back."""
     a, b = stopped.log_dirs
     there = sorted(path.name for path in Path(b).glob("[st]-*"))
@@ -211,7 +220,7 @@ def test_partitions_of_a_missing_directory_are_offline(stopped, caplog, tmp_path
     check_served(stopped)
 
 
-def test_the_metadata_log_can_have_a_separate_directory(make_server, tmp_path):
+def test_the_metadata_log_can_have_a_separate_directory(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server(log_dirs=[tmp_path / "a", tmp_path / "b"], config={"metadata.log.dir": str(tmp_path / "m")})
     fill(server, "s", "t", partitions=4)
     with pytest.raises(StartError, match="another broker holds its"):
@@ -242,7 +251,7 @@ def test_the_metadata_log_can_have_a_separate_directory(make_server, tmp_path):
     )
 
 
-def test_the_node_id_is_read_from_the_directory(make_server, tmp_path):
+def test_the_node_id_is_read_from_the_directory(make_server: MakeServer, tmp_path: Path) -> None:
     server = fill(make_server(log_dirs=[tmp_path / "a", tmp_path / "b"], config={"node.id": "7"}), "s", "t")
     server.stop()
     del server.config["node.id"]
@@ -259,12 +268,12 @@ def test_the_node_id_is_read_from_the_directory(make_server, tmp_path):
 # Metadata logs of other software
 
 
-def open_directory(directory):
+def open_directory(directory: Any) -> Any:
     listeners = [Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")]
     return open_storage(BrokerConfig({}), [str(directory)], listeners, now_ms=NOW, file_system=RealFileSystem())
 
 
-def append(directory, *records, leader_change=None):
+def append(directory: Any, *records: Any, leader_change: Any = None) -> None:
     """Append records to the metadata log of a directory that is not in use."""
     (line,) = (x for x in (directory / "meta.properties").read_text().splitlines() if x.startswith("directory.id="))
     voter = LocalVoter(1, uuid_from_str(line.partition("=")[2]), Endpoint("CONTROLLER", "localhost", 9093))
@@ -277,19 +286,19 @@ def append(directory, *records, leader_change=None):
 
 
 @pytest.fixture
-def directory(tmp_path):
+def directory(tmp_path: Path) -> Any:
     open_directory(tmp_path / "data").close(NOW)
     return tmp_path / "data"
 
 
-def check_directory_is_refused(directory, words):
+def check_directory_is_refused(directory: Any, words: Any) -> None:
     before = files(directory)
     with pytest.raises(StorageError, match=words):
         open_directory(directory)
     assert files(directory) == before
 
 
-def test_a_directory_with_replicas_on_other_brokers_is_refused(directory):
+def test_a_directory_with_replicas_on_other_brokers_is_refused(directory: Any) -> None:
     topic_id = random_uuid()
     partition = PartitionRecord(
         topic_id=topic_id, partition_id=0, replicas=[1, 2, 3], isr=[1, 2], leader=2, directories=[bytes(16)] * 3
@@ -299,17 +308,17 @@ def test_a_directory_with_replicas_on_other_brokers_is_refused(directory):
     check_directory_is_refused(directory, words)
 
 
-def test_a_directory_with_another_active_broker_is_refused(directory):
+def test_a_directory_with_another_active_broker_is_refused(directory: Any) -> None:
     append(directory, (RegisterBrokerRecord(broker_id=2, broker_epoch=1, fenced=False), 3))
     check_directory_is_refused(directory, "broker 2 was active when its metadata was last written")
 
 
-def test_another_broker_without_replicas_is_accepted(directory):
+def test_another_broker_without_replicas_is_accepted(directory: Any) -> None:
     append(directory, (RegisterBrokerRecord(broker_id=2, broker_epoch=1, fenced=True), 3))
     open_directory(directory).close(NOW)
 
 
-def test_a_larger_quorum_of_static_voters_is_refused(directory, monkeypatch):
+def test_a_larger_quorum_of_static_voters_is_refused(directory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the last election names the voters."""
     for snapshot in (directory / METADATA).glob("*.checkpoint"):
         snapshot.unlink()
@@ -324,7 +333,7 @@ def test_a_larger_quorum_of_static_voters_is_refused(directory, monkeypatch):
     check_directory_is_refused(directory, "belongs to a quorum with voters 1, 2, 3; this is node 1")
 
 
-def test_compaction_gaps_of_other_software_are_accepted_without_a_checkpoint(directory):
+def test_compaction_gaps_of_other_software_are_accepted_without_a_checkpoint(directory: Any) -> None:
     """If Apache Kafka is killed between the swap of a segment and its checkpoint, it leaves a gap that looks like data
     loss."""
     storage = Storage(RealFileSystem(), str(directory))
@@ -355,7 +364,7 @@ def test_compaction_gaps_of_other_software_are_accepted_without_a_checkpoint(dir
     ours.stop()
 
 
-def test_a_read_only_directory_is_refused(make_server):
+def test_a_read_only_directory_is_refused(make_server: MakeServer) -> None:
     disk = MemoryFileSystem()
     server = fill(make_server(log_dirs=["/data"], file_system=disk), "t")
     server.stop()

@@ -1,8 +1,11 @@
 """A server that was paused for longer than the sessions of members reads their requests before it expires sessions."""
 
+from __future__ import annotations
+
 import os
 import signal
 import time
+from typing import Any
 
 from moldau.protocol.messages.describe_groups import DescribeGroupsRequest
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -21,12 +24,12 @@ PAUSE_S = 7.0
 class Member:
     """The only member of a group."""
 
-    def __init__(self, broker, group_id):
+    def __init__(self, broker: Any, group_id: str) -> None:
         self.wire = WireClient(broker.bootstrap_servers)
         self.group_id = group_id
         self.member_id = ""
 
-    def send_join(self):
+    def send_join(self) -> None:
         request = JoinGroupRequest(
             group_id=self.group_id,
             session_timeout_ms=SESSION_MS,
@@ -37,22 +40,22 @@ class Member:
         )
         self.wire.send(request, 5)
 
-    def receive_join(self):
+    def receive_join(self) -> None:
         answer = self.wire.receive()
         assert answer.error_code == NONE
         self.member_id = answer.member_id
 
-    def send_heartbeat(self):
+    def send_heartbeat(self) -> None:
         request = HeartbeatRequest(group_id=self.group_id, generation_id=1, member_id=self.member_id)
         self.wire.send(request, 4)
 
-    def is_known(self):
+    def is_known(self) -> Any:
         code = self.wire.receive().error_code
         assert code in (NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID)
         return code != UNKNOWN_MEMBER_ID
 
 
-def test_members_keep_their_sessions_with_heartbeats_during_the_pause():
+def test_members_keep_their_sessions_with_heartbeats_during_the_pause() -> None:
     with Broker(config={"group.min.session.timeout.ms": 100}) as broker:
         with WireClient(broker.bootstrap_servers) as wire:
             wire.call(FindCoordinatorRequest(coordinator_keys=["g"]))

@@ -3,14 +3,18 @@
 The first request of a connection takes the slow path, so tests compare with a new connection for each request.
 """
 
+from __future__ import annotations
+
 import random
 import re
 import struct
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,12 +36,16 @@ from moldau.protocol.messages.produce import PartitionProduceData, ProduceReques
 from moldau.protocol.records import Record, build_batch
 from moldau.testing.builders import batch, fetch, produce, produce_request, values
 
+from .conftest import MakeServer, RunningServer
+
 TOPICS = ("short", "a-topic-with-a-longer-name", "recompressed")
 NOW_MS = 1_700_000_000_000
 OLD = 10**15  # milliseconds; large, so that NOW_MS is not too old
 
 
-def a_batch(size=20, count=1, codec=Codec.NONE, timestamp=NOW_MS, **options):
+def a_batch(
+    size: int = 20, count: int = 1, codec: Codec = Codec.NONE, timestamp: Any = NOW_MS, **options: Any
+) -> bytes:
     records = [Record(offset=i, timestamp=timestamp, key=b"k", value=b"v" * size, headers=[]) for i in range(count)]
     return build_batch(records, codec=codec, **options)
 
@@ -45,13 +53,13 @@ def a_batch(size=20, count=1, codec=Codec.NONE, timestamp=NOW_MS, **options):
 class Traffic:
     """Produce requests as several producers send them in turn, most of them ordinary, some with random oddities."""
 
-    def __init__(self, seed, version):
+    def __init__(self, seed: Any, version: int) -> None:
         self.random = random.Random(seed)
         self.version = version
         self.sequence = 0
         self.transaction_sequence = 1
 
-    def request(self, correlation_id, topic_ids):
+    def request(self, correlation_id: int, topic_ids: Any) -> Any:
         pick = self.random
         if pick.random() < 0.15:
             return self.in_transaction(correlation_id, topic_ids)
@@ -81,7 +89,7 @@ class Traffic:
             frame = frame[:-1] + b"\x01\x63\x02xx"  # an unknown tagged field
         return frame
 
-    def in_transaction(self, correlation_id, topic_ids):
+    def in_transaction(self, correlation_id: int, topic_ids: Any) -> Any:
         """A batch of the transaction that is open in the first partition: mostly in order; rarely without its id, with
         another epoch, or outside the transaction."""
         pick = self.random
@@ -110,7 +118,7 @@ class Traffic:
         )
         return encode(header, request_header_version(ApiKey.PRODUCE, self.version)) + encode(request, self.version)
 
-    def records(self):
+    def records(self) -> Any:
         pick = self.random
         odd = pick.random()
         if odd < 0.75:
@@ -145,19 +153,19 @@ class Traffic:
         return bytes(good)
 
 
-def open_transaction(server):
+def open_transaction(server: RunningServer) -> None:
     """Start the transaction that the traffic continues."""
-    partition = server.broker.replicas.partition_by_key("short", 0)
+    partition = server.partition("short", 0)
     first = a_batch(transactional=True, producer_id=6, producer_epoch=1, base_sequence=0)
     server.call(lambda: partition.append(first, acks=-1, now_ms=NOW_MS, verification=DISABLED))
 
 
 @contextmanager
-def blocked_loop(server):
+def blocked_loop(server: RunningServer) -> Iterator[None]:
     """Block the server's event loop in the context."""
     going_on, stopped = threading.Event(), threading.Event()
 
-    def hold():
+    def hold() -> None:
         stopped.set()
         assert going_on.wait(60)
 
@@ -169,14 +177,14 @@ def blocked_loop(server):
         going_on.set()
 
 
-def comparable(answer, topic_ids):
+def comparable(answer: Any, topic_ids: Any) -> Any:
     """The response without topic ids and without times in error messages."""
     for topic_id in topic_ids.values():
         answer = answer.replace(topic_id, bytes(16))
     return re.sub(rb"\d{13,}", b"then", answer)
 
 
-def segment_files(server):
+def segment_files(server: RunningServer) -> Any:
     found = {}
     for directory in server.log_dirs:
         for path in Path(directory).glob("*/*.log"):
@@ -186,7 +194,9 @@ def segment_files(server):
 
 
 @pytest.mark.parametrize("version", [7, 8, 9, 12, 13])
-def test_the_fast_path_returns_the_same_responses_as_the_slow_path(make_server, tmp_path, version):
+def test_the_fast_path_returns_the_same_responses_as_the_slow_path(
+    make_server: MakeServer, tmp_path: Path, version: int
+) -> None:
     config = {"log.segment.bytes": str(1 << 20), "log.message.timestamp.before.max.ms": str(OLD)}
     servers = [make_server(log_dirs=[tmp_path / name], config=config) for name in ("short-way", "long-way")]
     ids = []
@@ -224,18 +234,18 @@ def test_the_fast_path_returns_the_same_responses_as_the_slow_path(make_server, 
 class CountingFiles(RealFileSystem):
     """Counts the writes to each `.log` file."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(durable=False)
-        self.writes = []
+        self.writes: list[Any] = []
 
-    def open(self, path, **options):
+    def open(self, path: str, **options: Any) -> Any:
         file = super().open(path, **options)
         counted = self
 
         class Counting(RealFile):
             __slots__ = ()
 
-            def write_at(self, buffers, position, length):
+            def write_at(self, buffers: Any, position: Any, length: int) -> None:
                 if path.endswith(".log") and "t-0" in path:
                     counted.writes.append(length)
                 super().write_at(buffers, position, length)
@@ -243,7 +253,7 @@ class CountingFiles(RealFileSystem):
         return Counting(file.fd, False)
 
 
-def test_requests_that_arrive_together_need_one_write(make_server, tmp_path):
+def test_requests_that_arrive_together_need_one_write(make_server: MakeServer, tmp_path: Path) -> None:
     files = CountingFiles()
     server = make_server(file_system=files)
     server.create_topic("t")
@@ -260,13 +270,13 @@ def test_requests_that_arrive_together_need_one_write(make_server, tmp_path):
     assert files.writes == [30 * len(one)]
 
 
-def test_batches_of_a_transaction_that_arrive_together_need_one_write(make_server, tmp_path):
+def test_batches_of_a_transaction_that_arrive_together_need_one_write(make_server: MakeServer, tmp_path: Path) -> None:
     files = CountingFiles()
     server = make_server(file_system=files)
     server.create_topic("t")
-    partition = server.broker.replicas.partition_by_key("t", 0)
+    partition = server.partition("t", 0)
 
-    def frame(sequence):
+    def frame(sequence: Any) -> Any:
         one = batch(b"x" * 50, transactional=True, producer_id=6, producer_epoch=0, base_sequence=sequence)
         request = produce_request("t", one)
         request.transactional_id = "tx"
@@ -288,7 +298,7 @@ def test_batches_of_a_transaction_that_arrive_together_need_one_write(make_serve
     assert server.call(lambda: partition.log.log_end_offset) == 32
 
 
-def test_requests_before_bytes_of_another_protocol_are_served(server):
+def test_requests_before_bytes_of_another_protocol_are_served(server: RunningServer) -> None:
     server.create_topic("t")
     with server.wire() as wire:
         produce(wire, "t", batch(b"0"))
@@ -297,10 +307,10 @@ def test_requests_before_bytes_of_another_protocol_are_served(server):
         wire.send_bytes(3 * (len(frame).to_bytes(4, "big") + frame) + b"GET / HTTP/1.1\r\n")
         assert len({wire.receive_frame() for _ in range(3)}) == 3
         assert wire.closed_by_server()
-    assert server.call(lambda: server.broker.replicas.partition_by_key("t", 0).log.log_end_offset) == 4
+    assert server.call(lambda: server.partition("t", 0).log.log_end_offset) == 4
 
 
-def test_the_order_with_other_requests_is_kept(server):
+def test_the_order_with_other_requests_is_kept(server: RunningServer) -> None:
     server.create_topic("t")
     with server.wire() as wire:
         produce(wire, "t", batch(b"0"))
@@ -313,7 +323,7 @@ def test_the_order_with_other_requests_is_kept(server):
     assert [index for index, name in enumerate(names) if name == "MetadataResponse"] == [2, 7, 12]
 
 
-def test_a_topic_that_was_deleted_and_recreated_is_found(server):
+def test_a_topic_that_was_deleted_and_recreated_is_found(server: RunningServer) -> None:
     server.create_topic("t")
     with server.wire() as wire:
         for expected in range(3):
@@ -325,19 +335,19 @@ def test_a_topic_that_was_deleted_and_recreated_is_found(server):
             assert produce(wire, "t", batch(b"x")).base_offset == expected
 
 
-def test_a_setting_that_requires_reading_the_records_takes_effect(server):
+def test_a_setting_that_requires_reading_the_records_takes_effect(server: RunningServer) -> None:
     server.create_topic("t")
     with server.wire() as wire:
         for _ in range(3):
             produce(wire, "t", batch(b"x"))
-        log = server.broker.replicas.partition_by_key("t", 0).log
+        log = server.partition("t", 0).log
         server.call(lambda: log.update_config(replace(log.config, message_timestamp_type="LogAppendTime")))
         result = produce(wire, "t", batch(b"x"))
         assert (result.base_offset, result.error_code) == (3, 0)
         assert result.log_append_time_ms > 0
 
 
-def test_a_small_request_does_not_overtake_a_large_one_that_is_served_in_slices(server):
+def test_a_small_request_does_not_overtake_a_large_one_that_is_served_in_slices(server: RunningServer) -> None:
     """Both were taken by the fast path, which returns them since the topic has a setting that it does not support."""
     server.create_topic("t")
     with server.wire() as wire:
@@ -364,4 +374,4 @@ def test_a_small_request_does_not_overtake_a_large_one_that_is_served_in_slices(
         wire.send_bytes(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
         for _ in frames:
             wire.receive_frame()
-        assert [value[:1] for value in values(fetch(wire, "t"))][3:] == [b"1", b"2"]
+        assert [value[:1] for value in values(fetch(wire, "t"))][3:] == [b"1", b"2"]  # type: ignore[index]

@@ -1,6 +1,9 @@
 """Fetch and ListOffsets with transactions: records for read_committed consumers, and when they wake."""
 
+from __future__ import annotations
+
 import time
+from typing import Any
 
 import pytest
 
@@ -9,28 +12,31 @@ from moldau.protocol.messages.fetch import FetchPartition
 from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from moldau.protocol.records import Record, build_batch
 from moldau.testing.builders import batch, fetch, fetch_request, produce, values
+from moldau.testing.wire import WireClient
+
+from .conftest import RunningServer
 
 READ_COMMITTED = 1
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 
-def partition_of(server, topic="t", index=0):
-    return server.broker.replicas.partition_by_key(topic, index)
+def partition_of(server: RunningServer, topic: str = "t", index: int = 0) -> Any:
+    return server.partition(topic, index)
 
 
 class Producer:
     """Writes transactions directly to a partition of the server, each with a new epoch."""
 
-    def __init__(self, server, producer_id=1, topic="t", index=0):
+    def __init__(self, server: RunningServer, producer_id: int = 1, topic: str = "t", index: int = 0) -> None:
         self.server = server
         self.partition = partition_of(server, topic, index)
         self.producer_id = producer_id
         self.epoch = self.sequence = 0
 
-    def write(self, *values, timestamp=None):
+    def write(self, *values: Any, timestamp: int | None = None) -> Any:
         return self.server.call(lambda: self._write(values, timestamp or self.server.broker.now_ms()))
 
-    def _write(self, values, timestamp):
+    def _write(self, values: Any, timestamp: int) -> Any:
         data = build_batch(
             [Record(0, timestamp, None, value) for value in values],
             producer_id=self.producer_id,
@@ -46,11 +52,11 @@ class Producer:
         self.sequence += len(values)
         return info.first_offset
 
-    def end(self, *, committed=True, coordinator_epoch=2):
+    def end(self, *, committed: bool = True, coordinator_epoch: int = 2) -> Any:
         self.epoch += 1
         self.sequence = 0
 
-        def append():
+        def append() -> Any:
             return self.partition.append_marker(
                 self.producer_id,
                 self.epoch,
@@ -63,33 +69,33 @@ class Producer:
         return self.server.call(append).first_offset
 
 
-def committed_request(topic="t", offset=0, **options):
+def committed_request(topic: str = "t", offset: int = 0, **options: Any) -> Any:
     request = fetch_request(topic, offset, **options)
     request.isolation_level = READ_COMMITTED
     return request
 
 
-def fetch_committed(wire, topic="t", offset=0, **options):
+def fetch_committed(wire: WireClient, topic: str = "t", offset: int = 0, **options: Any) -> Any:
     answer = wire.call(committed_request(topic, offset, **options), 12)
     return answer.responses[0].partitions[0]
 
 
-def aborted(partition):
+def aborted(partition: Any) -> list[Any]:
     return [(entry.producer_id, entry.first_offset) for entry in partition.aborted_transactions]
 
 
-def wait_until_waiting(server, topic="t", index=0):
+def wait_until_waiting(server: RunningServer, topic: str = "t", index: int = 0) -> None:
     server.wait_until(lambda: partition_of(server, topic, index).waiters)
 
 
-def is_waiting(server, topic="t", index=0):
+def is_waiting(server: RunningServer, topic: str = "t", index: int = 0) -> Any:
     """Whether a fetch waits, after the event loop has done its pending work."""
     for _ in range(3):
         server.call(lambda: None)
     return server.call(lambda: len(partition_of(server, topic, index).waiters)) > 0
 
 
-def test_open_transactions_are_invisible_and_aborted_ones_are_listed(server):
+def test_open_transactions_are_invisible_and_aborted_ones_are_listed(server: RunningServer) -> None:
     server.create_topic("t")
     first, second = Producer(server, 1), Producer(server, 2)
     with server.wire() as wire:
@@ -112,7 +118,7 @@ def test_open_transactions_are_invisible_and_aborted_ones_are_listed(server):
         assert (found.high_watermark, found.last_stable_offset) == (6, 5)
 
 
-def test_a_reader_at_the_last_stable_offset_gets_no_records(server):
+def test_a_reader_at_the_last_stable_offset_gets_no_records(server: RunningServer) -> None:
     server.create_topic("t")
     Producer(server).write(b"open")
     with server.wire() as wire:
@@ -121,7 +127,7 @@ def test_a_reader_at_the_last_stable_offset_gets_no_records(server):
             assert (found.error_code, len(found.records), aborted(found)) == (0, 0, [])
 
 
-def test_a_marker_wakes_a_waiting_reader(server):
+def test_a_marker_wakes_a_waiting_reader(server: RunningServer) -> None:
     server.create_topic("t")
     producer = Producer(server)
     with server.wire() as consumer:
@@ -137,7 +143,7 @@ def test_a_marker_wakes_a_waiting_reader(server):
         assert not is_waiting(server)
 
 
-def test_a_marker_wakes_a_reader_that_arrived_during_the_transaction(server):
+def test_a_marker_wakes_a_reader_that_arrived_during_the_transaction(server: RunningServer) -> None:
     server.create_topic("t")
     first, second = Producer(server, 1), Producer(server, 2)
     first.write(b"a")
@@ -154,7 +160,7 @@ def test_a_marker_wakes_a_reader_that_arrived_during_the_transaction(server):
         assert aborted(found) == [(1, 0)]
 
 
-def test_a_marker_that_releases_less_than_min_bytes_wakes_no_reader(server):
+def test_a_marker_that_releases_less_than_min_bytes_wakes_no_reader(server: RunningServer) -> None:
     server.create_topic("t")
     first, second = Producer(server, 1), Producer(server, 2)
     first.write(b"x" * 100)
@@ -168,7 +174,7 @@ def test_a_marker_that_releases_less_than_min_bytes_wakes_no_reader(server):
         assert len(values(consumer.receive().responses[0].partitions[0])) == 4
 
 
-def test_min_bytes_without_transactions_is_the_total_of_all_partitions(server):
+def test_min_bytes_without_transactions_is_the_total_of_all_partitions(server: RunningServer) -> None:
     server.create_topic("t", partitions=2)
     one = batch(b"x" * 100)
     request = committed_request(max_wait_ms=60_000, min_bytes=2 * len(one))
@@ -182,7 +188,7 @@ def test_min_bytes_without_transactions_is_the_total_of_all_partitions(server):
         assert [len(p.records) for p in consumer.receive().responses[0].partitions] == [len(one)] * 2
 
 
-def test_a_transaction_in_one_partition_does_not_delay_another(server):
+def test_a_transaction_in_one_partition_does_not_delay_another(server: RunningServer) -> None:
     server.create_topic("t", partitions=2)
     open_transaction = Producer(server, 1, "t", 0)
     request = committed_request(max_wait_ms=60_000)
@@ -199,7 +205,7 @@ def test_a_transaction_in_one_partition_does_not_delay_another(server):
     assert not is_waiting(server, index=1)
 
 
-def test_a_reader_behind_a_transaction_completes_when_it_times_out(server):
+def test_a_reader_behind_a_transaction_completes_when_it_times_out(server: RunningServer) -> None:
     server.create_topic("t")
     Producer(server).write(b"open")
     with server.wire() as wire:
@@ -210,7 +216,7 @@ def test_a_reader_behind_a_transaction_completes_when_it_times_out(server):
     assert not is_waiting(server)
 
 
-def test_a_reader_behind_a_transaction_is_removed_when_it_disconnects(server):
+def test_a_reader_behind_a_transaction_is_removed_when_it_disconnects(server: RunningServer) -> None:
     server.create_topic("t")
     producer = Producer(server)
     producer.write(b"open")
@@ -221,7 +227,7 @@ def test_a_reader_behind_a_transaction_is_removed_when_it_disconnects(server):
     producer.end()
 
 
-def test_a_reader_in_a_session_wakes_and_gets_aborted_transactions(server):
+def test_a_reader_in_a_session_wakes_and_gets_aborted_transactions(server: RunningServer) -> None:
     server.create_topic("t")
     producer = Producer(server)
     with server.wire() as consumer:
@@ -239,7 +245,7 @@ def test_a_reader_in_a_session_wakes_and_gets_aborted_transactions(server):
         assert aborted(topic.partitions[0]) == [(1, 0)]
 
 
-def test_open_and_aborted_transactions_are_known_after_a_restart(server):
+def test_open_and_aborted_transactions_are_known_after_a_restart(server: RunningServer) -> None:
     server.create_topic("t")
     first, second = Producer(server, 1), Producer(server, 2)
     first.write(b"aborted")
@@ -252,7 +258,7 @@ def test_open_and_aborted_transactions_are_known_after_a_restart(server):
         assert (found.high_watermark, found.last_stable_offset) == (3, 2)
 
 
-def list_offset(wire, timestamp, *, isolation_level, version=7):
+def list_offset(wire: WireClient, timestamp: int, *, isolation_level: int, version: int = 7) -> Any:
     request = ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation_level,
@@ -264,7 +270,7 @@ def list_offset(wire, timestamp, *, isolation_level, version=7):
 
 
 @pytest.mark.parametrize("version", [2, 7, 11])
-def test_offsets_of_committed_records_end_at_the_last_stable_offset(server, version):
+def test_offsets_of_committed_records_end_at_the_last_stable_offset(server: RunningServer, version: int) -> None:
     server.create_topic("t")
     producer = Producer(server)
     now_ms = server.broker.now_ms()
@@ -284,7 +290,7 @@ def test_offsets_of_committed_records_end_at_the_last_stable_offset(server, vers
         assert list_offset(wire, LATEST, isolation_level=READ_COMMITTED, version=version) == (3, -1)
 
 
-def test_producers_are_described_with_their_open_transactions(server):
+def test_producers_are_described_with_their_open_transactions(server: RunningServer) -> None:
     server.create_topic("t")
     first, second = Producer(server, 1), Producer(server, 2)
     first.write(b"a", b"b")

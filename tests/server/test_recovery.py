@@ -1,7 +1,10 @@
 """Recovery at startup: read-ahead from all log directories, and progress messages."""
 
+from __future__ import annotations
+
 import errno
 import logging
+from typing import Any
 
 import pytest
 
@@ -18,7 +21,7 @@ CONFIG = LogConfig()
 BATCH = build_batch([Record(0, NOW, None, b"value")])
 
 
-def crashed(partitions=8, directories=("/a", "/b")):
+def crashed(partitions: int = 8, directories: Any = ("/a", "/b")) -> Any:
     """A disk as `kill -9` leaves it, with the same number of partitions in each directory."""
     disk = MemoryFileSystem()
     manager = LogManager(directories, node_id=1, file_system=disk)
@@ -30,18 +33,18 @@ def crashed(partitions=8, directories=("/a", "/b")):
     return disk.crash()
 
 
-def unclean(disk, *directories):
+def unclean(disk: MemoryFileSystem, *directories: Any) -> dict[Any, Any]:
     return {
         directory: [UncleanLog(f"{directory}/{name}", 0) for name in sorted(disk.list_directory(directory)[1])]
         for directory in directories
     }
 
 
-def logs_read(disk, directory):
+def logs_read(disk: MemoryFileSystem, directory: Any) -> list[Any]:
     return sorted({path.rpartition("/")[0] for path, _, _ in list(disk.read_aheads) if path.startswith(directory)})
 
 
-def test_the_next_logs_of_each_directory_are_read_ahead_and_no_more():
+def test_the_next_logs_of_each_directory_are_read_ahead_and_no_more() -> None:
     disk = crashed()
     logs = unclean(disk, "/a", "/b")
     recovery = Recovery(disk, 2)
@@ -50,7 +53,7 @@ def test_the_next_logs_of_each_directory_are_read_ahead_and_no_more():
         for begun in range(4):
             for directory in logs:
                 ahead = [log.path for log in logs[directory][: begun + 2]]
-                wait_until(lambda directory=directory, ahead=ahead: logs_read(disk, directory) == ahead)
+                wait_until(lambda directory=directory, ahead=ahead: logs_read(disk, directory) == ahead)  # type: ignore[misc]
             for directory in logs:
                 recovery.next(directory)
     finally:
@@ -58,7 +61,7 @@ def test_the_next_logs_of_each_directory_are_read_ahead_and_no_more():
     assert len(logs_read(disk, "/a")) < 8
 
 
-def test_threads_exit_if_all_data_is_in_memory():
+def test_threads_exit_if_all_data_is_in_memory() -> None:
     disk = crashed(partitions=3 * WARM_LOGS)
     recovery = Recovery(disk, 1)
     logs = unclean(disk, "/a", "/b")
@@ -70,7 +73,7 @@ def test_threads_exit_if_all_data_is_in_memory():
     recovery.close()
 
 
-def test_a_single_directory_is_not_read_ahead():
+def test_a_single_directory_is_not_read_ahead() -> None:
     disk = crashed(directories=("/a",))
     recovery = Recovery(disk, 2)
     recovery.begin(unclean(disk, "/a"))
@@ -78,7 +81,7 @@ def test_a_single_directory_is_not_read_ahead():
     assert disk.read_aheads == []
 
 
-def test_the_number_of_remaining_partitions_is_logged_periodically(caplog):
+def test_the_number_of_remaining_partitions_is_logged_periodically(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     disk = crashed(partitions=4)
     recovery = Recovery(disk, 1, clock=lambda: now[0])
@@ -102,7 +105,7 @@ def test_the_number_of_remaining_partitions_is_logged_periodically(caplog):
 
 
 @pytest.mark.parametrize("path", ["/b/t-1/", "/b/recovery-point"])
-def test_a_directory_that_fails_during_recovery_does_not_affect_others(path):
+def test_a_directory_that_fails_during_recovery_does_not_affect_others(path: str) -> None:
     disk = crashed()
     in_a = len(disk.list_directory("/a")[1])
     disk.fail_with = lambda operation, found: errno.EIO if found.startswith(path) and operation == "open" else None

@@ -1,13 +1,18 @@
 """Moves of replicas between log directories: requests, concurrent use of the partition, and results."""
 
+from __future__ import annotations
+
 import errno
 import threading
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from moldau.log.memory_files import MemoryFileSystem
+from moldau.log.partition_log import Log
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -34,6 +39,7 @@ from moldau.testing.builders import batch, fetch, produce, produce_request, valu
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
+from .conftest import MakeServer, RunningServer
 from .transactional import Transactional
 from .transactional import values as committed_values
 
@@ -42,16 +48,16 @@ _BROKER = 4
 _SET = 0
 
 
-def move(wire, path, topic="t", partitions=(0,), version=2):
+def move(wire: WireClient, path: object, topic: str = "t", partitions: Any = (0,), version: int = 2) -> dict[Any, Any]:
     moved = AlterReplicaLogDirTopic(name=topic, partitions=list(partitions))
     request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=str(path), topics=[moved])])
     (result,) = wire.call(request, version).results
     return {partition.partition_index: partition.error_code for partition in result.partitions}
 
 
-def described(wire, topic="t"):
+def described(wire: WireClient, topic: str = "t") -> Any:
     """(directory, whether it is a future replica) -> partition index -> (size, lag), both in bytes."""
-    found = {}
+    found: dict[Any, Any] = {}
     for result in wire.call(DescribeLogDirsRequest(topics=None), 4).results:
         for described_topic in result.topics:
             if described_topic.name == topic:
@@ -61,47 +67,55 @@ def described(wire, topic="t"):
     return found
 
 
-def throttle(wire, rate):
+def throttle(wire: WireClient, rate: Any) -> None:
     config = AlterableConfig(name=RATE, config_operation=_SET, value=str(rate))
     resource = AlterConfigsResource(resource_type=_BROKER, resource_name="", configs=[config])
     (answer,) = wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
     assert answer.error_code == 0, answer
 
 
-def where(server, topic="t", index=0):
-    return Path(server.broker.log_manager.directory_of(topic, index).path)
+def where(server: RunningServer, topic: str = "t", index: int = 0) -> Any:
+    directory = server.broker.log_manager.directory_of(topic, index)
+    assert directory is not None
+    return Path(directory.path)
 
 
-def wait_moved(server, directory, topic="t", index=0):
+def log_of(server: RunningServer, topic: str = "t", index: int = 0) -> Log:
+    log = server.broker.log_manager.get(topic, index)
+    assert log is not None
+    return log
+
+
+def wait_moved(server: RunningServer, directory: object, topic: str = "t", index: int = 0) -> None:
     manager = server.broker.log_manager
-    server.wait_until(lambda: manager.directory_of(topic, index).path == str(directory) and not manager.futures)
+    server.wait_until(lambda: where(server, topic, index) == Path(str(directory)) and not manager.futures)
 
 
-def roll(server, topic="t", index=0):
-    server.call(lambda: server.broker.log_manager.get(topic, index).roll(server.broker.now_ms()))
+def roll(server: RunningServer, topic: str = "t", index: int = 0) -> None:
+    server.call(lambda: log_of(server, topic, index).roll(server.broker.now_ms()))
 
 
-def flush(server, topic="t", index=0):
-    async def run():
-        await server.broker.group_commit.flush(server.broker.log_manager.get(topic, index))
+def flush(server: RunningServer, topic: str = "t", index: int = 0) -> None:
+    async def run() -> None:
+        await server.broker.group_commit.flush(log_of(server, topic, index))
 
     server.await_(run)
 
 
-def everything(wire, topic="t", partition=0, offset=0):
-    found = []
+def everything(wire: WireClient, topic: str = "t", partition: int = 0, offset: int = 0) -> Any:
+    found: list[Any] = []
     while more := values(fetch(wire, topic, offset=offset + len(found), partition=partition)):
         found += more
     return found
 
 
 @pytest.fixture
-def directories(tmp_path):
+def directories(tmp_path: Path) -> list[Any]:
     return [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
 
 
 @pytest.fixture
-def filled(make_server, directories):
+def filled(make_server: MakeServer, directories: Any) -> Any:
     """A server with a partition of three segments, and the two log directories without the partition."""
     server = make_server(log_dirs=directories)
     server.create_topic("t")
@@ -117,7 +131,7 @@ RECORDS = [b"%d" % number for number in range(90)]
 
 
 @pytest.fixture
-def slow(filled, monkeypatch):
+def slow(filled: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Like `filled`, but a move takes hours."""
     monkeypatch.setattr(replica_mover, "NEARLY_THERE_BYTES", 0)
     with filled[0].wire() as wire:
@@ -126,7 +140,7 @@ def slow(filled, monkeypatch):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_replica_moves_with_all_of_its_records(filled, version):
+def test_a_replica_moves_with_all_of_its_records(filled: Any, version: int) -> None:
     server, (target, _) = filled
     source = where(server)
     with server.wire() as wire:
@@ -148,13 +162,15 @@ def test_a_replica_moves_with_all_of_its_records(filled, version):
 
 
 @pytest.mark.parametrize("configs", [{}, {"flush_messages": 1}])
-def test_a_replica_moves_back_and_forth_while_an_idempotent_producer_writes(make_server, directories, configs):
+def test_a_replica_moves_back_and_forth_while_an_idempotent_producer_writes(
+    make_server: MakeServer, directories: Any, configs: Any
+) -> None:
     server = make_server(log_dirs=directories)
     server.create_topic("t", **configs)
     written = []
     stop = threading.Event()
 
-    def write():
+    def write() -> None:
         with server.wire() as wire:
             for number in count():
                 if stop.is_set() or number == 20_000:
@@ -186,7 +202,7 @@ def test_a_replica_moves_back_and_forth_while_an_idempotent_producer_writes(make
         assert everything(wire) == written
 
 
-def test_the_lag_of_a_move_decreases_within_a_segment(filled, monkeypatch):
+def test_the_lag_of_a_move_decreases_within_a_segment(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kafka's tools show the lag, and copying a large segment takes long."""
     server, (target, _) = filled
     monkeypatch.setattr(replica_mover, "NEARLY_THERE_BYTES", 0)
@@ -194,7 +210,7 @@ def test_the_lag_of_a_move_decreases_within_a_segment(filled, monkeypatch):
     steps = threading.Semaphore(0)
     copying = replica_mover.ReplicaMover._copy
 
-    async def one_step(self, future, copy, **options):
+    async def one_step(self: Any, future: Any, copy: Any, **options: Any) -> None:
         await self._loop.run_in_executor(None, steps.acquire)
         await copying(self, future, copy, **options)
 
@@ -217,7 +233,7 @@ def test_the_lag_of_a_move_decreases_within_a_segment(filled, monkeypatch):
         assert everything(wire) == RECORDS
 
 
-def test_a_move_is_described_and_a_later_request_replaces_it(slow):
+def test_a_move_is_described_and_a_later_request_replaces_it(slow: Any) -> None:
     server, (second, third) = slow
     first = where(server)
     with server.wire() as wire:
@@ -240,7 +256,7 @@ def test_a_move_is_described_and_a_later_request_replaces_it(slow):
         assert everything(wire) == RECORDS
 
 
-def test_invalid_moves_get_the_errors_of_apache_kafka(filled):
+def test_invalid_moves_get_the_errors_of_apache_kafka(filled: Any) -> None:
     server, (target, _) = filled
     with server.wire() as wire:
         assert move(wire, "/nowhere") == {0: ErrorCode.LOG_DIR_NOT_FOUND}
@@ -251,7 +267,7 @@ def test_invalid_moves_get_the_errors_of_apache_kafka(filled):
         assert not server.broker.log_manager.futures
 
 
-def test_a_move_continues_after_a_shutdown(slow):
+def test_a_move_continues_after_a_shutdown(slow: Any) -> None:
     server, (target, _) = slow
     source = where(server)
     with server.wire() as wire:
@@ -268,7 +284,7 @@ def test_a_move_continues_after_a_shutdown(slow):
         assert everything(wire) == RECORDS
 
 
-def test_deleting_a_topic_cancels_the_move_of_its_replica(slow):
+def test_deleting_a_topic_cancels_the_move_of_its_replica(slow: Any) -> None:
     server, (target, _) = slow
     with server.wire() as wire:
         move(wire, target)
@@ -280,12 +296,14 @@ def test_deleting_a_topic_cancels_the_move_of_its_replica(slow):
         assert everything(wire) == []
 
 
-def test_a_partition_that_is_deleted_before_its_move_begins_is_unknown(filled, monkeypatch):
+def test_a_partition_that_is_deleted_before_its_move_begins_is_unknown(
+    filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server, (target, _) = filled
-    later = SlicedFuture(server.broker.slices)
+    later: SlicedFuture[None] = SlicedFuture(server.broker.slices)
     waiting = []
 
-    def assign(partition, directory):
+    def assign(partition: Any, directory: object) -> Iterator[Any]:
         waiting.append(partition)
         yield from later.result()
 
@@ -300,7 +318,7 @@ def test_a_partition_that_is_deleted_before_its_move_begins_is_unknown(filled, m
         assert wire.receive().results[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_records_that_are_deleted_during_a_move_stay_deleted(slow):
+def test_records_that_are_deleted_during_a_move_stay_deleted(slow: Any) -> None:
     server, (target, _) = slow
     with server.wire() as wire:
         move(wire, target)
@@ -319,7 +337,7 @@ def test_records_that_are_deleted_during_a_move_stay_deleted(slow):
     assert not (target / "t-0" / f"{0:020d}.log").exists()
 
 
-def on_disk_in_memory(make_server):
+def on_disk_in_memory(make_server: MakeServer) -> Any:
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/a", "/b"], file_system=disk)
     server.create_topic("t")
@@ -333,23 +351,23 @@ def on_disk_in_memory(make_server):
 class Assignment:
     """Delays the sync of the metadata log with which the controller assigns a replica to its new directory."""
 
-    def __init__(self, server, disk):
+    def __init__(self, server: RunningServer, disk: Any) -> None:
         self._begun, self._free = threading.Event(), threading.Event()
         server.call(lambda: setattr(disk, "fail_with", self._delay))
 
-    def _delay(self, operation, path):
+    def _delay(self, operation: str, path: str) -> None:
         if operation == "sync" and "__cluster_metadata-0" in path:
             self._begun.set()
-            assert self._free.wait(30)
+            assert self._free.wait(60)
 
-    def wait_begun(self):
-        assert self._begun.wait(30)
+    def wait_begun(self) -> None:
+        assert self._begun.wait(60)
 
-    def release(self):
+    def release(self) -> None:
         self._free.set()
 
 
-def registered(server):
+def registered(server: RunningServer) -> Any:
     """The path of the directory to which the metadata assign the replica."""
     image = server.call(lambda: server.broker.metadata.image)
     found = image.topics_by_name["t"].partitions[0].directory(server.broker.node_id)
@@ -357,7 +375,7 @@ def registered(server):
     return path
 
 
-def test_other_requests_are_served_while_the_controller_assigns_the_replica(make_server):
+def test_other_requests_are_served_while_the_controller_assigns_the_replica(make_server: MakeServer) -> None:
     server, disk, source, target = on_disk_in_memory(make_server)
     assignment = Assignment(server, disk)
     with server.wire() as wire:
@@ -375,7 +393,7 @@ def test_other_requests_are_served_while_the_controller_assigns_the_replica(make
         assert everything(wire) == [*RECORDS, b"90"]
 
 
-def test_a_move_that_ends_during_its_assignment_leaves_the_replica_where_it_was(make_server):
+def test_a_move_that_ends_during_its_assignment_leaves_the_replica_where_it_was(make_server: MakeServer) -> None:
     server, disk, source, target = on_disk_in_memory(make_server)
     assignment = Assignment(server, disk)
     with server.wire() as wire:
@@ -392,7 +410,7 @@ def test_a_move_that_ends_during_its_assignment_leaves_the_replica_where_it_was(
         assert registered(server) == target
 
 
-def test_a_topic_can_be_deleted_while_the_controller_assigns_its_replica(make_server):
+def test_a_topic_can_be_deleted_while_the_controller_assigns_its_replica(make_server: MakeServer) -> None:
     server, disk, _, target = on_disk_in_memory(make_server)
     assignment = Assignment(server, disk)
     with server.wire() as wire:
@@ -408,7 +426,7 @@ def test_a_topic_can_be_deleted_while_the_controller_assigns_its_replica(make_se
         assert everything(wire) == [b"new"]
 
 
-def test_a_shutdown_waits_for_the_assignment_and_the_next_startup_resumes_the_move(make_server):
+def test_a_shutdown_waits_for_the_assignment_and_the_next_startup_resumes_the_move(make_server: MakeServer) -> None:
     server, disk, source, target = on_disk_in_memory(make_server)
     assignment = Assignment(server, disk)
     with server.wire() as wire:
@@ -419,7 +437,7 @@ def test_a_shutdown_waits_for_the_assignment_and_the_next_startup_resumes_the_mo
     broker = server.broker
     server.wait_until(broker.replica_mover._closing.is_set)
     assignment.release()
-    stopping.join(30)
+    stopping.join(60)
     assert str(broker.log_manager.directory_of("t", 0).path) == source
     server.start()
     wait_moved(server, target)
@@ -428,10 +446,10 @@ def test_a_shutdown_waits_for_the_assignment_and_the_next_startup_resumes_the_mo
         assert everything(wire) == RECORDS
 
 
-def test_a_full_disk_cancels_only_the_move(make_server):
+def test_a_full_disk_cancels_only_the_move(make_server: MakeServer) -> None:
     server, disk, source, target = on_disk_in_memory(make_server)
 
-    def fail(operation, path):
+    def fail(operation: str, path: str) -> Any:
         in_copy = path.startswith(f"{target}/t-0.") and path.endswith(".log")
         return errno.ENOSPC if in_copy and operation == "write" else None
 
@@ -448,10 +466,10 @@ def test_a_full_disk_cancels_only_the_move(make_server):
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "rename"])
-def test_a_replica_stays_in_its_directory_if_the_target_fails(make_server, operation):
+def test_a_replica_stays_in_its_directory_if_the_target_fails(make_server: MakeServer, operation: str) -> None:
     server, disk, source, target = on_disk_in_memory(make_server)
 
-    def fail(attempted, path):
+    def fail(attempted: str, path: str) -> Any:
         name = path.removeprefix(f"{target}/t-0.")
         return errno.EIO if name != path and attempted == operation and "partition.metadata" not in path else None
 
@@ -465,10 +483,10 @@ def test_a_replica_stays_in_its_directory_if_the_target_fails(make_server, opera
         assert move(wire, target) == {0: ErrorCode.KAFKA_STORAGE_ERROR}
         image = server.call(lambda: server.broker.metadata.image)
         registered = image.topics_by_name["t"].partitions[0].directory(server.broker.node_id)
-        assert registered == server.broker.log_manager.directory_of("t", 0).directory_id
+        assert registered == server.directory("t", 0).directory_id
 
 
-def test_an_open_transaction_continues_in_the_other_directory(make_server, directories):
+def test_an_open_transaction_continues_in_the_other_directory(make_server: MakeServer, directories: Any) -> None:
     server = make_server(log_dirs=directories, config={"transaction.state.log.num.partitions": "1"})
     server.create_topic("t")
     with server.wire() as wire, server.wire() as other:
@@ -488,7 +506,7 @@ def test_an_open_transaction_continues_in_the_other_directory(make_server, direc
         assert committed_values(wire, "t") == ["open", "still open"]
 
 
-def test_a_flush_waits_while_the_copy_is_synced(make_server):
+def test_a_flush_waits_while_the_copy_is_synced(make_server: MakeServer) -> None:
     """No append is acknowledged between the last step of the copy and the swap: it would be only on the old disk."""
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/a", "/b"], file_system=disk)
@@ -499,7 +517,7 @@ def test_a_flush_waits_while_the_copy_is_synced(make_server):
         target = "/a" if source == "/b" else "/b"
         entered, proceed = threading.Event(), threading.Event()
 
-        def hold(operation, path):
+        def hold(operation: str, path: str) -> None:
             if operation == "sync" and path.startswith(f"{target}/t-0.") and path.endswith("-future"):
                 entered.set()
                 assert proceed.wait(60)
@@ -508,16 +526,16 @@ def test_a_flush_waits_while_the_copy_is_synced(make_server):
         assert move(wire, target) == {0: 0}
         assert entered.wait(60)
         other.send(produce_request("t", batch(b"2"), acks=-1), 9)
-        server.wait_until(lambda: server.broker.log_manager.get("t", 0).log_end_offset == 2)
+        server.wait_until(lambda: log_of(server).log_end_offset == 2)
         assert values(fetch(wire, "t")) == [b"1"]
-        assert server.call(lambda: server.broker.log_manager.get("t", 0).flushed_offset) == 1
+        assert server.call(lambda: log_of(server).flushed_offset) == 1
         proceed.set()
         assert other.receive().responses[0].partition_responses[0].base_offset == 1
         assert values(fetch(wire, "t")) == [b"1", b"2"]
         wait_moved(server, target)
 
 
-def test_moves_continue_after_the_server_is_killed(tmp_path):
+def test_moves_continue_after_the_server_is_killed(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("a", "b")]
     value = b"v" * 100_000
     with Broker(config={"log.dirs": ",".join(paths)}) as broker:
@@ -535,9 +553,9 @@ def test_moves_continue_after_the_server_is_killed(tmp_path):
             broker.start()
             with WireClient(broker.bootstrap_servers) as wire:
                 wait_until(
-                    lambda wire=wire, target=target: described(wire).keys() == {(target, False)},
+                    lambda wire=wire, target=target: described(wire).keys() == {(target, False)},  # type: ignore[misc]
                     "the end of the move",
-                    state=lambda wire=wire: described(wire),
+                    state=lambda wire=wire: described(wire),  # type: ignore[misc]
                 )
                 found = everything(wire)
                 assert found[1::2] == [b"%d" % number for number in range(written)]

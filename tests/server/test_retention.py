@@ -1,9 +1,13 @@
 """Retention in a running server: when segments are deleted, which requests notice, and when files are unlinked."""
 
+from __future__ import annotations
+
 import asyncio
 import errno
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,16 +23,18 @@ from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffs
 from moldau.server.upkeep import retention
 from moldau.testing.builders import batch, fetch, fetch_request, produce, values
 
+from .conftest import MakeServer, RunningServer
+
 HOUR_MS = 3_600_000
 TOPIC, BROKER = 2, 4
 EARLIEST = -2
 
 
-def log_of(server, topic="t", index=0):
-    return server.broker.replicas.partition_by_key(topic, index).log
+def log_of(server: RunningServer, topic: str = "t", index: int = 0) -> Any:
+    return server.partition(topic, index).log
 
 
-def append(server, *batches, topic="t", partition=0, roll=True):
+def append(server: RunningServer, *batches: Any, topic: str = "t", partition: int = 0, roll: bool = True) -> None:
     """Append one batch for each value, each in a separate segment. The last segment is rolled as well."""
     for value in batches:
         with server.wire() as wire:
@@ -37,7 +43,7 @@ def append(server, *batches, topic="t", partition=0, roll=True):
             server.call(lambda: log_of(server, topic, partition).roll(server.clock()))
 
 
-def alter(server, kind, name, **settings):
+def alter(server: RunningServer, kind: Any, name: str, **settings: Any) -> None:
     configs = [AlterableConfig(name=key.replace("_", "."), value=str(value)) for key, value in settings.items()]
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     with server.wire() as wire:
@@ -45,31 +51,33 @@ def alter(server, kind, name, **settings):
     assert answer.error_code == 0, answer
 
 
-def earliest(server, topic="t", partition=0):
+def earliest(server: RunningServer, topic: str = "t", partition: int = 0) -> Any:
     wanted = ListOffsetsPartition(partition_index=partition, timestamp=EARLIEST)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
     with server.wire() as wire:
         return wire.call(request, 7).topics[0].partitions[0].offset
 
 
-def check(server):
+def check(server: RunningServer) -> None:
     server.await_(server.broker.retention.check)
 
 
-def empty_trash(server):
+def empty_trash(server: RunningServer) -> None:
     server.await_(server.broker.trash.remove_due)
 
 
-def files(server, topic="t", partition=0):
+def files(server: RunningServer, topic: str = "t", partition: int = 0) -> list[Any]:
     (directory,) = Path(server.log_dirs[0]).glob(f"{topic}-{partition}")
     return sorted(path.name for path in directory.iterdir())
 
 
-def deleted(server, topic="t", partition=0):
+def deleted(server: RunningServer, topic: str = "t", partition: int = 0) -> list[Any]:
     return [name for name in files(server, topic, partition) if name.endswith(".deleted")]
 
 
-def test_expired_records_are_invisible_immediately_and_unlinked_after_a_delay(server, caplog):
+def test_expired_records_are_invisible_immediately_and_unlinked_after_a_delay(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     server.create_topic("t", retention_ms=HOUR_MS, file_delete_delay_ms=HOUR_MS)
     append(server, b"a", b"b")
@@ -98,7 +106,7 @@ def test_expired_records_are_invisible_immediately_and_unlinked_after_a_delay(se
     assert len([name for name in files(server) if name.endswith(".log")]) == 1
 
 
-def test_retention_runs_periodically_with_the_current_settings(make_server):
+def test_retention_runs_periodically_with_the_current_settings(make_server: MakeServer) -> None:
     server = make_server(config={"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "5"})
     server.create_topic("by-time")
     server.create_topic("by-size")
@@ -122,7 +130,7 @@ def test_retention_runs_periodically_with_the_current_settings(make_server):
     assert [earliest(server, topic) for topic in ("by-time", "by-size", "neither")] == [3, 5, 3]
 
 
-def test_a_compacted_topic_keeps_old_records(server):
+def test_a_compacted_topic_keeps_old_records(server: RunningServer) -> None:
     server.create_topic("t", retention_ms=0, retention_bytes=0)
     server.create_topic("u", retention_ms=0, retention_bytes=0)
     for topic in ("t", "u"):
@@ -134,7 +142,7 @@ def test_a_compacted_topic_keeps_old_records(server):
     assert (earliest(server, "t"), earliest(server, "u")) == (0, 1)
 
 
-def test_segment_settings_apply_from_the_next_record_on(server):
+def test_segment_settings_apply_from_the_next_record_on(server: RunningServer) -> None:
     server.create_topic("t", message_timestamp_type="LogAppendTime")
     append(server, b"a", b"b", roll=False)
     assert len(log_of(server).segments) == 1
@@ -154,13 +162,13 @@ def test_segment_settings_apply_from_the_next_record_on(server):
     assert log_of(server, "u").config.segment_ms == HOUR_MS
 
 
-def test_a_waiting_fetch_below_the_new_log_start_gets_an_error(server):
+def test_a_waiting_fetch_below_the_new_log_start_gets_an_error(server: RunningServer) -> None:
     server.create_topic("t", retention_ms=HOUR_MS)
     append(server, b"a", b"b")
     with server.wire() as consumer, server.wire() as at_the_end:
         consumer.send(fetch_request("t", 1, max_wait_ms=25_000, min_bytes=10_000), 12)
         at_the_end.send(fetch_request("t", 2, max_wait_ms=25_000, min_bytes=10_000), 12)
-        partition = server.broker.replicas.partition_by_key("t", 0)
+        partition = server.partition("t", 0)
         server.wait_until(lambda: len(partition.waiters) == 2)
         server.clock.advance(2 * HOUR_MS)
         check(server)
@@ -170,7 +178,7 @@ def test_a_waiting_fetch_below_the_new_log_start_gets_an_error(server):
         assert (answer.error_code, answer.log_start_offset, answer.high_watermark) == (0, 2, 2)
 
 
-def test_retention_does_not_apply_to_internal_topics(server):
+def test_retention_does_not_apply_to_internal_topics(server: RunningServer) -> None:
     from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 
     with server.wire() as wire:
@@ -179,7 +187,7 @@ def test_retention_does_not_apply_to_internal_topics(server):
     assert not config.deletes
 
 
-def test_the_delay_of_files_is_set_by_topic_and_that_of_partitions_by_broker(server):
+def test_the_delay_of_files_is_set_by_topic_and_that_of_partitions_by_broker(server: RunningServer) -> None:
     server.create_topic("t", retention_ms=0)
     server.create_topic("gone")
     append(server, b"a")
@@ -202,7 +210,7 @@ def test_the_delay_of_files_is_set_by_topic_and_that_of_partitions_by_broker(ser
         assert left == expected
 
 
-def test_files_are_unlinked_after_their_delay(server):
+def test_files_are_unlinked_after_their_delay(server: RunningServer) -> None:
     server.create_topic("t", retention_ms=0, file_delete_delay_ms=20)
     append(server, b"a")
     server.clock.advance(1_000)
@@ -211,7 +219,7 @@ def test_files_are_unlinked_after_their_delay(server):
     assert earliest(server) == 1
 
 
-def test_startup_unlinks_remaining_files_of_the_last_run(server):
+def test_startup_unlinks_remaining_files_of_the_last_run(server: RunningServer) -> None:
     server.create_topic("t", retention_ms=0)
     server.create_topic("gone")
     append(server, b"a", b"b")
@@ -234,7 +242,7 @@ def test_startup_unlinks_remaining_files_of_the_last_run(server):
         assert produce(wire, "t", batch(b"c")).base_offset == 2
 
 
-def test_a_full_disk_has_space_again_after_retention(make_server):
+def test_a_full_disk_has_space_again_after_retention(make_server: MakeServer) -> None:
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=disk)
     server.create_topic("t", retention_ms=HOUR_MS, file_delete_delay_ms=1_000)
@@ -254,7 +262,7 @@ def test_a_full_disk_has_space_again_after_retention(make_server):
 class SlowSync:
     """A disk whose directory syncs wait until the test releases them."""
 
-    def __init__(self, disk, path):
+    def __init__(self, disk: Any, path: str) -> None:
         self.begun, self.proceed = threading.Event(), threading.Event()
         self.failure = None
         self.running = self.max_running = 0
@@ -262,7 +270,7 @@ class SlowSync:
         disk.fail_with = self._at
         self._path = path
 
-    def _at(self, operation, path):
+    def _at(self, operation: str, path: str) -> Any:
         if operation in ("sync", "sync directory") and path.startswith(self._path):
             with self._lock:
                 self.running += 1
@@ -276,7 +284,7 @@ class SlowSync:
 
 
 @pytest.fixture
-def slow(make_server):
+def slow(make_server: MakeServer) -> Iterator[Any]:
     """A server with an expired segment. Its disk blocks in a sync during retention."""
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=disk)
@@ -290,7 +298,7 @@ def slow(make_server):
     sync.proceed.set()
 
 
-def test_no_segment_is_deleted_before_later_segments_are_durable(slow):
+def test_no_segment_is_deleted_before_later_segments_are_durable(slow: Any) -> None:
     server, sync, checking = slow
     assert earliest(server) == 0
     with server.wire() as wire:
@@ -303,7 +311,7 @@ def test_no_segment_is_deleted_before_later_segments_are_durable(slow):
     assert earliest(server) == 3
 
 
-def test_retention_waits_for_a_running_flush_of_the_log(make_server):
+def test_retention_waits_for_a_running_flush_of_the_log(make_server: MakeServer) -> None:
     """A concurrent second flush would not wait for the files that the first one syncs."""
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=disk)
@@ -321,7 +329,7 @@ def test_retention_waits_for_a_running_flush_of_the_log(make_server):
     assert sync.max_running == 1
 
 
-def test_a_topic_can_be_deleted_while_the_disk_is_busy(slow, caplog):
+def test_a_topic_can_be_deleted_while_the_disk_is_busy(slow: Any, caplog: pytest.LogCaptureFixture) -> None:
     server, sync, checking = slow
     with server.wire() as wire:
         assert (
@@ -337,7 +345,7 @@ def test_a_topic_can_be_deleted_while_the_disk_is_busy(slow, caplog):
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
-def test_a_failed_sync_takes_the_directory_offline_and_deletes_no_segment(slow):
+def test_a_failed_sync_takes_the_directory_offline_and_deletes_no_segment(slow: Any) -> None:
     server, sync, checking = slow
     sync.failure = errno.EIO
     sync.proceed.set()
@@ -347,12 +355,14 @@ def test_a_failed_sync_takes_the_directory_offline_and_deletes_no_segment(slow):
     assert "00000000000000000000.log" in server.server._file_system.list_directory("/data/t-0")[0]
 
 
-def test_checking_many_partitions_yields_to_other_work(make_server, monkeypatch):
+def test_checking_many_partitions_yields_to_other_work(
+    make_server: MakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = make_server(file_system=MemoryFileSystem())
     server.create_topic("t", partitions=300)
     monkeypatch.setattr(retention, "SLICE_SECONDS", 0)
 
-    async def turns_of_others():
+    async def turns_of_others() -> Any:
         turns = 0
         look = asyncio.ensure_future(server.broker.retention.check())
         while not look.done():
@@ -363,7 +373,9 @@ def test_checking_many_partitions_yields_to_other_work(make_server, monkeypatch)
     assert server.await_(turns_of_others) >= 300
 
 
-def test_an_error_in_one_partition_does_not_prevent_checks_of_others(make_server, caplog):
+def test_an_error_in_one_partition_does_not_prevent_checks_of_others(
+    make_server: MakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=disk)
     server.create_topic("t", partitions=3, retention_ms=HOUR_MS)
@@ -372,7 +384,7 @@ def test_an_error_in_one_partition_does_not_prevent_checks_of_others(make_server
     server.clock.advance(2 * HOUR_MS)
     full = errno.ENOSPC
 
-    def fail(operation, path):
+    def fail(operation: str, path: str) -> Any:
         return full if path.startswith("/data/t-1/") and operation != "read" else None
 
     server.call(lambda: setattr(disk, "fail_with", fail))
@@ -384,7 +396,7 @@ def test_an_error_in_one_partition_does_not_prevent_checks_of_others(make_server
     assert earliest(server, partition=1) == 1
 
 
-def test_after_startup_threads_read_the_timestamps_of_the_first_segments(make_server):
+def test_after_startup_threads_read_the_timestamps_of_the_first_segments(make_server: MakeServer) -> None:
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/data"], file_system=disk)
     server.create_topic("t", partitions=3)
@@ -392,7 +404,7 @@ def test_after_startup_threads_read_the_timestamps_of_the_first_segments(make_se
         append(server, b"a", b"b", partition=partition)
     server.restart()
     paths = [f"/data/t-{partition}/00000000000000000000.timeindex" for partition in range(3)]
-    server.call(lambda: [disk.evict(path) for path in paths])
+    server.call(lambda: [disk.evict(path) for path in paths])  # type: ignore[func-returns-value]
     check(server)
     assert set(paths) <= {path for path, _position, _length in disk.read_aheads}
     assert not set(paths) & set(disk.waits), "the loop would have waited"

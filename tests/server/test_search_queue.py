@@ -26,7 +26,7 @@ class FakeDecoder:
     def submit(self, job: Any, done: Callable[[Outcome], None]) -> Callable[[], None]:
         assert job.identity not in self.running
         self.running[job.identity] = done
-        return lambda: self.running.pop(job.identity) and None
+        return lambda: self.running.pop(job.identity) and None  # type: ignore[truthy-function]
 
     def finish(self, identity: str) -> None:
         self.running.pop(identity)(Outcome(identity))

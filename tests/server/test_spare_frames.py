@@ -1,9 +1,11 @@
 """Reuse of buffers for large frames."""
 
+from __future__ import annotations
+
 from moldau.server.network.spare_frames import MAX_SPARE_BYTES, MAX_SPARES, SpareFrames
 
 
-def test_a_buffer_of_similar_size_is_reused():
+def test_a_buffer_of_similar_size_is_reused() -> None:
     spares = SpareFrames()
     frame = bytearray(1_000_000)
     spares.keep(frame)
@@ -19,7 +21,7 @@ def test_a_buffer_of_similar_size_is_reused():
     assert len(larger) == 1_020_000
 
 
-def test_a_buffer_with_a_view_is_not_reused():
+def test_a_buffer_with_a_view_is_not_reused() -> None:
     spares = SpareFrames()
     frame = bytearray(100_000)
     view = memoryview(frame)[10:20]
@@ -30,7 +32,7 @@ def test_a_buffer_with_a_view_is_not_reused():
     assert spares.take(100_000) is frame
 
 
-def test_the_number_and_size_of_spare_buffers_are_limited():
+def test_the_number_and_size_of_spare_buffers_are_limited() -> None:
     spares = SpareFrames()
     spares.keep(bytearray(MAX_SPARE_BYTES + 1))
     assert spares.take(MAX_SPARE_BYTES) is None

@@ -1,9 +1,12 @@
 """Files that a server reads at startup and leaves on disk."""
 
+from __future__ import annotations
+
 import errno
 import threading
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -17,27 +20,29 @@ from moldau.server.server import StartError
 from moldau.server.storage.opening import open_storage
 from moldau.testing.builders import batch, fetch, produce, values
 
+from .conftest import MakeServer, RunningServer
+
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint")
 
 
-def test_a_second_server_on_the_directory_is_refused(server, make_server):
+def test_a_second_server_on_the_directory_is_refused(server: RunningServer, make_server: MakeServer) -> None:
     with pytest.raises(StartError, match="in use"):
         make_server(log_dirs=server.log_dirs)
 
 
-def test_a_second_server_on_the_port_is_refused(server, make_server, tmp_path):
+def test_a_second_server_on_the_port_is_refused(server: RunningServer, make_server: MakeServer, tmp_path: Path) -> None:
     listeners = f"PLAINTEXT://{server.bootstrap_servers}"
     with pytest.raises(StartError, match="is in use by another server"):
         make_server(log_dirs=[tmp_path / "other"], config={"listeners": listeners})
 
 
-def test_a_directory_of_another_node_is_refused(server, make_server):
+def test_a_directory_of_another_node_is_refused(server: RunningServer, make_server: MakeServer) -> None:
     server.stop()
     with pytest.raises(StartError, match=r"node\.id"):
         make_server(log_dirs=server.log_dirs, config={"node.id": "77"})
 
 
-def test_new_partitions_are_spread_over_the_log_directories(make_server, tmp_path):
+def test_new_partitions_are_spread_over_the_log_directories(make_server: MakeServer, tmp_path: Path) -> None:
     directories = [tmp_path / "a", tmp_path / "b"]
     server = make_server(log_dirs=directories)
     server.create_topic("t", partitions=4)
@@ -53,7 +58,7 @@ def test_new_partitions_are_spread_over_the_log_directories(make_server, tmp_pat
     ids = {d.path: d.directory_id for d in server.broker.log_manager.directories}
     placed = {index: ids[path] for path in ids for index in range(4) if (Path(path) / f"t-{index}").exists()}
 
-    def assigned():
+    def assigned() -> dict[Any, Any]:
         partitions = server.broker.metadata.image.topics_by_name["t"].partitions
         return {index: partition.directory(server.broker.node_id) for index, partition in partitions.items()}
 
@@ -64,17 +69,17 @@ def test_new_partitions_are_spread_over_the_log_directories(make_server, tmp_pat
             assert values(fetch(wire, "t", partition=partition)) == [b"%d" % partition]
 
 
-def test_a_failed_directory_takes_only_its_partitions_offline(make_server):
+def test_a_failed_directory_takes_only_its_partitions_offline(make_server: MakeServer) -> None:
     disk = MemoryFileSystem()
     server = make_server(log_dirs=["/a", "/b"], file_system=disk)
     server.create_topic("t", partitions=2)
     manager = server.broker.log_manager
-    broken = next(i for i in range(2) if manager.directory_of("t", i).path == "/b")
+    broken = next(i for i in range(2) if manager.directory_of("t", i).path == "/b")  # type: ignore[union-attr]
     with server.wire() as wire:
         for partition in range(2):
             assert produce(wire, "t", batch(b"x"), partition=partition).error_code == 0
 
-        def fail(operation, path):
+        def fail(operation: str, path: Any) -> Any:
             return errno.EIO if path.startswith("/b/") and operation == "write" else None
 
         server.call(lambda: setattr(disk, "fail_with", fail))
@@ -89,12 +94,14 @@ def test_a_failed_directory_takes_only_its_partitions_offline(make_server):
         assert offline[1 - broken] == []
 
 
-def test_a_failed_sync_of_the_metadata_log_takes_its_directory_offline(make_server, caplog):
+def test_a_failed_sync_of_the_metadata_log_takes_its_directory_offline(
+    make_server: MakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
     disk = MemoryFileSystem(recording=False)
     server = make_server(log_dirs=["/a", "/b"], file_system=disk)
     server.create_topic("t", partitions=2)
     where = {
-        server.call(lambda index=index: server.broker.log_manager.directory_of("t", index).path): index
+        server.call(lambda index=index: server.directory("t", index).path): index  # type: ignore[misc]
         for index in range(2)
     }
     with server.wire() as wire:
@@ -113,7 +120,7 @@ def test_a_failed_sync_of_the_metadata_log_takes_its_directory_offline(make_serv
     assert caplog.text.count("Log directory /a failed and is offline") == 1
 
 
-def test_the_files_of_a_deleted_topic_are_deleted(make_server):
+def test_the_files_of_a_deleted_topic_are_deleted(make_server: MakeServer) -> None:
     from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     server = make_server(config={"log.segment.delete.delay.ms": "0"})
@@ -124,7 +131,7 @@ def test_the_files_of_a_deleted_topic_are_deleted(make_server):
     server.wait_until(lambda: not list(Path(server.log_dirs[0]).glob("t-*")))
 
 
-def test_a_recreated_topic_is_empty(server):
+def test_a_recreated_topic_is_empty(server: RunningServer) -> None:
     from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     with server.wire() as wire:
@@ -135,10 +142,10 @@ def test_a_recreated_topic_is_empty(server):
             wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=60_000), 6)
 
 
-def test_producer_ids_are_never_assigned_twice(server):
+def test_producer_ids_are_never_assigned_twice(server: RunningServer) -> None:
     from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 
-    def some(count):
+    def some(count: int) -> list[Any]:
         with server.wire() as wire:
             return [wire.call(InitProducerIdRequest(transactional_id=None), 4).producer_id for _ in range(count)]
 
@@ -148,7 +155,7 @@ def test_producer_ids_are_never_assigned_twice(server):
     assert len(set(ids)) == len(ids)
 
 
-def test_a_clean_shutdown_writes_the_checkpoints_of_apache_kafka(server):
+def test_a_clean_shutdown_writes_the_checkpoints_of_apache_kafka(server: RunningServer) -> None:
     server.create_topic("t", partitions=2)
     with server.wire() as wire:
         produce(wire, "t", batch(b"a", b"b"), partition=1)
@@ -163,14 +170,14 @@ def test_a_clean_shutdown_writes_the_checkpoints_of_apache_kafka(server):
 
 
 @pytest.mark.parametrize("which", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
-def test_each_checkpoint_is_written_at_its_own_interval(make_server, which):
+def test_each_checkpoint_is_written_at_its_own_interval(make_server: MakeServer, which: str) -> None:
     offsets, starts = "log.flush.offset.checkpoint.interval.ms", "log.flush.start.offset.checkpoint.interval.ms"
     often, never = (offsets, starts) if which.startswith("recovery") else (starts, offsets)
     server = make_server(config={often: "10", never: "0"})
     (directory,) = map(Path, server.log_dirs)
     (other,) = set(CHECKPOINTS[:2]) - {which}
 
-    def content():
+    def content() -> Any:
         return (directory / other).read_text() if (directory / other).exists() else None
 
     before = content()  # the empty checkpoint of a new directory, or none
@@ -181,7 +188,9 @@ def test_each_checkpoint_is_written_at_its_own_interval(make_server, which):
     assert content() == before
 
 
-def test_a_shutdown_syncs_many_new_partitions_in_parallel(make_server, monkeypatch, caplog):
+def test_a_shutdown_syncs_many_new_partitions_in_parallel(
+    make_server: MakeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     from moldau.log.flushing import Flush
 
     server = make_server()
@@ -190,7 +199,7 @@ def test_a_shutdown_syncs_many_new_partitions_in_parallel(make_server, monkeypat
     changed = threading.Condition()
     run = Flush.run
 
-    def noting(flush):
+    def noting(flush: Any) -> None:
         if threading.current_thread().name.startswith("moldau-flush"):
             with changed:
                 threads.add(threading.current_thread().name + str(threading.get_ident()))
@@ -209,15 +218,17 @@ def test_a_shutdown_syncs_many_new_partitions_in_parallel(make_server, monkeypat
         assert produce(wire, "t", batch(b"x"), partition=299).base_offset == 0
 
 
-def test_a_failed_sync_at_shutdown_leaves_the_directory_unclean(make_server, monkeypatch, caplog):
+def test_a_failed_sync_at_shutdown_leaves_the_directory_unclean(
+    make_server: MakeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     from moldau.log.flushing import Flush
 
     server = make_server()
     server.create_topic("t", partitions=300)
     run = Flush.run
-    failed = []
+    failed: list[Any] = []
 
-    def failing(flush):
+    def failing(flush: Any) -> None:
         if not failed:
             failed.append(flush)
             raise OSError(errno.EIO, "made up by the test")
@@ -234,7 +245,7 @@ def test_a_failed_sync_at_shutdown_leaves_the_directory_unclean(make_server, mon
         assert produce(wire, "t", batch(b"x"), partition=299).base_offset == 0
 
 
-def test_the_error_names_a_data_directory_that_is_a_file(make_server, tmp_path):
+def test_the_error_names_a_data_directory_that_is_a_file(make_server: MakeServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("notes")
     for path in (tmp_path / "file", tmp_path / "file" / "data"):
         with pytest.raises(
@@ -251,15 +262,15 @@ def test_the_error_names_a_data_directory_that_is_a_file(make_server, tmp_path):
         (errno.EROFS, r"Read-only file system at .*/data/\.lock\. Mount it for writing, or name another directory"),
     ],
 )
-def test_the_error_names_a_data_directory_that_is_not_writable(make_server, code, words):
+def test_the_error_names_a_data_directory_that_is_not_writable(make_server: MakeServer, code: Any, words: str) -> None:
     file_system = MemoryFileSystem()
     file_system.fail_with = lambda operation, path: code if path.endswith(".lock") else None
     with pytest.raises(StartError, match=f"^/data cannot be used: {words}"):
         make_server(log_dirs=["/data"], file_system=file_system)
 
 
-def test_a_seed_determines_the_ids_of_a_new_cluster_and_its_directories():
-    def written(seed):
+def test_a_seed_determines_the_ids_of_a_new_cluster_and_its_directories() -> None:
+    def written(seed: Any) -> list[Any]:
         disk = MemoryFileSystem()
         listeners = [Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")]
         config = BrokerConfig({})

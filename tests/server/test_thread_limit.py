@@ -4,12 +4,16 @@ Tests use the limit of a control group if they may create one, and always a wrap
 threads while a file exists.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +38,7 @@ main(sys.argv[2:])
 class ControlGroup:
     """A limit on the threads of the child process, enforced by the kernel."""
 
-    def __init__(self, tmp_path):
+    def __init__(self, tmp_path: Path) -> None:
         parent = Path("/sys/fs/cgroup/pids")
         if not parent.exists():
             parent = Path("/sys/fs/cgroup")
@@ -47,49 +51,49 @@ class ControlGroup:
                 self.path.rmdir()
             pytest.skip(f"no control group can be made here: {error}")
 
-    def command(self, arguments):
+    def command(self, arguments: Any) -> list[Any]:
         # The shell joins the group and then executes the server.
         join = f'echo $$ > {self.path}/cgroup.procs && exec "$@"'
         return ["sh", "-c", join, "sh", sys.executable, "-m", "moldau", *arguments]
 
-    def refuse(self, *, threads):
+    def refuse(self, *, threads: Any) -> None:
         (self.path / "pids.max").write_text(str(1 + threads))
 
-    def allow(self):
+    def allow(self) -> None:
         (self.path / "pids.max").write_text("max")
 
-    def close(self):
+    def close(self) -> None:
         self.path.rmdir()
 
 
 class Wrapper:
     """Rejects every new thread, whatever the number of threads is."""
 
-    def __init__(self, tmp_path):
+    def __init__(self, tmp_path: Path) -> None:
         self.path = tmp_path / "refuse threads"
 
-    def command(self, arguments):
+    def command(self, arguments: Any) -> list[Any]:
         return [sys.executable, "-c", WRAPPED, str(self.path), *arguments]
 
-    def refuse(self, *, threads):
+    def refuse(self, *, threads: Any) -> None:
         self.path.touch()
 
-    def allow(self):
+    def allow(self) -> None:
         self.path.unlink()
 
-    def close(self):
+    def close(self) -> None:
         pass
 
 
 @pytest.fixture(params=[ControlGroup, Wrapper])
-def limit(request, tmp_path):
+def limit(request: Any, tmp_path: Path) -> Iterator[Any]:
     made = request.param(tmp_path)
     yield made
     made.close()
 
 
 @contextlib.contextmanager
-def serving(limit, tmp_path, *, durable=True):
+def serving(limit: Any, tmp_path: Path, *, durable: bool = True) -> Iterator[Any]:
     arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
     if durable:
         arguments.append("--durable")
@@ -99,6 +103,7 @@ def serving(limit, tmp_path, *, durable=True):
         subprocess.Popen(limit.command(arguments), stdout=subprocess.PIPE, stderr=errors, text=True) as server,
     ):
         try:
+            assert server.stdout is not None
             line = server.stdout.readline()
             assert line.startswith("moldau is ready: "), log.read_text()
             yield server, line.removeprefix("moldau is ready: ").split()[0]
@@ -106,14 +111,14 @@ def serving(limit, tmp_path, *, durable=True):
             server.kill()
 
 
-def create(wire):
+def create(wire: WireClient) -> None:
     configs = [CreatableTopicConfig(name="compression.type", value="zstd")]
     topics = [CreatableTopic(name="t", num_partitions=4, replication_factor=1, configs=configs)]
     (result,) = wire.call(CreateTopicsRequest(topics=topics), 7).topics
     assert result.error_code == 0
 
 
-def test_flushes_and_recompression_continue_when_threads_can_be_started(limit, tmp_path):
+def test_flushes_and_recompression_continue_when_threads_can_be_started(limit: Any, tmp_path: Path) -> None:
     limit.refuse(threads=0)
     with serving(limit, tmp_path) as (server, address):
         with WireClient(address) as wire, WireClient(address) as other:
@@ -133,7 +138,7 @@ def test_flushes_and_recompression_continue_when_threads_can_be_started(limit, t
     assert "Traceback" not in log
 
 
-def test_a_shutdown_needs_no_thread(limit, tmp_path):
+def test_a_shutdown_needs_no_thread(limit: Any, tmp_path: Path) -> None:
     limit.refuse(threads=0)
     with serving(limit, tmp_path) as (server, address), WireClient(address) as wire:
         create(wire)
@@ -150,7 +155,7 @@ def test_a_shutdown_needs_no_thread(limit, tmp_path):
     assert "Traceback" not in log
 
 
-def test_requests_that_need_no_thread_are_served_without_threads(limit, tmp_path):
+def test_requests_that_need_no_thread_are_served_without_threads(limit: Any, tmp_path: Path) -> None:
     """Work that needs a thread is logged (`There is no thread yet`) and waits."""
     limit.refuse(threads=0)
     with serving(limit, tmp_path, durable=False) as (server, address), WireClient(address) as wire:

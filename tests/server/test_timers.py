@@ -1,7 +1,10 @@
+from __future__ import annotations
+
 import asyncio
 import socket
 import time
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,19 +15,19 @@ from moldau.server.concurrency.timers import FIRE_MS, TICK_MS, TimerWheel
 class FakeLoop:
     """The part of an event loop that the timer wheel uses, with a clock that tests move."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 100.0
-        self.handles = []
+        self.handles: list[Any] = []
 
-    def time(self):
+    def time(self) -> Any:
         return self.now
 
-    def call_at(self, when, callback):
+    def call_at(self, when: Any, callback: Any) -> Any:
         handle = FakeHandle(when, callback)
         self.handles.append(handle)
         return handle
 
-    def advance(self, milliseconds):
+    def advance(self, milliseconds: Any) -> None:
         self.now += milliseconds / 1000
         while True:
             due = [h for h in self.handles if not h.cancelled and h.when <= self.now]
@@ -35,33 +38,33 @@ class FakeLoop:
                 handle.callback()
 
     @property
-    def armed(self):
+    def armed(self) -> list[Any]:
         return [h for h in self.handles if not h.cancelled]
 
 
 class FakeHandle:
-    def __init__(self, when, callback):
+    def __init__(self, when: Any, callback: Any) -> None:
         self.when = when
         self.callback = callback
         self.cancelled = False
 
-    def cancel(self):
+    def cancel(self) -> None:
         self.cancelled = True
 
 
 @pytest.fixture
-def loop():
+def loop() -> FakeLoop:
     return FakeLoop()
 
 
-def test_many_simultaneous_deadlines_fire_in_several_iterations(loop):
+def test_many_simultaneous_deadlines_fire_in_several_iterations(loop: Any) -> None:
     now = [0.0]
     wheel = TimerWheel(loop, clock=lambda: now[0])
     call_at_before = loop.call_at
     turns = []
-    loop.call_at = lambda when, callback: (turns.append(0), call_at_before(when, callback))[1]
+    loop.call_at = lambda when, callback: (turns.append(0), call_at_before(when, callback))[1]  # type: ignore[func-returns-value]
 
-    def fire():
+    def fire() -> None:
         turns[-1] += 1
         now[0] += FIRE_MS / 4000
 
@@ -77,13 +80,13 @@ def test_many_simultaneous_deadlines_fire_in_several_iterations(loop):
     assert sum(turns) == 12
 
 
-def test_deadlines_that_are_added_while_many_fire_delay_no_others(loop):
+def test_deadlines_that_are_added_while_many_fire_delay_no_others(loop: Any) -> None:
     """An expired session may start a rebalance, whose deadline is later than those that are added after it."""
     now = [0.0]
     wheel = TimerWheel(loop, clock=lambda: now[0])
     fired = []
 
-    def fire_and_wait_for_long():
+    def fire_and_wait_for_long() -> None:
         now[0] += FIRE_MS / 1000
         wheel.call_after(30_000, lambda: fired.append("long"))
 
@@ -99,7 +102,7 @@ def test_deadlines_that_are_added_while_many_fire_delay_no_others(loop):
     assert not loop.armed
 
 
-def test_a_timer_fires_when_due_and_not_before(loop):
+def test_a_timer_fires_when_due_and_not_before(loop: Any) -> None:
     wheel = TimerWheel(loop)
     fired = []
     wheel.call_after(50, lambda: fired.append("a"))
@@ -109,14 +112,14 @@ def test_a_timer_fires_when_due_and_not_before(loop):
     assert fired == ["a"]
 
 
-def test_many_timers_of_one_tick_arm_the_loop_once(loop):
+def test_many_timers_of_one_tick_arm_the_loop_once(loop: Any) -> None:
     wheel = TimerWheel(loop)
     for _ in range(1000):
         wheel.call_after(500, lambda: None)
     assert len(loop.armed) == 1
 
 
-def test_an_earlier_deadline_rearms_the_loop(loop):
+def test_an_earlier_deadline_rearms_the_loop(loop: Any) -> None:
     wheel = TimerWheel(loop)
     fired = []
     wheel.call_after(1000, lambda: fired.append("late"))
@@ -127,7 +130,7 @@ def test_an_earlier_deadline_rearms_the_loop(loop):
     assert fired == ["early", "late"]
 
 
-def test_cancelled_timers_do_not_fire(loop):
+def test_cancelled_timers_do_not_fire(loop: Any) -> None:
     wheel = TimerWheel(loop)
     fired = []
     timer = wheel.call_after(10, lambda: fired.append(1))
@@ -137,12 +140,12 @@ def test_cancelled_timers_do_not_fire(loop):
     assert fired == []
 
 
-def test_a_callback_may_cancel_a_timer_of_the_same_tick(loop):
+def test_a_callback_may_cancel_a_timer_of_the_same_tick(loop: Any) -> None:
     wheel = TimerWheel(loop)
     fired = []
-    second = None
+    second: Any = None
 
-    def first():
+    def first() -> None:
         fired.append("first")
         second.cancel()
 
@@ -152,28 +155,28 @@ def test_a_callback_may_cancel_a_timer_of_the_same_tick(loop):
     assert fired == ["first"]
 
 
-def test_a_callback_may_add_a_timer(loop):
+def test_a_callback_may_add_a_timer(loop: Any) -> None:
     wheel = TimerWheel(loop)
     fired = []
-    wheel.call_after(10, lambda: wheel.call_after(10, lambda: fired.append("again")))
+    wheel.call_after(10, lambda: wheel.call_after(10, lambda: fired.append("again")))  # type: ignore[arg-type]
     loop.advance(15)
     assert fired == []
     loop.advance(15)
     assert fired == ["again"]
 
 
-def test_a_failing_callback_does_not_stop_the_others(loop, caplog):
+def test_a_failing_callback_does_not_stop_the_others(loop: Any, caplog: pytest.LogCaptureFixture) -> None:
     wheel = TimerWheel(loop)
     fired = []
-    wheel.call_after(10, lambda: 1 / 0)
+    wheel.call_after(10, lambda: 1 / 0)  # type: ignore[arg-type]
     wheel.call_after(10, lambda: fired.append(1))
     loop.advance(100)
     assert fired == [1]
     assert "A timer callback failed" in caplog.text
 
 
-def test_timers_work_on_a_real_event_loop():
-    async def run():
+def test_timers_work_on_a_real_event_loop() -> None:
+    async def run() -> None:
         wheel = TimerWheel(asyncio.get_running_loop())
         fired = asyncio.Event()
         wheel.call_after(5, fired.set)
@@ -183,17 +186,17 @@ def test_timers_work_on_a_real_event_loop():
     asyncio.run(run())
 
 
-def test_a_late_deadline_added_by_a_callback_does_not_delay_an_earlier_one(loop):
+def test_a_late_deadline_added_by_a_callback_does_not_delay_an_earlier_one(loop: Any) -> None:
     wheel = TimerWheel(loop)
     fired = []
-    wheel.call_after(10, lambda: wheel.call_after(30_000, lambda: fired.append("late")))
+    wheel.call_after(10, lambda: wheel.call_after(30_000, lambda: fired.append("late")))  # type: ignore[arg-type]
     wheel.call_after(50, lambda: fired.append("early"))
     loop.advance(20)
     loop.advance(50)
     assert fired == ["early"]
 
 
-def test_a_deadline_in_whole_milliseconds_fires_in_its_tick(loop):
+def test_a_deadline_in_whole_milliseconds_fires_in_its_tick(loop: Any) -> None:
     wheel = TimerWheel(loop)
     loop.now = 100.0009  # 900 microseconds into millisecond 100000
     fired = []
@@ -204,7 +207,7 @@ def test_a_deadline_in_whole_milliseconds_fires_in_its_tick(loop):
     assert fired == [pytest.approx(100.0051)]
 
 
-def test_deadlines_with_slack_share_a_wake_up(loop):
+def test_deadlines_with_slack_share_a_wake_up(loop: Any) -> None:
     wheel = TimerWheel(loop)
     fired = []
     for microseconds in range(0, 2000, 100):
@@ -215,7 +218,7 @@ def test_deadlines_with_slack_share_a_wake_up(loop):
     assert len(fired) == 20
 
 
-def test_cancelled_timers_use_no_memory(loop):
+def test_cancelled_timers_use_no_memory(loop: Any) -> None:
     wheel = TimerWheel(loop)
     kept = [wheel.call_after(1000 + number, lambda: None) for number in range(0, 100, 10)]
     for number in range(100_000):
@@ -235,7 +238,7 @@ def test_cancelled_timers_use_no_memory(loop):
     assert not loop.armed
 
 
-def test_cancelled_timers_that_were_due_soon_are_removed_when_they_are_due(loop):
+def test_cancelled_timers_that_were_due_soon_are_removed_when_they_are_due(loop: Any) -> None:
     wheel = TimerWheel(loop)
     for _ in range(100_000):
         loop.advance(0.1)
@@ -246,7 +249,7 @@ def test_cancelled_timers_that_were_due_soon_are_removed_when_they_are_due(loop)
     assert not loop.armed
 
 
-def test_deadlines_are_rounded_up_to_the_next_tick(loop):
+def test_deadlines_are_rounded_up_to_the_next_tick(loop: Any) -> None:
     wheel = TimerWheel(loop)
     for microseconds in range(0, 5000, 100):
         loop.now = 100 + microseconds / 1e6
@@ -257,15 +260,16 @@ def test_deadlines_are_rounded_up_to_the_next_tick(loop):
         assert deadline_ms < tick <= deadline_ms + TICK_MS + 0.001
 
 
-def test_random_timers_fire_in_order_unless_they_are_cancelled(loop):
+def test_random_timers_fire_in_order_unless_they_are_cancelled(loop: Any) -> None:
     for seed in range(4):
         random = Random(seed)
         wheel = TimerWheel(loop)
-        pending, fired = {}, []
+        pending: dict[int, Any] = {}
+        fired: list[Any] = []
         for number in range(600):
             delay = random.choice([0, 1, 5, 1000, random.randrange(100_000)])
 
-            def fire(number=number, fired=fired, pending=pending):
+            def fire(number: Any = number, fired: Any = fired, pending: Any = pending) -> None:
                 fired.append((pending.pop(number)[1], number))
 
             if random.random() < 0.5:
@@ -290,7 +294,7 @@ class Member:
     Only the first deadline exists: on a slow machine a second one could expire rightly.
     """
 
-    def __init__(self, loop, wheel, session_ms, expired):
+    def __init__(self, loop: Any, wheel: Any, session_ms: Any, expired: Any) -> None:
         self.loop, self.wheel = loop, wheel
         self.client, self.server = socket.socketpair()
         self.server.setblocking(False)
@@ -298,15 +302,15 @@ class Member:
         self.timer = wheel.call_after(session_ms, lambda: expired(self))
         readiness_of(loop).add_reader(self.server.fileno(), self.readable)
 
-    def readable(self):
+    def readable(self) -> None:
         self.server.recv(100)
         self.loop.call_soon(self.move_deadline)  # like decisions at the end of an iteration
 
-    def move_deadline(self):
+    def move_deadline(self) -> None:
         self.timer.cancel()
         self.served = True
 
-    def close(self):
+    def close(self) -> None:
         readiness_of(self.loop).remove_reader(self.server.fileno())
         self.client.close()
         self.server.close()
@@ -314,14 +318,14 @@ class Member:
 
 @pytest.mark.parametrize("make_loop", [new_event_loop, asyncio.new_event_loop])
 @pytest.mark.parametrize("members", [1, 3 * MAX_EVENTS])
-def test_requests_that_arrived_during_a_pause_are_served_before_deadlines_expire(make_loop, members):
-    async def run():
+def test_requests_that_arrived_during_a_pause_are_served_before_deadlines_expire(make_loop: Any, members: Any) -> None:
+    async def run() -> None:
         loop = asyncio.get_running_loop()
         wheel = TimerWheel(loop)
         expired = []
         first = asyncio.Event()
 
-        def expire(member):
+        def expire(member: Any) -> None:
             expired.append(member)
             first.set()
 

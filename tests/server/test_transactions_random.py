@@ -4,13 +4,16 @@ record once, in order, and no other records."""
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.server.coordination import transactions as hosting
 from moldau.server.coordination.markers import MarkerWriter
+from moldau.testing.wire import WireClient
 
+from .conftest import MakeServer
 from .transactional import Transactional, fetch, values
 
 PARTITIONS = [(topic, partition) for topic in ("a", "b") for partition in range(2)]
@@ -27,7 +30,7 @@ _COME_AGAIN = {
 class Application:
     """One producer and its records, committed and not."""
 
-    def __init__(self, wire, number):
+    def __init__(self, wire: WireClient, number: int) -> None:
         self.producer = Transactional(wire, f"app-{number}", v2=bool(number % 2))
         self.number = number
         self.written = 0
@@ -36,7 +39,7 @@ class Application:
         self.retry(self.producer.init)
 
     @staticmethod
-    def retry(call, *arguments):
+    def retry(call: Any, *arguments: Any) -> None:
         for _ in range(1000):
             error = call(*arguments)
             if error not in _COME_AGAIN:
@@ -44,7 +47,7 @@ class Application:
                 return
         raise AssertionError("the coordinator is not there again")
 
-    def produce(self, topic, partition):
+    def produce(self, topic: str, partition: Any) -> None:
         if not self.producer.v2 and (topic, partition) not in self.added:
             self.retry(lambda: next(iter(self.producer.add(topic, partitions=[partition]).values())))
             self.added.add((topic, partition))
@@ -56,31 +59,33 @@ class Application:
         self.retry(lambda: _error(self.producer.wire.call(request, version)))
         self.open.append((topic, partition, value))
 
-    def end(self, committed):
+    def end(self, committed: Any) -> Any:
         ended, self.open = self.open, []
         self.added.clear()
         if ended:
             self.retry(lambda: self.producer.end(committed=committed))
         return ended if committed else []
 
-    def crash(self):
+    def crash(self) -> None:
         """Initialize again, which aborts the open transaction."""
         self.open.clear()
         self.added.clear()
         self.retry(self.producer.init)
 
 
-def _error(answer):
+def _error(answer: Any) -> Any:
     return answer.responses[0].partition_responses[0].error_code
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_only_committed_records_are_read_and_each_once(make_server, monkeypatch, seed):
+def test_only_committed_records_are_read_and_each_once(
+    make_server: MakeServer, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     pick = random.Random(seed)
     write = MarkerWriter.write
     reliable = False
 
-    def write_marker(*arguments, **marker):
+    def write_marker(*arguments: Any, **marker: Any) -> None:
         if not reliable and pick.random() < 0.2:
             marker["written"](KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
@@ -114,8 +119,8 @@ def test_only_committed_records_are_read_and_each_once(make_server, monkeypatch,
         application.end(committed=False)
     reliable = True
     for topic, partition in PARTITIONS:
-        log = server.broker.replicas.partition_by_key(topic, partition)
-        server.wait_until(lambda log=log: log.last_stable_offset == log.high_watermark)
+        log = server.partition(topic, partition)
+        server.wait_until(lambda log=log: log.last_stable_offset == log.high_watermark)  # type: ignore[misc]
         found = values(wire, topic, partition=partition)
         assert sorted(found) == sorted(expected[topic, partition])
         for application in applications:

@@ -104,7 +104,7 @@ class Tls:
             else:
                 if not size:
                     break
-                filled += size
+                filled += size  # type: ignore[operator]
         return filled
 
     def send(self, data: Buffer, flags: int, /) -> int:
@@ -237,7 +237,7 @@ def test_requests_sent_before_a_disconnect_are_served(client: tuple[Any, WireCli
     with server.wire() as leaving:
         for number in range(300):
             leaving.send(produce_request("t", batch(b"%d" % number), acks=0), 9, answered=False)
-    server.wait_until(lambda: len(server.server._network.connections) == 1)
+    server.wait_until(lambda: len(server.network.connections) == 1)
     assert read_all(wire) == [b"%d" % number for number in range(300)]
 
 

@@ -152,7 +152,7 @@ def test_a_connection_without_more_work_may_exceed_a_slice() -> None:
 
 def test_interruptions_do_not_count_as_service_time() -> None:
     """With the real clocks: a sleep does not count as work."""
-    turns = Turns([].append)
+    turns = Turns([].append)  # type: ignore[arg-type]
     began = turns.start()
     select.select([], [], [], SLICE_MS / 1000 * 20)
     turns.record(5, began, turns.clock())

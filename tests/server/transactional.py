@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 from moldau.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from moldau.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from moldau.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from moldau.protocol.messages.end_txn import EndTxnRequest
-from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -19,6 +20,7 @@ from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from moldau.protocol.records import Record, build_batch, iter_batches, iter_records
+from moldau.testing.wire import WireClient
 
 TRANSACTION = 1  # a type of coordinator
 
@@ -30,7 +32,7 @@ class Transactional:
     increases with each transaction.
     """
 
-    def __init__(self, wire, transactional_id, *, v2=True, timeout_ms=60_000):
+    def __init__(self, wire: WireClient, transactional_id: Any, *, v2: bool = True, timeout_ms: int = 60_000) -> None:
         self.wire = wire
         self.transactional_id = transactional_id
         self.v2 = v2
@@ -38,7 +40,7 @@ class Transactional:
         self.producer_id = self.epoch = -1
         self.sequences: dict[tuple[str, int], int] = {}
 
-    def init(self, version=5) -> int:
+    def init(self, version: int = 5) -> int:
         """Find the coordinator and get a producer id and epoch. Returns the error code."""
         find = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[self.transactional_id])
         (found,) = self.wire.call(find, 6).coordinators
@@ -50,7 +52,7 @@ class Transactional:
             self.sequences.clear()
         return int(answer.error_code)
 
-    def add(self, *topics: str, partitions=(0,), version=3) -> dict[tuple[str, int], int]:
+    def add(self, *topics: str, partitions: Iterable[int] = (0,), version: int = 3) -> dict[tuple[str, int], int]:
         """AddPartitionsToTxn as clients send it. Returns the error code of every partition."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
@@ -64,7 +66,7 @@ class Transactional:
             for result in topic.results_by_partition
         }
 
-    def add_offsets(self, group_id, version=3) -> int:
+    def add_offsets(self, group_id: str, version: int = 3) -> int:
         request = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer_id,
@@ -73,7 +75,9 @@ class Transactional:
         )
         return int(self.wire.call(request, version).error_code)
 
-    def commit_offset(self, group_id, topic, offset, *, partition=0, version=None) -> int:
+    def commit_offset(
+        self, group_id: str, topic: str, offset: int, *, partition: int = 0, version: int | None = None
+    ) -> int:
         """TxnOffsetCommit of one partition. Returns the error code."""
         partitions = [TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)]
         request = TxnOffsetCommitRequest(
@@ -86,7 +90,7 @@ class Transactional:
         answer = self.wire.call(request, version or (5 if self.v2 else 3))
         return int(answer.topics[0].partitions[0].error_code)
 
-    def batch(self, topic, *values: str, partition=0) -> bytes:
+    def batch(self, topic: str, *values: str, partition: int = 0) -> bytes:
         """The next batch of this partition."""
         at = topic, partition
         sequence = self.sequences.get(at, 0)
@@ -100,7 +104,7 @@ class Transactional:
             transactional=True,
         )
 
-    def request(self, topic, *batches: bytes, partition=0, acks=-1) -> ProduceRequest:
+    def request(self, topic: str, *batches: bytes, partition: int = 0, acks: int = -1) -> ProduceRequest:
         """A produce request with the first batch for this partition, and each other batch for the next partition."""
         data = [PartitionProduceData(index=index, records=batch) for index, batch in enumerate(batches, partition)]
         return ProduceRequest(
@@ -110,17 +114,17 @@ class Transactional:
             topic_data=[TopicProduceData(name=topic, partition_data=data)],
         )
 
-    def send(self, topic, *values: str, partition=0, version=None) -> None:
+    def send(self, topic: str, *values: str, partition: int = 0, version: int | None = None) -> None:
         """Produce without waiting for the response."""
         request = self.request(topic, self.batch(topic, *values, partition=partition), partition=partition)
         self.wire.send(request, version or (12 if self.v2 else 11))
 
-    def produce(self, topic, *values: str, partition=0, version=None) -> int:
+    def produce(self, topic: str, *values: str, partition: int = 0, version: int | None = None) -> int:
         """Produce. Returns the error code."""
         self.send(topic, *values, partition=partition, version=version)
         return error_of(self.wire.receive())
 
-    def end(self, *, committed: bool, version=None) -> int:
+    def end(self, *, committed: bool, version: int | None = None) -> int:
         """Commit or abort. Returns the error code."""
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
@@ -152,12 +156,14 @@ class Transactional:
         return state.transaction_state or state.error_code
 
 
-def error_of(answer) -> int:
+def error_of(answer: Any) -> int:
     """The error code of a produce response for one partition."""
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
-def fetch(wire, topic, *, committed=True, partition=0, offset=0):
+def fetch(
+    wire: WireClient, topic: str, *, committed: bool = True, partition: int = 0, offset: int = 0
+) -> PartitionData:
     """Fetch one partition. Returns its part of the fetch response."""
     wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(
@@ -167,22 +173,23 @@ def fetch(wire, topic, *, committed=True, partition=0, offset=0):
         isolation_level=int(committed),
         topics=[FetchTopic(topic=topic, partitions=[wanted])],
     )
+    answer: PartitionData
     (answer,) = wire.call(request, 12).responses[0].partitions
     assert answer.error_code == 0, answer
     return answer
 
 
-def values(wire, topic, *, committed=True, partition=0) -> list[str]:
+def values(wire: WireClient, topic: str, *, committed: bool = True, partition: int = 0) -> list[str]:
     """The values of the records that a consumer with this isolation level returns."""
     answer = fetch(wire, topic, committed=committed, partition=partition)
     aborted = sorted(answer.aborted_transactions or (), key=lambda one: one.first_offset)
     open_aborted: set[int] = set()
     kept = []
-    for batch in iter_batches(bytes(answer.records or b"")):
+    for batch in iter_batches(bytes(cast(memoryview, answer.records or b""))):
         while aborted and aborted[0].first_offset <= batch.last_offset:
             open_aborted.add(aborted.pop(0).producer_id)
         if batch.is_control:
             open_aborted.discard(batch.producer_id)
         elif not (batch.is_transactional and batch.producer_id in open_aborted):
-            kept += [record.value.decode() for record in iter_records(batch)]
+            kept += [(record.value or b"").decode() for record in iter_records(batch)]
     return kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -43,7 +44,7 @@ def read(broker: Broker, topic: str) -> list[bytes | None]:
     with WireClient(broker.bootstrap_servers) as wire:
         answer = fetch(wire, topic, max_wait_ms=10_000 if topic == DURABLE else 0)
     assert answer.error_code == ErrorCode.NONE
-    found = iter_batches(bytes(answer.records or b""))
+    found = iter_batches(bytes(cast(memoryview, answer.records or b"")))
     return [record.value for one in found for record in iter_records(one)]
 
 
@@ -167,6 +168,6 @@ def test_brokers_that_cannot_crash_say_so(tmp_path: Path) -> None:
         Broker().crash()
     for wrong in ({}, {"thread": True, "ephemeral": True}, {"thread": True, "data_dir": tmp_path}):
         with pytest.raises(ValueError, match="memory"):
-            Broker(memory=True, **wrong)  # type: ignore[arg-type]
+            Broker(memory=True, **wrong)
     with Broker(thread=True, memory=True) as in_memory, pytest.raises(BrokerError, match="memory"):
         in_memory.data_dir  # noqa: B018

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -39,7 +40,7 @@ def records(broker: Broker, offset: int = 0, partition: int = 0) -> list[tuple[i
     assert answer.error_code == ErrorCode.NONE
     return [
         (record.offset, record.value)
-        for found in iter_batches(answer.records or b"")
+        for found in iter_batches(cast(bytes, answer.records or b""))
         for record in iter_records(found)
         if record.offset >= offset
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -46,7 +47,7 @@ def earliest(broker: Broker) -> int:
 
 def timestamps(broker: Broker, offset: int) -> list[int]:
     with WireClient(broker.bootstrap_servers) as wire:
-        return [found.max_timestamp for found in iter_batches(fetch(wire, TOPIC, offset).records or b"")]
+        return [found.max_timestamp for found in iter_batches(cast(bytes, fetch(wire, TOPIC, offset).records or b""))]
 
 
 def test_a_week_passes_in_no_time(broker: Broker) -> None:

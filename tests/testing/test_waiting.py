@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ def wait(request: pytest.FixtureRequest) -> Callable[..., object]:
 
 
 def test_a_wait_returns_the_first_true_result(wait: Callable[..., object]) -> None:
-    results = iter([None, 0, [], "found", "later"])
+    results: Iterator[object] = iter([None, 0, [], "found", "later"])
     assert wait(lambda: next(results), "the result") == "found"
     assert next(results) == "later"
 

@@ -319,8 +319,8 @@ def test_what_it_wrote_is_what_it_described(known: Known) -> None:
             topic.partitions.sort()
         assert ours == theirs
         if name in known.listed:
-            ours = loaded.shard.list_transactions(ListTransactionsRequest(), loaded.now())
-            assert known.listed[name] in chain.from_iterable(ours)
+            listed = loaded.shard.list_transactions(ListTransactionsRequest(), loaded.now())
+            assert known.listed[name] in chain.from_iterable(listed)
     assert known.described["nobody"].error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from moldau.protocol.errors import ErrorCode, KafkaError
@@ -12,7 +14,7 @@ from .harness import TIMEOUT_MS, Coordinator, Producer
 PARTITION = ("t", 0)
 
 
-def ongoing(coordinator: Coordinator, **kwargs: int) -> Producer:
+def ongoing(coordinator: Coordinator, **kwargs: Any) -> Producer:
     producer = coordinator.begin(**kwargs)
     coordinator.add(producer, PARTITION)
     return producer

@@ -217,7 +217,7 @@ class Coordinator:
                 runtime.run(beat.group_id, call, lambda shard, now: shard.serve(call, beat, now))
             case OffsetCommitRequest() as commit:
                 self._resolve(commit)
-                runtime.run(commit.group_id, call, lambda shard, now: shard.commit_offsets(call, commit, now))
+                runtime.run(commit.group_id, call, lambda shard, now: shard.commit_offsets(call, commit, now))  # type: ignore[arg-type]
             case TxnOffsetCommitRequest() as commit:
                 commit.topics = [topic for topic in commit.topics if self.topics.id_of(topic.name) is not None]
                 runtime.run(

@@ -147,7 +147,7 @@ class Invariants:
         topics = self.world.topics
         of_producer = request.producer_id if isinstance(request, TxnOffsetCommitRequest) else -1
         accepted = {
-            (topic.name or topics.name_of(topic.topic_id), partition.partition_index)
+            (topic.name or topics.name_of(topic.topic_id), partition.partition_index)  # type: ignore[union-attr]
             for topic in response.topics
             for partition in topic.partitions
             if partition.error_code == 0

@@ -7,7 +7,7 @@ When another replica takes over, what it does not have is gone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from moldau.coordinator.outcome import Now, Outcome
 from moldau.coordinator.runtime import CoordinatorRuntime
@@ -130,7 +130,10 @@ class Coordinator:
 
     def transactions(self) -> dict[str, Transaction]:
         """All that was replayed, but for what records do not have."""
-        unknown = {"last_epoch": -1, **({} if self.transaction_version else {"previous_producer_id": -1})}
+        unknown: dict[str, Any] = {
+            "last_epoch": -1,
+            **({} if self.transaction_version else {"previous_producer_id": -1}),
+        }
         return {one: transaction._replace(**unknown) for one, transaction in self.states.transactions.items()}
 
     def put(self, transaction: Transaction) -> None:
