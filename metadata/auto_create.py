@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from ..protocol.errors import ErrorCode
 from .topic_names import CLUSTER_METADATA, invalid_reason
 
 if TYPE_CHECKING:
+    from ..config.sources import BrokerConfig
+    from ..protocol.messages.create_topics import CreateTopicsRequest
+    from ..protocol.steps import Steps
     from .image import MetadataImage
+
+_CREATE_TOPICS: Final = 7
+"""The version of CreateTopics with which a broker requests missing topics from the controller."""
 
 
 def missing_topics(image: MetadataImage, names: Sequence[str]) -> tuple[list[str], dict[str, ErrorCode]]:
@@ -19,3 +25,25 @@ def missing_topics(image: MetadataImage, names: Sequence[str]) -> tuple[list[str
         errors[CLUSTER_METADATA] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # this log is not a topic, and cannot be one
     missing = [name for name in dict.fromkeys(names) if name not in errors and name not in image.topics_by_name]
     return missing, errors
+
+
+def create_missing_topics(
+    image: Callable[[], MetadataImage],
+    names: Sequence[str],
+    config: BrokerConfig,
+    request: Callable[[CreateTopicsRequest, int], Steps[Any]],
+) -> Steps[dict[str, ErrorCode]]:
+    """Create the topics of these names that do not exist. Coordinators' topics get their configs.
+
+    ``image`` returns the current image; ``request`` sends a request of a version to the controller, and returns the
+    response. Returns the error of each name for which no topic exists afterwards.
+    """
+    missing, errors = missing_topics(image(), names)
+    if missing:
+        from .create_topics import auto_create_request
+
+        response = yield from request(auto_create_request(missing, config), _CREATE_TOPICS)
+        failed = {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code}
+        # If several requests need the same missing topic, one of them creates it.
+        errors |= {name: code for name, code in failed.items() if code is not ErrorCode.TOPIC_ALREADY_EXISTS}
+    return errors

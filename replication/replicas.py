@@ -63,6 +63,15 @@ class Replicas:
             return ErrorCode.UNKNOWN_TOPIC_ID
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    def high_watermarks(self) -> dict[tuple[str, int], int]:
+        """The high watermark of each partition, for the checkpoint."""
+        return {(partition.topic, partition.index): partition.high_watermark for partition in self}
+
+    def last_stable_offset(self, topic: str, index: int) -> int | None:
+        """The last stable offset of a partition; None if the partition is missing."""
+        partition = self.partition_by_key(topic, index)
+        return None if partition is None else partition.last_stable_offset
+
     def __iter__(self) -> Iterator[Partition]:
         for key, partitions in self._topics.items():
             if isinstance(key, bytes):

@@ -59,10 +59,10 @@ class MetadataPublisher:
         log_cleaner: LogCleaner,
         trash: Trash,
         assignments: DirectoryAssignments,
-        coordinators: Callable[[], Iterable[Coordinators[Any]]],
+        coordinators: Iterable[Coordinators[Any]],
         update_config: Callable[[BrokerConfig], None],
     ) -> None:
-        """``coordinators`` returns the existing coordinators; ``update_config`` applies dynamic broker settings."""
+        """``coordinators``: iterating yields those that exist; ``update_config`` applies dynamic broker settings."""
         self._metadata = metadata
         self._node_id = metadata.node_id
         self._replicas = replicas
@@ -113,7 +113,7 @@ class MetadataPublisher:
         for resource in delta.configs:
             if resource.type == TOPIC_RESOURCE:
                 yield from self._update_topic_config(resource.name)
-        for coordinators in self._coordinators():
+        for coordinators in self._coordinators:
             coordinators.apply(delta, self._metadata.image)
 
     def _update_partitions(self, delta: MetadataDelta) -> Sliced[None]:
@@ -216,7 +216,7 @@ class MetadataPublisher:
             self.late_replicas.discard(topic_id, index)
             return
         self._update_topic(image, topic, [index])
-        for coordinators in self._coordinators():
+        for coordinators in self._coordinators:
             if topic.name == coordinators.topic:
                 coordinators.follow(index)
 
@@ -278,6 +278,6 @@ class MetadataPublisher:
             partition = self._replicas.partition_by_key(log.topic, log.partition)
             if partition is not None:
                 partition.go_offline()
-                for coordinators in self._coordinators():
+                for coordinators in self._coordinators:
                     if log.topic == coordinators.topic:
                         coordinators.follow(log.partition)

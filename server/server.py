@@ -141,7 +141,7 @@ class Server:
         if self._background is not None:
             self._background.prepare_stop()
         if self.broker is not None:
-            await self.broker.close_coordinators()
+            await self.broker.coordinators.close()
         if self._network is not None:
             # Records that are being flushed will be acknowledged, however slow the disk is.
             flushed = None if self.broker is None else self.broker.group_commit.wait_idle
@@ -151,7 +151,7 @@ class Server:
         if self._background is not None:
             await self._background.close()
         if self._storage is not None:
-            high_watermarks = None if self.broker is None else self.broker.high_watermarks()
+            high_watermarks = None if self.broker is None else self.broker.replicas.high_watermarks()
             self._storage.close(self._clock(), high_watermarks, threads=CLOSING_THREADS)
         if self._timers is not None:
             self._timers.close()
@@ -168,7 +168,7 @@ class Server:
         self._background.prepare_stop()
         await self._network.close(0)
         if self.broker is not None:
-            await self.broker.close_coordinators()
+            await self.broker.coordinators.close()
             await self.broker.close()
         await self._background.close()
         if self._storage is not None:

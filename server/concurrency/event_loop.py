@@ -94,6 +94,30 @@ def turns_of(loop: asyncio.AbstractEventLoop) -> Turns:
     return Turns(loop.call_soon, clock=loop.time) if selector is None else selector.turns
 
 
+class EndOfIteration:
+    """Calls callbacks at the end of the current iteration of the event loop. Many of them cost one call of the loop."""
+
+    __slots__ = ("_call_soon", "_callbacks")
+
+    def __init__(self, call_soon: Callable[[Callback], object]) -> None:
+        self._call_soon = call_soon
+        self._callbacks: list[Callback] = []
+
+    def __call__(self, callback: Callback) -> None:
+        """Call ``callback`` at the end of this iteration."""
+        if not self._callbacks:
+            self._call_soon(self._run)
+        self._callbacks.append(callback)
+
+    def _run(self) -> None:
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                logger.exception("Completing a waiting request failed with an unexpected error")
+
+
 def polls_for_all(loop: asyncio.AbstractEventLoop) -> int:
     """How many polls serve everything that is ready now, as far as the latest poll showed.
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..concurrency.slices import Sliced
     from ..concurrency.timers import Timer
     from ..context import RequestContext
-    from .services import Services
+    from .on_demand import Services
 
 logger = logging.getLogger(__name__)
 

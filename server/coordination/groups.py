@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...metadata.image import MetadataDelta, MetadataImage
     from ...replication.partition import Partition
     from ..concurrency.slices import Sliced
-    from .services import Services
+    from .on_demand import Services
 
 _FEW_TOPICS: Final = 16
 """The most topics that are matched with a regular expression in one step: some take milliseconds per topic."""

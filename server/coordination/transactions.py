@@ -34,7 +34,7 @@ from .coordinators import Coordinators, HostedRuntime
 if TYPE_CHECKING:
     from ...replication.partition import Partition
     from .markers import MarkerWriter
-    from .services import Services
+    from .on_demand import Services
 
 logger = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from ...protocol.messages.describe_quorum import DescribeQuorumRequest, Describe
 from ...protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ...protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from . import authorized_operations
+from .brokers import controller_id, node_endpoints
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -30,10 +31,10 @@ def handle_describe_cluster(
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unknown endpoint type {request.endpoint_type}.")
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id,
+        controller_id=controller_id(broker),
         brokers=[
             DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in broker.node_endpoints(context)
+            for node_id, host, port, rack in node_endpoints(broker, context)
         ],
         cluster_authorized_operations=authorized_operations.CLUSTER
         if request.include_cluster_authorized_operations

@@ -35,6 +35,7 @@ from ...replication.partition import ISOLATION_LEVELS, ISOLATION_READ_COMMITTED,
 from ..concurrency.slices import release
 from ..context import DEFERRED, Deferred
 from ..records.fetch_session import FetchContext, PartitionKey, SessionPartition, TopicKey, requested_in_steps
+from .brokers import node_endpoints
 from .topic_state import LEADER_ERRORS
 
 if TYPE_CHECKING:
@@ -343,7 +344,7 @@ class _Read:
         if fetch.session is not None and with_records and len(fetch.partitions) > 1:
             fetch.session.move_to_end(with_records)
         for leader_id in self._leaders:
-            for node_id, host, port, rack in self._broker.node_endpoints(self._context):
+            for node_id, host, port, rack in node_endpoints(self._broker, self._context):
                 if node_id == leader_id:
                     response.node_endpoints.append(NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack))
 

@@ -14,6 +14,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ...protocol.steps import each, each_once
 from ...protocol.uuid import uuid_from_str
+from .brokers import node_endpoints
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -85,7 +86,7 @@ def _coordinator(
     index = yield from coordinators.partition_of(key)
     topic = broker.metadata.image.topics_by_name[coordinators.topic]
     leader = topic.partitions[index].leader
-    for node_id, host, port, _ in broker.node_endpoints(context):
+    for node_id, host, port, _ in node_endpoints(broker, context):
         if node_id == leader:
             return node_id, host, port
     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{coordinators.topic}-{index} has no leader.")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...metadata.auto_create import missing_topics
 from ...metadata.topic_names import INTERNAL_TOPICS
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.metadata import (
@@ -24,6 +25,7 @@ from ...protocol.messages.metadata import (
 from ...protocol.steps import each
 from ...protocol.uuid import ZERO_UUID
 from . import authorized_operations
+from .brokers import controller_id, node_endpoints
 from .topic_state import leader_error, offline_replicas
 
 if TYPE_CHECKING:
@@ -57,10 +59,10 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in broker.node_endpoints(context)
+            for node_id, host, port, rack in node_endpoints(broker, context)
         ],
         cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id,
+        controller_id=controller_id(broker),
         topics=topics,
         cluster_authorized_operations=authorized_operations.CLUSTER
         if request.include_cluster_authorized_operations
@@ -112,8 +114,11 @@ def _describe_named(
     names = list(missing)
     for first in range(0, len(names), _MISSING_PER_STEP):
         some = names[first : first + _MISSING_PER_STEP]
-        create = auto_create and broker.auto_create_topics
-        errors |= yield from broker.missing_topics(some, context.origin(), create=create)
+        if auto_create and broker.auto_create_topics:
+            errors |= yield from broker.create_missing_topics(some, context.origin())
+        else:
+            unknown, invalid = missing_topics(broker.metadata.image, some)
+            errors |= invalid | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         yield 0
     image = broker.metadata.image
     answer: list[MetadataResponseTopic] = []

@@ -42,6 +42,7 @@ from ...protocol.uuid import uuid_to_str
 from ..concurrency.pending import Pending
 from ..context import DEFERRED, Deferred
 from ..coordination.verification import ClientSupport, of_produce
+from .brokers import node_endpoints
 from .topic_state import LEADER_ERRORS
 
 if TYPE_CHECKING:
@@ -384,7 +385,7 @@ class _Produce:
 
     def _fail(self, result: PartitionProduceResponse, error: KafkaError, partition: Partition | None) -> None:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-            self._broker.storage_failed(error)
+            self._broker.appends.storage_failed(error)
         result.error_code = error.code
         result.error_message = error.message
         result.base_offset = -1
@@ -431,7 +432,7 @@ class _Produce:
         if self._failed_leaders:
             self._response.node_endpoints = [
                 NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-                for node_id, host, port, rack in self._broker.node_endpoints(self._context)
+                for node_id, host, port, rack in node_endpoints(self._broker, self._context)
                 if node_id in self._failed_leaders
             ]
         return self._response

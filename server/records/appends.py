@@ -8,6 +8,7 @@ appends of one partition stay in order: later appends to that partition wait, ot
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -44,6 +45,8 @@ RECOMPRESSED_INLINE_BYTES = 4096
 """The largest batch that is recompressed on the event loop. Up to this size, an uncompressed batch goes directly to the
 log: checking the records of so few bytes is short."""
 
+_FAILURE_LOG_SECONDS = 10.0
+
 LENGTH_POSITION = 8  # of the batch's length
 
 
@@ -73,6 +76,7 @@ class AppendQueues:
 
     def __init__(self, decoder: Decoder, slices: Slices, now_ms: Callable[[], int]) -> None:
         self._decoder = decoder
+        self._failure_logged = -math.inf
         self._slices = slices
         self._now_ms = now_ms
         self._queues: dict[Partition, _Queue] = {}
@@ -114,6 +118,13 @@ class AppendQueues:
         queue = self._queues[partition] = _Queue()
         queue.appends.append((records, append, done, verification))
         self._next(partition, queue)
+
+    def storage_failed(self, error: KafkaError) -> None:
+        """An append failed because of the disk: log this, but not for each of thousands of requests."""
+        now = self._slices.clock()
+        if now - self._failure_logged >= _FAILURE_LOG_SECONDS:
+            self._failure_logged = now
+            logger.error("An append failed; the request was rejected: %s", error)
 
     def forget(self, partition: Partition) -> None:
         """The partition is no longer served: pending appends are rejected."""

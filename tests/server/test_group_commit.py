@@ -186,7 +186,7 @@ def test_an_append_is_not_visible_before_it_is_durable(
         assert values(fetch(wire, topic, 1)) == []
         assert [end_offset(wire, isolation_level=level) for level in (0, 1)] == [1, 1]
         assert end_offset(wire, timestamp=-3) == -1  # the record is not visible yet
-        assert server.call(lambda: server.broker.high_watermarks()["t", 0]) == 1
+        assert server.call(lambda: server.broker.replicas.high_watermarks()["t", 0]) == 1
         assert silent(server, producer)
         disk.release()
         answer = producer.receive().responses[0].partition_responses[0]
