@@ -43,15 +43,92 @@ class Route(Protocol):
     failed: Callable[..., Any]
     """The response to a `KafkaError`."""
 
-    def fault(self, context: RequestContext, /) -> Message | Sliced[Message]:
+    def fault(self, context: ServedRequest, /) -> Message | Sliced[Message]:
         """The response to the current exception, which is not a client error."""
 
-    def encode_or_fail(self, context: RequestContext, response: Message, /) -> list[Part] | None:
+    def encode_or_fail(self, context: ServedRequest, response: Message, /) -> list[Part] | None:
         """The frame of a response; None if the connection had to be closed."""
 
 
-class RequestContext:
-    """One request: its client, listener and version, and its place in the order of responses."""
+class RequestContext(Protocol):
+    """One request, as its handler may use it: the client, and how to respond later."""
+
+    api_version: int
+    request: Any
+    """The decoded request, for error responses. A handler may replace it with its own representation."""
+    is_long: bool
+    """The response is encoded in slices, whenever it is ready."""
+    keeps_request: bool
+    """The memory of the request is in use until the response."""
+    cancelled: bool
+    """The client has disconnected."""
+    on_cancel: Callable[[], None] | None
+    """Called when the client disconnects while the request is pending."""
+    on_complete_early: Callable[[], None] | None
+    """Completes the pending request early, if that is possible."""
+
+    @property
+    def client_id(self) -> str:
+        """The client id, as the client sent it."""
+
+    @property
+    def principal(self) -> str:
+        """The principal of the client, as ``User:name``."""
+
+    @property
+    def listener_name(self) -> str:
+        """The listener that received the request."""
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """The host and port that the client connected to."""
+
+    @property
+    def client_host(self) -> str:
+        """The peer's address as Kafka writes it: ``/127.0.0.1``."""
+
+    @property
+    def connection_id(self) -> int:
+        """What `Turns` knows the client's connection by."""
+
+    def origin(self, deadline_ms: int | None = None) -> Origin:
+        """The client, for a request to the controller that its request causes. ``deadline_ms``: see `Origin`."""
+
+    def set_client_software(self, name: str, version: str) -> None:
+        """Keep the name and the version of the client with its connection. Log lines about the connection show them."""
+
+    def close_connection(self, reason: str, *, level: int = logging.WARNING) -> None:
+        """Close the client's connection, and log the reason."""
+
+    def reply(self, response: Message) -> None:
+        """Send the response of a pending request, once. A canceled request gets no response."""
+
+    def reply_with(self, make: Callable[[], Message]) -> None:
+        """Respond with the result of ``make``. If it raises, respond with the API's response for the error."""
+
+    def reply_nothing(self) -> None:
+        """Complete a pending request that needs no response (``acks=0``), so that later responses can leave."""
+
+    def fail(self, error: KafkaError) -> None:
+        """Respond with the API's response for this error, once."""
+
+    def fault(self) -> None:
+        """Respond with an internal error for the current exception, once."""
+
+    def reply_in_slices(self, answer: Message | Sliced[Message | Deferred]) -> None:
+        """Respond to a pending request in slices, with this message or with the result of these steps. If the result is
+        DEFERRED, the request stays pending."""
+
+    def run(self, slices: Slices, steps: Sliced[R]) -> R | Deferred:
+        """Return the result of these steps of a handler if they finish without a pause, otherwise DEFERRED.
+
+        After DEFERRED the steps continue alongside other requests of the connection, and finish even if the client
+        disconnects. Their result is the response.
+        """
+
+
+class ServedRequest:
+    """A request in the dispatcher: the `RequestContext` of its handler, and its place in the order of responses."""
 
     __slots__ = (
         "api_version",
@@ -110,43 +187,34 @@ class RequestContext:
 
     @property
     def principal(self) -> str:
-        """The principal of the client, as ``User:name``."""
         return self.connection.authentication.principal
 
     @property
     def listener_name(self) -> str:
-        """The listener that received the request."""
         return self.connection.listener_name
 
     @property
     def local_address(self) -> tuple[str, int]:
-        """The host and port that the client connected to."""
         return self.connection.local_address
 
     @property
     def client_host(self) -> str:
-        """The peer's address as Kafka writes it: ``/127.0.0.1``."""
         return self.connection.client_host
 
     @property
     def connection_id(self) -> int:
-        """What `Turns` knows the client's connection by."""
         return self.connection.fd
 
     def origin(self, deadline_ms: int | None = None) -> Origin:
-        """The client, for a request to the controller that its request causes. ``deadline_ms``: see `Origin`."""
         return Origin(self.principal, self.client_host, deadline_ms)
 
     def set_client_software(self, name: str, version: str) -> None:
-        """Keep the name and the version of the client with its connection. Log lines about the connection show them."""
         self.connection.client_software = f"{name[:_SOFTWARE_LENGTH]} {version[:_SOFTWARE_LENGTH]}"
 
     def close_connection(self, reason: str, *, level: int = logging.WARNING) -> None:
-        """Close the client's connection, and log the reason."""
         self.connection.close(reason, level=level)
 
     def reply(self, response: Message) -> None:
-        """Send the response of a pending request, once. An cancelled request gets no response."""
         assert self.parts is None, "a request has one response"
         if self.kept_bytes:
             self.release_memory()
@@ -160,16 +228,9 @@ class RequestContext:
             self._answered(parts)
 
     def reply_in_slices(self, answer: Message | Sliced[Message | Deferred]) -> None:
-        """Respond to a pending request in slices, with this message or with the result of these steps. If the result is
-        DEFERRED, the request stays pending."""
         self.connection.reply_in_slices(self, answer)
 
     def run(self, slices: Slices, steps: Sliced[R]) -> R | Deferred:
-        """Return the result of these steps of a handler if they finish without a pause, otherwise DEFERRED.
-
-        After DEFERRED the steps continue alongside other requests of the connection, and finish even if the client
-        disconnects. Their result is the response.
-        """
         try:
             next(steps)
         except StopIteration as end:
@@ -199,11 +260,9 @@ class RequestContext:
             self._answered(parts)
 
     def fail(self, error: KafkaError) -> None:
-        """Respond with the API's response for this error, once."""
         self._answer_with(self.route.failed(self.request, error))
 
     def fault(self) -> None:
-        """Respond with an internal error for the current exception, once."""
         self._answer_with(self.route.fault(self))
 
     def _answer_with(self, answer: Message | Sliced[Message]) -> None:
@@ -215,7 +274,6 @@ class RequestContext:
             self.reply_in_slices(answer)
 
     def reply_with(self, make: Callable[[], Message]) -> None:
-        """Respond with the result of ``make``. If it raises, respond with the API's response for the error."""
         if self.cancelled:
             self.release_memory()
             return
@@ -228,7 +286,6 @@ class RequestContext:
         self._answer_with(response)
 
     def reply_nothing(self) -> None:
-        """Complete a pending request that needs no response (``acks=0``), so that later responses can leave."""
         self.release_memory()
         if not self.cancelled:
             self._answered([])

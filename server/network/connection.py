@@ -8,7 +8,7 @@ module does not interpret the contents of a frame.
   When more than `HUGE_FRAME_BYTES` have arrived, the frame gets a mapping of its full size (`huge_frames`). The mapping
   reserves only addresses. The system allocates memory for the pages that are written, so the buffer grows without
   copies.
-- Responses are sent in the order of the requests. A request that cannot be answered yet (`RequestContext`) keeps its
+- Responses are sent in the order of the requests. A request that cannot be answered yet (`ServedRequest`) keeps its
   place in the queue. Later requests of the connection are served meanwhile, up to `MAX_IN_FLIGHT` requests and
   `MAX_HELD_BYTES` of waiting requests and responses.
 - Requests that arrived together are served for one slice of time. The remaining ones wait for the connection's next

@@ -35,7 +35,7 @@ from ...protocol.messages.headers import RequestHeader
 from ...protocol.steps import completed
 from ..apis import APIS
 from ..concurrency.slices import FEW_ELEMENTS, Slices, TooManyElementsError, release, within
-from ..context import DEFERRED, RequestContext
+from ..context import DEFERRED, ServedRequest
 from .fetch_fast_path import FetchFastPath
 from .produce_fast_path import LOWEST_VERSION as LOWEST_REPEATED_VERSION
 from .produce_fast_path import ProduceFastPath
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ..apis import Api
     from ..broker import Broker
     from ..concurrency.slices import Sliced
+    from ..context import RequestContext
     from ..network.connection import Connection
     from ..network.frames import Frame, Part
 
@@ -74,7 +75,8 @@ _LENGTH_SIZE = 4  # not included in the length
 _EMPTY_HEADER = bytes(_LENGTH_AND_CORRELATION.size)
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
-Handler = Callable[..., Any]
+Handler = Callable[[Any, "RequestContext", Any], Any]
+"""Receives the broker, the context and the request."""
 
 
 class Route:
@@ -100,7 +102,7 @@ class Route:
         module = import_module(f"...handlers.{api.module}", __name__)
         suffix = f"_{key.name.lower()}"
         self.handle: Handler = getattr(module, f"handle{suffix}", None) or module.handle
-        self.failed: Handler = getattr(module, f"failed{suffix}", None) or module.failed
+        self.failed: Callable[..., Any] = getattr(module, f"failed{suffix}", None) or module.failed
         self.decode = decoder(request_class(key), version)
         self._encode = encoder(response_class(key), version)
         self._flexible_answer = response_header_version(key, version) >= 1
@@ -161,7 +163,7 @@ class Route:
         _LENGTH_AND_CORRELATION.pack_into(first, 0, size, correlation_id)
         return joined
 
-    def encode_or_fail(self, context: RequestContext, response: Message) -> list[Part] | None:
+    def encode_or_fail(self, context: ServedRequest, response: Message) -> list[Part] | None:
         """Encode a response or, if that fails, an internal error. Returns None if the connection had to be closed."""
         try:
             return self.encode_answer(context.correlation_id, response)
@@ -174,12 +176,12 @@ class Route:
             context.connection.close("its request could not be answered", level=logging.ERROR)
             return None
 
-    def fault_immediately(self, context: RequestContext) -> Message:
+    def fault_immediately(self, context: ServedRequest) -> Message:
         """Like `fault`, in one piece."""
         answer = self.fault(context)
         return completed(answer) if isinstance(answer, Generator) else answer
 
-    def fault(self, context: RequestContext) -> Message | Sliced[Message]:
+    def fault(self, context: ServedRequest) -> Message | Sliced[Message]:
         """The response to the current exception: UNKNOWN_SERVER_ERROR. The traceback is logged.
 
         The response is built in slices if error responses of the API may be long.
@@ -218,7 +220,7 @@ class Dispatcher:
             FetchFastPath, broker.replicas, broker.fetch_sessions, broker.now_ms, lambda: broker.fetch_max_bytes
         )
 
-    def handle(self, connection: Connection, frame: Frame) -> RequestContext | list[Part] | None:
+    def handle(self, connection: Connection, frame: Frame) -> ServedRequest | list[Part] | None:
         """Serve one frame; see `frames.FrameHandler`."""
         if len(frame) < 8:
             connection.close(f"a request of {len(frame)} bytes is shorter than the header of any request")
@@ -229,7 +231,7 @@ class Dispatcher:
             api = _served(route_key)
             if api is None:
                 return self._refuse(connection, route_key, correlation_id)
-            context = RequestContext(connection, route, correlation_id)
+            context = ServedRequest(connection, route, correlation_id)
             # Creating a route takes several milliseconds. It is not done immediately, because one iteration of the
             # event loop may need many routes.
             return self._in_slices(context, self._read(context, route_key, frame), immediately=route is not None)
@@ -243,7 +245,7 @@ class Dispatcher:
         except MalformedMessage as error:
             connection.close(f"{route.api.key.name} v{route.version} cannot be decoded: {error}")
             return None
-        context = RequestContext(connection, route, correlation_id, client_id, request)
+        context = ServedRequest(connection, route, correlation_id, client_id, request)
         answer = self._call(context, route, request)
         if type(answer) is GeneratorType:
             answer, waits_for = self._first_steps(context, route, answer)
@@ -265,7 +267,7 @@ class Dispatcher:
             fast_path.learn(route, frame, offset, request, answer)
         return parts
 
-    def _call(self, context: RequestContext, route: Route, request: Message) -> Any:
+    def _call(self, context: ServedRequest, route: Route, request: Message) -> Any:
         """Call the handler. Returns its result, or the response to the exception that it raises."""
         try:
             return route.handle(self._broker, context, request)
@@ -274,7 +276,7 @@ class Dispatcher:
         except Exception:  # noqa: BLE001 - an internal error fails only its request
             return route.fault(context)
 
-    def _first_steps(self, context: RequestContext, route: Route, steps: Sliced[Any]) -> tuple[Any, int]:
+    def _first_steps(self, context: ServedRequest, route: Route, steps: Sliced[Any]) -> tuple[Any, int]:
         """Run the first steps of a handler. Returns its result if they are enough, which is usual, or the other steps.
 
         The number is WAITS or SUSPENDED if the other steps must wait, otherwise 0.
@@ -297,7 +299,7 @@ class Dispatcher:
             return route.fault(context), 0
         return steps, 0
 
-    def _learn(self, context: RequestContext, route: Route, frame: Frame, answer: Any) -> None:
+    def _learn(self, context: ServedRequest, route: Route, frame: Frame, answer: Any) -> None:
         fast_path = context.connection.produce_fast_path
         if fast_path is None:
             fast_path = context.connection.produce_fast_path = self._new_produce_fast_path()
@@ -306,8 +308,8 @@ class Dispatcher:
     # -- in slices -----------------------------------------------------------------------------------------------------
 
     def _in_slices(
-        self, context: RequestContext, work: Sliced[None], *, immediately: bool = True
-    ) -> RequestContext | list[Part] | None:
+        self, context: ServedRequest, work: Sliced[None], *, immediately: bool = True
+    ) -> ServedRequest | list[Part] | None:
         """Begin the work, which ends with a response or with a pending request."""
         assert self._slices is not None
         if self._slices.begin(_ending_work(context, work), context, immediately=immediately):
@@ -318,7 +320,7 @@ class Dispatcher:
         context.keeps_request = True
         return context
 
-    def _read(self, context: RequestContext, route_key: int, frame: Frame) -> Sliced[None]:
+    def _read(self, context: ServedRequest, route_key: int, frame: Frame) -> Sliced[None]:
         """Decode a request, call its handler and respond."""
         connection = context.connection
         route = self._routes.get(route_key)
@@ -362,7 +364,7 @@ class Dispatcher:
             context.release_memory()
         yield from self._finish(context, route, answer, frame)
 
-    def _read_later(self, context: RequestContext, route_key: int, frame: Frame, error: OSError) -> None:
+    def _read_later(self, context: ServedRequest, route_key: int, frame: Frame, error: OSError) -> None:
         """Retry after a pause. The request is pending meanwhile, so the end of the connection is noticed."""
         assert self._broker is not None
         name = ApiKey(route_key >> 16).name
@@ -380,12 +382,12 @@ class Dispatcher:
         """See `connection.FrameHandler`."""
         return not _BY_KEY[ApiKey(int.from_bytes(frame[:2], "big"))].may_wait_behind
 
-    def finish(self, context: RequestContext, answer: Any) -> None:
+    def finish(self, context: ServedRequest, answer: Any) -> None:
         """Complete a pending request; see `frames.FrameHandler`."""
         assert self._slices is not None
         self._slices.begin(self._finish(context, context.route, answer), context)
 
-    def _finish_later(self, context: RequestContext, route: Route, handler: Sliced[Any], frame: Frame) -> Sliced[None]:
+    def _finish_later(self, context: ServedRequest, route: Route, handler: Sliced[Any], frame: Frame) -> Sliced[None]:
         """Continue a handler that waits for other work or is suspended.
 
         If it needs few more steps, its response is encoded in one piece.
@@ -400,7 +402,7 @@ class Dispatcher:
         else:
             context.reply(answer)
 
-    def _finish(self, context: RequestContext, route: Route, answer: Any, frame: Frame = b"") -> Sliced[None]:
+    def _finish(self, context: ServedRequest, route: Route, answer: Any, frame: Frame = b"") -> Sliced[None]:
         """Process the result of a handler, and respond."""
         sliced = type(answer) is GeneratorType
         if sliced:
@@ -424,7 +426,7 @@ class Dispatcher:
             yield from release(context.request)
 
     @staticmethod
-    def _complete(context: RequestContext, route: Route, handler: Sliced[Any]) -> Sliced[Any]:
+    def _complete(context: ServedRequest, route: Route, handler: Sliced[Any]) -> Sliced[Any]:
         try:
             return (yield from handler)
         except KafkaError as error:
@@ -476,14 +478,14 @@ def _new_route(route_key: int) -> Sliced[Route]:
     return Route(_BY_KEY[key], version)
 
 
-def _ending_work(context: RequestContext, work: Sliced[None]) -> Sliced[None]:
+def _ending_work(context: ServedRequest, work: Sliced[None]) -> Sliced[None]:
     """The work with its cleanup, which also runs if the work is closed before its first step."""
     steps = _with_end(context, work)
     next(steps)
     return steps
 
 
-def _with_end(context: RequestContext, work: Sliced[None]) -> Sliced[None]:
+def _with_end(context: ServedRequest, work: Sliced[None]) -> Sliced[None]:
     try:
         yield 0
         yield from work

@@ -18,7 +18,7 @@ from moldau.protocol.messages.incremental_alter_configs import (
 from moldau.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from moldau.protocol.steps import completed
 from moldau.server.concurrency.slices import FIRST_SLICE_MS
-from moldau.server.context import RequestContext
+from moldau.server.context import ServedRequest
 from moldau.testing.builders import batch, produce
 
 from .test_dense_requests import StepMeter
@@ -255,4 +255,4 @@ def test_a_request_that_fits_into_the_first_slice_is_not_split(server: Any, monk
         meter = StepMeter(server)
         assert wire.call(create("t", 1), 7).topics[0].error_code == 0
         server.call(lambda: None)  # the response is sent before the step that makes it ends
-        assert len([owner for owner in meter.owners if isinstance(owner, RequestContext)]) == 2
+        assert len([owner for owner in meter.owners if isinstance(owner, ServedRequest)]) == 2

@@ -31,7 +31,7 @@ from moldau.testing.waiting import WAIT_SECONDS, wait_until_async
 
 
 class PendingRequest:
-    """A request in flight, like `RequestContext`."""
+    """A request in flight, like `ServedRequest`."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
