@@ -192,7 +192,7 @@ def test_more_bytes_than_the_limit_close_the_connection(server: Any, caplog: Any
         else:
             with pytest.raises(ConnectionError):
                 wire.receive_frame()
-            assert f"FIND_COORDINATOR v4 has {size} bytes, and the limit" in caplog.text
+            assert f"FIND_COORDINATOR v4 has {size} bytes, but the limit" in caplog.text
     server.wait_until(lambda: server.network.budget.used_bytes == 0)
 
 
