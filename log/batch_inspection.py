@@ -8,7 +8,7 @@ correct CRC.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..protocol.checksum import crc32c
 from ..protocol.records import (
@@ -35,8 +35,7 @@ Progress = Callable[[int], None]
 """Called with the number of further bytes that were checked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(NamedTuple):
     """Bytes that are not a valid batch."""
 
     position: int

@@ -8,15 +8,13 @@ minimum (`segment_bytes` under 1 MiB) are allowed here, so that tests can create
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 _MAX_INT64 = 0x7FFF_FFFF_FFFF_FFFF
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogConfig(NamedTuple):
     """Defaults are Apache Kafka 4.3's. Sizes in bytes, times in ms; -1 in `retention_*` means no limit."""
 
     segment_bytes: int = 1024 * 1024 * 1024
@@ -51,7 +49,7 @@ class LogConfig:
     def from_topic_config(cls, values: Mapping[str, Any]) -> LogConfig:
         """From a topic's resolved configuration: Kafka's names, typed values. Settings of other layers are ignored."""
         known = {name.replace(".", "_"): value for name, value in values.items()}
-        chosen = {field.name: known[field.name] for field in fields(cls) if known.get(field.name) is not None}
+        chosen = {name: known[name] for name in cls._fields if known.get(name) is not None}
         if "cleanup_policy" in chosen:
             policy = chosen["cleanup_policy"]
             chosen["cleanup_policy"] = tuple(policy.split(",") if isinstance(policy, str) else policy)

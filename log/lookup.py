@@ -11,7 +11,7 @@ the log may change.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..protocol.compression import (
     DEFAULT_MAX_SIZE,
@@ -53,8 +53,7 @@ class TimestampAndOffset:
         return f"TimestampAndOffset({self.timestamp}, {self.offset}, {self.leader_epoch})"
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSearch:
+class BatchSearch(NamedTuple):
     """A batch that may contain the record."""
 
     batch: bytes

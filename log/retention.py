@@ -19,9 +19,8 @@ With an empty `cleanup.policy`, or only `compact`, only records before the log s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from .config import LogConfig
 
@@ -56,12 +55,11 @@ class Reason(Enum):
     TIME = "time"
 
 
-@dataclass(frozen=True, slots=True)
-class OldSegments:
-    """The next `count` oldest segments, of `size` bytes in total, are deleted for this reason."""
+class OldSegments(NamedTuple):
+    """The next `segment_count` oldest segments, of `size` bytes in total, are deleted for this reason."""
 
     reason: Reason
-    count: int
+    segment_count: int
     size: int
 
 
@@ -123,7 +121,7 @@ def find_old_segments(
 
 def count_segments(found: list[OldSegments]) -> int:
     """The number of segments for all reasons."""
-    return sum(old.count for old in found)
+    return sum(old.segment_count for old in found)
 
 
 def explain(found: list[OldSegments], *, log_start_offset: int, config: LogConfig) -> str:
@@ -133,4 +131,4 @@ def explain(found: list[OldSegments], *, log_start_offset: int, config: LogConfi
         Reason.SIZE: f"over retention.bytes={config.retention_bytes}",
         Reason.TIME: f"older than retention.ms={config.retention_ms}",
     }
-    return ", ".join(f"{old.count} {because[old.reason]}" for old in found)
+    return ", ".join(f"{old.segment_count} {because[old.reason]}" for old in found)

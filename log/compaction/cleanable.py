@@ -11,7 +11,7 @@ offset, and before the first dirty segment with a record younger than `min.compa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..config import LogConfig
 from ..segments import Segments
@@ -19,8 +19,7 @@ from ..segments import Segments
 _MAX_INT64 = 0x7FFF_FFFF_FFFF_FFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Cleanable:
+class Cleanable(NamedTuple):
     """What a compaction pass would find in a log. Bytes are those of complete segments."""
 
     first_dirty_offset: int

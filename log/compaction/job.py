@@ -8,11 +8,10 @@ changed too much in the meantime. The computing process shares no state with the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFiles:
+class SegmentFiles(NamedTuple):
     """One sealed segment on disk."""
 
     base_offset: int
@@ -24,8 +23,7 @@ class SegmentFiles:
     """When its `.log` was last changed, ms since the epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionJob:
+class CompactionJob(NamedTuple):
     """One pass over one partition. Offsets are absolute, times in ms, sizes in bytes."""
 
     directory: str
@@ -54,8 +52,7 @@ class CompactionJob:
     is kept, if necessary without records (-1: none is known, then a marker of that epoch is kept)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(NamedTuple):
     """A new segment that replaces some old ones. Its `.cleaned` files (.log, .index, .timeindex, and .txnindex if it
     has entries) are complete and durable, and so are their names."""
 
@@ -65,8 +62,7 @@ class Replacement:
     """Bytes of the new `.log`; 0 if no records remain: the files exist, and are empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionStatistics:
+class CompactionStatistics(NamedTuple):
     """What a pass read and wrote, and its duration."""
 
     bytes_read: int = 0
@@ -80,15 +76,14 @@ class CompactionStatistics:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionResult:
+class CompactionResult(NamedTuple):
     """The result of a pass."""
 
     replacements: tuple[Replacement, ...]
     """In the order of their offsets, in which they must be put in place. An unchanged segment has no replacement."""
     clean_offset: int
     """The next `first_dirty_offset`."""
-    statistics: CompactionStatistics = field(default_factory=CompactionStatistics)
+    statistics: CompactionStatistics = CompactionStatistics()
 
 
 class CorruptSegmentError(Exception):

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ...protocol.errors import ErrorCode, KafkaError
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(NamedTuple):
     """What a broker provides to each of its coordinators: event loop, clocks, threads, metadata and partitions."""
 
     loop: asyncio.AbstractEventLoop

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Hashable
-from dataclasses import dataclass, replace
-from pickle import PickleBuffer
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from ...log.config import LogConfig
 from ...log.lookup import BatchSearch
@@ -54,8 +52,7 @@ class Job(Protocol):
         """Equal for jobs that need to run only once; None if the job must run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(NamedTuple):
     """Check and recompress a producer's batch: `log.validation.prepare_steps`."""
 
     batch: Buffer
@@ -74,11 +71,13 @@ class Prepare:
         return look_steps(batch, batch.data[BATCH_OVERHEAD:], self.config, self.now_ms, max_size, parts)
 
     def to_send(self) -> Prepare:
-        return replace(self, batch=cast(bytes, PickleBuffer(self.batch)))
+        from pickle import PickleBuffer  # see `worker_pipe`
+
+        return self._replace(batch=cast(bytes, PickleBuffer(self.batch)))
 
     def without_records(self) -> Prepare:
         assert self.checked
-        return replace(self, batch=bytes(self.batch[:BATCH_OVERHEAD]))
+        return self._replace(batch=bytes(self.batch[:BATCH_OVERHEAD]))
 
     def steps_with(self, records: PagedBytes) -> Generator[None, None, Prepared]:
         return look_steps(batch_in(self.batch), records, self.config, self.now_ms, None, Spool(self.directory))
@@ -88,8 +87,7 @@ class Prepare:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(NamedTuple):
     """Finds a record of a stored batch by its timestamp: `log.lookup.BatchSearch`."""
 
     search: BatchSearch
@@ -105,7 +103,7 @@ class Search:
         return self
 
     def without_records(self) -> Search:
-        return Search(replace(self.search, batch=self.search.batch[:BATCH_OVERHEAD]))
+        return Search(self.search._replace(batch=self.search.batch[:BATCH_OVERHEAD]))
 
     def steps_with(self, records: PagedBytes) -> Generator[None, None, tuple[int, int] | None]:
         return self.search.steps(None, records)

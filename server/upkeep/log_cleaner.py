@@ -26,9 +26,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...log.compaction.job import CorruptSegmentError
 from ...log.files import NO_DESCRIPTOR_ERRNOS, RealFileSystem
@@ -59,8 +58,7 @@ class LogChangedError(Exception):
     """The log was truncated or deleted, or lost segments, during compaction: the result cannot be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class CleanerSettings:
+class CleanerSettings(NamedTuple):
     """The broker's settings for compaction (`log.cleaner.*`)."""
 
     enabled: bool = True

@@ -42,7 +42,7 @@ def acted_on_topic_settings() -> set[str]:
 
 
 def test_topic_settings_that_act_are_the_ones_that_are_read() -> None:
-    fields = set(LogConfig.__dataclass_fields__)
+    fields = set(LogConfig._fields)
     of_the_log = {name for name in topic.SETTINGS if name.replace(".", "_") in fields}
     elsewhere = {"min.insync.replicas", "unclean.leader.election.enable"}
     assert elsewhere <= names_in_code()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +84,7 @@ class Partition:
         return self.open(clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset)
 
     def configure(self, **settings: Any) -> None:
-        self.config = replace(self.config, **settings)
+        self.config = self.config._replace(**settings)
         self.log.update_config(self.config)
 
     def append(self, data: bytes | None = None, **arguments: Any) -> AppendInfo:

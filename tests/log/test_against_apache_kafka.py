@@ -6,7 +6,6 @@ import random
 import shutil
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +198,7 @@ def test_we_open_what_apache_kafka_has_written(
         kafka.close()
         theirs = str(tmp_path / "killed" / "topic-0")
     ours.directory = theirs
-    ours.config = replace(ours.config, segment_bytes=6_000, index_interval_bytes=500)
+    ours.config = ours.config._replace(segment_bytes=6_000, index_interval_bytes=500)
     ours.open(clean=clean)
     assert ours.log.repairs == []
     assert describe(ours.log, ours.records()) == expected

@@ -48,7 +48,7 @@ def old(log: list[FakeSegment], *, start: int = 0, until: int | None = None, **c
         config=LogConfig(**{"retention_ms": -1} | config),
         now_ms=NOW,
     )
-    return [(each.reason, each.count, each.size) for each in found]
+    return [(each.reason, each.segment_count, each.size) for each in found]
 
 
 HOURS = 3_600_000
@@ -173,7 +173,9 @@ def test_random_logs_keep_what_the_model_keeps(seed: int) -> None:
         )
         assert count_segments(found) == len(log) - len(left)
         gone = iter(log)
-        assert [each.size for each in found] == [sum(next(gone).size for _ in range(each.count)) for each in found]
+        assert [each.size for each in found] == [
+            sum(next(gone).size for _ in range(each.segment_count)) for each in found
+        ]
 
 
 # On a log
@@ -186,7 +188,7 @@ def retain(partition: Any) -> list[tuple[Reason, int]]:
     if count_segments(found) == len(log.segments):
         log.roll(partition.now_ms)
     log.delete_first_segments(count_segments(found))
-    return [(each.reason, each.count) for each in found]
+    return [(each.reason, each.segment_count) for each in found]
 
 
 def test_expired_records_are_deleted_with_all_their_files(

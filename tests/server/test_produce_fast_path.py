@@ -11,7 +11,6 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -341,7 +340,7 @@ def test_a_setting_that_requires_reading_the_records_takes_effect(server: Runnin
         for _ in range(3):
             produce(wire, "t", batch(b"x"))
         log = server.partition("t", 0).log
-        server.call(lambda: log.update_config(replace(log.config, message_timestamp_type="LogAppendTime")))
+        server.call(lambda: log.update_config(log.config._replace(message_timestamp_type="LogAppendTime")))
         result = produce(wire, "t", batch(b"x"))
         assert (result.base_offset, result.error_code) == (3, 0)
         assert result.log_append_time_ms > 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -64,7 +63,7 @@ class Compactor:
             if self.last_batches
             else {},
         )
-        return replace(job, **changes)
+        return job._replace(**changes)
 
     def compact(self, **changes: Any) -> CompactionResult:
         """One pass over all sealed segments, put in place."""
