@@ -4,7 +4,6 @@ The table is written in five parts, one per family (``broker_server``, ``broker_
 ``broker_security``, ``broker_tiered``). Moldau's own settings, which begin with ``moldau.``, are here.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -79,7 +78,7 @@ _UNITS: Final = (
 _SYNONYMS: Final = {name: names for names in _UNITS for name in names}
 
 # ``listener.name.<listener>.<setting>`` is a setting for one listener.
-_OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.*)", re.DOTALL)
+_LISTENER_PREFIX: Final = "listener.name."
 
 # These can also have a prefix for a mechanism: ``listener.name.<listener>.<mechanism>.sasl.jaas.config``.
 _OF_MECHANISM: Final = (
@@ -129,11 +128,18 @@ def synonyms(name: str) -> tuple[str, ...]:
 
 def base_name(name: str) -> str:
     """The name without the prefixes for a listener and a mechanism."""
-    of_listener = _OF_LISTENER.fullmatch(name)
-    if of_listener is None:
+    base = _of_listener(name)
+    if base is None:
         return name
-    base = of_listener[1]
     return next((setting for setting in _OF_MECHANISM if base.endswith(setting)), base)
+
+
+def _of_listener(name: str) -> str | None:
+    """The name without the prefix for a listener; None if it has none."""
+    if not name.startswith(_LISTENER_PREFIX):
+        return None
+    _, dot, base = name.removeprefix(_LISTENER_PREFIX).partition(".")
+    return base if dot else None
 
 
 def setting_behind(name: str) -> Setting | None:
@@ -168,7 +174,7 @@ def _can_change(entry: Setting) -> bool:
 
 
 def _is_of_one_broker(name: str, entry: Setting | None) -> bool:
-    if _OF_LISTENER.fullmatch(name) is not None:
+    if _of_listener(name) is not None:
         return base_name(name) not in _OF_LISTENERS_OF_ALL_BROKERS
     return entry is not None and entry.update_mode is PER_BROKER
 

@@ -102,12 +102,12 @@ DOUBLE_MAX: Final = 1.7976931348623157e308
 
 _INTEGER_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
-# A double in Java's syntax, in which hexadecimal numbers must have an exponent.
-_DOUBLE: Final = re.compile(
+# A double in Java's syntax, in which hexadecimal numbers must have an exponent. Compiled when it is first needed, which
+# few servers ever do.
+_DOUBLE: Final = (
     r"[-+]?(NaN|Infinity"
     r"|((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
-    r"|0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][-+]?\d+)[fFdD]?)",
-    re.ASCII,
+    r"|0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][-+]?\d+)[fFdD]?)"
 )
 
 # The characters that Java's String.trim removes: all up to U+0020, but none of Unicode's other spaces.
@@ -452,7 +452,7 @@ def _parse_integer(name: str, type: ConfigType, text: str, trimmed: str) -> int:
 
 def _parse_double(name: str, text: str, trimmed: str) -> float:
     # float() alone would accept "inf", "nan" and "1_0", and reject Java's suffixes f and d.
-    if _DOUBLE.fullmatch(trimmed) is None:
+    if re.fullmatch(_DOUBLE, trimmed, re.ASCII) is None:
         raise invalid_value(name, text, "Not a number of type DOUBLE")
     if trimmed.endswith(("NaN", "Infinity")):
         return float(trimmed)

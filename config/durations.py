@@ -10,12 +10,13 @@ from typing import Final
 from .integers import signed_integer
 
 _NUMBER: Final = r"[-+]?\d+"
-_DURATION: Final = re.compile(
+# Compiled when they are first needed, which few servers ever do.
+_DURATION: Final = (
     rf"(?P<sign>[-+]?)P(?:(?P<days>{_NUMBER})D)?"
     rf"(?:T(?=[-+\d])(?:(?P<hours>{_NUMBER})H)?(?:(?P<minutes>{_NUMBER})M)?"
-    rf"(?:(?P<seconds>{_NUMBER})(?:[.,](?P<fraction>\d{{0,9}}))?S)?)?",
-    re.IGNORECASE | re.ASCII,
+    rf"(?:(?P<seconds>{_NUMBER})(?:[.,](?P<fraction>\d{{0,9}}))?S)?)?"
 )
+_SHORT: Final = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
 
 _SECONDS_BOUND: Final = 1 << 63
 
@@ -25,7 +26,7 @@ def parse_duration_ms(text: str) -> int:
 
     As in Java, each part and the total in seconds are 64-bit numbers.
     """
-    found = _DURATION.fullmatch(text)
+    found = re.fullmatch(_DURATION, text, re.IGNORECASE | re.ASCII)
     if found is None or len(text.lstrip("+-")) == 1:
         raise _not_a_duration(text)
     seconds = 0
@@ -48,12 +49,11 @@ def _not_a_duration(text: str) -> ValueError:
 
 
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SHORT: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 
 
 def parse_short_duration_ms(text: str) -> int:
     """A duration in the short format, a number with a unit: 90s, 10m, 1.5h, 7d; ValueError for any other text."""
-    found = _SHORT.fullmatch(text)
+    found = re.fullmatch(_SHORT, text, re.ASCII)
     milliseconds = float(found[1]) * _UNITS_MS[found[2]] if found is not None else inf
     if milliseconds == inf:
         raise ValueError(f"{text!r} is not a duration like 90s, 10m, 1h or 7d")
