@@ -147,8 +147,10 @@ class Network:
         new_transport = TRANSPORTS.get(security_protocol)
         if new_transport is None:
             raise UnsupportedProtocol(security_protocol)
+        # For a `str`, getaddrinfo imports the codec of internationalized names (IDNA), which takes a millisecond.
+        name_or_address = host.encode() if host.isascii() else host
         family, _, _, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            name_or_address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
