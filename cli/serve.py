@@ -5,6 +5,7 @@ Both parsers are built from one table of options: the small one here, which an o
 that usage errors are worded in one place.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -123,6 +124,15 @@ def _parameter(option: Option) -> str:
 
 def run(options: Options) -> int:
     """Run the server until it stops. Returns the exit code."""
+    # Imports create many objects that stay, and hardly any garbage. The server enables collections when it has started.
+    gc.disable()
+    try:
+        return _run(options)
+    finally:
+        gc.enable()
+
+
+def _run(options: Options) -> int:
     from ..config.checks import check_broker_config, warnings
     from ..config.definition import ConfigError
 

@@ -1,8 +1,10 @@
 """From the options of ``moldau serve`` to its configuration; no server is started here."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -369,3 +371,16 @@ def test_serve_does_not_import_the_tools() -> None:
     loaded = set(done.stdout.split())
     assert "moldau" in loaded
     assert loaded.isdisjoint({"click", "rich", "kafka", "hypothesis", "pytest"})
+
+
+def test_collections_are_disabled_for_the_imports_of_a_start_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    during = []
+
+    def load_config(*_: object) -> NoReturn:
+        during.append(gc.isenabled())
+        raise ConfigError("refused")
+
+    monkeypatch.setattr(serve, "load_config", load_config)
+    assert serve.run({}) == 1
+    assert during == [False]
+    assert gc.isenabled()
