@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import assign_replicas_to_dirs as directories
-from ..protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from .features import (
     CORDONED_DIRECTORIES_SINCE,
     DIRECTORIES_SINCE,
@@ -47,6 +46,7 @@ from .registrations import (
 )
 
 if TYPE_CHECKING:
+    from ..protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
     from .context import ControllerContext
     from .image import MetadataImage
 
@@ -149,6 +149,8 @@ def unregister_broker(
     image: MetadataImage, request: UnregisterBrokerRequest, context: ControllerContext
 ) -> Outcome[UnregisterBrokerResponse]:
     """Decide on an UnregisterBrokerRequest (64). Raises BROKER_ID_NOT_REGISTERED if the broker is not registered."""
+    from ..protocol.messages.unregister_broker import UnregisterBrokerResponse  # not needed for a registration
+
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         message = f"There is no broker {request.broker_id}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..config import group as group_settings
 from ..config import topic as topic_settings
 from ..config.definition import ConfigError, ConfigSource, format_value
 from ..protocol.errors import ErrorCode, KafkaError
@@ -89,6 +88,8 @@ class ControllerContext:
 
     def check_group_configs(self, image: MetadataImage, configs: Mapping[str, str]) -> None:
         """Raise INVALID_CONFIG unless a group may override these configs."""
+        from ..config import group as group_settings  # the other requests do not need it
+
         try:
             group_settings.validate_group_configs(configs, self.broker_config(image))
         except ConfigError as error:

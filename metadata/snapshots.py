@@ -19,7 +19,6 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..log.batch_inspection import Damage, inspect_batches
 from ..log.files import join
 from ..log.names import LOG, parse_offset_file_name
 from ..protocol.messages.control_records import SnapshotHeaderRecord
@@ -231,6 +230,8 @@ class Snapshots:
 
     def _whole_until(self, start: int) -> int:
         """The offset up to which the log has all records from `start` on, undamaged; `start` if it has none."""
+        from ..log.batch_inspection import Damage, inspect_batches  # only needed for a damaged snapshot
+
         names = self._file_system.list_directory(self._directory)[0]
         parsed = [parse_offset_file_name(name) for name in names]
         bases = sorted(found[0] for found in parsed if found is not None and found[1] == LOG)

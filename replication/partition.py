@@ -28,7 +28,6 @@ from ..log.partition_log import AppendInfo, FetchData, Log, WrittenAhead
 from ..log.producer_state import MARKER_BATCH_SIZE, EndTransactionMarker
 from ..log.verification import Verification
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.messages.fetch import EpochEndOffset
 from .in_sync import InSyncReplicas
 from .uncommitted import AwaitedFlush, OnAcknowledged, UncommittedRecords
 from .waiters import Waiters
@@ -574,15 +573,15 @@ class Partition:
             committed=committed,
         )
 
-    def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
-        """Where the reader's log diverges from this one, if it does (KIP-320, KIP-595)."""
+    def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        """The epoch and its end offset from which the reader's log diverges, if it does (KIP-320, KIP-595)."""
         if last_fetched_epoch < 0:
             return None
         epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
         if end_offset == -1:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Unknown leader epoch {last_fetched_epoch}.")
         if epoch < last_fetched_epoch or end_offset < fetch_offset:
-            return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+            return epoch, end_offset
         return None
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:

@@ -16,10 +16,11 @@ from .concurrency.event_loop import new_event_loop
 from .concurrency.garbage import Collector
 from .concurrency.signals import EndSignals, end_by
 from .server import Server, StartError
-from .steering import Pipe
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
+    from .concurrency.clock import Clock
+    from .steering import Pipe
     from .storage.ephemeral import EphemeralDirectory
 
 __all__ = ["StartError", "run"]
@@ -97,9 +98,13 @@ async def _serve(
 ) -> None:
     loop = asyncio.get_running_loop()
     stdin_ended = asyncio.Event()
-    pipe = Pipe(loop, stdin_ended.set) if exit_with_stdin else None
-    # A parent process that controls standard input may move the clock.
-    clock = MovableClock() if exit_with_stdin else wall_clock
+    pipe: Pipe | None = None
+    clock: Clock = wall_clock
+    if exit_with_stdin:
+        from .steering import Pipe  # for tests: other servers do not need it
+
+        pipe = Pipe(loop, stdin_ended.set)
+        clock = MovableClock()  # the parent process may move it
     server = Server(config, log_dirs, durable=durable, clock=clock, allow_non_empty=allow_non_empty)
     collector = Collector()
     # Startup creates many long-lived objects and hardly any cycles. With 10,000 partitions, a third of its time would

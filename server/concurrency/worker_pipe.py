@@ -7,6 +7,9 @@ copied into the pickled tuple and out of it. The receiver gets bytes in its plac
 
 Both ends of the pipes belong to this program, so the messages are trusted. The child uses `begin`, `read_messages` and
 `send`. The server uses `start_worker`, `receive`, `kill` and `end`.
+
+The functions import `pickle` themselves: a server needs it only for a worker, and `load_ahead` imports it soon after
+startup.
 """
 
 from __future__ import annotations
@@ -14,15 +17,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import pickle
 import signal
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .background import ProcessNotStartedError, start_process
 from .signals import unblock_faults
+
+if TYPE_CHECKING:
+    from pickle import PickleBuffer
 
 NICENESS = 10
 """Requests have priority."""
@@ -38,13 +43,17 @@ _PR_SET_PDEATHSIG = 1
 
 def message(content: tuple[object, ...]) -> bytes:
     """The bytes of a message without a rest."""
+    import pickle
+
     data = pickle.dumps(content)
     return len(data).to_bytes(LENGTH_BYTES, "big") + bytes(LENGTH_BYTES) + data
 
 
 def parts(content: tuple[object, ...]) -> tuple[bytes, bytes | memoryview]:
     """The bytes of a message, and its rest."""
-    buffers: list[pickle.PickleBuffer] = []
+    import pickle
+
+    buffers: list[PickleBuffer] = []
     data = pickle.dumps(content, protocol=5, buffer_callback=buffers.append)
     rest = buffers[0].raw() if buffers else b""
     return len(data).to_bytes(LENGTH_BYTES, "big") + len(rest).to_bytes(LENGTH_BYTES, "big") + data, rest
@@ -110,6 +119,8 @@ async def receive(process: Process) -> Any:
     Raises:
         IncompleteReadError, ConnectionError: the process has exited.
     """
+    import pickle
+
     assert process.stdout is not None
     lengths = await process.stdout.readexactly(2 * LENGTH_BYTES)
     length, rest = int.from_bytes(lengths[:LENGTH_BYTES], "big"), int.from_bytes(lengths[LENGTH_BYTES:], "big")
@@ -157,6 +168,8 @@ def read_messages(put: Callable[[Any], None]) -> None:
     The input ends when the server exits, for any reason. This must run in a dedicated thread, which only waits, to
     notice the exit of the server while the process computes.
     """
+    import pickle
+
     stream = sys.stdin.buffer
     while True:
         lengths = stream.read(2 * LENGTH_BYTES)

@@ -204,7 +204,7 @@ class _Read:
         remaining = self.max_bytes - size
         partition_of = self._broker.replicas.partition_by_key
         for wanted in partitions:
-            diverging: EpochEndOffset | None = None
+            diverging: tuple[int, int] | None = None
             aborted: Sequence[KnownAborted] = ()
             partition = partition_of(wanted.topic, wanted.index)
             try:
@@ -252,7 +252,8 @@ class _Read:
                 records=records,
             )
             if diverging is not None:
-                data.diverging_epoch = diverging
+                epoch, end_offset = diverging
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 self.complete = True
             length = len(records)
             size += length

@@ -20,7 +20,6 @@ from asyncio.subprocess import Process
 from collections.abc import Callable
 from itertools import count
 from mmap import mmap
-from pickle import PickleBuffer
 from typing import TYPE_CHECKING
 
 from ...log.validation import LARGE_BYTES, Prepared
@@ -273,6 +272,8 @@ class DecodeProcess:
         decoding = self._running.get(number)
         if decoding is None or decoding.job is None or self._process is None:
             return
+        from pickle import PickleBuffer  # see `worker_pipe`
+
         assert self._process.stdin is not None
         piece = memoryview(decoding.job.batch)[BATCH_OVERHEAD + start : BATCH_OVERHEAD + end]
         for part in parts(("bytes", number, start, PickleBuffer(piece))):

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable
 from functools import lru_cache
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.messages.fetch import FetchPartition, FetchRequest
+
+if TYPE_CHECKING:
+    from ...protocol.messages.fetch import FetchPartition, FetchRequest
 
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH = 0

@@ -49,6 +49,9 @@ _OTHERS = (
     "metadata.update_features",
 )
 
+# `worker_pipe` sends jobs with it.
+_LIBRARY = ("pickle",)
+
 
 class Timers(Protocol):
     """The method of `timers.TimerWheel` that is needed here."""
@@ -64,7 +67,7 @@ def modules_of_requests() -> list[str]:
         *(f"server.handlers.{api.module}" for api in APIS),
         *_OTHERS,
     ]
-    return [f"{_PACKAGE}.{name}" for name in dict.fromkeys(names)]
+    return [*(f"{_PACKAGE}.{name}" for name in dict.fromkeys(names)), *_LIBRARY]
 
 
 class LoadAhead:

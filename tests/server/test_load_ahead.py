@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,6 +82,67 @@ print("all")
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.stdout == "all\n", result.stderr
+
+
+def test_no_file_is_opened_to_send_a_job_to_a_worker_after_loading() -> None:
+    """Runs in a separate process, as above."""
+    program = """
+import importlib, io, resource, types
+from moldau.log.config import LogConfig
+from moldau.server import server
+from moldau.server.concurrency import worker_pipe
+from moldau.server.records.decode_jobs import Prepare
+from moldau.server.requests.load_ahead import modules_of_requests
+for name in modules_of_requests():
+    importlib.import_module(name)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+batch = b"a batch"
+message, rest = worker_pipe.parts(("job", 1, Prepare(batch, LogConfig(), 0).to_send()))
+assert rest == batch
+class Output(io.BytesIO):
+    async def readexactly(self, count):
+        return self.read(count)
+try:
+    worker_pipe.receive(types.SimpleNamespace(stdout=Output(message + batch))).send(None)
+except StopIteration as end:
+    print(end.value[2].batch)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.stdout == "b'a batch'\n", result.stderr
+
+
+NOT_FOR_STARTUP = {
+    "dataclasses",  # each class costs half a millisecond
+    "encodings.idna",
+    "pickle",
+    "moldau.coordinator.runtime",
+    "moldau.log.batch_inspection",
+    "moldau.protocol.messages.fetch",
+    "moldau.server.steering",
+}
+
+
+def test_startup_does_not_import_what_only_requests_or_tools_need(tmp_path: Path) -> None:
+    program = """
+import asyncio, sys
+from moldau.cli import serve
+import moldau.server.main
+from moldau.server.concurrency.event_loop import new_event_loop
+from moldau.server.server import Server
+
+async def start():
+    server = Server(serve.load_config(serve.parse(["--listen", "127.0.0.1:0"]), {}), [sys.argv[1]])
+    await server.start()
+    print(*sys.modules)
+    await server.stop()
+
+with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    runner.run(start())
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "data")]
+    loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert "moldau.server.broker" in loaded
+    assert not loaded & NOT_FOR_STARTUP
 
 
 def test_coordinators_are_not_loaded_ahead() -> None:
