@@ -243,7 +243,7 @@ class Broker:
     async def close(self) -> None:
         """Stop the background work. The owner of the logs and of the metadata closes those."""
         self.publisher.late_replicas.close()
-        await self.replica_mover.close()  # it may still have to ask the controller, which needs slices
+        await self.replica_mover.close()  # it may still report a directory to the controller, in slices
         if self.metadata.is_changing:
             # The last try of a postponed flush. The changes must be applied here: afterwards, they would become durable
             # without it, and the next startup would find the directories of deleted topics.

@@ -71,7 +71,7 @@ class DirectoryAssignments:
     def assign(self, partition: Partition, directory: LogDirectory) -> Sliced[None]:
         """Report that the replica is in this directory. Returns when the controller has committed it.
 
-        The controller is asked even if the committed image has this directory: a report of another one may be pending.
+        The report is sent even if the committed image has this directory: a report of another one may be pending.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or another error of the controller.

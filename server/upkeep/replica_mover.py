@@ -169,7 +169,7 @@ class ReplicaMover:
 
     def _begin(self, partition: Partition, directory: LogDirectory) -> None:
         if self._closing.is_set():
-            return  # the server stopped while the controller was asked
+            return  # the server stopped while a request to the controller was pending
         current = self._manager.directory_of(partition.topic, partition.index)
         assert current is not None
         future = self._manager.begin_move(partition.topic, partition.index, directory)
