@@ -404,7 +404,7 @@ def test_a_move_that_ends_during_its_assignment_leaves_the_replica_where_it_was(
         assignment.release()
         server.wait_until(lambda: not server.broker.replica_mover._tasks)
         assert (str(where(server)), registered(server)) == (source, source)
-        assert server.call(lambda: not server.broker.group_commit._held)
+        assert server.call(lambda: not server.broker.group_commit._paused)
         assert move(wire, target) == {0: 0}
         wait_moved(server, target)
         assert registered(server) == target
