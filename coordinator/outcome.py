@@ -63,10 +63,10 @@ class Caller(Protocol):
         """Complete the request with the API's response for this error, once."""
 
 
-Answer = tuple[Caller, Struct]
+Reply = tuple[Caller, Struct]
 
 
-def no_records(error: KafkaError) -> list[Answer]:
+def no_records(error: KafkaError) -> list[Reply]:
     """`Outcome.refused` for decisions without soft changes to roll back."""
     return []
 
@@ -75,7 +75,7 @@ def no_records(error: KafkaError) -> list[Answer]:
 class Outcome:
     """The result of a decision.
 
-    ``records`` are appended together or not at all, and then replayed. ``answers`` are sent afterwards. An outcome may
+    ``records`` are appended together or not at all, and then replayed. ``replies`` are sent afterwards. An outcome may
     complete callers of earlier requests (members that wait for a rebalance), or none (the caller stays pending).
 
     ``effects`` are the consequences outside of the shard, such as the markers of a transaction that ends. They are
@@ -85,7 +85,7 @@ class Outcome:
     (`Shard.loaded`).
 
     Decisions may change soft state (pending callers, deadlines). If the records cannot be appended, ``refused`` is
-    called with the error: it rolls back soft changes and returns its own responses. Every caller in ``answers`` that it
+    called with the error: it rolls back soft changes and returns its own responses. Every caller in ``replies`` that it
     does not complete gets the error. It does not raise.
 
     Soft state of something that the records create, such as a group of another kind, can only be set after they exist:
@@ -96,9 +96,9 @@ class Outcome:
     """
 
     records: Sequence[Record] = ()
-    answers: Sequence[Answer] = ()
+    replies: Sequence[Reply] = ()
     effects: Sequence[object] = ()
-    refused: Callable[[KafkaError], Sequence[Answer]] | None = None
+    refused: Callable[[KafkaError], Sequence[Reply]] | None = None
     replayed: Callable[[], None] | None = None
     producer: Producer | None = None
 

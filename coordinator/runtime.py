@@ -35,7 +35,7 @@ from ..protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from ..protocol.records import NO_PRODUCER_ID, RecordBatch, build_batch, iter_records
 from ..protocol.records import Record as LogRecord
 from .deadlines import Deadlines
-from .outcome import Answer, Caller, Now, Outcome, Producer, Record
+from .outcome import Caller, Now, Outcome, Producer, Record, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class _Batch:
 class _Completion(NamedTuple):
     """Responses to send, and effects for the shell."""
 
-    answers: Sequence[Answer]
+    replies: Sequence[Reply]
     failures: Sequence[tuple[Caller, KafkaError]] = ()
     effects: Sequence[object] = ()
 
@@ -231,7 +231,7 @@ class CoordinatorRuntime(Generic[S]):
             logger.exception("%s: a request of %r failed with an unexpected error", self.name, key)
             self._fail(caller, _fault())
             return
-        self._complete_when_committed(_Completion(outcome.answers, effects=outcome.effects))
+        self._complete_when_committed(_Completion(outcome.replies, effects=outcome.effects))
 
     def read(self, key: str | None = None) -> S:
         """The shard, for reading one key or all keys: it contains all decisions for them.
@@ -286,7 +286,7 @@ class CoordinatorRuntime(Generic[S]):
         except Exception:
             logger.exception("%s: a timer of %r failed with an unexpected error", self.name, key)
             return
-        self._complete_when_committed(_Completion(outcome.answers, effects=outcome.effects))
+        self._complete_when_committed(_Completion(outcome.replies, effects=outcome.effects))
 
     def next_deadline(self) -> int | None:
         """When to call `tick`, in milliseconds of the monotonic clock."""
@@ -359,7 +359,7 @@ class CoordinatorRuntime(Generic[S]):
             logger.exception("%s: an append failed with an unexpected error; reloading the state", self.name)
             self._give_up()
             return self._roll_back_all(batch, KafkaError(ErrorCode.NOT_COORDINATOR))
-        answers = [answer for outcome in batch.outcomes for answer in outcome.answers]
+        replies = [reply for outcome in batch.outcomes for reply in outcome.replies]
         producer_id = NO_PRODUCER_ID if batch.producer is None else batch.producer.id
         replay = self.shard.replay
         try:
@@ -371,8 +371,8 @@ class CoordinatorRuntime(Generic[S]):
         except Exception:
             logger.exception("%s: replaying a record failed; reloading the state", self.name)
             self._give_up()
-            return _Completion((), [(caller, KafkaError(ErrorCode.NOT_COORDINATOR)) for caller, _ in answers])
-        completion = _Completion(answers, effects=[effect for outcome in batch.outcomes for effect in outcome.effects])
+            return _Completion((), [(caller, KafkaError(ErrorCode.NOT_COORDINATOR)) for caller, _ in replies])
+        completion = _Completion(replies, effects=[effect for outcome in batch.outcomes for effect in outcome.effects])
         if end_offset <= self._writer.high_watermark and not self._uncommitted:
             return completion
         self._uncommitted.append((end_offset, completion))
@@ -468,14 +468,14 @@ class CoordinatorRuntime(Generic[S]):
 
     def _complete_when_committed(self, completion: _Completion) -> None:
         # It has no records, but may describe earlier records: a group, for example, that another leader would not know.
-        if self._uncommitted and (completion.answers or completion.effects):
+        if self._uncommitted and (completion.replies or completion.effects):
             self._uncommitted.append((self._uncommitted[-1][0], completion))
         else:
             self._complete(completion)
 
     @staticmethod
-    def _answer(answers: Sequence[Answer]) -> None:
-        for caller, response in answers:
+    def _reply_all(replies: Sequence[Reply]) -> None:
+        for caller, response in replies:
             try:
                 caller.reply(response)
             except Exception:  # the other callers must not wait forever
@@ -489,26 +489,26 @@ class CoordinatorRuntime(Generic[S]):
             logger.exception("Sending an error response failed with an unexpected error")
 
     def _complete(self, completion: _Completion) -> None:
-        self._answer(completion.answers)
+        self._reply_all(completion.replies)
         for caller, error in completion.failures:
             self._fail(caller, error)
         self._effects += completion.effects
 
     def _roll_back(self, outcome: Outcome, error: KafkaError) -> _Completion:
         """The records of the outcome were rejected: roll it back."""
-        answered: Sequence[Answer] = ()
+        answered: Sequence[Reply] = ()
         if outcome.refused is not None:
             try:
                 answered = outcome.refused(error)
             except Exception:
                 logger.exception("%s: rolling back a rejected change failed with an unexpected error", self.name)
         done = {id(caller) for caller, _ in answered}
-        return _Completion(answered, [(caller, error) for caller, _ in outcome.answers if id(caller) not in done])
+        return _Completion(answered, [(caller, error) for caller, _ in outcome.replies if id(caller) not in done])
 
     def _roll_back_all(self, batch: _Batch, error: KafkaError) -> _Completion:
         completion = [self._roll_back(outcome, error) for outcome in batch.outcomes]
         return _Completion(
-            [one for each in completion for one in each.answers], [one for each in completion for one in each.failures]
+            [one for each in completion for one in each.replies], [one for each in completion for one in each.failures]
         )
 
     # -- loading and closing -------------------------------------------------------------------------------------------
@@ -579,7 +579,7 @@ class CoordinatorRuntime(Generic[S]):
         for caller in self.shard.resign():
             self._fail(caller, error)
         while self._uncommitted:
-            for caller, _ in self._uncommitted.popleft()[1].answers:
+            for caller, _ in self._uncommitted.popleft()[1].replies:
                 self._fail(caller, error)
 
 

@@ -19,7 +19,7 @@ from .offsets.tombstones import PAUSE_MS, Tombstones
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..coordinator.outcome import Answer, Caller, Now
+    from ..coordinator.outcome import Caller, Now, Reply
     from .states import GroupStates
 
 _DEADLINE: Final = "deletion of the group"
@@ -77,7 +77,7 @@ def _offsets(states: GroupStates, group_id: str) -> Iterator[tuple[str, int]]:
             yield topic, index
 
 
-def _give_up(states: GroupStates, group_id: str, error: KafkaError) -> list[Answer]:
+def _give_up(states: GroupStates, group_id: str, error: KafkaError) -> list[Reply]:
     states.deadlines.cancel(group_id, _DEADLINE)
     return [
         (caller, DeletableGroupResult(group_id=group_id, error_code=error.code))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, Protocol, Typ
 from ..protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ..coordinator.outcome import Answer, Caller, Now, Outcome, Record
+    from ..coordinator.outcome import Caller, Now, Outcome, Record, Reply
     from ..protocol.schema import Message
     from .group import Group
     from .records import Key
@@ -59,7 +59,7 @@ class Converted(NamedTuple, Generic[G_co]):
     """As replay will create it from the records. It is not part of the shard before."""
     records: Sequence[Record] = ()
     """Delete the old group, and create the new one unless that is left to the caller."""
-    release: Callable[[], Sequence[Answer]] = lambda: ()
+    release: Callable[[], Sequence[Reply]] = lambda: ()
     """Call once the request is accepted: the answers to callers that wait in the old group."""
 
 

@@ -225,7 +225,7 @@ class ServedRequest:
             return
         parts = self.route.encode_or_fail(self, response)
         if parts is not None:
-            self._answered(parts)
+            self._complete(parts)
 
     def reply_in_slices(self, answer: Message | Sliced[Message | Deferred]) -> None:
         self.connection.reply_in_slices(self, answer)
@@ -237,10 +237,10 @@ class ServedRequest:
             result: R = end.value
             return result
         self.keeps_request = True
-        slices.begin_shielded(self._answer_in_steps(steps), immediately=True)
+        slices.begin_shielded(self._respond_in_steps(steps), immediately=True)
         return DEFERRED
 
-    def _answer_in_steps(self, steps: Sliced[Any]) -> Sliced[None]:
+    def _respond_in_steps(self, steps: Sliced[Any]) -> Sliced[None]:
         try:
             answer = yield from steps
         except KafkaError as error:
@@ -257,15 +257,15 @@ class ServedRequest:
         """Respond with a frame that is already encoded."""
         self.release_memory()
         if not self.cancelled:
-            self._answered(parts)
+            self._complete(parts)
 
     def fail(self, error: KafkaError) -> None:
-        self._answer_with(self.route.failed(self.request, error))
+        self._respond_with(self.route.failed(self.request, error))
 
     def fault(self) -> None:
-        self._answer_with(self.route.fault(self))
+        self._respond_with(self.route.fault(self))
 
-    def _answer_with(self, answer: Message | Sliced[Message]) -> None:
+    def _respond_with(self, answer: Message | Sliced[Message]) -> None:
         if type(answer) is not GeneratorType:
             self.reply(answer)  # type: ignore[arg-type]
         elif self.cancelled:
@@ -283,12 +283,12 @@ class ServedRequest:
             response = self.route.failed(self.request, error)
         except Exception:  # noqa: BLE001 - an internal error fails only this request
             response = self.route.fault(self)
-        self._answer_with(response)
+        self._respond_with(response)
 
     def reply_nothing(self) -> None:
         self.release_memory()
         if not self.cancelled:
-            self._answered([])
+            self._complete([])
 
     def complete_early(self) -> None:
         """Complete the request now if possible: the server stops, or a later response is ready."""
@@ -308,11 +308,11 @@ class ServedRequest:
             if isinstance(part, FileRange):
                 part.release()
 
-    def _answered(self, parts: list[Part]) -> None:
+    def _complete(self, parts: list[Part]) -> None:
         self.on_cancel = None
         self.on_complete_early = None
         self.parts = parts
-        self.connection.answered(self)
+        self.connection.response_ready(self)
 
     def release_memory(self) -> None:
         """Release the memory of the request, which is no longer in use."""

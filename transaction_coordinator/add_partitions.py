@@ -17,7 +17,7 @@ from .transaction import EPOCH_BUMPS, PREPARED, TransactionStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..coordinator.outcome import Answer, Caller, Now
+    from ..coordinator.outcome import Caller, Now, Reply
     from .states import TransactionStates
     from .transaction import Partition
 
@@ -55,7 +55,7 @@ def handle_add_partitions(
         raise fenced(caller, _FENCED_SINCE)
     added = frozenset(partitions)
     if transaction.status is TransactionStatus.ONGOING and added <= transaction.partitions:
-        return Outcome(answers=[_done(caller)])
+        return Outcome(replies=[_done(caller)])
     known_version = EPOCH_BUMPS if client_version >= EPOCH_BUMPS else 0
     return change(states, transaction.adding(added, known_version, now.epoch_ms), now, [_done(caller)])
 
@@ -87,6 +87,6 @@ def verify_partitions(
     return {one: ErrorCode.NONE if one in added else ErrorCode.TRANSACTION_ABORTABLE for one in partitions}
 
 
-def _done(caller: Caller) -> Answer:
+def _done(caller: Caller) -> Reply:
     nothing_to_say: Any = None
     return caller, nothing_to_say

@@ -21,18 +21,18 @@ from .transaction import EPOCH_BUMPS, NO_TIMEOUT_MS, PREPARED, TransactionStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..coordinator.outcome import Answer, Now
+    from ..coordinator.outcome import Now, Reply
     from .states import TransactionStates
     from .transaction import Transaction
 
 TIMEOUT: Final = "timeout"
 
 
-def change(states: TransactionStates, after: Transaction, now: Now, answers: Sequence[Answer] = ()) -> Outcome:
+def change(states: TransactionStates, after: Transaction, now: Now, replies: Sequence[Reply] = ()) -> Outcome:
     """Write the new state of the transaction. If the change ends it, its markers are written afterwards."""
     record = record_of(after, states.transaction_version())
     effects = [markers_of(after)] if after.status in PREPARED else ()
-    return Outcome([record], answers, effects, replayed=partial(set_deadlines, states, after, now))
+    return Outcome([record], replies, effects, replayed=partial(set_deadlines, states, after, now))
 
 
 def set_deadlines(states: TransactionStates, transaction: Transaction, now: Now) -> None:
@@ -59,7 +59,7 @@ def time_out(states: TransactionStates, transactional_id: str, now: Now) -> Outc
 
 
 def abort_and_fence(
-    states: TransactionStates, transaction: Transaction, now: Now, answers: Sequence[Answer] = ()
+    states: TransactionStates, transaction: Transaction, now: Now, replies: Sequence[Reply] = ()
 ) -> Outcome:
     """Abort an open transaction that its producer has not ended. The producer must not write any more.
 
@@ -67,7 +67,7 @@ def abort_and_fence(
         KafkaError: a new producer id is needed and not available.
     """
     if states.transaction_version() < EPOCH_BUMPS:
-        return change(states, transaction.fencing(now.epoch_ms), now, answers)
+        return change(states, transaction.fencing(now.epoch_ms), now, replies)
     next_producer_id = states.new_producer_id() if transaction.is_exhausted else NO_PRODUCER_ID
     after = transaction.ending_with_bump(committed=False, next_producer_id=next_producer_id, now_ms=now.epoch_ms)
-    return change(states, after, now, answers)
+    return change(states, after, now, replies)

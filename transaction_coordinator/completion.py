@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..coordinator.deadlines import Action
-    from ..coordinator.outcome import Answer, Now, Outcome
+    from ..coordinator.outcome import Now, Outcome, Reply
     from ..protocol.errors import KafkaError
     from .states import TransactionStates
 
@@ -44,6 +44,6 @@ def _complete(
 
 def _try_again(
     states: TransactionStates, transactional_id: str, action: Action, now: Now, error: KafkaError
-) -> Sequence[Answer]:
+) -> Sequence[Reply]:
     states.deadlines.set(transactional_id, _DEADLINE, now.monotonic_ms + RETRY_MS, action)
     return ()

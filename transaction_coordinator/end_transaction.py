@@ -78,7 +78,7 @@ def _end(
         return change(states, after, now, done)
     if not _has_ended(transaction, committed=request.committed):
         raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-    return Outcome(answers=done)
+    return Outcome(replies=done)
 
 
 def _end_with_bump(
@@ -94,7 +94,7 @@ def _end_with_bump(
     if is_retry and transaction.status in COMPLETE:
         if not _has_ended(transaction, committed=request.committed):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-        return Outcome(answers=[(caller, _next_producer(transaction))])
+        return Outcome(replies=[(caller, _next_producer(transaction))])
     if request.producer_epoch != transaction.producer_epoch:
         raise fenced(caller, _FENCED_SINCE)
     if request.committed and transaction.status is not TransactionStatus.ONGOING:

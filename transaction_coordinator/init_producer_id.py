@@ -56,13 +56,13 @@ def handle_init_producer_id(
     elif expected is not None and not _may_be_its_own(transaction, expected):
         raise fenced(caller, _FENCED_SINCE)
     if transaction.status is TransactionStatus.ONGOING:
-        answer = InitProducerIdResponse(
+        reply = InitProducerIdResponse(
             error_code=ErrorCode.CONCURRENT_TRANSACTIONS, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
         )
-        return abort_and_fence(states, transaction, now, [(caller, answer)])
+        return abort_and_fence(states, transaction, now, [(caller, reply)])
     begun = _begin(states, caller, transaction, expected, timeout_ms, now.epoch_ms)
-    answer = InitProducerIdResponse(producer_id=begun.producer_id, producer_epoch=begun.producer_epoch)
-    return change(states, begun, now, [(caller, answer)])
+    reply = InitProducerIdResponse(producer_id=begun.producer_id, producer_epoch=begun.producer_epoch)
+    return change(states, begun, now, [(caller, reply)])
 
 
 def _expected(request: InitProducerIdRequest) -> _Expected | None:

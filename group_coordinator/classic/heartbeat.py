@@ -35,4 +35,4 @@ def handle_heartbeat(states: GroupStates, caller: Caller, request: HeartbeatRequ
     keep_alive(states, group, group.members[request.member_id], now)
     rebalancing = group.state is ClassicGroupState.PREPARING_REBALANCE
     error = ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
-    return Outcome(answers=[(caller, HeartbeatResponse(error_code=error))])
+    return Outcome(replies=[(caller, HeartbeatResponse(error_code=error))])

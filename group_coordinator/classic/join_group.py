@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from ...coordinator.outcome import Outcome
 from ...protocol.errors import ErrorCode, KafkaError
 from ..delete_groups import check_not_being_deleted
-from .answers import join_refused, joined
 from .group import ClassicGroup
 from .member import ClassicMember, protocols_of, session_name
 from .rebalance import (
@@ -28,13 +27,14 @@ from .rebalance import (
     rebalance,
     remove_member,
     set_session,
-    with_answers,
+    with_replies,
 )
+from .replies import join_refused, joined
 from .state import ClassicGroupState
 from .static_members import replace_static_member
 
 if TYPE_CHECKING:
-    from ...coordinator.outcome import Answer, Caller, Now
+    from ...coordinator.outcome import Caller, Now, Reply
     from ...protocol.messages.join_group import JoinGroupRequest
     from ..config import GroupConfig
     from ..states import GroupStates
@@ -96,15 +96,15 @@ def _has_room(group: ClassicGroup, member_id: str, max_size: int) -> bool:
 
 
 def _reject_for_size(states: GroupStates, group: ClassicGroup, caller: Caller, member_id: str, now: Now) -> Outcome:
-    answers = []
+    replies = []
     member = group.members.get(member_id)
     if member is not None:
-        answers += remove_member(states, group, member)
+        replies += remove_member(states, group, member)
     elif member_id in group.pending_members:
         group.remove(member_id)
         states.deadlines.cancel(group.group_id, session_name(member_id))
-    answers.append(join_refused(caller, ErrorCode.GROUP_MAX_SIZE_REACHED))
-    return with_answers(answers, complete_if_all_joined(states, group, now))
+    replies.append(join_refused(caller, ErrorCode.GROUP_MAX_SIZE_REACHED))
+    return with_replies(replies, complete_if_all_joined(states, group, now))
 
 
 def _join_without_id(
@@ -125,7 +125,7 @@ def _join_without_id(
             )
     elif caller.api_version >= _MEMBER_ID_REQUIRED_SINCE:
         add_pending_member(states, group, member_id, now, request.session_timeout_ms)
-        return Outcome(answers=[join_refused(caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)])
+        return Outcome(replies=[join_refused(caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)])
     return _add_member(states, group, caller, request, member_id, protocols, now)
 
 
@@ -171,12 +171,12 @@ def _join_again(
     )
     if not wants_rebalance:
         # The response may have been lost, or another client of the group joined first.
-        return Outcome(answers=[joined(group, member, caller)])
+        return Outcome(replies=[joined(group, member, caller)])
     group.set_protocols(member, protocols)
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.session_timeout_ms = request.session_timeout_ms
-    answers: list[Answer] = []
+    replies: list[Reply] = []
     before = group.set_awaiting_join(member, caller)
     if before is not None:
-        answers.append(join_refused(before, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-    return with_answers(answers, rebalance(states, group, now))
+        replies.append(join_refused(before, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+    return with_replies(replies, rebalance(states, group, now))

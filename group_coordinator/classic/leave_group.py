@@ -14,11 +14,11 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
 from .group import ClassicGroup
 from .member import session_name
-from .rebalance import rebalance, remove_member, with_answers
+from .rebalance import rebalance, remove_member, with_replies
 from .state import ClassicGroupState
 
 if TYPE_CHECKING:
-    from ...coordinator.outcome import Answer, Caller, Now
+    from ...coordinator.outcome import Caller, Now, Reply
     from ...protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
     from ..states import GroupStates
 
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 def handle_leave_group(states: GroupStates, caller: Caller, request: LeaveGroupRequest, now: Now) -> Outcome:
     """The caller is answered with one error for each member."""
     group = states.find(request.group_id, ClassicGroup)
-    answers: list[Answer] = []
+    replies: list[Reply] = []
     members = []
     for identity in request.members:
         error = ErrorCode.NONE
         try:
             if group is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            answers += _leave(states, group, identity)
+            replies += _leave(states, group, identity)
         except KafkaError as refusal:
             error = refusal.code
         members.append(
             MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error)
         )
-    answers.append((caller, LeaveGroupResponse(members=members)))
+    replies.append((caller, LeaveGroupResponse(members=members)))
     left = any(member.error_code == ErrorCode.NONE for member in members)
     # A pending member that leaves an empty group changes nothing.
     if group is None or group.state is ClassicGroupState.EMPTY or not left:
-        return Outcome(answers=answers)
-    return with_answers(answers, rebalance(states, group, now))
+        return Outcome(replies=replies)
+    return with_replies(replies, rebalance(states, group, now))
 
 
-def _leave(states: GroupStates, group: ClassicGroup, identity: MemberIdentity) -> list[Answer]:
+def _leave(states: GroupStates, group: ClassicGroup, identity: MemberIdentity) -> list[Reply]:
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if member_id in group.pending_members:
         group.remove(member_id)

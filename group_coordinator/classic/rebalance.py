@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING
 
 from ...coordinator.outcome import NOTHING, Outcome
 from ...protocol.errors import ErrorCode
-from .answers import join_refused, joined, sync_refused
 from .member import session_name
 from .record import empty_generation_record
+from .replies import join_refused, joined, sync_refused
 from .state import ClassicGroupState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...coordinator.outcome import Answer, Now
+    from ...coordinator.outcome import Now, Reply
     from ...protocol.errors import KafkaError
     from ..states import GroupStates
     from .group import ClassicGroup
@@ -90,37 +90,37 @@ def _session_ended(states: GroupStates, group: ClassicGroup, member_id: str, now
     if member is None or member.stays_alive_by_waiting:
         return NOTHING
     logger.info("Group %s: the session of member %s expired.", group.group_id, member_id)
-    return with_answers(remove_member(states, group, member), rebalance(states, group, now))
+    return with_replies(remove_member(states, group, member), rebalance(states, group, now))
 
 
-def remove_member(states: GroupStates, group: ClassicGroup, member: ClassicMember) -> list[Answer]:
+def remove_member(states: GroupStates, group: ClassicGroup, member: ClassicMember) -> list[Reply]:
     """Remove a member from the group. Its waiting requests get UNKNOWN_MEMBER_ID, so that a live client rejoins."""
-    answers = fail_waiting_callers(group, member, ErrorCode.UNKNOWN_MEMBER_ID, response_member_id="")
+    replies = fail_waiting_callers(group, member, ErrorCode.UNKNOWN_MEMBER_ID, response_member_id="")
     states.deadlines.cancel(group.group_id, member.session)
     group.remove(member.member_id)
-    return answers
+    return replies
 
 
 def fail_waiting_callers(
     group: ClassicGroup, member: ClassicMember, error: ErrorCode, response_member_id: str | None = None
-) -> list[Answer]:
+) -> list[Reply]:
     """Remove the waiting callers of a member; returns this error as their response."""
-    answers = []
+    replies = []
     caller = group.set_awaiting_join(member, None)
     if caller is not None:
-        answers.append(
+        replies.append(
             join_refused(caller, error, member.member_id if response_member_id is None else response_member_id)
         )
     if member.awaiting_sync is not None:
-        answers.append(sync_refused(member.awaiting_sync, error))
+        replies.append(sync_refused(member.awaiting_sync, error))
         member.awaiting_sync = None
-    return answers
+    return replies
 
 
-def release(states: GroupStates, group: ClassicGroup, error: ErrorCode) -> list[Answer]:
+def release(states: GroupStates, group: ClassicGroup, error: ErrorCode) -> list[Reply]:
     """The group ceases to be a classic group: answer all waiting callers and cancel its deadlines."""
     cancel_deadlines(states, group)
-    return [answer for member in group.members.values() for answer in fail_waiting_callers(group, member, error)]
+    return [reply for member in group.members.values() for reply in fail_waiting_callers(group, member, error)]
 
 
 def cancel_deadlines(states: GroupStates, group: ClassicGroup) -> None:
@@ -145,12 +145,12 @@ def rebalance(states: GroupStates, group: ClassicGroup, now: Now) -> Outcome:
 
 def begin(states: GroupStates, group: ClassicGroup, now: Now) -> Outcome:
     """Begin a rebalance. Waiting SyncGroup requests of the current generation get REBALANCE_IN_PROGRESS."""
-    answers: list[Answer] = []
+    replies: list[Reply] = []
     if group.state is ClassicGroupState.COMPLETING_REBALANCE:
         for member in group.members.values():
             member.assignment = b""
             if member.awaiting_sync is not None:
-                answers += fail_waiting_callers(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
+                replies += fail_waiting_callers(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
                 keep_alive(states, group, member, now)
     group.pending_sync_members.clear()
     states.deadlines.cancel(group.group_id, Name.SYNC)
@@ -160,11 +160,11 @@ def begin(states: GroupStates, group: ClassicGroup, now: Now) -> Outcome:
         group.member_was_added = False
         delay_ms = states.config.group_initial_rebalance_delay_ms
         _wait_for_more(states, group, now, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
-        return Outcome(answers=answers)
+        return Outcome(replies=replies)
     if group.all_joined:
-        return with_answers(answers, complete(states, group, now))
+        return with_replies(replies, complete(states, group, now))
     _wait_for_members(states, group, now)
-    return Outcome(answers=answers)
+    return Outcome(replies=replies)
 
 
 def _wait_for_members(states: GroupStates, group: ClassicGroup, now: Now) -> None:
@@ -211,11 +211,11 @@ def complete(states: GroupStates, group: ClassicGroup, now: Now) -> Outcome:
         # Only static members, none of which has joined, so there is no leader. Their sessions remove them.
         _wait_for_members(states, group, now)
         return NOTHING
-    return Outcome(answers=_next_generation(states, group, now))
+    return Outcome(replies=_next_generation(states, group, now))
 
 
 def _empty_generation(group: ClassicGroup, now: Now) -> Outcome:
-    def refused(error: KafkaError) -> Sequence[Answer]:
+    def refused(error: KafkaError) -> Sequence[Reply]:
         # The group is empty nevertheless. A restart restores the last generation, whose sessions then expire.
         group.generation_id += 1
         group.protocol_name = None
@@ -227,17 +227,17 @@ def _empty_generation(group: ClassicGroup, now: Now) -> Outcome:
     return Outcome(records=[empty_generation_record(group, now)], refused=refused)
 
 
-def _next_generation(states: GroupStates, group: ClassicGroup, now: Now) -> list[Answer]:
+def _next_generation(states: GroupStates, group: ClassicGroup, now: Now) -> list[Reply]:
     group.generation_id += 1
     group.protocol_name = group.select_protocol()
     group.note_subscriptions()
     group.is_initial_rebalance = False
     group.move_to(ClassicGroupState.COMPLETING_REBALANCE, now)
-    answers = []
+    replies = []
     for member in group.members.values():
         caller = group.set_awaiting_join(member, None)
         if caller is not None:
-            answers.append(joined(group, member, caller))
+            replies.append(joined(group, member, caller))
         member.is_new = False
         keep_alive(states, group, member, now)
     group.pending_sync_members.update(group.members)
@@ -248,18 +248,18 @@ def _next_generation(states: GroupStates, group: ClassicGroup, now: Now) -> list
     at_ms = now.monotonic_ms + group.rebalance_timeout_ms
     action = partial(_waited_for_syncs, states, group, group.generation_id)
     states.deadlines.set(group.group_id, Name.SYNC, at_ms, action)
-    return answers
+    return replies
 
 
 def _waited_for_syncs(states: GroupStates, group: ClassicGroup, generation_id: int, now: Now) -> Outcome:
     """Remove the members that have not asked for their assignment in time (KAFKA-9752)."""
     if generation_id != group.generation_id or not group.pending_sync_members:
         return NOTHING
-    answers: list[Answer] = []
+    replies: list[Reply] = []
     for member_id in [*group.pending_sync_members]:
         logger.info("Group %s: member %s did not send SyncGroup in time.", group.group_id, member_id)
-        answers += remove_member(states, group, group.members[member_id])
-    return with_answers(answers, begin(states, group, now))
+        replies += remove_member(states, group, group.members[member_id])
+    return with_replies(replies, begin(states, group, now))
 
 
 def has_synced(states: GroupStates, group: ClassicGroup, member: ClassicMember) -> None:
@@ -269,8 +269,8 @@ def has_synced(states: GroupStates, group: ClassicGroup, member: ClassicMember) 
         states.deadlines.cancel(group.group_id, Name.SYNC)
 
 
-def with_answers(answers: Sequence[Answer], outcome: Outcome) -> Outcome:
+def with_replies(replies: Sequence[Reply], outcome: Outcome) -> Outcome:
     """The outcome with these answers before its own."""
-    if not answers:
+    if not replies:
         return outcome
-    return replace(outcome, answers=[*answers, *outcome.answers])
+    return replace(outcome, replies=[*replies, *outcome.replies])

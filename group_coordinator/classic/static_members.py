@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 from ...coordinator.outcome import Outcome
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.join_group import JoinGroupResponse
-from .answers import generation_members
 from .member import ClassicMember
-from .rebalance import fail_waiting_callers, keep_alive, rebalance, with_answers
+from .rebalance import fail_waiting_callers, keep_alive, rebalance, with_replies
 from .record import group_record
+from .replies import generation_members
 from .state import ClassicGroupState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...coordinator.outcome import Answer, Caller, Now
+    from ...coordinator.outcome import Caller, Now, Reply
     from ...protocol.errors import KafkaError
     from ...protocol.messages.join_group import JoinGroupRequest
     from ..states import GroupStates
@@ -64,15 +64,15 @@ def replace_static_member(
         # While the group waits for its assignments, the leader may know only the old ID and would assign nothing to
         # the new one.
         group.set_awaiting_join(member, caller)
-        return with_answers(fenced, rebalance(states, group, now))
+        return with_replies(fenced, rebalance(states, group, now))
 
-    def refused(error: KafkaError) -> Sequence[Answer]:
+    def refused(error: KafkaError) -> Sequence[Reply]:
         _replace(states, group, member, before, now)
         return fenced
 
     skips = caller.api_version >= _SKIP_ASSIGNMENT_SINCE
     is_leader = group.leader_id == member_id
-    answer = JoinGroupResponse(
+    reply = JoinGroupResponse(
         generation_id=group.generation_id,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
@@ -81,7 +81,7 @@ def replace_static_member(
         member_id=member_id,
         members=generation_members(group) if skips and is_leader else [],
     )
-    return Outcome(records=[group_record(group)], answers=[*fenced, (caller, answer)], refused=refused)
+    return Outcome(records=[group_record(group)], replies=[*fenced, (caller, reply)], refused=refused)
 
 
 def _replace(states: GroupStates, group: ClassicGroup, old: ClassicMember, new: ClassicMember, now: Now) -> None:

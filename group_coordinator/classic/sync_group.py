@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from ...coordinator.outcome import NOTHING, Outcome
 from ...protocol.errors import ErrorCode, KafkaError
-from .answers import sync_refused, synced
 from .group import ClassicGroup
 from .rebalance import begin, has_synced, keep_alive
 from .record import group_record
+from .replies import sync_refused, synced
 from .state import ClassicGroupState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...coordinator.outcome import Answer, Caller, Now
+    from ...coordinator.outcome import Caller, Now, Reply
     from ...protocol.messages.sync_group import SyncGroupRequest
     from ..states import GroupStates
 
@@ -39,15 +39,15 @@ def handle_sync_group(states: GroupStates, caller: Caller, request: SyncGroupReq
     member = group.members[request.member_id]
     has_synced(states, group, member)
     if group.state is ClassicGroupState.STABLE:
-        return Outcome(answers=[synced(group, member.assignment, caller)])
-    answers: list[Answer] = []
+        return Outcome(replies=[synced(group, member.assignment, caller)])
+    replies: list[Reply] = []
     if member.awaiting_sync is not None:
-        answers.append(sync_refused(member.awaiting_sync, ErrorCode.REBALANCE_IN_PROGRESS))
+        replies.append(sync_refused(member.awaiting_sync, ErrorCode.REBALANCE_IN_PROGRESS))
     member.awaiting_sync = caller
     if group.leader_id != member.member_id:
-        return Outcome(answers=answers) if answers else NOTHING
+        return Outcome(replies=replies) if replies else NOTHING
     assignments = {assignment.member_id: assignment.assignment for assignment in request.assignments}
-    return _assign(states, group, assignments, answers, now)
+    return _assign(states, group, assignments, replies, now)
 
 
 def _check(group: ClassicGroup, request: SyncGroupRequest) -> None:
@@ -63,20 +63,20 @@ def _check(group: ClassicGroup, request: SyncGroupRequest) -> None:
 
 
 def _assign(
-    states: GroupStates, group: ClassicGroup, assignments: dict[str, bytes], answers: list[Answer], now: Now
+    states: GroupStates, group: ClassicGroup, assignments: dict[str, bytes], replies: list[Reply], now: Now
 ) -> Outcome:
     """The generation with its assignments. When it is replayed, the members have them and the group is stable."""
     for member in group.members.values():
         if member.awaiting_sync is not None:
-            answers.append(synced(group, assignments.get(member.member_id, b""), member.awaiting_sync))
+            replies.append(synced(group, assignments.get(member.member_id, b""), member.awaiting_sync))
             member.awaiting_sync = None
             # Its session may have ended while the request waited.
             keep_alive(states, group, member, now)
 
-    def refused(error: KafkaError) -> Sequence[Answer]:
+    def refused(error: KafkaError) -> Sequence[Reply]:
         outcome = begin(states, group, now)
         # The group has members, and none has joined yet: there are no records and no waiting callers.
         assert not outcome.records
-        return outcome.answers
+        return outcome.replies
 
-    return Outcome(records=[group_record(group, assignments)], answers=answers, refused=refused)
+    return Outcome(records=[group_record(group, assignments)], replies=replies, refused=refused)

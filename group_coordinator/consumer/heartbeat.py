@@ -40,7 +40,7 @@ from .timeouts import start_session, times_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...coordinator.outcome import Answer, Caller, Now, Record
+    from ...coordinator.outcome import Caller, Now, Record, Reply
     from ...protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from ..states import GroupStates
 
@@ -67,16 +67,16 @@ def handle_consumer_group_heartbeat(
 
 def _leave(states: GroupStates, caller: Caller, request: ConsumerGroupHeartbeatRequest, now: Now) -> Outcome:
     group = _existing_group(states, request.group_id, f"Group {request.group_id} not found.")
-    answer = (
+    reply = (
         caller,
         ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch),
     )
     if request.instance_id is None:
-        return remove_members(states, group, [group.member(request.member_id)], now, [answer])
+        return remove_members(states, group, [group.member(request.member_id)], now, [reply])
     member = _static_member(group, request.instance_id, request.member_id)
     if request.member_epoch == LEAVING_STATIC_EPOCH:
-        return Outcome(leave_temporarily(group, member), [answer])
-    return remove_members(states, group, [member], now, [answer])
+        return Outcome(leave_temporarily(group, member), [reply])
+    return remove_members(states, group, [member], now, [reply])
 
 
 def _existing_group(states: GroupStates, group_id: str, otherwise: str) -> ConsumerGroup:
@@ -128,13 +128,13 @@ def _join_or_stay(states: GroupStates, caller: Caller, request: ConsumerGroupHea
     )
     if joins or _is_full(request) or (before is not None and member.assigned_partitions != before.assigned_partitions):
         response.assignment = _assignment(member.assigned_partitions)
-    answers: list[Answer] = [(caller, response)]
+    replies: list[Reply] = [(caller, response)]
     if converted is not None:
-        answers += converted.release()
-    return Outcome(records, answers, refused=partial(_refused, group)) if records else Outcome((), answers)
+        replies += converted.release()
+    return Outcome(records, replies, refused=partial(_refused, group)) if records else Outcome((), replies)
 
 
-def _refused(group: ConsumerGroup, error: KafkaError) -> Sequence[Answer]:
+def _refused(group: ConsumerGroup, error: KafkaError) -> Sequence[Reply]:
     group.forget_checks()
     return ()
 

@@ -17,7 +17,7 @@ from .metadata_hash import metadata_hash
 from .regexes import drop_unused_regexes
 
 if TYPE_CHECKING:
-    from ...coordinator.outcome import Answer, Now, Record
+    from ...coordinator.outcome import Now, Record, Reply
     from ..states import GroupStates
     from .group import ConsumerGroup
 
@@ -27,7 +27,7 @@ def remove_members(
     group: ConsumerGroup,
     members: Sequence[ConsumerGroupMember],
     now: Now,
-    answers: Sequence[Answer] = (),
+    replies: Sequence[Reply] = (),
 ) -> Outcome:
     """Remove the members with their assignments; the group needs a new assignment."""
     # A group without classic members, which is the usual case, cannot be downgraded.
@@ -35,7 +35,7 @@ def remove_members(
         from ..migration.downgrade import allows_downgrade_without, downgrade_without
 
         if allows_downgrade_without(states, group, members):
-            return downgrade_without(states, group, members, answers, now)
+            return downgrade_without(states, group, members, replies, now)
 
     records: list[Record] = []
     subscriptions = group.subscriptions.copy()
@@ -45,7 +45,7 @@ def remove_members(
     records += drop_unused_regexes(group.group_id, subscriptions)
     new_hash = metadata_hash(subscriptions.topics(), states.topics)
     records.append(as_records.group_record(group.group_id, group.group_epoch + 1, new_hash))
-    return Outcome(records, answers)
+    return Outcome(records, replies)
 
 
 def leave_temporarily(group: ConsumerGroup, member: ConsumerGroupMember) -> list[Record]:

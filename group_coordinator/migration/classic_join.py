@@ -20,10 +20,10 @@ from ...coordinator.outcome import Outcome
 from ...protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from ...protocol.messages.join_group import JoinGroupResponse
 from ..classic import join_group
-from ..classic.answers import join_refused
 from ..classic.group import ClassicGroup
 from ..classic.rebalance import release
 from ..classic.record import new_group_record
+from ..classic.replies import join_refused
 from ..consumer.advance import advance
 from ..consumer.group import ConsumerGroup
 from ..consumer.heartbeat import replacement_records
@@ -38,7 +38,7 @@ from .downgrade import allows_downgrade_by_replacing, downgrade_by_replacing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...coordinator.outcome import Answer, Caller, Now, Record
+    from ...coordinator.outcome import Caller, Now, Record, Reply
     from ...protocol.messages.consumer_protocol import ConsumerProtocolSubscription
     from ...protocol.messages.join_group import JoinGroupRequest
     from ..consumer.reconciliation import OwnedPartitions
@@ -78,7 +78,7 @@ def handle_join_group(states: GroupStates, caller: Caller, request: JoinGroupReq
     _check_may_join(states, group, member_id, request)
     needs_member_id = caller.api_version >= _MEMBER_ID_REQUIRED_SINCE
     if needs_member_id and not request.member_id and request.group_instance_id is None:
-        return Outcome(answers=[join_refused(caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)])
+        return Outcome(replies=[join_refused(caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)])
     joining = _joining(states, group, member_id, caller, request)
     replaced = group.static_member(request.group_instance_id)
     if replaced is not None and allows_downgrade_by_replacing(states, group, replaced):
@@ -158,7 +158,7 @@ def _join(
     start_session(states, group.group_id, member.member_id, request.session_timeout_ms, now)
     wait_for_sync(states, group.group_id, member.member_id, request.rebalance_timeout_ms, now)
 
-    def refused(error: KafkaError) -> Sequence[Answer]:
+    def refused(error: KafkaError) -> Sequence[Reply]:
         group.forget_checks()
         return ()
 
@@ -187,7 +187,7 @@ def _downgrade(
     return downgrade_by_replacing(states, group, replaced, member, [_joined(member, caller)], now, rebalance=is_stale)
 
 
-def _joined(member: ConsumerGroupMember, caller: Caller) -> Answer:
+def _joined(member: ConsumerGroupMember, caller: Caller) -> Reply:
     assert member.classic_member_metadata is not None
     return caller, JoinGroupResponse(
         generation_id=member.member_epoch,
@@ -214,11 +214,11 @@ def join_empty_group(states: GroupStates, group: Group, caller: Caller, request:
     if classic_group is None:
         return outcome
 
-    def refused(error: KafkaError) -> Sequence[Answer]:
-        answers = [] if outcome.refused is None else [*outcome.refused(error)]
-        answers += release(states, classic_group, error.code)
+    def refused(error: KafkaError) -> Sequence[Reply]:
+        replies = [] if outcome.refused is None else [*outcome.refused(error)]
+        replies += release(states, classic_group, error.code)
         states.groups[group_id] = group
-        return answers
+        return replies
 
     records = [*group.tombstones(), new_group_record(group_id, now), *outcome.records]
-    return Outcome(records, outcome.answers, refused=refused)
+    return Outcome(records, outcome.replies, refused=refused)

@@ -70,7 +70,7 @@ def handle_sync_group(states: GroupStates, caller: Caller, request: SyncGroupReq
         protocol_name=request.protocol_name,
         assignment=write_assignment(states.topics, member.assigned_partitions, protocol.metadata),
     )
-    return Outcome(answers=[(caller, response)])
+    return Outcome(replies=[(caller, response)])
 
 
 def handle_heartbeat(states: GroupStates, caller: Caller, request: HeartbeatRequest, now: Now) -> Outcome:
@@ -88,7 +88,7 @@ def handle_heartbeat(states: GroupStates, caller: Caller, request: HeartbeatRequ
     if _has_to_join(group, member) or _needs_join_for_assignment(states, group, now):
         error = ErrorCode.REBALANCE_IN_PROGRESS
         classic_timeouts.wait_for_join(states, group.group_id, member, now)
-    return Outcome(answers=[(caller, HeartbeatResponse(error_code=error))])
+    return Outcome(replies=[(caller, HeartbeatResponse(error_code=error))])
 
 
 def handle_leave_group(states: GroupStates, caller: Caller, request: LeaveGroupRequest, now: Now) -> Outcome:
@@ -106,12 +106,12 @@ def handle_leave_group(states: GroupStates, caller: Caller, request: LeaveGroupR
         responses.append(
             MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error)
         )
-    answer = caller, LeaveGroupResponse(members=responses)
+    reply = caller, LeaveGroupResponse(members=responses)
     if not leaving:
-        return Outcome(answers=[answer])
+        return Outcome(replies=[reply])
     for member_id in leaving:
         classic_timeouts.cancel(states, group.group_id, member_id)
-    return remove_members(states, group, [*leaving.values()], now, [answer])
+    return remove_members(states, group, [*leaving.values()], now, [reply])
 
 
 def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerGroupMember:

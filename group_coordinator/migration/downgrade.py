@@ -31,7 +31,7 @@ from .consumer_protocol import write_assignment
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ...coordinator.outcome import Answer, Now
+    from ...coordinator.outcome import Now, Reply
     from ..consumer.group import ConsumerGroup
     from ..consumer.member import ConsumerGroupMember
     from ..states import GroupStates
@@ -68,13 +68,13 @@ def downgrade_without(
     states: GroupStates,
     group: ConsumerGroup,
     leaving: Collection[ConsumerGroupMember],
-    answers: Sequence[Answer],
+    replies: Sequence[Reply],
     now: Now,
 ) -> Outcome:
     """Remove these members; the others become a classic group, which starts a rebalance."""
     gone = {member.member_id for member in leaving}
     staying = {member_id: member for member_id, member in group.members.items() if member_id not in gone}
-    return _downgrade(states, group, staying, answers, now, rebalance=True)
+    return _downgrade(states, group, staying, replies, now, rebalance=True)
 
 
 def downgrade_by_replacing(
@@ -82,7 +82,7 @@ def downgrade_by_replacing(
     group: ConsumerGroup,
     replaced: ConsumerGroupMember,
     joining: ConsumerGroupMember,
-    answers: Sequence[Answer],
+    replies: Sequence[Reply],
     now: Now,
     *,
     rebalance: bool,
@@ -90,14 +90,14 @@ def downgrade_by_replacing(
     """A static member of the classic protocol replaces one of the consumer protocol and gets its assignment."""
     staying = {member_id: member for member_id, member in group.members.items() if member is not replaced}
     staying[replaced.member_id] = joining
-    return _downgrade(states, group, staying, answers, now, rebalance=rebalance)
+    return _downgrade(states, group, staying, replies, now, rebalance=rebalance)
 
 
 def _downgrade(
     states: GroupStates,
     group: ConsumerGroup,
     members: Mapping[str, ConsumerGroupMember],
-    answers: Sequence[Answer],
+    replies: Sequence[Reply],
     now: Now,
     *,
     rebalance: bool,
@@ -109,7 +109,7 @@ def _downgrade(
         # rebalance, too.
         classic_group.leader_id = None
     replayed = partial(_begin, states, classic_group, now, rebalance=rebalance)
-    return Outcome([*group.tombstones(), *classic_group.records()], answers, replayed=replayed)
+    return Outcome([*group.tombstones(), *classic_group.records()], replies, replayed=replayed)
 
 
 def _classic_group(

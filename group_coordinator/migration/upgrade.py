@@ -29,7 +29,7 @@ from ..records import ClassicMemberMetadata, ClassicProtocol
 from .consumer_protocol import read_assignment, read_subscription, with_topic_ids
 
 if TYPE_CHECKING:
-    from ...coordinator.outcome import Answer, Now
+    from ...coordinator.outcome import Now, Reply
     from ..classic.group import ClassicGroup
     from ..classic.member import ClassicMember
     from ..consumer.member import Assignment
@@ -72,10 +72,10 @@ def upgrade(states: GroupStates, group: ClassicGroup, now: Now) -> Converted[Con
     return Converted(upgraded, [*group.tombstones(), *upgraded.records()], partial(_release, group))
 
 
-def _release(group: ClassicGroup) -> list[Answer]:
+def _release(group: ClassicGroup) -> list[Reply]:
     """Callers that wait for a rebalance of the classic group must join again."""
     error = ErrorCode.REBALANCE_IN_PROGRESS
-    return [answer for member in group.members.values() for answer in fail_waiting_callers(group, member, error)]
+    return [reply for member in group.members.values() for reply in fail_waiting_callers(group, member, error)]
 
 
 def _consumer_group(states: GroupStates, group: ClassicGroup) -> ConsumerGroup:

@@ -22,7 +22,7 @@ from .tombstones import PAUSE_MS, RETRY_MS, SLICE, Tombstones
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ...coordinator.outcome import Answer, Now
+    from ...coordinator.outcome import Now, Reply
     from ...protocol.errors import KafkaError
     from ..states import GroupStates
 
@@ -108,7 +108,7 @@ def _visit(states: GroupStates, group_id: str, now: Now) -> Outcome:
     if not tombstones.records:
         return NOTHING
 
-    def refused(error: KafkaError) -> Sequence[Answer]:
+    def refused(error: KafkaError) -> Sequence[Reply]:
         deleted.by_group.setdefault(group_id, {}).update(dict.fromkeys(visited))
         states.deadlines.set(group_id, _VISIT, now.monotonic_ms + RETRY_MS, again)
         return ()

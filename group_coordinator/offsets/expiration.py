@@ -24,7 +24,7 @@ from .sweep import Sweep, set_for_all
 from .tombstones import PAUSE_MS, SLICE, Tombstones
 
 if TYPE_CHECKING:
-    from ...coordinator.outcome import Answer, Now
+    from ...coordinator.outcome import Now, Reply
     from ...protocol.errors import KafkaError
     from ..group import Group
     from ..states import GroupStates
@@ -111,7 +111,7 @@ class _Look:
             return Outcome([*tombstones.records, *group.tombstones()])
         return Outcome(tombstones.records)
 
-    def _give_up(self, group_id: str, error: KafkaError) -> Sequence[Answer]:
+    def _give_up(self, group_id: str, error: KafkaError) -> Sequence[Reply]:
         """The log rejects records: leave the rest of the group to the next check."""
         self._states.deadlines.cancel(group_id, self._deadline)
         return ()

@@ -4,14 +4,14 @@ A request may concern several partitions, groups or files, each of which complet
 `Pending` counts these parts, keeps their results in the order in which they began, and calls back once, when all are
 complete:
 
-    pending = Pending(answered, failed)
+    pending = Pending(completed, failed)
     for each part:
         number = pending.add()
         begin the part; it ends with `complete(number, result)` or `fail(number, error)`, perhaps immediately
     pending.start()
 
 There is no callback before `start`, so a part may complete while others are still being started. A part may add other
-parts before it completes. If a part has failed, `failed` is called instead of `answered`, with the first error. It is
+parts before it completes. If a part has failed, `failed` is called instead of `completed`, with the first error. It is
 also called only when all parts are complete, so nothing of the response is still in progress.
 
 If the request itself is work in slices, it waits for a `slices.SlicedFuture`, which is one result:
@@ -32,11 +32,11 @@ _OUTSTANDING: Final[Any] = object()
 class Pending(Generic[T, E]):
     """See the module docstring. The results are T, the errors E."""
 
-    __slots__ = ("_answered", "_error", "_failed", "_outstanding", "_results", "_started")
+    __slots__ = ("_completed", "_error", "_failed", "_outstanding", "_results", "_started")
 
-    def __init__(self, answered: Callable[[list[T]], object], failed: Callable[[E], object] | None = None) -> None:
-        """``answered`` gets the results in the order of `add`. Without ``failed``, no part may fail."""
-        self._answered: Callable[[list[T]], object] | None = answered
+    def __init__(self, completed: Callable[[list[T]], object], failed: Callable[[E], object] | None = None) -> None:
+        """``completed`` gets the results in the order of `add`. Without ``failed``, no part may fail."""
+        self._completed: Callable[[list[T]], object] | None = completed
         self._failed = failed
         self._results: list[T] = []
         self._error: E | None = None
@@ -83,11 +83,11 @@ class Pending(Generic[T, E]):
         self.complete(number, None)  # type: ignore[arg-type]  # the results are not used
 
     def _answer(self) -> None:
-        answered, failed = self._answered, self._failed
-        self._answered = self._failed = None  # they often refer to the owner of this object: a reference cycle
+        completed, failed = self._completed, self._failed
+        self._completed = self._failed = None  # they often refer to the owner of this object: a reference cycle
         if self._error is None:
-            assert answered is not None
-            answered(self._results)
+            assert completed is not None
+            completed(self._results)
         else:
             assert failed is not None
             failed(self._error)

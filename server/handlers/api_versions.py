@@ -57,7 +57,7 @@ def failed(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsRespons
     return ApiVersionsResponse(error_code=error.code)
 
 
-def unsupported_version_answer() -> ApiVersionsResponse:
+def unsupported_version_response() -> ApiVersionsResponse:
     """The response to an unknown version of this API, to be sent in version 0."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys())
 

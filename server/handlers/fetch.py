@@ -100,7 +100,7 @@ def _handle_long(broker: Broker, context: RequestContext, fetch: FetchContext) -
         ColdFetch(broker, context, fetch).read_ahead(read)
         return DEFERRED
     if read.is_ready():
-        return (yield from read.answer_in_steps())
+        return (yield from read.respond_in_steps())
     yield from read.release_in_steps()
     _wait_for_records(broker, context, fetch, read)
     return DEFERRED
@@ -295,17 +295,17 @@ class _Read:
         response = FetchResponse(session_id=self._fetch.session_id)
         with_records: list[PartitionKey] = []
         self._add(response, self.results, with_records)
-        self._complete_answer(response, with_records)
+        self._complete_response(response, with_records)
         return response
 
-    def answer_in_steps(self) -> Sliced[FetchResponse]:
+    def respond_in_steps(self) -> Sliced[FetchResponse]:
         """Like `answer`, in steps."""
         response = FetchResponse(session_id=self._fetch.session_id)
         with_records: list[PartitionKey] = []
         for first in range(0, len(self.results), READS_PER_STEP):
             self._add(response, self.results[first : first + READS_PER_STEP], with_records)
             yield 0
-        self._complete_answer(response, with_records)
+        self._complete_response(response, with_records)
         return response
 
     def _add(
@@ -340,7 +340,7 @@ class _Read:
                 responses.append(topic)
             topic.partitions.append(data)
 
-    def _complete_answer(self, response: FetchResponse, with_records: list[PartitionKey]) -> None:
+    def _complete_response(self, response: FetchResponse, with_records: list[PartitionKey]) -> None:
         fetch = self._fetch
         if fetch.session is not None and with_records and len(fetch.partitions) > 1:
             fetch.session.move_to_end(with_records)
@@ -585,7 +585,7 @@ class ColdFetch:
             self.read_ahead(read)
             return DEFERRED
         if self._last or read.is_ready():
-            return (yield from read.answer_in_steps())
+            return (yield from read.respond_in_steps())
         yield from read.release_in_steps()
         _wait_for_records(self._broker, self._context, self._fetch, read, self._deadline)
         return DEFERRED

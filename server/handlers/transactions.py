@@ -142,14 +142,14 @@ def _refused_partitions(
 def _answer(
     context: RequestContext, transactions: list[AddPartitionsToTxnTransaction], results: list[ErrorCode | Codes]
 ) -> None:
-    steps = _answer_in_steps(context.api_version, transactions, results)
+    steps = _respond_in_steps(context.api_version, transactions, results)
     if context.is_long:
         context.reply_in_slices(steps)
     else:
         context.reply(completed(steps))
 
 
-def _answer_in_steps(
+def _respond_in_steps(
     api_version: int, transactions: list[AddPartitionsToTxnTransaction], results: list[ErrorCode | Codes]
 ) -> Sliced[AddPartitionsToTxnResponse]:
     response = AddPartitionsToTxnResponse()

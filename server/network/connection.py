@@ -14,7 +14,7 @@ module does not interpret the contents of a frame.
 - Requests that arrived together are served for one slice of time. The remaining ones wait for the connection's next
   turn (`turns`), and reading is paused until then.
 - While the peer does not read its responses, nothing more is read from it. So the memory of a connection is bounded by
-  one frame, `ROUND_BYTES`, one response to send, and the contents of the queue. `unread_answers` and `unserved` bound
+  one frame, `ROUND_BYTES`, one response to send, and the contents of the queue. `unread_responses` and `unserved` bound
   the memory of all connections together.
 - A peer that disconnects is noticed even while nothing is read from it (`HangUps`). Its pending requests are canceled,
   as they are when the end of its data is read. The requests that it sent behind them are served.
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .read_ahead import ReadAhead
     from .spare_frames import SpareFrames
     from .transport import Transport
-    from .unread_answers import UnreadAnswers
+    from .unread_responses import UnreadResponses
     from .unserved import Unserved
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Host(Protocol):
     turns: Turns
     timers: TimerWheel
     budget: MemoryBudget
-    unread: UnreadAnswers
+    unread: UnreadResponses
     spare_frames: SpareFrames
     unserved: Unserved
     outgoing: memoryview  # of `sending.OUTGOING_BYTES`
@@ -198,7 +198,7 @@ class Connection:
         self._receives_later = False  # pending bytes of the transport are received in a later turn
         self._watching = False  # for a hang-up of the peer, while reading is paused
         self._kept = 0  # bytes of _rest that are counted in `unserved`
-        self._unread = 0  # bytes of responses that are counted in `unread_answers`
+        self._unread = 0  # bytes of responses that are counted in `unread_responses`
         self._in_event = False
         self._last_active = host.loop.time()
         self._idle_timer: Timer | None = None
@@ -519,7 +519,7 @@ class Connection:
         """Return ``size`` bytes of a pending request to the budget: they are no longer in use."""
         self._host.budget.release_kept(size)
 
-    def answered(self, context: PendingRequest) -> None:
+    def response_ready(self, context: PendingRequest) -> None:
         """A pending request has its response. Send the responses that the order allows."""
         if self.closed:
             return
@@ -746,7 +746,7 @@ class Connection:
             f"it does not read its responses ({self._unread} bytes), and the limit for all connections is exceeded"
         )
 
-    def close_after_answers(self) -> None:
+    def close_after_responses(self) -> None:
         """Accept no more requests, and close when the responses of the accepted ones have been sent."""
         self.closing = True
         self._pause()

@@ -33,7 +33,7 @@ class InFlight(Protocol):
 
 
 class PendingRequest(InFlight, Protocol):
-    """A pending request, which is completed later (`Connection.answered`)."""
+    """A pending request, which is completed later (`Connection.response_ready`)."""
 
     @property
     def completes_earlier(self) -> bool:

@@ -25,7 +25,7 @@ from .read_ahead import ReadAhead
 from .sending import OUTGOING_BYTES
 from .spare_frames import SpareFrames
 from .transport import TRANSPORTS, TransportFactory
-from .unread_answers import UnreadAnswers
+from .unread_responses import UnreadResponses
 from .unserved import Unserved
 
 logger = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class Network:
         self.max_request_bytes = max_request_bytes
         self.max_idle_ms = max_idle_ms
         self.budget = MemoryBudget(queued_max_request_bytes, timers, loop.time, largest_frame=max_request_bytes)
-        self.unread = UnreadAnswers(loop.call_soon)
+        self.unread = UnreadResponses(loop.call_soon)
         self.spare_frames = SpareFrames()
         self.unserved = Unserved()
         self.outgoing = memoryview(bytearray(OUTGOING_BYTES))
@@ -209,7 +209,7 @@ class Network:
         if self.connections:
             self._drained = asyncio.Event()
             for connection in list(self.connections):
-                connection.close_after_answers()
+                connection.close_after_responses()
             if self.connections:
                 try:
                     await asyncio.wait_for(self._drained.wait(), grace_seconds)

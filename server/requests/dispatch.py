@@ -84,7 +84,7 @@ class Route:
 
     __slots__ = (
         "_encode",
-        "_flexible_answer",
+        "_flexible_response",
         "api",
         "decode",
         "failed",
@@ -105,16 +105,16 @@ class Route:
         self.failed: Callable[..., Any] = getattr(module, f"failed{suffix}", None) or module.failed
         self.decode = decoder(request_class(key), version)
         self._encode = encoder(response_class(key), version)
-        self._flexible_answer = response_header_version(key, version) >= 1
+        self._flexible_response = response_header_version(key, version) >= 1
         self.header_version = request_header_version(key, version)
         self.has_file_ranges = key is ApiKey.FETCH
         self.repeats = key is ApiKey.PRODUCE and version >= LOWEST_REPEATED_VERSION
         """Clients repeat such requests with few changes: see `produce_fast_path`."""
 
-    def encode_answer(self, correlation_id: int, response: Message) -> list[Part]:
+    def encode_response(self, correlation_id: int, response: Message) -> list[Part]:
         """Encode a response as a frame: buffers, and file ranges for records that come from a log."""
         # A flexible header ends with tagged fields, of which there are none.
-        parts: list[Part] = [_EMPTY_HEADER, b"\0"] if self._flexible_answer else [_EMPTY_HEADER]
+        parts: list[Part] = [_EMPTY_HEADER, b"\0"] if self._flexible_response else [_EMPTY_HEADER]
         self._encode(response, parts)
         if self.has_file_ranges:
             size = sum(map(len, parts)) - _LENGTH_SIZE
@@ -126,13 +126,13 @@ class Route:
         return [frame]
 
     def encode_in_slices(self, correlation_id: int, response: Message) -> Sliced[list[Part]]:
-        """Like `encode_answer`, in slices."""
+        """Like `encode_response`, in slices."""
         encode = sliced_encoder(type(response), self.version)
         yield 0
         if self.has_file_ranges:
             ranges: list[Any] = []
             return (yield from self._encode_with_ranges(correlation_id, ranges, encode(response, ranges)))
-        frame = bytearray(_EMPTY_HEADER + b"\0" if self._flexible_answer else _EMPTY_HEADER)
+        frame = bytearray(_EMPTY_HEADER + b"\0" if self._flexible_response else _EMPTY_HEADER)
         parts: list[Any] = []
         for _ in encode(response, parts):
             frame += b"".join(parts)
@@ -147,7 +147,7 @@ class Route:
     ) -> Sliced[list[Part]]:
         """Encode in ``steps``, which append to ``parts``. Buffers between two file ranges become one."""
         joined: list[Part] = []
-        header = _EMPTY_HEADER + b"\0" if self._flexible_answer else _EMPTY_HEADER
+        header = _EMPTY_HEADER + b"\0" if self._flexible_response else _EMPTY_HEADER
         frame = bytearray(header)  # since the last file range
         joined.append(frame)
         size = len(header) - _LENGTH_SIZE
@@ -166,14 +166,14 @@ class Route:
     def encode_or_fail(self, context: ServedRequest, response: Message) -> list[Part] | None:
         """Encode a response or, if that fails, an internal error. Returns None if the connection had to be closed."""
         try:
-            return self.encode_answer(context.correlation_id, response)
+            return self.encode_response(context.correlation_id, response)
         except Exception:  # noqa: BLE001 - an internal error fails only its request
             response = self.fault_immediately(context)
         try:
-            return self.encode_answer(context.correlation_id, response)
+            return self.encode_response(context.correlation_id, response)
         except Exception:
             logger.exception("The error response of %s v%d cannot be encoded", self.api.key.name, self.version)
-            context.connection.close("its request could not be answered", level=logging.ERROR)
+            context.connection.close("it was impossible to encode a response", level=logging.ERROR)
             return None
 
     def fault_immediately(self, context: ServedRequest) -> Message:
@@ -442,10 +442,10 @@ class Dispatcher:
         if key == _API_VERSIONS:
             # The client is newer than this server. The response has version 0, which the client can read, and lists the
             # supported versions (KIP-511).
-            from ..handlers.api_versions import unsupported_version_answer
+            from ..handlers.api_versions import unsupported_version_response
 
             route = Route(_BY_KEY[ApiKey.API_VERSIONS], 0)
-            return route.encode_answer(correlation_id, unsupported_version_answer())
+            return route.encode_response(correlation_id, unsupported_version_response())
         name = ApiKey(key).name if key in ApiKey.__members__.values() else "unknown"
         api = _BY_KEY.get(key)  # type: ignore[call-overload]
         served = (

@@ -198,7 +198,7 @@ class FetchFastPath:
                 return
         saved = data.high_watermark, data.last_stable_offset, data.log_start_offset
         data.high_watermark, data.last_stable_offset, data.log_start_offset = _BLANK
-        head, _, *behind = route.encode_answer(0, response)
+        head, _, *behind = route.encode_response(0, response)
         data.high_watermark, data.last_stable_offset, data.log_start_offset = saved
         assert not isinstance(head, FileRange)
         flexible = route.version >= _LOWEST_FLEXIBLE_VERSION

@@ -190,7 +190,7 @@ class ProduceFastPath:
             return  # this request was special
         saved = result.base_offset, result.log_append_time_ms, result.log_start_offset
         result.base_offset, result.log_append_time_ms, result.log_start_offset = _BLANK
-        form = bytearray(b"".join(route.encode_answer(0, response)))  # type: ignore[arg-type]
+        form = bytearray(b"".join(route.encode_response(0, response)))  # type: ignore[arg-type]
         result.base_offset, result.log_append_time_ms, result.log_start_offset = saved
         result_position = form.index(_RESULT.pack(*_BLANK))
         if len(entries) >= MAX_ENTRIES or len(self._entries) > MAX_LENGTHS:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from moldau.coordinator.deadlines import Deadlines
-from moldau.coordinator.outcome import Answer, Caller, Now, Outcome, Producer, Record
+from moldau.coordinator.outcome import Caller, Now, Outcome, Producer, Record, Reply
 from moldau.coordinator.runtime import CoordinatorRuntime, State
 from moldau.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -126,15 +126,15 @@ class FakeCaller:
     listener_name = "PLAINTEXT"
 
     def __init__(self) -> None:
-        self.answers: list[Any] = []
+        self.replies: list[Any] = []
         self.after_answer: Callable[[], None] = lambda: None
 
     def reply(self, response: Any) -> None:
-        self.answers.append(response.error_code)
+        self.replies.append(response.error_code)
         self.after_answer()
 
     def fail(self, error: KafkaError) -> None:
-        self.answers.append(error.code)
+        self.replies.append(error.code)
 
 
 class Bench:
@@ -166,7 +166,7 @@ class Bench:
         group_id: str,
         *amounts: int,
         effects: Sequence[object] = (),
-        refused: Callable[[KafkaError], Sequence[Answer]] | None = None,
+        refused: Callable[[KafkaError], Sequence[Reply]] | None = None,
         producer: Producer | None = None,
         verification: object = None,
     ) -> FakeCaller:
@@ -191,11 +191,11 @@ def bench() -> Bench:
 
 def test_no_response_is_sent_before_the_records_are_written(bench: Bench) -> None:
     caller = bench.add("a", 1)
-    assert caller.answers == []
+    assert caller.replies == []
     assert bench.writer.batches == []
     assert bench.flushes_wanted == 1
     bench.runtime.flush()
-    assert caller.answers == [0]
+    assert caller.replies == [0]
     assert bench.shard.numbers == {"a": 1}
 
 
@@ -204,20 +204,20 @@ def test_requests_of_one_iteration_share_a_batch(bench: Bench) -> None:
     assert bench.flushes_wanted == 1
     bench.runtime.flush()
     assert bench.writer.records() == [["a", "b", "c"]]
-    assert [caller.answers for caller in callers] == [[0], [0], [0]]
+    assert [caller.replies for caller in callers] == [[0], [0], [0]]
 
 
 def test_a_decision_sees_earlier_decisions_for_its_group(bench: Bench) -> None:
     bench.add("a", 5)
     second = bench.add("a", 1)
     bench.runtime.flush()
-    assert second.answers == [5]
+    assert second.replies == [5]
     assert bench.writer.records() == [["a"], ["a"]]
 
 
 def test_without_records_the_response_is_immediate(bench: Bench) -> None:
     caller = bench.add("a")
-    assert caller.answers == [0]
+    assert caller.replies == [0]
     assert bench.flushes_wanted == 0
 
 
@@ -232,7 +232,7 @@ def test_a_decision_sees_requests_that_a_response_has_caused(bench: Bench) -> No
     again = add_twice(bench, "a")
     last = bench.add("a", 1)
     bench.runtime.flush()
-    assert (again[0].answers, last.answers) == ([1], [11])
+    assert (again[0].replies, last.replies) == ([1], [11])
     assert bench.writer.records() == [["a"], ["a"], ["a"]]
 
 
@@ -251,15 +251,15 @@ def test_no_record_is_written_if_the_state_may_be_wrong(bench: Bench) -> None:
     later = [bench.add("b", 1, producer=Producer(7, 3)), bench.add("c", 1)]
     bench.runtime.flush()
     assert bench.writer.records() == [["poison"]]
-    assert [caller.answers for caller in later] == [[ErrorCode.NOT_COORDINATOR]] * 2
-    assert bench.add("a", 1).answers == [ErrorCode.NOT_COORDINATOR]
+    assert [caller.replies for caller in later] == [[ErrorCode.NOT_COORDINATOR]] * 2
+    assert bench.add("a", 1).replies == [ErrorCode.NOT_COORDINATOR]
     assert bench.failures == 1
 
 
 def test_requests_during_close_get_a_response(bench: Bench) -> None:
     again = add_twice(bench, "a")
     bench.runtime.close()
-    assert again[0].answers == [1]
+    assert again[0].replies == [1]
 
 
 def test_reading_one_group_does_not_flush_others(bench: Bench) -> None:
@@ -290,26 +290,26 @@ def test_a_rejected_append_changes_no_state_and_returns_an_error(
     bench.writer.error = error
     callers = [bench.add("a", 1), bench.add("b", 1)]
     bench.runtime.flush()
-    assert [caller.answers for caller in callers] == [[expected], [expected]]
+    assert [caller.replies for caller in callers] == [[expected], [expected]]
     assert bench.shard.numbers == {}
     bench.writer.error = None
     again = bench.add("a", 1)
     bench.runtime.flush()
-    assert again.answers == [0]
+    assert again.replies == [0]
 
 
 def test_a_custom_response_to_a_rejected_change_keeps_other_responses(bench: Bench) -> None:
     bench.writer.error = ErrorCode.KAFKA_STORAGE_ERROR
     other = FakeCaller()
 
-    def refused(error: KafkaError) -> Sequence[Answer]:
+    def refused(error: KafkaError) -> Sequence[Reply]:
         assert error.code == ErrorCode.NOT_COORDINATOR
         return [(other, HeartbeatResponse(error_code=42))]
 
     caller = bench.add("a", 1, refused=refused)
     bench.runtime.flush()
-    assert other.answers == [42]
-    assert caller.answers == [ErrorCode.NOT_COORDINATOR]
+    assert other.replies == [42]
+    assert caller.replies == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_replay_callbacks_run_before_responses_and_only_after_a_replay(bench: Bench) -> None:
@@ -318,7 +318,7 @@ def test_replay_callbacks_run_before_responses_and_only_after_a_replay(bench: Be
     def decide(shard: Counting, now: Now) -> Outcome:
         answer = caller, HeartbeatResponse()
         return Outcome(
-            [added("a", 1)], [answer], replayed=lambda: called.append((shard.numbers["a"], caller.answers[:]))
+            [added("a", 1)], [answer], replayed=lambda: called.append((shard.numbers["a"], caller.replies[:]))
         )
 
     caller = FakeCaller()
@@ -326,7 +326,7 @@ def test_replay_callbacks_run_before_responses_and_only_after_a_replay(bench: Be
     assert called == []
     bench.runtime.flush()
     assert called == [(1, [])]
-    assert caller.answers == [0]
+    assert caller.replies == [0]
 
     caller = FakeCaller()
     bench.writer.error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -339,8 +339,8 @@ def test_only_a_change_that_is_too_large_for_a_batch_is_rejected(bench: Bench) -
     small = bench.add("a", 1)
     large = bench.add("b", *[1] * 100)
     bench.runtime.flush()
-    assert small.answers == [0]
-    assert large.answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert small.replies == [0]
+    assert large.replies == [ErrorCode.UNKNOWN_SERVER_ERROR]
     assert bench.shard.numbers == {"a": 1}
 
 
@@ -358,13 +358,13 @@ def test_responses_wait_for_the_high_watermark_in_order(bench: Bench) -> None:
     bench.runtime.flush()
     third = bench.add("c", 1)
     bench.runtime.flush()
-    assert [first.answers, second.answers, third.answers] == [[], [], []]
+    assert [first.replies, second.replies, third.replies] == [[], [], []]
     bench.writer.replicate(2)
     bench.runtime.high_watermark_changed()
-    assert [first.answers, second.answers, third.answers] == [[0], [0], []]
+    assert [first.replies, second.replies, third.replies] == [[0], [0], []]
     bench.writer.replicate(3)
     bench.runtime.high_watermark_changed()
-    assert third.answers == [0]
+    assert third.replies == [0]
 
 
 def test_effects_are_released_once_at_the_high_watermark_after_responses(bench: Bench) -> None:
@@ -378,7 +378,7 @@ def test_effects_are_released_once_at_the_high_watermark_after_responses(bench: 
     first.after_answer = lambda: seen.extend(bench.runtime.take_effects())
     bench.writer.replicate(2)
     bench.runtime.high_watermark_changed()
-    assert (first.answers, seen) == ([0], [])
+    assert (first.replies, seen) == ([0], [])
     assert bench.runtime.take_effects() == ["first", "second", "third", "without records"]
     assert bench.runtime.take_effects() == ()
 
@@ -418,23 +418,23 @@ def test_loaded_records_above_the_high_watermark_delay_responses(bench: Bench) -
     reader, asked = other.add("a"), FakeCaller()
     assert other.runtime.has_uncommitted
     other.runtime.respond_when_committed(asked, SimpleNamespace(error_code=7))
-    assert [writer.answers, reader.answers, asked.answers] == [[], [], []]
+    assert [writer.replies, reader.replies, asked.replies] == [[], [], []]
     other.writer.replicate(1)
     other.runtime.high_watermark_changed()
-    assert [reader.answers, asked.answers] == [[1], [7]]
+    assert [reader.replies, asked.replies] == [[1], [7]]
     assert not other.runtime.has_uncommitted
     other.runtime.respond_when_committed(asked, SimpleNamespace(error_code=8))
-    assert asked.answers == [7, 8]
+    assert asked.replies == [7, 8]
 
 
 def test_a_reader_of_uncommitted_records_waits_for_them(bench: Bench) -> None:
     bench.writer.replicated = False
     writer = bench.add("a", 1)
     reader = bench.add("a")
-    assert [writer.answers, reader.answers] == [[], []]
+    assert [writer.replies, reader.replies] == [[], []]
     bench.writer.replicate(1)
     bench.runtime.high_watermark_changed()
-    assert [writer.answers, reader.answers] == [[0], [1]]
+    assert [writer.replies, reader.replies] == [[0], [1]]
 
 
 def test_an_internal_error_in_a_decision_fails_only_its_request(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
@@ -445,8 +445,8 @@ def test_an_internal_error_in_a_decision_fails_only_its_request(bench: Bench, ca
 
     bench.runtime.run("b", caller, broken)
     bench.runtime.flush()
-    assert caller.answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
-    assert other.answers == [0]
+    assert caller.replies == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert other.replies == [0]
     assert "failed with an unexpected error" in caplog.text
 
 
@@ -457,14 +457,14 @@ def test_a_client_error_is_returned_as_its_code(bench: Bench) -> None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     bench.runtime.run("a", caller, refusing)
-    assert caller.answers == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert caller.replies == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_a_record_that_cannot_be_replayed_causes_a_reload(bench: Bench) -> None:
     caller = bench.add("poison", 1)
     bench.runtime.flush()
     assert bench.failures == 1
-    assert caller.answers == [ErrorCode.NOT_COORDINATOR]
+    assert caller.replies == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_deadlines_run_when_they_are_due(bench: Bench) -> None:
@@ -527,7 +527,7 @@ def load(bench: Bench, *batches: bytes) -> int:
 
 def test_while_loading_requests_are_rejected() -> None:
     bench = Bench()
-    assert bench.add("a", 1).answers == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert bench.add("a", 1).replies == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     with pytest.raises(KafkaError) as refused:
         bench.runtime.read()
     assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -545,7 +545,7 @@ def test_loading_restores_the_state(bench: Bench) -> None:
     other.runtime.activate()
     assert other.shard.numbers == bench.shard.numbers == {"a": 6, "b": 60}
     assert other.shard.was_loaded == 1
-    assert other.add("a").answers == [6]
+    assert other.add("a").replies == [6]
 
 
 def test_loading_yields_within_a_large_batch() -> None:
@@ -604,14 +604,14 @@ def test_closing_completes_all_requests(bench: Bench) -> None:
     bench.shard.waiting.append(waiting)
     bench.runtime.close()
     assert bench.runtime.state is State.CLOSED
-    assert [unsafe.answers, unwritten.answers, waiting.answers] == [[ErrorCode.NOT_COORDINATOR]] * 3
+    assert [unsafe.replies, unwritten.replies, waiting.replies] == [[ErrorCode.NOT_COORDINATOR]] * 3
     assert bench.writer.records() == [["a"], ["b"]]
-    assert bench.add("a", 1).answers == [ErrorCode.NOT_COORDINATOR]
+    assert bench.add("a", 1).replies == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_a_change_of_all_groups_is_visible_to_the_next_decision(bench: Bench) -> None:
     bench.runtime.decide("", lambda now: Outcome([added("a", 5), added("b", 6)]))
-    assert bench.add("a").answers == [5]
+    assert bench.add("a").replies == [5]
     assert bench.runtime.read("b").numbers["b"] == 6
 
 
@@ -620,15 +620,15 @@ def test_a_record_that_cannot_be_encoded_fails_only_its_request(bench: Bench, ca
 
     def decide(shard: Counting, now: Now) -> Outcome:
         broken = Record(HeartbeatRequest(group_id="\ud800"), HeartbeatResponse())
-        answers = [(waiting, HeartbeatResponse()), (caller, HeartbeatResponse())]
-        return Outcome([broken], answers, refused=lambda error: [(waiting, HeartbeatResponse(error_code=42))])
+        replies = [(waiting, HeartbeatResponse()), (caller, HeartbeatResponse())]
+        return Outcome([broken], replies, refused=lambda error: [(waiting, HeartbeatResponse(error_code=42))])
 
     bench.runtime.run("a", caller, decide)
-    assert waiting.answers == [42]
-    assert caller.answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert waiting.replies == [42]
+    assert caller.replies == [ErrorCode.UNKNOWN_SERVER_ERROR]
     other = bench.add("b", 1)
     bench.runtime.flush()
-    assert other.answers == [0]
+    assert other.replies == [0]
     assert "cannot encode a record" in caplog.text
 
 
@@ -641,7 +641,7 @@ def test_an_append_with_an_internal_error_fails_all_requests_and_causes_a_reload
     monkeypatch.setattr(bench.writer, "append", append)
     callers = [bench.add("a", 1), bench.add("b", 1)]
     bench.runtime.flush()
-    assert [caller.answers for caller in callers] == [[ErrorCode.NOT_COORDINATOR]] * 2
+    assert [caller.replies for caller in callers] == [[ErrorCode.NOT_COORDINATOR]] * 2
     assert bench.failures == 1
 
 
@@ -652,7 +652,7 @@ def test_an_error_in_a_response_does_not_block_others(bench: Bench, monkeypatch:
     first, second = bench.add("a", 1), bench.add("b", 1)
     monkeypatch.setattr(first, "reply", reply)
     bench.runtime.flush()
-    assert second.answers == [0]
+    assert second.replies == [0]
 
 
 def test_a_deadline_that_sets_the_next_one_yields(bench: Bench) -> None:
@@ -707,7 +707,7 @@ def test_decisions_for_a_producer_take_effect_when_its_transaction_commits(
 ) -> None:
     caller = bench.add("a", 1, 2, producer=Producer(7, 3))
     bench.runtime.flush()
-    assert caller.answers == [0]
+    assert caller.replies == [0]
     assert headers(bench) == [(7, 3, -1, True)]
     assert bench.shard.numbers == {}
     end(bench, 7, committed=committed)
@@ -729,7 +729,7 @@ def test_a_transaction_shares_no_batch_with_other_requests(bench: Bench) -> None
     bench.runtime.flush()
     assert bench.writer.records() == [["a"], ["b"], ["c"], ["d", "e"]]
     assert headers(bench) == [PLAIN, (7, 3, -1, True), (7, 3, -1, True), PLAIN]
-    assert [caller.answers for caller in callers] == [[0]] * 5
+    assert [caller.replies for caller in callers] == [[0]] * 5
     assert bench.shard.numbers == {"a": 1, "d": 1, "e": 1}
 
 
@@ -752,7 +752,7 @@ def test_a_rejected_append_of_a_transaction_fails_no_other_request(bench: Bench)
     bench.writer.error = None
     last = bench.add("c", 1)
     bench.runtime.flush()
-    assert [first.answers, fenced.answers, last.answers] == [[0], [ErrorCode.INVALID_PRODUCER_EPOCH], [0]]
+    assert [first.replies, fenced.replies, last.replies] == [[0], [ErrorCode.INVALID_PRODUCER_EPOCH], [0]]
     assert bench.shard.numbers == {"a": 1, "c": 1}
     assert bench.shard.unstable == {}
 
@@ -761,7 +761,7 @@ def test_a_marker_is_written_after_all_earlier_decisions(bench: Bench) -> None:
     other = bench.add("a", 1)
     late = bench.add("b", 1, producer=Producer(7, 3))
     end(bench, 7, committed=True)
-    assert [other.answers, late.answers] == [[0], [0]]
+    assert [other.replies, late.replies] == [[0], [0]]
     assert headers(bench) == [PLAIN, (7, 3, -1, True), (7, 0, -1, True)]
     assert bench.shard.numbers == {"a": 1, "b": 1}
 
@@ -828,10 +828,10 @@ def test_a_reader_of_uncommitted_markers_waits_for_them(bench: Bench) -> None:
     bench.writer.replicate(1)
     end(bench, 7, committed=True)
     reader = bench.add("a")
-    assert reader.answers == []
+    assert reader.replies == []
     bench.writer.replicate(2)
     bench.runtime.high_watermark_changed()
-    assert reader.answers == [5]
+    assert reader.replies == [5]
 
 
 def test_loading_unreadable_records_yields_and_logs_few_lines(caplog: pytest.LogCaptureFixture) -> None:

@@ -166,27 +166,27 @@ def state_of(coordinator: Coordinator) -> str:
 
 # -- asking ------------------------------------------------------------------------------------------------------------
 
-Answer = ErrorCode | str
-Ask = Callable[[Coordinator, Member], Answer]
+Reply = ErrorCode | str
+Ask = Callable[[Coordinator, Member], Reply]
 
 
-def answer_of(caller: FakeCaller) -> Answer:
+def answer_of(caller: FakeCaller) -> Reply:
     return WAITS if caller.waits else caller.error
 
 
-def join(coordinator: Coordinator, member: Member) -> Answer:
+def join(coordinator: Coordinator, member: Member) -> Reply:
     return answer_of(coordinator.send(join_request(member.member_id)))
 
 
-def join_in_version_3(coordinator: Coordinator, member: Member) -> Answer:
+def join_in_version_3(coordinator: Coordinator, member: Member) -> Reply:
     return answer_of(coordinator.send(join_request(member.member_id), 3))
 
 
-def join_static(coordinator: Coordinator, member: Member) -> Answer:
+def join_static(coordinator: Coordinator, member: Member) -> Reply:
     return answer_of(coordinator.send(join_request(member.member_id, "instance")))
 
 
-def sync(coordinator: Coordinator, member: Member) -> Answer:
+def sync(coordinator: Coordinator, member: Member) -> Reply:
     request = SyncGroupRequest(
         group_id=GROUP,
         member_id=member.member_id,
@@ -197,33 +197,33 @@ def sync(coordinator: Coordinator, member: Member) -> Answer:
     return answer_of(coordinator.send(request))
 
 
-def heartbeat(coordinator: Coordinator, member: Member) -> Answer:
+def heartbeat(coordinator: Coordinator, member: Member) -> Reply:
     request = HeartbeatRequest(group_id=GROUP, member_id=member.member_id, generation_id=member.epoch)
     return answer_of(coordinator.send(request))
 
 
-def leave(coordinator: Coordinator, member: Member) -> Answer:
+def leave(coordinator: Coordinator, member: Member) -> Reply:
     request = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=member.member_id)])
     response = coordinator.send(request).response
     assert not response.error_code
     return ErrorCode(response.members[0].error_code)
 
 
-def consumer_join(coordinator: Coordinator, member: Member) -> Answer:
+def consumer_join(coordinator: Coordinator, member: Member) -> Reply:
     return answer_of(coordinator.send(consumer_join_request(member.member_id)))
 
 
-def consumer_heartbeat(coordinator: Coordinator, member: Member) -> Answer:
+def consumer_heartbeat(coordinator: Coordinator, member: Member) -> Reply:
     request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=member.member_id, member_epoch=member.epoch)
     return answer_of(coordinator.send(request))
 
 
-def consumer_leave(coordinator: Coordinator, member: Member) -> Answer:
+def consumer_leave(coordinator: Coordinator, member: Member) -> Reply:
     request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=member.member_id, member_epoch=-1)
     return answer_of(coordinator.send(request))
 
 
-def commit(coordinator: Coordinator, member: Member) -> Answer:
+def commit(coordinator: Coordinator, member: Member) -> Reply:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
     topic_id = coordinator.topics.id_of("t") or bytes(16)
     request = OffsetCommitRequest(
@@ -236,7 +236,7 @@ def commit(coordinator: Coordinator, member: Member) -> Answer:
     return caller.error if caller.failed else error_of_partition(caller)
 
 
-def txn_commit(coordinator: Coordinator, member: Member) -> Answer:
+def txn_commit(coordinator: Coordinator, member: Member) -> Reply:
     partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5)
     request = TxnOffsetCommitRequest(
         transactional_id="t",
@@ -255,14 +255,14 @@ def error_of_partition(caller: FakeCaller) -> ErrorCode:
     return ErrorCode(caller.response.topics[0].partitions[0].error_code)
 
 
-def fetch(coordinator: Coordinator, member: Member) -> Answer:
+def fetch(coordinator: Coordinator, member: Member) -> Reply:
     request = OffsetFetchRequestGroup(
         group_id=GROUP, member_id=member.member_id or None, member_epoch=member.epoch, topics=None
     )
     return ErrorCode(completed(coordinator.runtime.read(GROUP).fetch_offsets(request, require_stable=True)).error_code)
 
 
-def delete_offset(coordinator: Coordinator, member: Member) -> Answer:
+def delete_offset(coordinator: Coordinator, member: Member) -> Reply:
     """Of the topic that all members subscribe to."""
     partitions = [OffsetDeleteRequestPartition(partition_index=0)]
     request = OffsetDeleteRequest(group_id=GROUP, topics=[OffsetDeleteRequestTopic(name="t", partitions=partitions)])
@@ -270,24 +270,24 @@ def delete_offset(coordinator: Coordinator, member: Member) -> Answer:
     return caller.error or error_of_partition(caller)
 
 
-def describe(coordinator: Coordinator, member: Member) -> Answer:
+def describe(coordinator: Coordinator, member: Member) -> Reply:
     return ErrorCode(coordinator.describe(GROUP).error_code)
 
 
-def consumer_describe(coordinator: Coordinator, member: Member) -> Answer:
+def consumer_describe(coordinator: Coordinator, member: Member) -> Reply:
     try:
         return ErrorCode(coordinator.runtime.read(GROUP).describe(CONSUMER, GROUP, api_version=1).error_code)
     except KafkaError as error:
         return error.code
 
 
-def delete(coordinator: Coordinator, member: Member) -> Answer:
+def delete(coordinator: Coordinator, member: Member) -> Reply:
     return coordinator.delete_group(GROUP).error
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
-ANSWERS: dict[str, Answer] = {
+ANSWERS: dict[str, Reply] = {
     "ok": ErrorCode.NONE,
     "waits": WAITS,
     "unkn": ErrorCode.UNKNOWN_MEMBER_ID,

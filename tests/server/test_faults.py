@@ -48,7 +48,7 @@ def test_every_version_of_every_api_has_an_error_response(api: Any) -> None:
             answer = route.failed(request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "why"))
             if isinstance(answer, GeneratorType):
                 answer = completed(answer)
-            route.encode_answer(1, answer)
+            route.encode_response(1, answer)
 
 
 def _can_fail(request: Any, version: int) -> Any:
@@ -110,7 +110,7 @@ def test_a_waiting_fetch_whose_response_cannot_be_encoded_gets_an_error(
     with server.wire() as consumer, server.wire() as producer:
         consumer.send(fetch_request("t", max_wait_ms=20_000), 12)
         wait_for_waiter(server)
-        encode = Route.encode_answer
+        encode = Route.encode_response
         broken: list[Any] = []
 
         def once(route: Any, correlation_id: int, response: Any) -> Any:
@@ -119,7 +119,7 @@ def test_a_waiting_fetch_whose_response_cannot_be_encoded_gets_an_error(
                 response.responses[0].partitions[0].high_watermark = "not a number"
             return encode(route, correlation_id, response)
 
-        monkeypatch.setattr(Route, "encode_answer", once)
+        monkeypatch.setattr(Route, "encode_response", once)
         produce(producer, "t", batch(b"x"))
         assert consumer.receive().error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert values(fetch(consumer, "t")) == [b"x"]

@@ -46,7 +46,7 @@ class PendingRequest:
         if self.kept_bytes:
             self.connection.release_memory(self.kept_bytes)
         self.parts = [frame(body)]
-        self.connection.answered(self)
+        self.connection.response_ready(self)
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -261,7 +261,7 @@ def test_a_shutdown_cancels_all_pending_requests_before_it_ends(monkeypatch: pyt
     monkeypatch.setattr(turns, "TURN_MS", 0.0)  # one connection in each iteration of the event loop
     with Fixture() as fixture, contextlib.ExitStack() as clients:
         for _ in range(8):
-            clients.enter_context(fixture.connect()).sendall(frame(b"park") * 50)
+            clients.enter_context(fixture.connect()).sendall(frame(b"wait") * 50)
         fixture.wait_until(lambda: len(fixture.dispatcher.pending) == 8 * 50)
         closed = asyncio.run_coroutine_threadsafe(fixture.network.close(0), fixture.loop)
         closed.result(60)

@@ -124,7 +124,7 @@ def test_it_starts_once_and_accepts_no_part_after_completion(answers: Answers) -
     pending.start()
     with pytest.raises(RuntimeError, match="started twice"):
         pending.start()
-    with pytest.raises(RuntimeError, match="after the answer"):
+    with pytest.raises(RuntimeError, match="after the response"):
         pending.add()
     assert answers.results == [[]]
 

@@ -47,9 +47,9 @@ def test_10_000_joins_of_old_clients_that_never_retry_are_removed() -> None:
 def test_the_maximum_size_of_a_group_limits_waiting_callers() -> None:
     coordinator = Coordinator(group_max_size=10)
     stable_group(coordinator)
-    answers = [coordinator.send(join_request(), 3) for _ in range(10_000)]
-    assert sum(caller.waits for caller in answers) == 10
-    assert {caller.error for caller in answers if not caller.waits} == {ErrorCode.GROUP_MAX_SIZE_REACHED}
+    replies = [coordinator.send(join_request(), 3) for _ in range(10_000)]
+    assert sum(caller.waits for caller in replies) == 10
+    assert {caller.error for caller in replies if not caller.waits} == {ErrorCode.GROUP_MAX_SIZE_REACHED}
     assert len(coordinator.group().members) == 12
 
 

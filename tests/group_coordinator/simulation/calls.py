@@ -84,7 +84,7 @@ class Call:
         """Of the topics that were there when it was answered: the names in the answer mean these."""
         self.is_outdated = False
         """A commit of a generation that was over when it was delivered."""
-        self.answers = 0
+        self.replies = 0
         self._answered = answered
 
     @property
@@ -96,8 +96,8 @@ class Call:
         return Call(self.client, self.slot, self.sent, self.api_version, self._answered)
 
     def reply(self, response: Any) -> None:
-        self.answers += 1
-        assert self.answers == 1, f"{self} was answered twice"
+        self.replies += 1
+        assert self.replies == 1, f"{self} was answered twice"
         response = _whole(response, self.api_version)
         self._answered(self, decode(type(response), encode(response, self.api_version), self.api_version))
 

@@ -9,7 +9,7 @@ from ...protocol.messages.join_group import JoinGroupResponse, JoinGroupResponse
 from ...protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
-    from ...coordinator.outcome import Answer, Caller
+    from ...coordinator.outcome import Caller, Reply
     from .group import ClassicGroup
     from .member import ClassicMember
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NULL_PROTOCOL_SINCE = 7
 
 
-def joined(group: ClassicGroup, member: ClassicMember, caller: Caller) -> Answer:
+def joined(group: ClassicGroup, member: ClassicMember, caller: Caller) -> Reply:
     """The member's generation. The leader gets the list of all members, because it assigns."""
     is_leader = group.leader_id == member.member_id
     return caller, JoinGroupResponse(
@@ -44,7 +44,7 @@ def generation_members(group: ClassicGroup) -> list[JoinGroupResponseMember]:
     ]
 
 
-def join_refused(caller: Caller, error: ErrorCode, member_id: str = "") -> Answer:
+def join_refused(caller: Caller, error: ErrorCode, member_id: str = "") -> Reply:
     """An error, and the member ID with which the client should retry."""
     return caller, JoinGroupResponse(
         error_code=error,
@@ -53,13 +53,13 @@ def join_refused(caller: Caller, error: ErrorCode, member_id: str = "") -> Answe
     )
 
 
-def synced(group: ClassicGroup, assignment: bytes, caller: Caller) -> Answer:
+def synced(group: ClassicGroup, assignment: bytes, caller: Caller) -> Reply:
     """The member's assignment."""
     return caller, SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
     )
 
 
-def sync_refused(caller: Caller, error: ErrorCode) -> Answer:
+def sync_refused(caller: Caller, error: ErrorCode) -> Reply:
     """An error; there is no assignment."""
     return caller, SyncGroupResponse(error_code=error)

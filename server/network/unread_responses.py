@@ -22,7 +22,7 @@ class Holder(Protocol):
         """Close: the peer does not read its responses, and there are too many of them. Its `count` is 0 after that."""
 
 
-class UnreadAnswers:
+class UnreadResponses:
     """The bytes of unread responses that each connection holds."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object], max_bytes: int = MAX_BYTES) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from moldau.server.network.unread_answers import UnreadAnswers
+from moldau.server.network.unread_responses import UnreadResponses
 
 
 class Peer:
-    def __init__(self, unread: UnreadAnswers, name: str, closed: list[str]) -> None:
+    def __init__(self, unread: UnreadResponses, name: str, closed: list[str]) -> None:
         self.unread = unread
         self.name = name
         self.closed = closed
@@ -21,7 +21,7 @@ class Peer:
 class Fixture:
     def __init__(self, max_bytes: int) -> None:
         self.callbacks: list[Callable[[], None]] = []
-        self.unread = UnreadAnswers(self.callbacks.append, max_bytes)
+        self.unread = UnreadResponses(self.callbacks.append, max_bytes)
         self.closed: list[str] = []
         self.peers = [Peer(self.unread, name, self.closed) for name in "abc"]
 
