@@ -1,10 +1,12 @@
 """Compaction: the log keeps only the latest record of each key, at its old offset.
 
     job                       the input and the result of a pass: plain values, which are sent to another process
-    records                   the records of a batch, parsed in place
+    parts                     the records of a batch, decompressed: a large batch in parts of bounded size
+    records                   the records of a part, parsed in place
     key_map                   the latest offset of each key, in bounded memory
     transactions              which batches were aborted, and which markers are still needed
     batch_filter              which records of a batch are kept: all rules are there
+    rebuilding                the new batch with these records
     grouping                  which segments are merged into one
     reading, cleaned_segment  reads batches from old files, and writes them to a new one
     throttle                  limits the bytes per second

@@ -21,62 +21,36 @@ unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import NamedTuple
 
-from ...protocol.checksum import crc32c
-from ...protocol.compression import compress
-from ...protocol.records import (
-    BATCH_OVERHEAD,
-    CODEC_MASK,
-    CONTROL_MASK,
-    DELETE_HORIZON_MASK,
-    LOG_OVERHEAD,
-    MAGIC,
-    NO_TIMESTAMP,
-    TIMESTAMP_TYPE_MASK,
-    TRANSACTIONAL_MASK,
-    time_after,
-    wrap_int64,
-)
+from ...protocol.records import CONTROL_MASK, DELETE_HORIZON_MASK, TRANSACTIONAL_MASK, time_after
 from .key_map import KeyMap
+from .parts import LargeRecords, Part, parts_of
 from .reading import (
     ATTRIBUTES,
     BASE_OFFSET,
-    BASE_SEQUENCE,
     BASE_TIMESTAMP,
     LAST_OFFSET_DELTA,
-    LEADER_EPOCH,
-    MAX_TIMESTAMP,
     PRODUCER_EPOCH,
     PRODUCER_ID,
     RECORD_COUNT,
     Batch,
 )
-from .records import flag_older, plain_records, record_keys, rewrite
+from .rebuilding import Changed, Rebuilding, emptied, rebuilt
+from .records import flag_older, record_keys
 from .transactions import Transactions
 
-_PREFIX = Struct(">qiibI")
-_CRC_COVERED_HEADER = Struct(">hiqqqhii")
 _CONTROL_TYPE = Struct(">2x h")
 _ABORT, _COMMIT = 0, 1
-
-
-class Changed(NamedTuple):
-    """A rewritten batch."""
-
-    data: bytes
-    max_timestamp: int
 
 
 class _Kept(NamedTuple):
     """The records that are kept of a batch, if these are not all or have another base timestamp."""
 
-    plain: bytes
-    """The buffer that contains the records."""
-    position: int
-    """Where the records begin in the buffer."""
+    parts: Iterable[Part]
+    """All records of the batch."""
     flags: bytearray
     """A byte per record, 1 if the record is kept."""
     delete_horizon_ms: int | None
@@ -88,7 +62,8 @@ def may_discard_marker(transactions: Transactions, batch: Batch) -> bool:
     count = fields[RECORD_COUNT]
     commit: bool | None = None  # None: emptied by an earlier pass
     if count:
-        key = record_keys(*plain_records(batch), count)[0].key
+        part = next(iter(parts_of(batch)))
+        key = record_keys(*part)[0].key
         kind = _CONTROL_TYPE.unpack_from(key)[0] if key is not None and len(key) >= _CONTROL_TYPE.size else None
         if kind not in (_ABORT, _COMMIT):
             return False
@@ -132,7 +107,7 @@ class BatchFilter:
         self.records_kept = 0
         self.records_dropped = 0
 
-    def filter(self, batch: Batch) -> Changed | bool:
+    def filter(self, batch: Batch) -> Changed | Rebuilding | bool:
         """Returns True to keep a batch unchanged, False to remove it, or the rewritten batch."""
         fields = batch[3]
         count, base_offset, attributes = fields[RECORD_COUNT], fields[BASE_OFFSET], fields[ATTRIBUTES]
@@ -153,11 +128,14 @@ class BatchFilter:
             self.records_dropped += count
             if last_offset + 1 != self._end_offset and fields[PRODUCER_ID] not in self._last_batches:
                 return False
-            return _emptied(fields) if self._must_stay(fields) else False
+            return emptied(fields) if self._must_stay(fields) else False
         number = kept.flags.count(1)
         self.records_kept += number
         self.records_dropped += count - number
-        return _rebuilt(fields, kept, number)
+        if isinstance(kept.parts, LargeRecords):
+            return Rebuilding(fields, kept.parts, kept.flags, number, kept.delete_horizon_ms)
+        (part,) = kept.parts
+        return rebuilt(fields, part, kept.flags, number, kept.delete_horizon_ms)
 
     def _filter_marker(self, batch: Batch) -> _Kept | bool:
         fields = batch[3]
@@ -168,8 +146,7 @@ class BatchFilter:
             return True
         if fields[ATTRIBUTES] & DELETE_HORIZON_MASK:
             return fields[BASE_TIMESTAMP] > self._now_ms
-        plain, position, _end = plain_records(batch)
-        return _Kept(plain, position, bytearray(b"\1" * fields[RECORD_COUNT]), self._delete_horizon_ms)
+        return _Kept(parts_of(batch), bytearray(b"\1" * fields[RECORD_COUNT]), self._delete_horizon_ms)
 
     def _filter_records(self, batch: Batch) -> _Kept | bool:
         fields = batch[3]
@@ -188,41 +165,44 @@ class BatchFilter:
             tombstones = any(value & 1 for value in staying)
             if len(staying) == count and not tombstones:
                 return True
-            plain, position, end = plain_records(batch)
+            parts = parts_of(batch)
             if keep_tombstones and count == fields[LAST_OFFSET_DELTA] + 1:  # there are no gaps in the offsets
                 flags = bytearray(count)
                 for value in staying:
                     flags[(value >> 1) - base_offset] = 1
             else:
-                flags, tombstones = self._flag(batch, plain, position, end, keep_tombstones)
+                flags, tombstones = self._flag(fields, parts, keep_tombstones)
         else:
-            plain, position, end = plain_records(batch)
-            if last_offset < self._first_dirty_offset:
-                flags, tombstones = flag_older(
-                    plain, position, end, count, keys.latest, keep_tombstones=keep_tombstones
-                )
-            else:
-                flags, tombstones = self._flag(batch, plain, position, end, keep_tombstones)
+            parts = parts_of(batch)
+            flags, tombstones = self._flag(fields, parts, keep_tombstones)
         if 1 not in flags:
             return False
         needs_horizon = tombstones and not has_horizon
         if 0 not in flags and not needs_horizon:
             return True
         horizon = fields[BASE_TIMESTAMP] if has_horizon else None
-        return _Kept(plain, position, flags, self._delete_horizon_ms if needs_horizon else horizon)
+        return _Kept(parts, flags, self._delete_horizon_ms if needs_horizon else horizon)
 
-    def _flag(
-        self, batch: Batch, plain: bytes, position: int, end: int, keep_tombstones: bool
-    ) -> tuple[bytearray, bool]:
-        """Which records are kept, for any range: a byte per record; and whether a tombstone is kept."""
-        fields = batch[3]
+    def _flag(self, fields: tuple[int, ...], parts: Iterable[Part], keep_tombstones: bool) -> tuple[bytearray, bool]:
+        """Which records are kept: a byte per record; and whether a tombstone is kept."""
+        is_older = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA] < self._first_dirty_offset
+        flags, tombstones = bytearray(), False
+        for part in parts:
+            if is_older:
+                of_part, found = flag_older(*part, self._keys.latest, keep_tombstones=keep_tombstones)
+            else:
+                of_part, found = self._flag_any(part, fields[BASE_OFFSET], keep_tombstones)
+            flags += of_part
+            tombstones |= found
+        return flags, tombstones
+
+    def _flag_any(self, part: Part, base_offset: int, keep_tombstones: bool) -> tuple[bytearray, bool]:
+        """The same for one part, in any range."""
         latest, latest_offset = self._keys.latest, self._keys.latest_offset
-        flags = bytearray(fields[RECORD_COUNT])
+        flags = bytearray(part[3])
         tombstones = False
-        for number, (offset_delta, key, null_value) in enumerate(
-            record_keys(plain, position, end, fields[RECORD_COUNT])
-        ):
-            offset = fields[BASE_OFFSET] + offset_delta
+        for number, (offset_delta, key, null_value) in enumerate(record_keys(*part)):
+            offset = base_offset + offset_delta
             if offset > latest_offset or (
                 key is not None and latest.get(key, -1) >> 1 <= offset and (keep_tombstones or not null_value)
             ):
@@ -242,46 +222,3 @@ class BatchFilter:
         if last_data_offset >= 0:
             return last_offset == last_data_offset
         return bool(fields[ATTRIBUTES] & CONTROL_MASK) and fields[PRODUCER_EPOCH] == epoch
-
-
-def _rebuilt(fields: tuple[int, ...], kept: _Kept, count: int) -> Changed:
-    plain, position, flags, delete_horizon_ms = kept
-    attributes = fields[ATTRIBUTES] & (CODEC_MASK | TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK)
-    old_base_timestamp, max_timestamp = fields[BASE_TIMESTAMP], fields[MAX_TIMESTAMP]
-    if delete_horizon_ms is not None:
-        attributes |= DELETE_HORIZON_MASK
-    if attributes & TIMESTAMP_TYPE_MASK:  # LogAppendTime: the records' timestamps are ignored
-        base_timestamp = max_timestamp if delete_horizon_ms is None else delete_horizon_ms
-        data = rewrite(plain, position, flags, timestamp_delta=max_timestamp - base_timestamp).data
-    else:
-        shift = None if delete_horizon_ms is None else delete_horizon_ms - old_base_timestamp
-        data, shift, max_timestamp_delta = rewrite(plain, position, flags, shift=shift)
-        base_timestamp = wrap_int64(old_base_timestamp + shift)
-        max_timestamp = max(NO_TIMESTAMP, wrap_int64(old_base_timestamp + max_timestamp_delta))
-    if codec := attributes & CODEC_MASK:
-        data = compress(codec, data)
-    return _batch(fields, attributes, base_timestamp, max_timestamp, count, data)
-
-
-def _emptied(fields: tuple[int, ...]) -> Changed:
-    attributes = fields[ATTRIBUTES] & (TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK)
-    return _batch(fields, attributes, NO_TIMESTAMP, fields[MAX_TIMESTAMP], 0, b"")
-
-
-def _batch(
-    fields: tuple[int, ...], attributes: int, base_timestamp: int, max_timestamp: int, count: int, records: bytes
-) -> Changed:
-    covered = _CRC_COVERED_HEADER.pack(
-        attributes,
-        fields[LAST_OFFSET_DELTA],
-        base_timestamp,
-        max_timestamp,
-        fields[PRODUCER_ID],
-        fields[PRODUCER_EPOCH],
-        fields[BASE_SEQUENCE],
-        count,
-    )
-    crc = crc32c(records, crc32c(covered))
-    length = BATCH_OVERHEAD - LOG_OVERHEAD + len(records)
-    prefix = _PREFIX.pack(fields[BASE_OFFSET], length, fields[LEADER_EPOCH], MAGIC, crc)
-    return Changed(b"".join((prefix, covered, records)), max_timestamp)

@@ -12,10 +12,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from ...protocol.paged_bytes import WINDOW_BYTES, PagedBytes
+from ...protocol.records import BATCH_OVERHEAD
 from ..files import File, FileSystem, join
 from ..index import OffsetIndex, TimeIndex
 from ..names import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, offset_file_name
 from ..transaction_index import AbortedTransaction, encode_entries
+from .rebuilding import Rebuilding
 
 _BUFFER_BYTES = 1 << 20
 
@@ -37,6 +40,7 @@ class CleanedSegment:
         "_source_path",
         "_time_index",
         "_time_indexed",
+        "_written",
         "base_offset",
         "size",
     )
@@ -58,7 +62,8 @@ class CleanedSegment:
         self._on_write = on_write
         self._source_path = join(directory, offset_file_name(base_offset, LOG))
         self._file: File | None = None
-        self._buffer = bytearray()  # data at the end that is not written yet
+        self._written = 0
+        self._buffer = bytearray()  # the data after that
         self.size = 0
         """The total size of all batches so far, in bytes."""
         self._offset_index = bytearray()
@@ -71,10 +76,15 @@ class CleanedSegment:
         """Whether the segment differs from the first old segment, as far as batches were added."""
         return self._file is not None
 
-    def keep(self, batch: memoryview, last_offset: int, max_timestamp: int) -> None:
+    def keep(self, batch: bytes | memoryview | PagedBytes, last_offset: int, max_timestamp: int) -> None:
         """Add the next batch of the old segment, unchanged."""
         self._note(len(batch), last_offset, max_timestamp)
-        if self._file is not None:
+        if self._file is None:
+            return
+        if isinstance(batch, PagedBytes):
+            for start in range(0, len(batch), WINDOW_BYTES):
+                self._add(batch[start : start + WINDOW_BYTES])
+        else:
             self._add(batch)
 
     def add(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
@@ -82,6 +92,20 @@ class CleanedSegment:
         self.diverge()
         self._note(len(batch), last_offset, max_timestamp)
         self._add(batch)
+
+    def add_in_pieces(self, batch: Rebuilding, last_offset: int) -> None:
+        """Add a large rewritten batch. Raises `InvalidRecordsError`."""
+        self.diverge()
+        self._write_buffer()
+        start = self._written
+        self._written += BATCH_OVERHEAD
+        for piece in batch.pieces():
+            self._write(piece)
+        end = self._written
+        self._written = start
+        self._write(batch.header())
+        self._written = end
+        self._note(end - start, last_offset, batch.max_timestamp)
 
     def diverge(self) -> None:
         """From here on the content differs from the first old segment."""
@@ -99,6 +123,7 @@ class CleanedSegment:
                 self._on_write(len(data))
         finally:
             source.close()
+        self._written = self.size
 
     def _note(self, length: int, last_offset: int, max_timestamp: int) -> None:
         position = self.size
@@ -123,11 +148,15 @@ class CleanedSegment:
             self._write_buffer()
 
     def _write_buffer(self) -> None:
-        if self._file is not None and self._buffer:
-            length = len(self._buffer)
-            self._file.write_at((self._buffer,), self.size - length, length)
+        if self._buffer:
+            self._write(self._buffer)
             self._buffer = bytearray()
-            self._on_write(length)
+
+    def _write(self, data: bytes | bytearray) -> None:
+        assert self._file is not None
+        self._file.write_at((data,), self._written, len(data))
+        self._written += len(data)
+        self._on_write(len(data))
 
     def finish(self, aborted: list[AbortedTransaction], modified_ms: int) -> None:
         """Make all files complete and durable, except for their names.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from ...protocol.paged_bytes import PagedBytes
 from ...protocol.records import CONTROL_MASK, TRANSACTIONAL_MASK, InvalidRecordsError
 from ..files import FileSystem, join
 from ..names import OFFSET_INDEX, TIME_INDEX, offset_file_name
@@ -28,6 +29,7 @@ from .reading import (
     Batch,
     SegmentReader,
 )
+from .rebuilding import Rebuilding
 from .throttle import Throttle
 from .transactions import AbortedTransactions, Transactions
 
@@ -188,19 +190,22 @@ class _Pass:
     def _rewrite_segment(self, segment: SegmentFiles, cleaned: CleanedSegment, batch_filter: BatchFilter) -> None:
         reader = SegmentReader(self._file_system, self._job.directory, segment, self._note_read)
         for batch in reader.batches():
-            try:
-                outcome = batch_filter.filter(batch)
-            except InvalidRecordsError as error:
-                raise reader.corrupt(batch, str(error)) from None
-            if outcome is False:
-                cleaned.diverge()
-                continue
             data, start, end, fields = batch
             last_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
-            if outcome is True or outcome.data == data[start:end]:
-                cleaned.keep(memoryview(data)[start:end], last_offset, fields[MAX_TIMESTAMP])
-            else:
-                cleaned.add(outcome.data, last_offset, outcome.max_timestamp)
+            try:
+                outcome = batch_filter.filter(batch)
+                if outcome is False:
+                    cleaned.diverge()
+                elif outcome is True:
+                    cleaned.keep(_bytes_of(data, start, end), last_offset, fields[MAX_TIMESTAMP])
+                elif isinstance(outcome, Rebuilding):
+                    cleaned.add_in_pieces(outcome, last_offset)
+                elif len(outcome.data) == end - start and outcome.data == data[start:end]:
+                    cleaned.keep(outcome.data, last_offset, outcome.max_timestamp)
+                else:
+                    cleaned.add(outcome.data, last_offset, outcome.max_timestamp)
+            except InvalidRecordsError as error:
+                raise reader.corrupt(batch, str(error)) from None
 
     def _note_read(self, count: int) -> None:
         self._bytes_read += count
@@ -216,6 +221,10 @@ class _Pass:
         pause = self._throttle.pause(count, self._clock())
         if pause > 0:
             self._sleep(pause)
+
+
+def _bytes_of(data: bytes | PagedBytes, start: int, end: int) -> memoryview | PagedBytes:
+    return data if isinstance(data, PagedBytes) else memoryview(data)[start:end]
 
 
 def _is_data(batch: Batch, transactions: Transactions) -> bool:

@@ -12,9 +12,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 
+from ...protocol.paged_bytes import PagedBytes
 from ...protocol.records import BATCH_OVERHEAD, CODEC_MASK
+from .parts import Part, parts_of
 from .reading import ATTRIBUTES, BASE_OFFSET, LAST_OFFSET_DELTA, RECORD_COUNT, Batch
-from .records import note_keys, plain_records, record_keys
+from .records import note_keys, record_keys
 
 ENTRY_BYTES = 208
 """The bytes of an entry: 48 to 80 for its key, 32 for its offset, 30 to 60 in the table, up to 30 more while the table
@@ -51,21 +53,31 @@ class KeyMap:
         if count and last_offset >= self._first_offset:
             if base_offset >= self._first_offset and len(self.latest) + count <= self._max_entries:
                 # The usual batch is uncompressed, and may have one record: then each call matters.
-                if fields[ATTRIBUTES] & CODEC_MASK:
-                    data, position, end = plain_records(batch)
+                if fields[ATTRIBUTES] & CODEC_MASK or isinstance(data, PagedBytes):
+                    for part in parts_of(batch):
+                        note_keys(*part, base_offset, self.latest)
                 else:
-                    position += BATCH_OVERHEAD
-                note_keys(data, position, end, count, base_offset, self.latest)
-            elif not self._add_one_by_one(batch):
+                    note_keys(data, position + BATCH_OVERHEAD, end, count, base_offset, self.latest)
+            elif not self._add_in_parts(batch):
                 return False
         if last_offset > self.latest_offset:
             self.latest_offset = last_offset
         return True
 
-    def _add_one_by_one(self, batch: Batch) -> bool:
-        fields = batch[3]
-        for offset_delta, key, null_value in record_keys(*plain_records(batch), fields[RECORD_COUNT]):
-            offset = fields[BASE_OFFSET] + offset_delta
+    def _add_in_parts(self, batch: Batch) -> bool:
+        """The same, for a batch that begins before the range of the map, or for which there may be no room."""
+        base_offset = batch[3][BASE_OFFSET]
+        for part in parts_of(batch):
+            in_range = max(base_offset, self.latest_offset) >= self._first_offset
+            if in_range and len(self.latest) + part[3] <= self._max_entries:
+                self.latest_offset = base_offset + note_keys(*part, base_offset, self.latest)
+            elif not self._add_one_by_one(part, base_offset):
+                return False
+        return True
+
+    def _add_one_by_one(self, part: Part, base_offset: int) -> bool:
+        for offset_delta, key, null_value in record_keys(*part):
+            offset = base_offset + offset_delta
             if offset < self._first_offset:
                 continue
             if key is not None:

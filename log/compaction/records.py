@@ -1,8 +1,9 @@
-"""The records of a batch, parsed in place: only their keys and where they end.
+"""The records of a part of a batch (`parts`), parsed in place: only their keys and where they end.
 
 `protocol/records.py` shows the format. A compaction pass needs only the key of each of millions of records, and whether
 the value is null. So the loops here step from key to key and copy nothing else. The one- and two-byte cases of the
-varints are inlined: nearly all varints are that short, and a call costs more than the rest.
+varints are inlined: nearly all varints are that short, and a call costs more than the rest. Of the offsets in batches
+of many tiny records, most have three or four bytes.
 
 Keys of 32 bytes and more are replaced by their SHA-256, so that the size of a stored key is bounded. Shorter keys are
 never as long as a digest, so that they cannot be confused with one.
@@ -16,9 +17,7 @@ from collections.abc import Collection
 from hashlib import sha256
 from typing import NamedTuple
 
-from ...protocol.compression import CompressionError, decompress
-from ...protocol.records import BATCH_OVERHEAD, CODEC_MASK, InvalidRecordsError, wrap_int64
-from .reading import ATTRIBUTES, Batch
+from ...protocol.records import InvalidRecordsError, wrap_int64
 
 MAX_KEY = 31
 """The largest key in bytes that is stored unchanged."""
@@ -26,23 +25,11 @@ MAX_KEY = 31
 _NULL = 1  # the length -1 as a zigzag varint
 
 
-def plain_records(batch: Batch) -> tuple[bytes, int, int]:
-    """The records of a batch, decompressed if necessary: the buffer, and their begin and end in it."""
-    data, start, end, fields = batch
-    codec = fields[ATTRIBUTES] & CODEC_MASK
-    if not codec:
-        return data, start + BATCH_OVERHEAD, end
-    try:
-        plain = bytes(decompress(codec, memoryview(data)[start + BATCH_OVERHEAD : end]))
-    except CompressionError as error:
-        raise InvalidRecordsError(str(error)) from None
-    return plain, 0, len(plain)
-
-
-def note_keys(data: bytes, position: int, end: int, count: int, base_offset: int, latest: dict[bytes, int]) -> None:
+def note_keys(data: bytes, position: int, end: int, count: int, base_offset: int, latest: dict[bytes, int]) -> int:
     """Store the offset of each key in these records, times two, plus one if the value is null.
 
-    Records are in the order of their offsets, so that a stored offset of the same key is older.
+    Records are in the order of their offsets, so that a stored offset of the same key is older. There is at least one.
+    Returns the offset delta of the last one.
     """
     try:
         for _ in range(count):
@@ -67,6 +54,12 @@ def note_keys(data: bytes, position: int, end: int, count: int, base_offset: int
             elif (second := data[position + 1]) < 0x80:
                 offset = (byte & 0x7F | second << 7) >> 1
                 position += 2
+            elif (third := data[position + 2]) < 0x80:
+                offset = (byte & 0x7F | (second & 0x7F) << 7 | third << 14) >> 1
+                position += 3
+            elif (fourth := data[position + 3]) < 0x80:
+                offset = (byte & 0x7F | (second & 0x7F) << 7 | (third & 0x7F) << 14 | fourth << 21) >> 1
+                position += 4
             else:
                 offset, position = _varint(data, position)
             length = data[position]
@@ -87,6 +80,7 @@ def note_keys(data: bytes, position: int, end: int, count: int, base_offset: int
         raise InvalidRecordsError("the records are truncated") from None
     if position != end:
         raise InvalidRecordsError(f"{count} records do not fill the batch")
+    return offset
 
 
 def flag_older(
@@ -190,7 +184,7 @@ class Rewritten(NamedTuple):
 def rewrite(
     data: bytes, position: int, flags: bytearray, *, shift: int | None = None, timestamp_delta: int | None = None
 ) -> Rewritten:
-    """Concatenate the records whose flag is set. There is at least one.
+    """Concatenate the records whose flag is set. There is at least one. The last one may extend beyond `data`.
 
     Their timestamp deltas become relative to a time that is `shift` ms later: by default that of the first record. With
     `timestamp_delta` all records get this delta. Unchanged records are copied in long pieces.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
+from moldau.log.compaction import cleaned_segment, parts, reading
 from moldau.log.compaction.compact import compact
 from moldau.log.compaction.job import CompactionJob, CompactionResult, SegmentFiles
 from moldau.log.names import CLEANED, SEGMENT_SUFFIXES, offset_file_name
 from moldau.log.verification import DISABLED
+from moldau.protocol import compression, paged_bytes
 from moldau.protocol.compression import Codec
 from moldau.protocol.records import Record, RecordBatch, build_batch, iter_batches, iter_records
 
@@ -154,6 +157,31 @@ def real_compactor(real_partition: Any) -> Compactor:
 def memory_compactor(memory_partition: Any) -> Compactor:
     """Of an empty partition on the in-memory twin."""
     return Compactor(memory_partition)
+
+
+@contextmanager
+def small_parts() -> Iterator[None]:
+    """Batches of more than 100 bytes are large, records of more than 50 bytes are long, and pieces are shorter."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(reading, "LARGE_BYTES", 100)
+        monkeypatch.setattr(parts, "LARGE_BYTES", 100)
+        monkeypatch.setattr(parts, "LONG_RECORD_BYTES", 50)
+        monkeypatch.setattr(reading, "_PIECE_BYTES", 100)
+        monkeypatch.setattr(compression, "PIECE_BYTES", 30)
+        monkeypatch.setattr(paged_bytes, "WINDOW_BYTES", 64)
+        monkeypatch.setattr(cleaned_segment, "WINDOW_BYTES", 64)
+        yield
+
+
+@pytest.fixture
+def in_parts() -> Iterator[None]:
+    with small_parts():
+        yield
+
+
+@pytest.fixture(name="small_parts")
+def _small_parts() -> Callable[[], AbstractContextManager[None]]:
+    return small_parts
 
 
 class Step(NamedTuple):

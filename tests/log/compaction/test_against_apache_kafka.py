@@ -47,14 +47,16 @@ def append(kafka: Any, compactor: Any, events: Any, step: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "codecs", "segment_bytes", "settings"),
+    ("seed", "codecs", "segment_bytes", "settings", "limits"),
     [
-        (0, PLAIN, 20_000, {}),
-        (4, PLAIN, 3_000, LOG_APPEND_TIME),
-        (5, ALL, 20_000, {}),
-        (8, ALL, 3_000, LOG_APPEND_TIME),
+        (0, PLAIN, 20_000, {}, None),
+        (4, PLAIN, 3_000, LOG_APPEND_TIME, None),
+        (5, ALL, 20_000, {}, None),
+        (8, ALL, 3_000, LOG_APPEND_TIME, None),
+        (1, PLAIN, 20_000, {}, "in_parts"),
+        (2, ALL, 3_000, LOG_APPEND_TIME, "in_parts"),
         *(
-            pytest.param(seed, codecs, segment_bytes, {}, marks=pytest.mark.full)
+            pytest.param(seed, codecs, segment_bytes, {}, None, marks=pytest.mark.full)
             for seed, codecs, segment_bytes in product(range(10, 14), (PLAIN, ALL), (3_000, 20_000))
         ),
     ],
@@ -64,12 +66,16 @@ def test_the_same_passes_make_the_same_files(
     real_compactor: Any,
     history: Any,
     tmp_path: Path,
+    request: pytest.FixtureRequest,
     seed: int,
     codecs: tuple[Codec, ...],
     segment_bytes: int,
     settings: dict[str, Any],
+    limits: str | None,
 ) -> None:
     """Log, indexes and aborted transactions, byte for byte; of compressed batches what they hold."""
+    if limits:
+        request.getfixturevalue(limits)
     compactor = real_compactor
     partition = compactor.partition
     events = history(seed, codecs=codecs, transactions=not settings)

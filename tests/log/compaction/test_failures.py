@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from moldau.log.compaction.compact import compact
 from moldau.log.compaction.job import CorruptSegmentError
 from moldau.log.memory_files import SimulatedCrash
 from moldau.protocol.checksum import crc32c
-from moldau.protocol.compression import Codec
+from moldau.protocol.compression import Codec, compress
 from moldau.protocol.records import Record, build_batch
 
 NOW = 1_700_000_000_000
 FIRST = "00000000000000000000.log"
+ONE_OF_MANY = b"\x0c\x00\x00\x00\x00\x01\x00"
+MAX_COUNT = 0x7FFF_FFFF - 10  # the offsets of a segment have 31 bits
 
 
 def batch(*keys: bytes, **fields: Any) -> bytes:
@@ -132,19 +135,62 @@ def test_a_segment_that_ends_within_a_batch(compactor: Any, cut: int) -> None:
 )
 @pytest.mark.parametrize("dirty", [True, False])
 def test_records_that_are_none_under_a_good_crc(memory_compactor: Any, records: bytes, dirty: bool) -> None:
+    refuses_records(memory_compactor, records, dirty=dirty)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        b"\x00" * 50,
+        ONE_OF_MANY * 9,
+        ONE_OF_MANY * 11,
+        ONE_OF_MANY * 9 + b"\x0c",
+        ONE_OF_MANY * 9 + b"\xff\xff\xff\xff\x0f" + b"x" * 50,  # the length -2^31
+        ONE_OF_MANY * 9 + b"\xff\xff\xff\xff\xff\x01" + b"x" * 50,
+        ONE_OF_MANY * 9 + b"\xfe\x01\x00\x00\x12\x00\x01\x00" + b"x" * 50,  # a long record, cut short
+        ONE_OF_MANY * 9 + b"\xfe\x01\x00\x00\x12\xfe\x01" + b"x" * 300,  # a key as long as its record
+        ONE_OF_MANY * 9 + b"\x80\x01\x00\x00\x12\x00\x01\x00" + b"x" * 60 + ONE_OF_MANY,
+    ],
+)
+@pytest.mark.parametrize("dirty", [True, False])
+@pytest.mark.usefixtures("in_parts")
+def test_records_that_are_none_in_a_large_batch(memory_compactor: Any, records: bytes, dirty: bool) -> None:
+    refuses_records(memory_compactor, records, dirty=dirty, count=10)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("size", [100, 3 << 20])
+@pytest.mark.parametrize("dirty", [True, False])
+def test_a_record_count_takes_no_memory(memory_compactor: Any, codec: Codec, size: int, dirty: bool) -> None:
+    memory_compactor.partition.configure(max_message_bytes=10 << 20)
+    records = compress(codec, b"x" * size)
+    tracemalloc.start()
+    try:
+        refuses_records(memory_compactor, records, dirty=dirty, count=MAX_COUNT, codec=codec)
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def refuses_records(
+    memory_compactor: Any, records: bytes, *, dirty: bool, count: int = 1, codec: Codec = Codec.NONE
+) -> None:
     partition = memory_compactor.partition
     for _ in range(2):
         partition.append(batch(b"a"))
     memory_compactor.roll()
     data = bytearray(batch(b"a"))[:61] + records
     data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[21:23] = codec.to_bytes(2, "big")
+    data[23:27] = (count - 1).to_bytes(4, "big")
+    data[57:61] = count.to_bytes(4, "big")
     data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
     partition.append(bytes(data))
     memory_compactor.roll()
     partition.append(batch(b"z"))
     memory_compactor.roll()
     if not dirty:
-        memory_compactor.clean_offset = 3
+        memory_compactor.clean_offset = 2 + count
     assert refused(memory_compactor).offset == 2
 
 
