@@ -190,13 +190,14 @@ class _Pass:
     def _rewrite_segment(self, segment: SegmentFiles, cleaned: CleanedSegment, batch_filter: BatchFilter) -> None:
         reader = SegmentReader(self._file_system, self._job.directory, segment, self._note_read)
         for batch in reader.batches():
-            data, start, end, fields = batch
-            last_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
             try:
                 outcome = batch_filter.filter(batch)
                 if outcome is False:
                     cleaned.diverge()
-                elif outcome is True:
+                    continue
+                data, start, end, fields = batch
+                last_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
+                if outcome is True:
                     cleaned.keep(_bytes_of(data, start, end), last_offset, fields[MAX_TIMESTAMP])
                 elif isinstance(outcome, Rebuilding):
                     cleaned.add_in_pieces(outcome, last_offset)
