@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 15.0
 _FIRST_ANSWER_S = 6.0
+_RETRY_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +110,34 @@ class KafkaCluster:
                 found = self._admin.list_topics(name, timeout=_TIMEOUT_S).topics[name].partitions
             if len(found) == partition_count and all(each.leader >= 0 for each in found.values()):
                 return
-            time.sleep(0.1)
+            time.sleep(_RETRY_PAUSE_S)
         raise ArchiveError(f"the topic {name} was created but has no leader after {_TIMEOUT_S:g} seconds")
 
     def _offsets(self, name: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
-        from confluent_kafka import TopicPartition
+        """A broker that does not lead a partition yet, or no longer, is asked again: a leader may have moved, and in
+        Apache Kafka the leader of a new partition is in the metadata a moment before it serves the partition."""
+        import time
 
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+        wanted = {TopicPartition(name, partition): spec for partition in partitions}
+        if not wanted:
+            return {}
+        not_led = (
+            KafkaError.NOT_LEADER_FOR_PARTITION,
+            KafkaError.LEADER_NOT_AVAILABLE,
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+        )
+        deadline = time.monotonic() + _TIMEOUT_S
         with _explained(f"cannot read the offsets of {name}"):
-            wanted = {TopicPartition(name, partition): spec for partition in partitions}
-            if not wanted:
-                return {}
-            answers = self._admin.list_offsets(wanted, request_timeout=_TIMEOUT_S)
-            return {where.partition: answer.result().offset for where, answer in answers.items()}
+            while True:
+                answers = self._admin.list_offsets(wanted, request_timeout=_TIMEOUT_S)
+                try:
+                    return {where.partition: answer.result().offset for where, answer in answers.items()}
+                except KafkaException as error:
+                    if error.args[0].code() not in not_led or time.monotonic() >= deadline:
+                        raise
+                time.sleep(_RETRY_PAUSE_S)
 
 
 @contextmanager

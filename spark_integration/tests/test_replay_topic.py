@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from typing import Any
+
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from moldau.spark_integration.archive_cluster import KafkaCluster
 from moldau.spark_integration.archive_layout import ArchiveError
@@ -82,6 +86,37 @@ def test_the_created_topic_is_suitable(bootstrap_servers: str, make_topic: MakeT
     assert check_topic(cluster, topic, requirements) is None
     assert create_replay_topic(cluster, topic, requirements) == {0: 0, 1: 0, 2: 0}
     assert check_topic(cluster, topic, requirements) == {0: 0, 1: 0, 2: 0}
+
+
+def test_a_partition_whose_leader_does_not_serve_it_yet_is_asked_again(
+    bootstrap_servers: str, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = KafkaCluster(bootstrap_servers)
+    topic = make_topic(2)
+    list_offsets = cluster._admin.list_offsets
+    errors = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART]
+
+    def fail_at_first(wanted: dict[TopicPartition, Any], **options: Any) -> dict[TopicPartition, Any]:
+        if not errors:
+            return list_offsets(wanted, **options)
+        failed: Future[Any] = Future()
+        failed.set_exception(KafkaException(KafkaError(errors.pop())))
+        return dict.fromkeys(wanted, failed)
+
+    monkeypatch.setattr(cluster._admin, "list_offsets", fail_at_first)
+    assert cluster.ends(topic, [0, 1]) == {0: 0, 1: 0}
+    assert not errors
+
+
+def test_another_error_of_the_offsets_ends_the_query(
+    bootstrap_servers: str, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = KafkaCluster(bootstrap_servers)
+    failed: Future[Any] = Future()
+    failed.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+    monkeypatch.setattr(cluster._admin, "list_offsets", lambda wanted, **_options: dict.fromkeys(wanted, failed))
+    with pytest.raises(ArchiveError, match="TOPIC_AUTHORIZATION_FAILED"):
+        cluster.ends(make_topic(), [0])
 
 
 def test_a_topic_with_records_is_rejected_without_append(
