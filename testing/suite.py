@@ -48,11 +48,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     _take_signals()
     end_processes_with_this_one()
+    _ignore_time_of_examples()
     if config.getoption("bootstrap_server") and config.getoption("apache"):
         raise pytest.UsageError("--bootstrap-server and --apache name two different servers: give one of them")
     config.addinivalue_line("markers", "slow: takes more than ten seconds; once, on the oldest Python, is enough")
     config.addinivalue_line("markers", "full: repeats what another test shows, for confidence: not in `make test`")
     config.addinivalue_line("markers", "long: an attack as large as the protocol allows; MOLDAU_ABUSE_LONG=1 runs it")
+
+
+def _ignore_time_of_examples() -> None:
+    """Hypothesis fails no test because of the time that its examples take: that depends on the machine."""
+    try:
+        from hypothesis import HealthCheck, settings
+    except ImportError:  # the tests that need it are skipped
+        return
+    # The parent is Hypothesis's own profile, which in CI always makes the same examples.
+    settings.register_profile(
+        "any-machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("any-machine")
 
 
 def _take_signals() -> None:

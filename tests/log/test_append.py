@@ -630,7 +630,9 @@ def _edited(data: bytes, edits: list[tuple[int, int]], keep: int, fix_crc: bool)
     return with_crc(edited) if fix_crc and len(edited) > 21 else bytes(edited)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(hostile_configs, st.lists(hostile_bytes, min_size=1, max_size=6), st.sampled_from(["client", "own", "follower"]))
 def test_any_bytes_are_accepted_or_refused_with_a_documented_error(
     memory_partition: Any, config: LogConfig, inputs: list[bytes], way: str
