@@ -98,7 +98,8 @@ def test_a_partition_whose_leader_does_not_serve_it_yet_is_asked_again(
 
     def fail_at_first(wanted: dict[TopicPartition, Any], **options: Any) -> dict[TopicPartition, Any]:
         if not errors:
-            return list_offsets(wanted, **options)
+            answers: dict[TopicPartition, Any] = list_offsets(wanted, **options)
+            return answers
         failed: Future[Any] = Future()
         failed.set_exception(KafkaException(KafkaError(errors.pop())))
         return dict.fromkeys(wanted, failed)
