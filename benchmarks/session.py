@@ -186,7 +186,7 @@ def _file(request: Request) -> Path:
         if not existing:
             raise SessionError(f"there is no run to resume in {folder}; use --output for a file in a different folder")
         return existing[-1]
-    today = datetime.date.today().isoformat()
+    today = _today()
     taken = {path.stem for path in existing}
     names = [today, *(f"{today}-{number}" for number in range(2, len(taken) + 3))]
     return folder / f"{next(name for name in names if name not in taken)}.json"
@@ -196,7 +196,11 @@ def _results(request: Request, path: Path) -> tuple[Results, bool]:
     """New results, or existing ones to continue."""
     if request.resume and path.exists():
         return load(path), True
-    return Results(date=datetime.date.today().isoformat()), False
+    return Results(date=_today()), False
+
+
+def _today() -> str:
+    return datetime.date.today().isoformat()
 
 
 def _describe_run(found: Results, plan: Plan, directory: Path, resumed: bool, moldau_config: Mapping[str, str]) -> None:

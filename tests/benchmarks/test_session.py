@@ -1,6 +1,5 @@
 """Which rows run, where the results are stored, and the effect of missing programs."""
 
-import datetime
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from moldau.benchmarks.runner import Step
 from moldau.benchmarks.session import Request, SessionError
 from moldau.cli.main import main
 
-TODAY = datetime.date.today().isoformat()
+TODAY = "2026-01-31"
 
 
 def work(_bench: Bench) -> Numbers:
@@ -34,7 +33,8 @@ NEEDY = Row("needy", "more work", "Other", work, needs=("no_such_package",), own
 
 @pytest.fixture(autouse=True)
 def a_world_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A checkout and a cache that are empty, and rows that need no server."""
+    """A checkout and a cache that are empty, rows that need no server, and a day that does not end."""
+    monkeypatch.setattr(session, "_today", lambda: TODAY)
     monkeypatch.setattr(machine, "checkout", lambda: tmp_path / "checkout")
     monkeypatch.setattr(registry, "all_rows", lambda: (OWN, FAILS, NEEDY))
     monkeypatch.setattr(measurement, "settle", lambda: None)
