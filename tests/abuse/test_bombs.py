@@ -19,7 +19,7 @@ from moldau.testing.builders import produce
 from moldau.testing.full_run import in_full_run
 
 from . import attackers
-from .conftest import P99_MS, WORST_MS, Target
+from .conftest import P99_MS, WORST_MS, MakeTarget, Target
 from .watch import MEGABYTE
 
 LIST_OFFSETS_VERSION = 7
@@ -177,11 +177,13 @@ def test_large_frames(target: Target, dice: random.Random, long: bool, codec: Co
         attackers.in_parallel(3, send)
 
 
-def test_compaction_of_bombs(target: Target, long: bool) -> None:
-    target.create_topic("compacted", configs=COMPACTED)
-    records = attackers.bomb(Codec.ZSTD, attackers.TINY_RECORD, RECORDS_LONG if long else RECORDS)
-    with target.wire() as wire:
-        for _ in range(3):
-            assert produce(wire, "compacted", records).error_code == 0
-    with target.attack("compaction of bombs"):
-        target.broker.compact("compacted")
+def test_compaction_of_bombs(make_target: MakeTarget, long: bool) -> None:
+    # 45 million records take a minute of CPU on a slow machine, and the process has a reduced priority.
+    with make_target(timeout_s=300.0 if long else 60.0) as target:
+        target.create_topic("compacted", configs=COMPACTED)
+        records = attackers.bomb(Codec.ZSTD, attackers.TINY_RECORD, RECORDS_LONG if long else RECORDS)
+        with target.wire() as wire:
+            for _ in range(3):
+                assert produce(wire, "compacted", records).error_code == 0
+        with target.attack("compaction of bombs"):
+            target.broker.compact("compacted")

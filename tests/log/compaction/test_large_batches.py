@@ -13,9 +13,18 @@ import pytest
 
 from moldau.log.compaction.compact import compact
 from moldau.log.compaction.job import CompactionResult
+from moldau.log.compaction.records import note_keys
 from moldau.log.verification import DISABLED
 from moldau.protocol.compression import DEFAULT_MAX_SIZE, Codec
-from moldau.protocol.records import CODEC_MASK, Record, RecordBatch, build_batch, iter_batches, iter_records
+from moldau.protocol.records import (
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    Record,
+    RecordBatch,
+    build_batch,
+    iter_batches,
+    iter_records,
+)
 from moldau.testing.full_run import first_of
 
 NOW = 1_700_000_000_000
@@ -101,6 +110,18 @@ def test_a_long_record_between_short_ones(real_compactor: Any, codec: Codec, is_
     header = real_compactor.batches()[0]
     assert (header.base_timestamp, header.max_timestamp) == (NOW + 5, NOW + 300_000)
     assert (header.base_offset, header.last_offset_delta, header.codec) == (0, 4, codec)
+
+
+@pytest.mark.parametrize("step", [1, 63, 64, 100, 8191, 8192, 1_000_000])
+@pytest.mark.parametrize("first", [0, 8_000, 1_040_000, 134_000_000, 2_000_000_000])
+def test_offsets_of_any_length(first: int, step: int) -> None:
+    """The loop for many records knows the bytes of an offset that are those of the previous one."""
+    records = [Record(first + step * number, NOW, b"%d" % number, b"v" if number % 3 else None) for number in range(99)]
+    data = build_batch(records, keep_offsets=True)[BATCH_OVERHEAD:]
+    latest: dict[bytes, int] = {}
+    last = note_keys(data, 0, len(data), len(records), 2**40, latest)
+    assert last == records[-1].offset
+    assert latest == {record.key: (2**40 + record.offset) << 1 | (record.value is None) for record in records}
 
 
 def test_a_batch_that_has_grown_beyond_the_limit_of_produce(real_compactor: Any) -> None:
