@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from .results import Outcome, Results
-from .row import Row
 from .runner import WARM_UP, Step
 
 _UNKNOWN_SECONDS = 20.0
@@ -131,8 +130,3 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def row_line(row: Row) -> str:
-    """A row in a list of rows."""
-    return f"{row.name}: {row.title}"

@@ -346,9 +346,6 @@ def test_end_of_a_transaction(producer: Producer, topic: Topic, version: int, co
     assert producers(producer.wire, topic)[producer_id].producer_epoch == producer.epoch
 
 
-ENDS = ["NONE", "INVALID_TXN_STATE"]
-
-
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "aborted"])
 @pytest.mark.parametrize("version", range(5))
 def test_an_end_is_asked_for_again(producer: Producer, topic: Topic, version: int, committed: bool) -> None:

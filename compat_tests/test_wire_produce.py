@@ -24,7 +24,6 @@ from moldau.testing.wire import WireClient
 MAGIC_AT = 16
 ATTRIBUTES_AT = 21
 LAST_OFFSET_DELTA_AT = 23
-MAX_TIMESTAMP_AT = 35
 RECORD_COUNT_AT = 57
 
 

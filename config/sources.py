@@ -135,4 +135,4 @@ def _unknown(name: str) -> str:
 
     close = get_close_matches(name.lower(), broker.SETTINGS, n=3)
     suggestion = f"did you mean {' or '.join(close)}?" if close else "`moldau serve --print-config` lists all settings"
-    return f"there is no such setting; {suggestion}"
+    return f"unknown setting; {suggestion}"

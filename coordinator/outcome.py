@@ -66,11 +66,6 @@ class Caller(Protocol):
 Reply = tuple[Caller, Struct]
 
 
-def no_records(error: KafkaError) -> list[Reply]:
-    """`Outcome.refused` for decisions without soft changes to roll back."""
-    return []
-
-
 @dataclass(slots=True)
 class Outcome:
     """The result of a decision.

@@ -26,7 +26,7 @@ _DEADLINE: Final = "deletion of the group"
 
 
 def delete_group(states: GroupStates, caller: Caller, group_id: str, now: Now) -> Outcome:
-    """Delete the group if it has no members; the answer is a `DeletableGroupResult`."""
+    """Delete the group if it has no members; the reply is a `DeletableGroupResult`."""
     group = states.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)

@@ -60,7 +60,7 @@ class Converted(NamedTuple, Generic[G_co]):
     records: Sequence[Record] = ()
     """Delete the old group, and create the new one unless that is left to the caller."""
     release: Callable[[], Sequence[Reply]] = lambda: ()
-    """Call once the request is accepted: the answers to callers that wait in the old group."""
+    """Call once the request is accepted: the replies to callers that wait in the old group."""
 
 
 Convert = Callable[["GroupStates", G, "Now"], Converted["Group"]]

@@ -124,7 +124,7 @@ class GroupShard:
         return kind.describe(self.states, group_id, api_version)
 
     def delete_group(self, caller: Caller, group_id: str, now: Now) -> Outcome:
-        """DeleteGroups of one group; the answer is a `DeletableGroupResult`."""
+        """DeleteGroups of one group; the reply is a `DeletableGroupResult`."""
         return delete_group(self.states, caller, group_id, now)
 
     # -- for tests -----------------------------------------------------------------------------------------------------

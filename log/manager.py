@@ -1,9 +1,9 @@
 """All logs of a broker, in its log directories.
 
 The life cycle of a manager: `open` locks the directories and reads their owner; `load` opens every partition's log
-(`loading`); then `get`, `get_or_create` and `delete`, and `flush_checkpoints` periodically; `close` at shutdown. The
-metadata log is in one of the directories too, but belongs to the controller, which opens it between `open` and `load`
-(`partition_loading.load_log`).
+(`broker_loading`); then `get`, `get_or_create` and `delete`, and `flush_checkpoints` periodically; `close` at shutdown.
+The metadata log is in one of the directories too, but belongs to the controller, which opens it between `open` and
+`load` (`partition_loading.load_log`).
 
 A directory whose device fails goes offline with all its partitions; the others continue. A new partition is created in
 the directory with the fewest partitions, and remains there until it is moved: `begin_move` - the steps of its

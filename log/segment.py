@@ -15,7 +15,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from struct import Struct
 
 from ..protocol.records import (
     BATCH_OVERHEAD,
@@ -40,7 +39,6 @@ MAX_GROUP = 256
 _RECENT_BATCHES = 512
 _SCAN_BYTES = 8192
 _COPY_BYTES = 1 << 20
-_OFFSET_AND_LENGTH = Struct(">qi")
 
 
 class Segment:

@@ -57,7 +57,7 @@ class ControllerContext:
             return 0
         if self.draw is not None:
             return self.draw(bound)
-        return int.from_bytes(random_uuid()[:4], "big") % bound
+        return int.from_bytes(self.random_uuid()[:4], "big") % bound
 
     @property
     def default_partitions(self) -> int:

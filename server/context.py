@@ -167,7 +167,7 @@ class ServedRequest:
         self.is_long = False  # its response is encoded in slices, whenever it is ready
         self.on_cancel: Callable[[], None] | None = None
         self.on_complete_early: Callable[[], None] | None = None  # completes the request early, if that is possible
-        # What the connection counts while the request is pending: see `connection.InFlight`.
+        # What the connection counts while the request is pending: see `frames.InFlight`.
         self.held_bytes = 0
         self.keeps_request = False
         self.kept_bytes = 0

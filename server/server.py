@@ -229,9 +229,9 @@ class Server:
         advertised = self.config.advertised_listeners
         listening = []
         for configured, bound in zip(self.config.listeners, self._network.listeners, strict=True):
-            told = advertised.get(configured.name, configured)
-            host = told.host if told.host not in ("", "0.0.0.0", "::") else os.uname().nodename
-            listening.append(Listener(configured.name, host, told.port or bound.port, configured.security_protocol))
+            address = advertised.get(configured.name, configured)
+            host = address.host if address.host not in ("", "0.0.0.0", "::") else os.uname().nodename
+            listening.append(Listener(configured.name, host, address.port or bound.port, configured.security_protocol))
         return listening
 
     def _advertised(self) -> dict[str, tuple[str, int]]:

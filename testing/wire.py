@@ -85,7 +85,7 @@ class WireClient:
         header_version = response_header_version(expected.api_key, expected.version)
         header, offset = decode_at(ResponseHeader, frame, header_version, 0)
         if header.correlation_id != expected.correlation_id:
-            raise ConnectionError(f"an answer to request {header.correlation_id} instead of {expected.correlation_id}")
+            raise ConnectionError(f"a response to request {header.correlation_id} instead of {expected.correlation_id}")
         response, end = decode_at(response_class(expected.api_key), frame, expected.version, offset)
         if end != len(frame):
             raise ConnectionError(f"{len(frame) - end} bytes too many at the end of {type(response).__name__}")

@@ -35,7 +35,7 @@ def handle_add_partitions(
     *,
     client_version: int,
 ) -> Outcome:
-    """Add partitions; the answer is None. ``client_version`` is 2 if the leader adds them for the client.
+    """Add partitions; the reply is None. ``client_version`` is 2 if the leader adds them for the client.
 
     Raises:
         KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (INVALID_PRODUCER_EPOCH before version

@@ -118,7 +118,7 @@ def fail_waiting_callers(
 
 
 def release(states: GroupStates, group: ClassicGroup, error: ErrorCode) -> list[Reply]:
-    """The group ceases to be a classic group: answer all waiting callers and cancel its deadlines."""
+    """The group ceases to be a classic group: reply to all waiting callers and cancel its deadlines."""
     cancel_deadlines(states, group)
     return [reply for member in group.members.values() for reply in fail_waiting_callers(group, member, error)]
 
@@ -270,7 +270,7 @@ def has_synced(states: GroupStates, group: ClassicGroup, member: ClassicMember) 
 
 
 def with_replies(replies: Sequence[Reply], outcome: Outcome) -> Outcome:
-    """The outcome with these answers before its own."""
+    """The outcome with these replies before its own."""
     if not replies:
         return outcome
     return replace(outcome, replies=[*replies, *outcome.replies])

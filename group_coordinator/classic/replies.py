@@ -1,4 +1,4 @@
-"""The answers to JoinGroup and SyncGroup."""
+"""The responses to JoinGroup and SyncGroup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .group import ClassicGroup
     from .member import ClassicMember
 
-# Since this version a JoinGroup's answer may have no protocol (KIP-559); before, an empty name stands for none.
+# Since this version a JoinGroup response may have no protocol (KIP-559); before, an empty name stands for none.
 _NULL_PROTOCOL_SINCE = 7
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-from ...coordinator.runtime import CoordinatorRuntime, State
+from ...coordinator.runtime import State
 from ...group_coordinator.config import GroupConfig
 from ...group_coordinator.consumer.regexes import Lookup, compiled
 from ...group_coordinator.shard import GroupShard
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 _FEW_TOPICS: Final = 16
 """The most topics that are matched with a regular expression in one step: some take milliseconds per topic."""
-
-GroupRuntime = CoordinatorRuntime[GroupShard]
 
 
 class ImageTopics:

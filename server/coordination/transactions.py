@@ -19,7 +19,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...coordinator.runtime import CoordinatorRuntime
 from ...metadata.features import TRANSACTION_VERSION
 from ...metadata.topic_names import TRANSACTION_STATE
 from ...protocol.errors import ErrorCode, KafkaError
@@ -42,8 +41,6 @@ _FIRST_RETRY_MS = 20
 _LONGEST_RETRY_MS = 1000
 
 _AT_REST = COMPLETE | {TransactionStatus.EMPTY}
-
-TransactionRuntime = CoordinatorRuntime[TransactionShard]
 
 
 class _Marker(enum.Enum):

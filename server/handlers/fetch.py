@@ -77,7 +77,7 @@ def handle(
         ColdFetch(broker, context, fetch).read_ahead(read)
         return DEFERRED
     if read.is_ready():
-        return read.answer()
+        return read.respond()
     read.release()
     _wait_for_records(broker, context, fetch, read)
     return DEFERRED
@@ -290,7 +290,7 @@ class _Read:
             del self.results[-READS_PER_STEP:]
             yield 0
 
-    def answer(self) -> FetchResponse:
+    def respond(self) -> FetchResponse:
         """Build the response. In an incremental session, it has only the changed partitions."""
         response = FetchResponse(session_id=self._fetch.session_id)
         with_records: list[PartitionKey] = []
@@ -299,7 +299,7 @@ class _Read:
         return response
 
     def respond_in_steps(self) -> Sliced[FetchResponse]:
-        """Like `answer`, in steps."""
+        """Like `respond`, in steps."""
         response = FetchResponse(session_id=self._fetch.session_id)
         with_records: list[PartitionKey] = []
         for first in range(0, len(self.results), READS_PER_STEP):
@@ -519,7 +519,7 @@ class WaitingCommittedFetch(WaitingFetch):
             return
         if read.is_ready():
             self._forget()
-            self._context.reply_with(read.answer)
+            self._context.reply_with(read.respond)
             return
         read.release()
         self._partitions = tuple([partition.waiters for partition in read.waits_for])
@@ -573,7 +573,7 @@ class ColdFetch:
         if read.cold:
             self.read_ahead(read)
         elif self._last or read.is_ready():
-            self._context.reply_with(read.answer)
+            self._context.reply_with(read.respond)
         else:
             read.release()
             _wait_for_records(self._broker, self._context, self._fetch, read, self._deadline)

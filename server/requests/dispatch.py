@@ -379,7 +379,7 @@ class Dispatcher:
         self._broker.timers.call_after(_IMPORT_RETRY_MS, again)
 
     def completes_earlier(self, frame: Frame) -> bool:
-        """See `connection.FrameHandler`."""
+        """See `frames.FrameHandler`."""
         return not _BY_KEY[ApiKey(int.from_bytes(frame[:2], "big"))].may_wait_behind
 
     def finish(self, context: ServedRequest, answer: Any) -> None:

@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 DEFAULT_WINDOW_MS = 60_000
 
 
-def consumer_tier(group: str) -> str:
-    """The tier of a consumer group."""
-    return f"consumer {group}"
-
-
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A tier's counts in a partition: the first offset and its window, and the last offset."""

@@ -170,8 +170,6 @@ def test_invalid_arguments_are_rejected() -> None:
 
 # -- a part of a batch, and a server --
 
-MakeJob = Callable[..., Job]
-
 
 @pytest.fixture
 def job(bootstrap_servers: str) -> Job:

@@ -288,9 +288,9 @@ def test_invalid_value_prevents_the_start_and_is_reported_with_range_and_origin(
         (["--listen", "h:99999"], "NAME://host:port, the port from 0 to 65535"),
         (["--listen", "SSL://h:1"], "only PLAINTEXT is supported yet"),
         (["--listen", "http://127.0.0.1:9092"], "--listen http://127.0.0.1:9092: a Kafka listener is not HTTP; use"),
-        (["--set", "num.partition=3"], "--set num.partition: there is no such setting; did you mean num.partitions"),
+        (["--set", "num.partition=3"], "--set num.partition: unknown setting; did you mean num.partitions"),
         (["--set", "Num.Partitions=3"], "did you mean num.partitions"),
-        (["--set", "frobnicate=3"], "there is no such setting; `moldau serve --print-config` lists all settings"),
+        (["--set", "frobnicate=3"], "unknown setting; `moldau serve --print-config` lists all settings"),
         (
             ["--set", "retention.ms=1"],
             "this is a setting of a topic, not of the server; its default for all topics is ",

@@ -441,7 +441,7 @@ def test_an_internal_error_in_a_decision_fails_only_its_request(bench: Bench, ca
     caller, other = FakeCaller(), bench.add("a", 1)
 
     def broken(shard: Counting, now: Now) -> Outcome:
-        raise RuntimeError("our own fault")
+        raise RuntimeError("an unexpected error")
 
     bench.runtime.run("b", caller, broken)
     bench.runtime.flush()
@@ -503,7 +503,7 @@ def test_an_earlier_decision_may_cancel_a_due_deadline(bench: Bench) -> None:
 
 def test_a_deadline_that_raises_does_not_stop_the_others(bench: Bench) -> None:
     def broken(now: Now) -> Outcome:
-        raise RuntimeError("our own fault")
+        raise RuntimeError("an unexpected error")
 
     bench.shard.deadlines.set("a", "one", 1, broken)
     bench.shard.deadlines.set("b", "one", 2, lambda now: Outcome([added("b", 1)]))
@@ -647,7 +647,7 @@ def test_an_append_with_an_internal_error_fails_all_requests_and_causes_a_reload
 
 def test_an_error_in_a_response_does_not_block_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def reply(response: Any) -> None:
-        raise RuntimeError("our own fault")
+        raise RuntimeError("an unexpected error")
 
     first, second = bench.add("a", 1), bench.add("b", 1)
     monkeypatch.setattr(first, "reply", reply)
@@ -804,7 +804,7 @@ def test_no_marker_is_written_if_the_flush_before_it_fails(bench: Bench) -> None
 
 def test_a_marker_with_an_internal_error_causes_a_reload(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def append_marker(*positional: Any, **named: Any) -> int:
-        raise ValueError("our own fault")
+        raise ValueError("an unexpected error")
 
     monkeypatch.setattr(bench.writer, "append_marker", append_marker)
     with pytest.raises(KafkaError) as refused:

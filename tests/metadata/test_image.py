@@ -326,8 +326,6 @@ def test_records_of_a_metadata_transaction_take_effect_at_its_end() -> None:
 # Random records
 
 SMALL_IDS = [ALPHA, BETA]
-NUMBERS = st.integers(-2, 3)
-LISTS = st.none() | st.lists(st.integers(0, 3), max_size=3)
 
 
 def record_of(cls: type[MetadataRecord], draw: random.Random) -> MetadataRecord:

@@ -62,7 +62,7 @@ def test_a_waiting_fetch_that_fails_names_its_partitions(
         request = fetch_request("t", partition=1, max_wait_ms=600_000, min_bytes=1)
         wire.send(request, version)
         server.wait_until(lambda: any(len(each.waiters) for each in server.broker.replicas))
-        monkeypatch.setattr(handler._Read, "answer", lambda read: 1 // 0)
+        monkeypatch.setattr(handler._Read, "respond", lambda read: 1 // 0)
         produce(producer, "t", batch(b"x"), partition=1)
         answer = wire.receive()
     (topic,) = answer.responses
