@@ -2,7 +2,7 @@
 
 `moldau.testing` controls its server with these commands, either over the pipe that is the standard input of a server
 process or from another thread of the same process. A command is a JSON object. Over the pipe, a command is a line, and
-its response is a line of standard output after `ANSWER_PREFIX`. Each command is completed when it is done, in any
+its response is a line of standard output after `RESPONSE_PREFIX`. Each command is completed when it is done, in any
 order; the ``id`` links a response to its command.
 
     do                  arguments                       completed
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ANSWER_PREFIX = "moldau answers: "
+RESPONSE_PREFIX = "moldau answers: "
 
 
 class SteeringError(Exception):
@@ -250,4 +250,4 @@ async def _answer(steering: Steering, line: bytes) -> None:
     except Exception as error:
         logger.exception("A command of a test failed with an unexpected error")
         answer["error"] = repr(error)
-    print(ANSWER_PREFIX + json.dumps(answer), flush=True)
+    print(RESPONSE_PREFIX + json.dumps(answer), flush=True)

@@ -24,7 +24,7 @@ from typing import IO, Any
 from .server_run import BrokerError, ServerRun
 
 READY_PREFIX = "moldau is ready: "
-ANSWER_PREFIX = "moldau answers: "
+RESPONSE_PREFIX = "moldau answers: "
 
 LOG_TAIL_BYTES = 8192
 
@@ -138,8 +138,8 @@ class ServerProcess(ServerRun):
         pipe."""
         for line in stdout:
             text = line.decode(errors="replace").rstrip("\n")
-            if text.startswith(ANSWER_PREFIX):
-                self._answered(json.loads(text.removeprefix(ANSWER_PREFIX)))
+            if text.startswith(RESPONSE_PREFIX):
+                self._answered(json.loads(text.removeprefix(RESPONSE_PREFIX)))
             else:
                 self._lines.put(text)
         self._lines.put(None)

@@ -62,7 +62,7 @@ class Pending(Generic[T, E]):
             raise RuntimeError("started twice")
         self._started = True
         if not self._outstanding:
-            self._answer()
+            self._call_back()
 
     def complete(self, number: int, result: T) -> None:
         """Complete a part with its result."""
@@ -71,7 +71,7 @@ class Pending(Generic[T, E]):
         self._results[number] = result
         self._outstanding -= 1
         if self._started and not self._outstanding:
-            self._answer()
+            self._call_back()
 
     def fail(self, number: int, error: E) -> None:
         """Complete a part with an error instead of a result."""
@@ -82,7 +82,7 @@ class Pending(Generic[T, E]):
                 self._error = error
         self.complete(number, None)  # type: ignore[arg-type]  # the results are not used
 
-    def _answer(self) -> None:
+    def _call_back(self) -> None:
         completed, failed = self._completed, self._failed
         self._completed = self._failed = None  # they often refer to the owner of this object: a reference cycle
         if self._error is None:

@@ -74,7 +74,7 @@ def handle(
     read = _Read(broker, context, fetch)
     read.run(wait=False)
     if read.cold:
-        ColdFetch(broker, context, fetch).read_ahead(read)
+        FetchRetry(broker, context, fetch).read_ahead(read)
         return DEFERRED
     if read.is_ready():
         return read.respond()
@@ -97,7 +97,7 @@ def _handle_long(broker: Broker, context: RequestContext, fetch: FetchContext) -
     read = _Read(broker, context, fetch)
     yield from read.run_in_steps(wait=False)
     if read.cold:
-        ColdFetch(broker, context, fetch).read_ahead(read)
+        FetchRetry(broker, context, fetch).read_ahead(read)
         return DEFERRED
     if read.is_ready():
         return (yield from read.respond_in_steps())
@@ -464,7 +464,7 @@ class WaitingFetch:
         if self._finished:
             return
         self._forget()
-        ColdFetch(self._broker, self._context, self._fetch, last=True).look()
+        FetchRetry(self._broker, self._context, self._fetch, last=True).look()
 
     def _forget(self) -> None:
         self._finished = self._woken = True
@@ -502,7 +502,7 @@ class WaitingCommittedFetch(WaitingFetch):
             return
         if len(self._fetch.partitions) > MANY_PARTITIONS:
             self._forget()
-            ColdFetch(self._broker, self._context, self._fetch, deadline=self._deadline).look()
+            FetchRetry(self._broker, self._context, self._fetch, deadline=self._deadline).look()
             return
         for waiters in self._partitions:
             waiters.remove(self)
@@ -515,7 +515,7 @@ class WaitingCommittedFetch(WaitingFetch):
             return
         if read.cold:
             self._forget()
-            ColdFetch(self._broker, self._context, self._fetch, last=True).read_ahead(read)
+            FetchRetry(self._broker, self._context, self._fetch, last=True).read_ahead(read)
             return
         if read.is_ready():
             self._forget()
@@ -529,7 +529,7 @@ class WaitingCommittedFetch(WaitingFetch):
         self._wait()
 
 
-class ColdFetch:
+class FetchRetry:
     """A fetch that must be read again. It may wait for a thread that reads the data needed to find its records."""
 
     __slots__ = ("_broker", "_context", "_deadline", "_fetch", "_last", "_rounds")

@@ -408,19 +408,19 @@ class _Produce:
         """The response, if every partition has its result. Otherwise it is sent when all have theirs."""
         if self._pending is None or not self._pending.is_outstanding:
             self._pending = None  # it refers to this object: a reference cycle
-            return self._answer()
+            return self._finish_response()
         self._context.keeps_request = True  # its records are in the queues
         self._pending.start()
         return DEFERRED
 
     def _reply(self, results: list[None]) -> None:
-        answer = self._answer()
+        answer = self._finish_response()
         if answer is None:
             self._context.reply_nothing()
         else:
             self._context.reply(answer)
 
-    def _answer(self) -> ProduceResponse | None:
+    def _finish_response(self) -> ProduceResponse | None:
         """The response; None for ``acks=0``, where an error closes the connection."""
         if self._request.acks == 0:
             if self._first_error is not None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def handle(broker: Broker, context: RequestContext, request: WriteTxnMarkersRequest) -> Sliced[Deferred]:
     """Write every marker. The response follows when all are below the high watermark, or rejected."""
     pending: Pending[ErrorCode, KafkaError] = Pending(
-        lambda codes: context.reply_in_slices(_answer(request, iter(codes)))
+        lambda codes: context.reply_in_slices(_respond(request, iter(codes)))
     )
     for marker in request.markers:
         for topic in marker.topics:
@@ -72,10 +72,10 @@ def _write(
 
 def failed(request: WriteTxnMarkersRequest, error: KafkaError) -> Sliced[WriteTxnMarkersResponse]:
     """The same error for every partition."""
-    return _answer(request, repeat(error.code))
+    return _respond(request, repeat(error.code))
 
 
-def _answer(request: WriteTxnMarkersRequest, results: Iterator[ErrorCode]) -> Sliced[WriteTxnMarkersResponse]:
+def _respond(request: WriteTxnMarkersRequest, results: Iterator[ErrorCode]) -> Sliced[WriteTxnMarkersResponse]:
     """``results`` are in the order of the partitions of the request."""
     codes: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for marker in request.markers:

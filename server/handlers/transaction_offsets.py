@@ -114,7 +114,7 @@ class _Commit:
 
     def run(self, verification: Verification | None) -> Sliced[None]:
         """Commit all pieces, then respond. Each piece is a change of the group, and succeeds or fails independently."""
-        pending: _Pending = Pending(self._answer)
+        pending: _Pending = Pending(self._respond)
         for number, topics in enumerate(self._pieces):
             if number:
                 yield 0
@@ -150,7 +150,7 @@ class _Commit:
                         partition.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return TxnOffsetCommitResponse(topics=topics)
 
-    def _answer(self, answers: list[TxnOffsetCommitResponse]) -> None:
+    def _respond(self, answers: list[TxnOffsetCommitResponse]) -> None:
         steps = self._merged(answers)
         if self._context.is_long:
             self._context.reply_in_slices(steps)

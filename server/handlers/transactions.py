@@ -58,7 +58,7 @@ def handle_add_partitions_to_txn(
         transactions = request.transactions
         if not transactions:
             return AddPartitionsToTxnResponse()
-    pending: Pending[ErrorCode | Codes, KafkaError] = Pending(lambda results: _answer(context, transactions, results))
+    pending: Pending[ErrorCode | Codes, KafkaError] = Pending(lambda results: _respond(context, transactions, results))
     for transaction in transactions:
         caller = Part(context, pending, lambda error: error.code)
         refused = yield from _refused_partitions(broker, context, transaction)
@@ -139,7 +139,7 @@ def _refused_partitions(
     return refused
 
 
-def _answer(
+def _respond(
     context: RequestContext, transactions: list[AddPartitionsToTxnTransaction], results: list[ErrorCode | Codes]
 ) -> None:
     steps = _respond_in_steps(context.api_version, transactions, results)
