@@ -390,7 +390,7 @@ class ClientScenarios:
             yield client
 
     @pytest.mark.parametrize("how", ["stop", "kill"])
-    def test_server_goes_away_in_the_middle(
+    def test_the_server_disappears_while_a_client_produces(
         self, client_of_own_server: Client, own_server: Server, topic_name: Callable[[], str], how: str
     ) -> None:
         """What was written before is there, and of what is being written nothing is lost, doubled or out of order."""

@@ -654,6 +654,6 @@ def test_member_ids_that_were_given_and_not_used(new_member: NewMember, wire: Wi
     wait_until(is_forgotten, "the end of the wait for the second join")
 
 
-def test_a_sync_of_nobody(wire: WireClient, group_id: str) -> None:
+def test_a_sync_of_an_unknown_member(wire: WireClient, group_id: str) -> None:
     request = SyncGroupRequest(group_id=group_id, generation_id=1, member_id="")
     assert code(wire.call(request, 4).error_code) == "UNKNOWN_MEMBER_ID"

@@ -270,7 +270,7 @@ def test_a_static_member_that_comes_back_for_other_topics_has_no_generation_yet(
     assert classic.heartbeat() == "REBALANCE_IN_PROGRESS"
 
 
-def test_a_member_that_left_is_told_of_when_its_partitions_are_assigned(group: Group) -> None:
+def test_a_member_that_left_is_reported_when_its_partitions_are_assigned(group: Group) -> None:
     consumer = group.consumer()
     consumer.join()
     leaving, staying = group.classic(), group.classic()

@@ -149,7 +149,7 @@ def test_a_producer_goes_on_after_an_error(producer: Producer, version: int) -> 
 
 
 @pytest.mark.parametrize("version", range(3, 6))
-def test_nobody_goes_on_with_the_id_of_another_one(producer: Producer, version: int) -> None:
+def test_a_producer_cannot_continue_with_another_producers_id(producer: Producer, version: int) -> None:
     producer.producer_id += 100_000
     assert producer.init(version, resume=True) == fenced(version, 4)
     producer.producer_id -= 100_000
@@ -178,7 +178,7 @@ def test_a_new_producer_has_the_open_transaction_aborted(producer: Producer, top
     assert producer.produce(topic, b"zombie") == "INVALID_PRODUCER_EPOCH"
 
 
-def test_what_a_fenced_producer_is_told(producer: Producer, topic: Topic, name: str) -> None:
+def test_errors_of_a_fenced_producer(producer: Producer, topic: Topic, name: str) -> None:
     producer.write(topic, b"lost")
     Producer(producer.wire, name).begin().write(topic, b"of another epoch")
     for version in range(4):

@@ -251,7 +251,7 @@ def test_an_empty_group_id(producer: Producer, topic: Topic) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2, 3, 4, 5])
-def test_nobody_in_particular_may_commit(
+def test_a_commit_without_member_id_is_accepted(
     transaction_servers: str, producer: Producer, topic: Topic, name: str, version: int
 ) -> None:
     """Without a member id, as clients before KIP-447 did: the group is not asked, even if it has members."""

@@ -362,7 +362,7 @@ def test_a_marker_of_the_same_epoch(producer: Producer, topic: Topic) -> None:
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (9_000_000, -1)])
-def test_markers_of_nobody(wire: WireClient, topic: Topic, producer_id: int, epoch: int) -> None:
+def test_markers_of_an_unknown_producer(wire: WireClient, topic: Topic, producer_id: int, epoch: int) -> None:
     asked = marker(producer_id, epoch, {topic.name: [0]})
     assert write_markers(wire, asked) == {producer_id: {(topic.name, 0): "UNKNOWN_SERVER_ERROR"}}
     assert read(wire, topic).high_watermark == 0

@@ -405,7 +405,7 @@ def test_partitions_are_added_and_forgotten(wire: WireClient, topic: Topic) -> N
     assert session.ask(epoch=session.epoch + 1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_errors_are_told_in_a_session(wire: WireClient, topic: Topic) -> None:
+def test_errors_are_returned_in_a_session(wire: WireClient, topic: Topic) -> None:
     session = Session(wire, topic, {0: 0, 9: 0})
     assert session.first[9].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     # And again, as long as it stays so.

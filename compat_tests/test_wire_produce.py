@@ -69,7 +69,7 @@ def test_the_answer(wire: WireClient, topic: Topic, acks: int) -> None:
     assert (answer.record_errors, answer.error_message) == ([], None)
 
 
-def test_acks_0_is_not_answered_and_does_not_hold_up_what_follows(wire: WireClient, topic: Topic) -> None:
+def test_acks_0_gets_no_response_and_does_not_delay_later_requests(wire: WireClient, topic: Topic) -> None:
     """Many of them in a row, an answered request between any two: the answers are those of the others, in order."""
     expected: list[type] = []
     for number in range(50):
@@ -151,7 +151,7 @@ def test_producing_by_topic_id(wire: WireClient, topic: Topic) -> None:
     assert values(wire, topic) == [b"by id"]
 
 
-def test_log_append_time_is_told_and_stored(
+def test_log_append_time_is_returned_and_stored(
     wire: WireClient, bootstrap_servers: str, topic_name: Callable[[], str]
 ) -> None:
     topic = w.create_topic(bootstrap_servers, topic_name(), 1, {"message.timestamp.type": "LogAppendTime"})

@@ -200,7 +200,7 @@ def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path: Path, number:
     ],
     ids=lambda signals: "-".join(number.name for number in signals),
 )
-def test_several_signals_at_once_are_one_clean_stop(tmp_path: Path, signals: tuple[signal.Signals, ...]) -> None:
+def test_concurrent_signals_cause_one_clean_shutdown(tmp_path: Path, signals: tuple[signal.Signals, ...]) -> None:
     """A terminal that closes sends SIGHUP twice, and systemd SIGHUP after SIGTERM."""
     data = tmp_path / "data"
     with start("--data-dir", str(data), temporary=tmp_path) as server:

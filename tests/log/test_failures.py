@@ -207,7 +207,7 @@ def test_after_a_failed_sync_nothing_is_believed_to_be_durable(partition: Any, b
     storage_error(lambda: partition.append(batch(b"b")))
 
 
-def test_a_disk_that_is_full_and_then_broken_is_broken(partition: Any, batch: Batch) -> None:
+def test_a_disk_failure_after_a_full_disk_takes_the_directory_offline(partition: Any, batch: Batch) -> None:
     partition.append(batch(b"a"))
     partition.file_system.fail_with = lambda operation, _path: {"write": errno.ENOSPC, "truncate": errno.EIO}.get(
         operation

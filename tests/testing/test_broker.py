@@ -162,14 +162,14 @@ def test_variables_for_clients_are_not_settings_of_the_broker(monkeypatch: pytes
         assert broker_setting(broker, "num.partitions") == "1"
 
 
-def test_a_wrong_setting_is_told_with_the_servers_words() -> None:
+def test_the_error_for_an_invalid_setting_is_the_servers_message() -> None:
     message = r"(?s)exit code 1; .*num\.partitions"
     with pytest.raises(BrokerError, match=message), Broker(config={"num.partitions": "x"}):
         pass
 
 
 @pytest.mark.parametrize("thread", [False, True])
-def test_a_taken_port_is_told_with_the_servers_words(thread: bool) -> None:
+def test_the_error_for_a_port_in_use_is_the_servers_message(thread: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (

@@ -202,7 +202,7 @@ def test_a_group_is_awaited_after_a_restart(broker: Broker, member: Member) -> N
     broker.await_group_stable("g", members=1)
 
 
-def test_who_waits_is_told_of_the_end_of_the_broker() -> None:
+def test_a_pending_wait_fails_when_the_broker_dies() -> None:
     with Broker() as broker:
         waiting = Waiting(lambda: broker.await_group_stable("g"))
         broker.kill()
@@ -211,7 +211,7 @@ def test_who_waits_is_told_of_the_end_of_the_broker() -> None:
         broker.start()
 
 
-def test_who_waits_is_told_of_the_stop_of_the_broker(broker: Broker) -> None:
+def test_a_pending_wait_fails_when_the_broker_stops(broker: Broker) -> None:
     waiting = Waiting(lambda: broker.await_group_stable("g"))
     broker.stop()
     with pytest.raises(BrokerError, match=r"exited|stopped|not running"):
@@ -270,7 +270,7 @@ def test_a_static_member_is_expired_by_its_instance_id(broker: Broker) -> None:
     member.wire.close()
 
 
-def test_who_is_no_member_cannot_be_expired(broker: Broker, member: Member) -> None:
+def test_an_unknown_member_cannot_be_expired(broker: Broker, member: Member) -> None:
     with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
         broker.expire_member("g", "somebody")
     member.join()

@@ -153,7 +153,7 @@ def test_any_bytes_can_be_sent(pair: tuple[WireClient, Peer]) -> None:
     assert peer.receive_frame() == b"de"
 
 
-def test_a_closed_connection_and_data_are_told_apart(pair: tuple[WireClient, Peer]) -> None:
+def test_a_closed_connection_and_data_are_distinguished(pair: tuple[WireClient, Peer]) -> None:
     wire, peer = pair
     peer.connection.sendall(b"x")
     assert not wire.closed_by_server()

@@ -54,7 +54,7 @@ def test_every_transaction_has_its_epoch() -> None:
 
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("moves", [False, True])
-def test_who_lost_the_answer_gets_it_again(committed: bool, moves: bool) -> None:
+def test_a_retry_gets_the_same_response(committed: bool, moves: bool) -> None:
     coordinator = Coordinator()
     producer = coordinator.begin()
     coordinator.add(producer, PARTITION, client_version=2)

@@ -84,7 +84,7 @@ def test_a_producer_continues_with_the_next_epoch() -> None:
     assert coordinator.begin(expected=producer) == Producer(producer.id, 1)
 
 
-def test_who_lost_the_answer_gets_it_again() -> None:
+def test_a_retry_gets_the_same_response() -> None:
     coordinator = Coordinator()
     producer = coordinator.begin()
     went_on = coordinator.begin(expected=producer)

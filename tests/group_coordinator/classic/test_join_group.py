@@ -123,7 +123,7 @@ def test_a_member_without_protocols_creates_no_group(protocol_type: str, protoco
         ("consumer", {"sticky": b""}),
     ],
 )
-def test_who_speaks_nothing_that_all_others_speak_is_refused(protocol_type: str, protocols: dict[str, bytes]) -> None:
+def test_a_member_without_a_common_protocol_is_rejected(protocol_type: str, protocols: dict[str, bytes]) -> None:
     coordinator = Coordinator()
     member, _ = stable_group(coordinator, {"protocols": {**RANGE, "sticky": b""}}, {})
     for member_id in ("", member):
@@ -200,7 +200,7 @@ def test_only_the_leader_gets_the_list_of_members() -> None:
         assert (response.leader, response.member_id, response.skip_assignment) == (leader, member_id, False)
 
 
-def test_who_lost_the_answer_gets_it_again() -> None:
+def test_a_retry_gets_the_same_response() -> None:
     coordinator = Coordinator()
     leader, follower = join_all(coordinator, {}, {})
     again = coordinator.send(join_request(leader)).response

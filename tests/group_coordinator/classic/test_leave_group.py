@@ -70,7 +70,7 @@ def test_a_member_that_leaves_while_its_join_waits_gets_unknown_member_id() -> N
     assert coordinator.send(join_request(follower)).response.leader == follower
 
 
-def test_who_leaves_while_it_waits_for_its_assignment_is_answered() -> None:
+def test_a_member_that_leaves_while_it_waits_for_its_assignment_gets_a_response() -> None:
     coordinator = Coordinator()
     leader, follower = join_all(coordinator, {}, {})
     waiting = coordinator.send(sync_request(follower))
@@ -140,7 +140,7 @@ def test_leaving_in_one_turn_with_joining_is_decided_in_order() -> None:
     assert joined.response.generation_id == 3
 
 
-def test_who_joins_after_all_left_begins_from_the_generation_that_is_written() -> None:
+def test_a_join_of_an_empty_group_continues_from_the_stored_generation() -> None:
     coordinator = Coordinator()
     (member,) = stable_group(coordinator, {})
     coordinator.send(leave_request(member))

@@ -77,7 +77,7 @@ def test_a_group_that_became_empty_waits_again() -> None:
     assert caller.response.generation_id == 3
 
 
-def test_who_came_in_an_earlier_rebalance_makes_a_later_one_no_longer() -> None:
+def test_a_member_of_an_earlier_rebalance_does_not_extend_a_later_one() -> None:
     coordinator = Coordinator()
     members = [start_joining(coordinator, rebalance_timeout_ms=INITIAL_DELAY_MS)[0] for _ in range(2)]
     coordinator.advance(3000)
@@ -87,7 +87,7 @@ def test_who_came_in_an_earlier_rebalance_makes_a_later_one_no_longer() -> None:
     assert caller.response.generation_id == 3
 
 
-def test_who_leaves_during_the_first_rebalance_is_not_waited_for() -> None:
+def test_the_first_rebalance_does_not_wait_for_a_member_that_leaves() -> None:
     coordinator = Coordinator()
     gone, of_gone = start_joining(coordinator)
     _, caller = start_joining(coordinator)
@@ -123,7 +123,7 @@ def test_a_rebalance_ends_when_all_members_have_joined() -> None:
     assert {member.member_id for member in of_leader.response.members} == {leader, follower, newcomer}
 
 
-def test_who_does_not_join_within_the_rebalance_timeout_is_left_behind() -> None:
+def test_a_member_that_does_not_join_within_the_rebalance_timeout_is_removed() -> None:
     coordinator = Coordinator()
     leader, late = stable_group(coordinator)
     caller = coordinator.send(join_request(leader))
@@ -294,7 +294,7 @@ def test_a_member_lives_while_it_waits_for_its_assignment() -> None:
     assert follower not in coordinator.group().members
 
 
-def test_who_waited_for_its_assignment_in_vain_has_a_whole_session() -> None:
+def test_a_member_that_waited_in_vain_for_its_assignment_has_a_whole_session() -> None:
     coordinator = Coordinator()
     leader, follower = join_all(coordinator, {}, {})
     in_vain = coordinator.send(sync_request(follower))
@@ -348,7 +348,7 @@ def test_a_commit_without_a_member_extends_no_session() -> None:
 
 
 @pytest.mark.parametrize("leader_syncs", [True, False])
-def test_who_never_asks_for_its_assignment_is_removed(leader_syncs: bool) -> None:
+def test_a_member_that_never_syncs_is_removed(leader_syncs: bool) -> None:
     coordinator = Coordinator()
     leader, silent = join_all(coordinator, {}, {})
     caller = coordinator.send(sync_request(leader if leader_syncs else silent))

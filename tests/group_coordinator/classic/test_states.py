@@ -218,7 +218,7 @@ def commit(coordinator: Coordinator, member_id: str, generation_id: int, *, tran
         ("Stable", NONE, NONE, UNKNOWN, NONE),
     ],
 )
-def test_who_may_commit_in_which_state(
+def test_which_members_may_commit_in_which_state(
     state: str,
     of_member: ErrorCode,
     of_member_in_transaction: ErrorCode,

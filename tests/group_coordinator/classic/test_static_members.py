@@ -107,7 +107,7 @@ def test_a_static_member_that_changes_the_protocol_causes_a_rebalance() -> None:
     assert before not in {member.member_id for member in of_leader.response.members}
 
 
-def test_who_waits_to_join_is_fenced_by_the_same_member_once_more() -> None:
+def test_a_static_member_that_waits_to_join_is_fenced_by_another_join() -> None:
     coordinator = Coordinator()
     first = coordinator.send(join_request(instance_id="one"))
     (member_id,) = coordinator.group().members

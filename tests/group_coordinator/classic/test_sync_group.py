@@ -122,7 +122,7 @@ def test_the_instance_id_must_be_the_members() -> None:
     assert coordinator.send(sync_request(static, instance_id="one", assignments={static: b"1"})).error is ErrorCode.NONE
 
 
-def test_who_asks_again_while_it_waits_is_answered_twice() -> None:
+def test_a_member_that_retries_while_it_waits_gets_two_responses() -> None:
     coordinator = Coordinator()
     leader, follower = join_all(coordinator, {}, {})
     first = coordinator.send(sync_request(follower))
@@ -132,7 +132,7 @@ def test_who_asks_again_while_it_waits_is_answered_twice() -> None:
     assert second.response.assignment == b"2"
 
 
-def test_answers_leave_when_the_generation_is_safe() -> None:
+def test_responses_are_sent_when_the_generation_is_durable() -> None:
     coordinator = Coordinator()
     leader, follower = join_all(coordinator, {}, {})
     coordinator.log.replicated = False

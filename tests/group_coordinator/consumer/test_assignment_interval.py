@@ -12,7 +12,7 @@ def coordinator_with(**settings: object) -> Coordinator:
     return coordinator
 
 
-def test_who_joins_within_the_interval_waits_without_partitions() -> None:
+def test_a_member_that_joins_within_the_interval_waits_without_partitions() -> None:
     coordinator = coordinator_with(consumer_assignment_interval_ms=1000)
     a, b, c = (Consumer(coordinator, name, ["t"]) for name in "abc")
     a.join()

@@ -34,7 +34,7 @@ def test_an_epoch_ahead_is_fenced(coordinator: Coordinator) -> None:
     assert a.heartbeat(member_epoch=a.epoch + 1).error is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_who_lost_an_answer_may_come_with_the_epoch_before(coordinator: Coordinator) -> None:
+def test_a_member_that_lost_a_response_may_send_the_previous_epoch(coordinator: Coordinator) -> None:
     a, b = Consumer(coordinator, "a", ["t"]), Consumer(coordinator, "b", ["t"])
     a.join()
     coordinator.advance(2000)
@@ -48,7 +48,9 @@ def test_who_lost_an_answer_may_come_with_the_epoch_before(coordinator: Coordina
 
 
 @pytest.mark.parametrize("owned", [None, {"t": {0, 1, 2, 3}}, {"unknown": {0}}])
-def test_who_may_own_more_than_it_has_is_fenced(coordinator: Coordinator, owned: dict[str, set[int]] | None) -> None:
+def test_a_member_that_may_own_more_than_it_has_is_fenced(
+    coordinator: Coordinator, owned: dict[str, set[int]] | None
+) -> None:
     coordinator.topics.create("unknown")
     a, b = Consumer(coordinator, "a", ["t"]), Consumer(coordinator, "b", ["t"])
     a.join()
@@ -122,7 +124,7 @@ def test_what_is_being_given_up_may_be_committed(coordinator: Coordinator) -> No
     assert check(coordinator, 2) is ErrorCode.NONE
 
 
-def test_who_may_commit(coordinator: Coordinator) -> None:
+def test_which_members_may_commit(coordinator: Coordinator) -> None:
     a, _ = two_members(coordinator)
     assert check(coordinator, 3, member_id="nobody") is ErrorCode.UNKNOWN_MEMBER_ID
     assert check(coordinator, 3, api_version=8) is ErrorCode.UNSUPPORTED_VERSION
@@ -146,7 +148,7 @@ def test_a_member_of_the_classic_protocol_has_its_own_error(coordinator: Coordin
     assert check(coordinator, 0, 0) is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_who_may_fetch_offsets(coordinator: Coordinator) -> None:
+def test_which_members_may_fetch_offsets(coordinator: Coordinator) -> None:
     two_members(coordinator)
     group = coordinator.group(GROUP)
     group.check_offset_fetch(None, -1)

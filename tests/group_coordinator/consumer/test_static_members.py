@@ -62,7 +62,7 @@ def test_an_instance_id_is_its_owners_until_it_leaves(coordinator: Coordinator) 
     assert set(coordinator.group(GROUP).members) == {"a", "b"}
 
 
-def test_who_was_replaced_is_fenced(coordinator: Coordinator) -> None:
+def test_a_replaced_static_member_is_fenced(coordinator: Coordinator) -> None:
     a, _ = two_members(coordinator)
     a.leave_for_a_while()
     Consumer(coordinator, "again", ["t"], instance_id="first").join()

@@ -68,7 +68,7 @@ def test_the_others_get_what_a_fenced_member_had(coordinator: Coordinator) -> No
     assert b.owned == {"t": {0, 1, 2, 3}}
 
 
-def test_who_does_not_give_up_partitions_in_time_is_fenced(coordinator: Coordinator) -> None:
+def test_a_member_that_does_not_revoke_partitions_in_time_is_fenced(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", ["t"], rebalance_timeout_ms=20_000)
     b = Consumer(coordinator, "b", ["t"])
     a.join()
@@ -86,7 +86,7 @@ def test_who_does_not_give_up_partitions_in_time_is_fenced(coordinator: Coordina
     assert b.assigned == {"t": {0, 1, 2, 3}}
 
 
-def test_who_gives_them_up_is_not_watched_any_more(coordinator: Coordinator) -> None:
+def test_a_member_that_revokes_in_time_is_not_fenced(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", ["t"], rebalance_timeout_ms=6000)
     b = Consumer(coordinator, "b", ["t"])
     a.join()

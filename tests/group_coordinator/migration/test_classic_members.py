@@ -373,7 +373,7 @@ def test_syncs_that_are_refused(facts: dict[str, object], error: ErrorCode) -> N
     assert sync(coordinator, **({"generation_id": 3} | facts)).error is error  # type: ignore[arg-type]
 
 
-def test_who_is_behind_the_target_assignment_has_to_join_before_it_syncs() -> None:
+def test_a_member_behind_the_target_assignment_must_join_before_it_syncs() -> None:
     coordinator = mixed()
     join(coordinator)
     coordinator.send(consumer_heartbeat("another"))
@@ -444,7 +444,7 @@ def test_the_session_of_a_classic_member_outlives_a_restart() -> None:
     assert "c" not in coordinator.group().members
 
 
-def test_who_does_not_sync_within_its_rebalance_timeout_is_fenced() -> None:
+def test_a_member_that_does_not_sync_within_its_rebalance_timeout_is_fenced() -> None:
     coordinator = mixed()
     join(coordinator, session_timeout_ms=600_000)
     coordinator.advance(REBALANCE_TIMEOUT_MS // 2)
@@ -456,7 +456,7 @@ def test_who_does_not_sync_within_its_rebalance_timeout_is_fenced() -> None:
     assert heartbeat(coordinator, 3) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_does_not_join_within_its_rebalance_timeout_is_fenced() -> None:
+def test_a_member_that_does_not_join_within_its_rebalance_timeout_is_fenced() -> None:
     coordinator = mixed()
     join(coordinator)
     sync(coordinator, 3)
@@ -472,7 +472,7 @@ def test_who_does_not_join_within_its_rebalance_timeout_is_fenced() -> None:
     assert coordinator.send(consumer_heartbeat("m", 3)).response.member_epoch == 4
 
 
-def test_who_joins_and_syncs_in_time_stays() -> None:
+def test_a_member_that_joins_and_syncs_in_time_stays() -> None:
     coordinator = mixed()
     join(coordinator, session_timeout_ms=60_000)
     sync(coordinator, 3)

@@ -162,7 +162,7 @@ def test_offsets_of_a_deleted_topic_go_in_the_group_of_the_empty_name_and_in_tho
     assert len(coordinator.states.offsets) == 0
 
 
-def test_a_log_that_refuses_the_deletion_is_not_asked_again_at_once_and_asked_until_it_takes_it(
+def test_a_rejected_deletion_is_retried_later_until_it_succeeds(
     coordinator: Any,
 ) -> None:
     coordinator.commit("small", {"a": {0: 1}})

@@ -86,7 +86,7 @@ def test_offsets_of_open_transactions_go_too(coordinator: Any, records: Any) -> 
     assert len(coordinator.states.offsets) == 0
 
 
-def test_a_large_group_goes_in_slices_and_is_answered_when_it_is_gone(coordinator: Any, records: Any) -> None:
+def test_a_large_group_is_deleted_in_slices_before_the_response(coordinator: Any, records: Any) -> None:
     commit_many(coordinator, 2 * SLICE + 10)
     before, batches = len(coordinator.log.records()), len(coordinator.log.batches())
 
@@ -168,7 +168,7 @@ def test_a_refused_slice_ends_the_deletion_with_its_error(coordinator: Any) -> N
     assert coordinator.commit("group", {"a": {0: 5}}) == {"a": {0: ErrorCode.NONE}}
 
 
-def test_who_waits_is_sent_to_the_next_coordinator(coordinator: Any) -> None:
+def test_a_waiting_deletion_fails_with_not_coordinator(coordinator: Any) -> None:
     commit_many(coordinator, SLICE + 1)
     client = coordinator.delete_group("group")
 
