@@ -1,6 +1,6 @@
 # Moldau's two commands are `make run` and `make test`; the rest are their parts, and more tests (CONTRIBUTING.md).
 # Needs make and Python 3.11 or newer.
-# Each line of a recipe is a shell of its own, as the make of macOS (3.81) has it.
+# Each recipe line runs in its own shell, as required by make 3.81 on macOS.
 
 .DEFAULT_GOAL := help
 
@@ -19,7 +19,7 @@ WORKERS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 # What pyspark is tested with: the Kafka connector of exactly this version has to be on Maven.
 PYSPARK := pyspark==4.0.0
 
-##@ Use
+##@ Run
 
 .PHONY: run
 run: $(VENV)/.installed ## Install into .venv and start the server on 127.0.0.1:9092 (LISTEN=HOST:PORT, ARGS=--ephemeral)
@@ -36,7 +36,7 @@ demo: $(VENV)/.installed-demo ## Flights through Moldau and Spark, in two minute
 	@$(BIN)/python examples/flights_pipeline/demo.py $(ARGS)
 
 .PHONY: install
-install: $(VENV)/.installed ## Make .venv with the moldau command in it
+install: $(VENV)/.installed ## Create .venv with the moldau command
 
 ##@ Test
 
@@ -54,7 +54,7 @@ test: $(VENV)/.installed-test ## Every package, every client, Spark: at most 15 
 	@$(call each,lint types test-suite)
 
 .PHONY: test-rest
-test-rest: $(VENV)/.installed-test ## What CI runs after `make test`: what repeats for confidence, other Pythons, the wheel
+test-rest: $(VENV)/.installed-test ## What CI runs after `make test`: repeated tests, other Pythons, the wheel
 	@$(call each,test-repeats test-pythons)
 
 .PHONY: test-full
@@ -82,7 +82,7 @@ types: $(VENV)/.installed-test ## mypy in strict mode
 
 # Two at a time; what each has said is shown when it has failed.
 .PHONY: test-pythons
-test-pythons: $(VENV)/.installed-test ## The quick tests on the other Pythons that are installed, and the built wheel's
+test-pythons: $(VENV)/.installed-test ## The quick tests on the other installed Pythons and on the built wheel
 	@$(BIN)/tox run-parallel -q --parallel 2 --parallel-no-spinner --skip-missing-interpreters true -e py312,py313,wheel
 
 .PHONY: test-wheel
@@ -103,28 +103,28 @@ test-kills: $(VENV)/.installed-test ## 200 rounds of `kill -9` while clients wri
 
 # One after the other: two that ask Ivy for jars spoil each other's.
 .PHONY: test-sparks
-test-sparks: $(VENV)/.installed-test ## All of Spark's tests with Spark 4.2.0 and 3.5.7
+test-sparks: $(VENV)/.installed-test ## All Spark tests with Spark 4.2.0 and 3.5.7
 	@$(BIN)/tox run -q -e spark42,spark35
 
 .PHONY: test-quick
-test-quick: $(VENV)/.installed-test ## What to run while working: no other program than Python, nothing slow
+test-quick: $(VENV)/.installed-test ## Fast tests for development: Python only, nothing slow
 	@$(BIN)/pytest -m "not slow" tests $(PYTEST_ARGS)
 
 .PHONY: test-apache
-test-apache: $(VENV)/.installed-test ## The clients' and Spark's tests against Apache Kafka 4.3.1 (Java, Maven)
+test-apache: $(VENV)/.installed-test ## The client and Spark tests against Apache Kafka 4.3.1 (Java, Maven)
 	@$(BIN)/tox run -q -e apache
 
 .PHONY: test-abuse
 test-abuse: $(VENV)/.installed-test ## Attacks as large as the protocol allows, with several seeds (hours)
 	@MOLDAU_ABUSE_LONG=1 MOLDAU_ABUSE_SEEDS=$${MOLDAU_ABUSE_SEEDS:-1,2,3} $(BIN)/pytest tests/abuse $(PYTEST_ARGS)
 
-##@ Measure
+##@ Benchmark
 
 .PHONY: bench
-bench: $(VENV)/.installed-bench ## Measure beside Apache Kafka 4.3.1 (Java, Maven, cc; ARGS='--only ROW', '--resume', '--help')
+bench: $(VENV)/.installed-bench ## Benchmark against Apache Kafka 4.3.1 (Java, Maven, cc; ARGS='--only ROW', '--resume', '--help')
 	@$(BIN)/moldau bench --compare apache $(ARGS)
 
-##@ Care
+##@ Maintain
 
 .PHONY: format
 format: $(VENV)/.installed-test ## Format the code and sort the imports
@@ -142,7 +142,7 @@ clean: ## Remove .venv, caches and builds
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help
-help: ## This list
+help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 } \
