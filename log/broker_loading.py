@@ -343,7 +343,7 @@ class _Loading:
         if not contents.is_partition:
             self._report.foreign.append(f"{found.path} ({contents.problem})")
             return False
-        path = retire_directory(self._file_system, found.path, found.key, directory.path, STRAY_DIRECTORY)
+        path = retire_directory(self._file_system, found.path, found.key, directory, STRAY_DIRECTORY)
         self._report.strays.append(path)
         return True
 
@@ -435,7 +435,7 @@ class _Loading:
                     move = InterruptedMove(found.topic, found.partition, directory, found.path)
                     self._loaded.interrupted_moves.append(move)
                 else:
-                    path = retire_directory(self._file_system, found.path, found.key, directory.path, DELETE_DIRECTORY)
+                    path = retire_directory(self._file_system, found.path, found.key, directory, DELETE_DIRECTORY)
                     self._loaded.trash.append(path)
             elif self._is_unknown(found, None):
                 self._retire_stray(found, directory)

@@ -42,9 +42,9 @@ class LogDirectory:
     """See the module docstring."""
 
     def __init__(self, file_system: FileSystem, path: str, new_uuid: Callable[[], bytes] = random_uuid) -> None:
-        """`new_uuid` creates the ID of a new directory."""
+        """`new_uuid` creates the ID of a new directory, and the unique names of retired partitions."""
         self._file_system = file_system
-        self._new_uuid = new_uuid
+        self.new_uuid = new_uuid
         self.path = path.rstrip("/")
         self.online = True
         """False once the device has failed; it remains offline until the next startup."""
@@ -119,7 +119,7 @@ class LogDirectory:
             path = join(self.path, RECOVERY_POINT_CHECKPOINT)
             self._file_system.replace_file(path, encode_offsets({}), sync=True)
         self.cluster_id = cluster_id
-        self.directory_id = self.directory_id or self._new_uuid()
+        self.directory_id = self.directory_id or self.new_uuid()
         properties = {
             **self._properties,
             "version": _VERSION,

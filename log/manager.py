@@ -414,7 +414,7 @@ class LogManager:
         if not directory.online:
             return None
         try:
-            return retire_directory(self.file_system, log.directory, _key(log), directory.path, suffix)
+            return retire_directory(self.file_system, log.directory, _key(log), directory, suffix)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -430,7 +430,7 @@ class LogManager:
         log = self._logs[topic, partition]
         assert (topic, partition) not in self.futures
         log.check_online()
-        path = unique_path((topic, partition), directory.path, FUTURE_DIRECTORY)
+        path = unique_path((topic, partition), directory, FUTURE_DIRECTORY)
         try:
             self.file_system.make_directory(path)
             if log.topic_id is not None:
@@ -465,7 +465,7 @@ class LogManager:
     def retire(self, topic: str, partition: int, directory: LogDirectory, path: str) -> None:
         """Rename a partition's directory, which is then part of `take_trash`."""
         key = (topic, partition)
-        self._trash.append(retire_directory(self.file_system, path, key, directory.path, DELETE_DIRECTORY))
+        self._trash.append(retire_directory(self.file_system, path, key, directory, DELETE_DIRECTORY))
 
     def move_failed(self, future: FutureLog, failure: CopyError) -> KafkaError:
         """A step of a move failed; a broken device takes its directory offline."""
@@ -489,7 +489,7 @@ class LogManager:
         except CopyError as error:
             raise self.move_failed(future, error) from error
         try:
-            retired = retire_directory(self.file_system, log.directory, key, source.path, DELETE_DIRECTORY)
+            retired = retire_directory(self.file_system, log.directory, key, source, DELETE_DIRECTORY)
         except OSError as error:
             raise self._failed(source, error) from error
         path = join(target.path, partition_directory_name(*key))

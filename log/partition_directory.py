@@ -11,8 +11,8 @@ import contextlib
 import errno
 from typing import NamedTuple
 
-from ..protocol.uuid import random_uuid
 from .checkpoints import TopicPartition
+from .directory import LogDirectory
 from .files import FileSystem, join
 from .names import is_partition_file, retired_directory_name
 
@@ -73,16 +73,16 @@ def remove_partition_directory(file_system: FileSystem, path: str) -> None:
         return
 
 
-def retire_directory(file_system: FileSystem, path: str, key: TopicPartition, log_dir: str, suffix: str) -> str:
-    """Give a partition's directory a name in `log_dir` with a suffix; the new path. Raises `OSError`."""
-    renamed = unique_path(key, log_dir, suffix)
+def retire_directory(file_system: FileSystem, path: str, key: TopicPartition, directory: LogDirectory, suffix: str) -> str:
+    """Give a partition's directory a name in `directory` with a suffix; the new path. Raises `OSError`."""
+    renamed = unique_path(key, directory, suffix)
     file_system.rename(path, renamed)
     return renamed
 
 
-def unique_path(key: TopicPartition, log_dir: str, suffix: str) -> str:
-    """A new path in `log_dir` for a directory of the partition with this suffix."""
-    return join(log_dir, retired_directory_name(*key, random_uuid().hex(), suffix))
+def unique_path(key: TopicPartition, directory: LogDirectory, suffix: str) -> str:
+    """A new path in `directory` for a directory of the partition with this suffix."""
+    return join(directory.path, retired_directory_name(*key, directory.new_uuid().hex(), suffix))
 
 
 def blocking_message(path: str, what: str) -> str:

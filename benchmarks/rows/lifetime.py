@@ -118,7 +118,7 @@ ROWS = (
         measure=start_clean,
         subjects=_SERVERS,
         own_server=True,
-        targets=(Target("seconds", at_most=1 / 8), Target("seconds", at_most=0.3, against=None)),
+        targets=(Target("seconds", at_most=1 / 8), Target("seconds", at_most=0.1, against=None)),
     ),
     Row(
         name="memory-idle",
