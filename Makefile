@@ -68,8 +68,8 @@ lint: $(VENV)/.installed-test ## Style, formatting, import directions
 	@$(BIN)/lint-imports
 
 # The tests that mypy checks: all folders except group_coordinator, log and metadata, whose annotations have errors.
-TYPED_TESTS := abuse benchmarks cli config coordinator inspection protocol replication server simulation testing \
-	transaction_coordinator
+TYPED_TESTS := abuse benchmarks cli config conformance coordinator inspection protocol replication server simulation \
+	testing transaction_coordinator
 
 # mypy wants the package in a folder of its own name, and a clone can be called anything.
 .PHONY: types

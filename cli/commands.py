@@ -21,6 +21,7 @@ _MODULES: Final = {
     "spark": "spark",
     "doctor": "doctor",
     "bench": "bench",
+    "conformance": "conformance",
 }
 
 HELP: Final = """\b

@@ -179,7 +179,7 @@ def transaction_fact(record: Record) -> Fact:
 def _coordinator_fact(
     record: Record, kind: str, decode: Callable[[bytes, bytes | None], CoordinatorRecord | None]
 ) -> Fact:
-    from .struct_json import struct_as_json, struct_as_text
+    from ..protocol.struct_json import struct_as_json, struct_as_text
 
     try:
         decoded = decode(record.key or b"", record.value)
@@ -215,7 +215,7 @@ def _record_facts(batch: RecordBatch, as_fact: Callable[[Record], Fact] = record
 
 def _metadata_facts(batch: RecordBatch, path: Path) -> Iterator[Fact]:
     from ..metadata.batches import MetadataLogError, decode_batch
-    from .struct_json import struct_as_json, struct_as_text
+    from ..protocol.struct_json import struct_as_json, struct_as_text
 
     try:
         decoded = decode_batch(batch, what=path.name)

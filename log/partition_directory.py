@@ -73,7 +73,9 @@ def remove_partition_directory(file_system: FileSystem, path: str) -> None:
         return
 
 
-def retire_directory(file_system: FileSystem, path: str, key: TopicPartition, directory: LogDirectory, suffix: str) -> str:
+def retire_directory(
+    file_system: FileSystem, path: str, key: TopicPartition, directory: LogDirectory, suffix: str
+) -> str:
     """Give a partition's directory a name in `directory` with a suffix; the new path. Raises `OSError`."""
     renamed = unique_path(key, directory, suffix)
     file_system.rename(path, renamed)

@@ -3,8 +3,8 @@
 import base64
 from typing import Any, Final
 
-from ..protocol.schema import Field, Struct
-from ..protocol.uuid import uuid_to_str
+from .schema import Field, Struct
+from .uuid import uuid_to_str
 
 _EMPTY_VALUES: Final[tuple[object, ...]] = (None, "", b"", [])
 

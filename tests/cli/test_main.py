@@ -54,6 +54,11 @@ COMMANDS = [
     ["spark", "compact"],
     ["spark", "replay"],
     ["bench"],
+    ["conformance"],
+    ["conformance", "run"],
+    ["conformance", "list"],
+    ["conformance", "explain"],
+    ["conformance", "compare"],
 ]
 
 

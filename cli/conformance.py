@@ -1,0 +1,368 @@
+"""``moldau conformance``: test any Kafka server, from the command line."""
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .failure import Failure
+from .output import print_json, print_table
+from .suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from ..conformance.case import Case
+    from ..conformance.outcome import Result
+    from ..conformance.target import Security, Target
+
+EXIT_FAILED = 1
+EXIT_UNUSABLE = 2
+EXIT_INTERRUPTED = 130
+
+_OUTPUT = click.Path(dir_okay=False, writable=True, path_type=Path)
+_INPUT = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class _Unusable(Failure):
+    """The server cannot be tested."""
+
+    exit_code = EXIT_UNUSABLE
+
+
+class _Commands(click.Group):
+    """``moldau conformance HOST:PORT`` is short for ``moldau conformance run HOST:PORT``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *self.get_help_option_names(ctx)):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("conformance", cls=_Commands, short_help="Test any Kafka server.", no_args_is_help=True)
+def command() -> None:
+    """Test any Kafka server: does it respond as Apache Kafka does?
+
+    \b
+    Examples:
+      moldau conformance localhost:9092
+      moldau conformance localhost:9092 --area produce --area fetch
+      moldau conformance localhost:9092 --level must --junit report.xml --json report.json
+      moldau conformance explain produce.acks.invalid.2
+      moldau conformance list --area groups
+      moldau conformance compare before.json after.json
+
+    `moldau conformance run --help` lists all options. Cases create topics and groups whose names begin with
+    "conformance-" and delete them.
+
+    \b
+    Exit codes:
+      0    no case failed
+      1    a case failed
+      2    the server cannot be tested, or was lost during the run
+      130  interrupted; the reports have been written
+    """
+
+
+@command.command("run", short_help="Run the cases (the default).")
+@click.argument("address", metavar="HOST:PORT")
+@click.option("--area", "areas", multiple=True, metavar="AREA", help="Only this area (see `list`); repeatable.")
+@click.option("--case", "ids", multiple=True, metavar="CASE", help="Only this case, or the cases below it; repeatable.")
+@click.option(
+    "--layer", "layers", multiple=True, type=click.Choice(["wire", "contract", "crash"]), help="Only this layer."
+)
+@click.option(
+    "--level",
+    type=click.Choice(["must", "should", "apache"]),
+    default="apache",
+    show_default=True,
+    help="must: only what clients depend on. should: also what users see. apache: all of Apache Kafka's behavior.",
+)
+@click.option("--json", "json_file", type=_OUTPUT, help="Write the results for programs, and for `compare`.")
+@click.option("--junit", type=_OUTPUT, help="Write the results for a CI system.")
+@click.option("--badge", type=_OUTPUT, help="Write an SVG for a README.")
+@click.option("--patience", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Multiply all deadlines.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=16, show_default=True, help="Cases that run side by side.")
+@click.option("--no-alter-configs", is_flag=True, help="Skip cases that change settings of the server.")
+@click.option("--tls", is_flag=True, help="Connect with TLS.")
+@click.option("--tls-ca", type=_INPUT, help="CA certificates (PEM) for --tls; default: those of the system.")
+@click.option("--tls-certificate", type=_INPUT, help="Client certificate and key (PEM).")
+@click.option("--tls-no-verify", is_flag=True, help="Accept any certificate.")
+@click.option("--kill-command", metavar="COMMAND", help="Kills the server, for crash cases: `pkill -9 -f my-server`.")
+@click.option("--restart-command", metavar="COMMAND", help="Starts the server again, on the same data, and returns.")
+def run(
+    address: str,
+    areas: tuple[str, ...],
+    ids: tuple[str, ...],
+    layers: tuple[str, ...],
+    level: str,
+    json_file: Path | None,
+    junit: Path | None,
+    badge: Path | None,
+    patience: float,
+    jobs: int,
+    no_alter_configs: bool,
+    tls: bool,
+    tls_ca: Path | None,
+    tls_certificate: Path | None,
+    tls_no_verify: bool,
+    kill_command: str | None,
+    restart_command: str | None,
+) -> int:
+    """Run the cases against the server at HOST:PORT.
+
+    \b
+    Examples:
+      moldau conformance run localhost:9092
+      moldau conformance run localhost:9092 --case produce.acks --json report.json
+      moldau conformance run localhost:9093 --tls-ca ca.pem --patience 3
+    """
+    from ..conformance import catalog, probe
+    from ..conformance.case import Layer, Level
+    from ..conformance.outcome import Verdict
+    from ..conformance.reports import summary, text
+    from ..conformance.runner import Runner
+    from ..conformance.target import Target
+
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise click.UsageError(f"{address!r} is not HOST:PORT, such as localhost:9092")
+    if (kill_command is None) != (restart_command is None):
+        raise click.UsageError("crash cases need both --kill-command and --restart-command")
+    _check_names(areas, catalog.areas(), "area")
+    cases = catalog.select(areas=areas, ids=ids, level=Level(level), layers=[Layer(layer) for layer in layers])
+    if not cases:
+        if ids:
+            _check_names([id for id in ids if not catalog.select(ids=[id])], catalog.all_cases(), "case")
+        raise click.UsageError("no case has all of these properties; `moldau conformance list` shows the cases")
+    use_tls = tls or tls_ca is not None or tls_certificate is not None or tls_no_verify
+    target = Target(address, _security(use_tls, tls_ca, tls_certificate, tls_no_verify), patience)
+    try:
+        probe.describe(target)
+    except probe.UnusableServerError as error:
+        raise _Unusable(str(error)) from error
+    if kill_command is not None and restart_command is not None:
+        _use_commands(target, kill_command, restart_command)
+    began = time.monotonic()
+    with _Progress(len(cases)) as progress:
+        runner = Runner(target, jobs=jobs, alter_configs=not no_alter_configs, finished=progress.finished)
+        results = runner.run(cases)
+    complete = not (runner.interrupted or runner.lost)
+    _write(target.to_json(), results, json_file, junit, badge, complete=complete)
+    for line in text.failures(results):
+        print(line)
+    print_table(text.COLUMNS, text.rows(results))
+    print(f"\n{summary.in_words(results)} in {time.monotonic() - began:.1f} s")
+    if runner.interrupted:
+        return EXIT_INTERRUPTED
+    if any(result.verdict is Verdict.FAILED for result in results):
+        return EXIT_FAILED
+    return EXIT_UNUSABLE if runner.lost else 0
+
+
+@command.command("list", short_help="List the cases.")
+@click.option("--area", "areas", multiple=True, metavar="AREA", help="Only this area; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_cases(areas: tuple[str, ...], as_json: bool) -> int:
+    """List the cases, with their level and layer.
+
+    \b
+    Examples:
+      moldau conformance list
+      moldau conformance list --area produce --json
+    """
+    from ..conformance import catalog
+
+    _check_names(areas, catalog.areas(), "area")
+    cases = catalog.select(areas=areas)
+    if as_json:
+        print_json([_as_json(case) for case in cases])
+    else:
+        print_table(
+            ("case", "level", "layer", "title"), [(each.id, each.level, each.layer, each.title) for each in cases]
+        )
+    return 0
+
+
+@command.command("explain", short_help="Explain a case.")
+@click.argument("identifier", metavar="CASE")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def explain(identifier: str, as_json: bool) -> int:
+    """What a case sends, what it expects, and why.
+
+    \b
+    Examples:
+      moldau conformance explain produce.acks.none
+      moldau conformance explain produce.acks.none --json
+    """
+    from ..conformance import catalog
+
+    case = catalog.all_cases().get(identifier)
+    if case is None:
+        below = catalog.select(ids=[identifier])
+        if below:
+            listed = "\n".join(f"  {each.id}" for each in below)
+            raise click.UsageError(f"{identifier} is a group of cases:\n{listed}")
+        _check_names([identifier], catalog.all_cases(), "case")
+        raise AssertionError(identifier)
+    if as_json:
+        print_json(_as_json(case))
+        return 0
+    print(f"{case.id}: {case.title}\n")
+    print(f"Sends:    {case.sends}\nExpects:  {case.expects}\nWhy:      {case.why}\n")
+    rows = [("level", case.level), ("layer", case.layer), ("source", case.source), ("applies to", _conditions(case))]
+    print_table(("property", "value"), rows)
+    return 0
+
+
+@command.command("compare", short_help="Compare two JSON reports.")
+@click.argument("before", type=_INPUT)
+@click.argument("after", type=_INPUT)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def compare(before: Path, after: Path, as_json: bool) -> int:
+    """Show the cases whose verdict differs. The exit code is 1 if AFTER has a failure that BEFORE does not have.
+
+    \b
+    Examples:
+      moldau conformance compare before.json after.json
+      moldau conformance compare before.json after.json --json
+    """
+    from ..conformance.reports import comparison, json_report
+
+    try:
+        found = list(comparison.differences(json_report.read(before), json_report.read(after)))
+    except ValueError as error:
+        raise Failure(str(error)) from error
+    if as_json:
+        print_json([each._asdict() for each in found])
+    elif found:
+        print_table(("case", before.name, after.name), found)
+    else:
+        print("no differences")
+    return EXIT_FAILED if any(each.is_worse for each in found) else 0
+
+
+def _check_names(given: Sequence[str], known: Sequence[str] | dict[str, Any], kind: str) -> None:
+    for name in given:
+        if name not in known:
+            raise click.UsageError(f"There is no {kind} {name!r}.{did_you_mean(name, known)}")
+
+
+def _security(tls: bool, ca: Path | None, certificate: Path | None, no_verify: bool) -> "Security":
+    from ..conformance.target import Security
+
+    if not tls:
+        return Security()
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+        if no_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if certificate is not None:
+            context.load_cert_chain(certificate)
+    except ssl.SSLError as error:
+        raise Failure(f"a file of --tls-ca or --tls-certificate is not valid PEM: {error.reason}") from error
+    return Security(context)
+
+
+def _use_commands(target: "Target", kill: str, restart: str) -> None:
+    def run_command(line: str) -> None:
+        done = subprocess.run(shlex.split(line), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode:
+            raise OSError(f"`{line}` exited with {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")
+
+    target.kill = lambda: run_command(kill)
+    target.restart = lambda: run_command(restart)
+
+
+def _write(
+    server: dict[str, Any],
+    results: "Sequence[Result]",
+    json_file: Path | None,
+    junit: Path | None,
+    badge: Path | None,
+    *,
+    complete: bool,
+) -> None:
+    from ..conformance.reports import json_report
+    from ..conformance.reports.badge import to_badge
+    from ..conformance.reports.junit import to_junit
+
+    try:
+        if json_file is not None:
+            json_report.write(json_file, json_report.to_json(server, results, complete=complete))
+        if junit is not None:
+            junit.write_text(to_junit(results), encoding="utf-8")
+        if badge is not None:
+            badge.write_text(to_badge(results), encoding="utf-8")
+    except OSError as error:
+        raise Failure(f"a report cannot be written: {error}") from error
+
+
+def _as_json(case: "Case") -> dict[str, Any]:
+    return {
+        "id": case.id,
+        "title": case.title,
+        "area": case.area,
+        "layer": case.layer.value,
+        "level": case.level.value,
+        "source": case.source,
+        "sends": case.sends,
+        "expects": case.expects,
+        "why": case.why,
+        "needs": {need.api.message_name: need.version for need in case.needs},
+        "since": None if case.since is None else str(case.since),
+        "until": None if case.until is None else str(case.until),
+    }
+
+
+def _conditions(case: "Case") -> str:
+    found = [f"{need.api.message_name} v{need.version}" for need in case.needs]
+    found += [f"{feature} {level}" for feature, level in case.features]
+    if case.since is not None:
+        found.append(f"Apache Kafka {case.since} and later")
+    if case.until is not None:
+        found.append(f"before Apache Kafka {case.until}")
+    if case.alters_configs:
+        found.append("not with --no-alter-configs")
+    return ", ".join(found) or "every server"
+
+
+class _Progress:
+    """A progress bar on a terminal; nothing elsewhere."""
+
+    def __init__(self, cases: int) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+        self._failed = 0
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._bar = Progress(
+                BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"),
+                console=Console(stderr=True), transient=True,
+            )  # fmt: skip
+            self._task = self._bar.add_task("", total=cases)
+
+    def finished(self, result: "Result") -> None:
+        from ..conformance.outcome import Verdict
+
+        self._failed += result.verdict is Verdict.FAILED
+        if self._bar is not None:
+            failed = f"[red]{self._failed} failed[/red] " if self._failed else ""
+            self._bar.update(self._task, advance=1, description=f"{failed}{result.case.area}")
+
+    def __enter__(self) -> "_Progress":
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,1 @@
+"""The cases, by area. `catalog` imports all modules of this package."""

@@ -1,0 +1,170 @@
+"""Connections that record what they send and receive, and how a recorded frame is shown.
+
+Frames are stored as bytes and decoded only for a report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from ..protocol.api import (
+    ApiKey,
+    request_class,
+    request_header_version,
+    response_class,
+    response_header_version,
+)
+from ..protocol.codec import decode_at
+from ..protocol.errors import MalformedMessage
+from ..protocol.messages.headers import RequestHeader, ResponseHeader
+from ..testing.wire import WireClient
+
+FRAMES_PER_CASE: Final = 200
+"""The frames of a case that are kept: its last ones."""
+BYTES_PER_FRAME: Final = 16_384
+"""The bytes of a frame that are kept: its first ones."""
+
+
+class Frame(NamedTuple):
+    """One frame, without its length."""
+
+    seconds: float
+    """Since the start of the case."""
+    connection: int
+    """The number of the connection within the case."""
+    sent: bool
+    data: bytes
+    size: int
+    """The frame's length, which may exceed that of `data`."""
+    api_key: int = -1
+    """For a response: the API and version of its request; -1 if there is none."""
+    version: int = -1
+
+    @property
+    def title(self) -> str:
+        """Such as "Produce v9 request"."""
+        api_key, version = self.api_key, self.version
+        if self.sent:
+            api_key, version = int.from_bytes(self.data[:2], "big", signed=True), int.from_bytes(self.data[2:4], "big")
+        kind = "request" if self.sent else "response"
+        try:
+            return f"{ApiKey(api_key).message_name} v{version} {kind}"
+        except ValueError:
+            return f"unknown {kind}"
+
+    def decoded(self) -> list[Any]:
+        """Header and message; fewer if the rest is not decodable or was not kept."""
+        found: list[Any] = []
+        try:
+            if self.sent:
+                api_key = int.from_bytes(self.data[:2], "big", signed=True)
+                version = int.from_bytes(self.data[2:4], "big")
+                request_header, at = decode_at(RequestHeader, self.data, request_header_version(api_key, version), 0)
+                found.append(request_header)
+                found.append(decode_at(request_class(api_key), self.data, version, at)[0])
+            elif self.api_key >= 0:
+                header_version = response_header_version(self.api_key, self.version)
+                header, at = decode_at(ResponseHeader, self.data, header_version, 0)
+                found.append(header)
+                found.append(decode_at(response_class(self.api_key), self.data, self.version, at)[0])
+        except (MalformedMessage, ValueError):
+            return found
+        return found
+
+
+class Recorder:
+    """The frames of one case."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._frames: list[Frame] = []
+        self.connections = 0
+        self.dropped = 0
+
+    def add(self, connection: int, sent: bool, data: bytes, api_key: int = -1, version: int = -1) -> None:
+        if len(self._frames) >= FRAMES_PER_CASE:
+            del self._frames[0]
+            self.dropped += 1
+        self._frames.append(
+            Frame(
+                time.monotonic() - self._began,
+                connection,
+                sent,
+                bytes(data[:BYTES_PER_FRAME]),
+                len(data),
+                api_key,
+                version,
+            )
+        )
+
+    def frames(self) -> tuple[Frame, ...]:
+        return tuple(self._frames)
+
+    def last_request(self) -> str:
+        """The last request that was sent, such as "Produce v9"; empty if there is none."""
+        title = next((frame.title for frame in reversed(self._frames) if frame.sent), "")
+        return title.removesuffix(" request")
+
+
+class Connection(WireClient):
+    """A connection of a case. Each wait for bytes ends at the deadline of the case."""
+
+    def __init__(
+        self,
+        address: str,
+        recorder: Recorder,
+        *,
+        client_id: str | None,
+        remaining: Callable[[], float],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`remaining` returns the seconds until the case's deadline, at least a small positive number."""
+        self.address = address
+        self.number = recorder.connections
+        recorder.connections += 1
+        self._recorder = recorder
+        self._remaining = remaining
+        super().__init__(address, client_id=client_id, timeout_s=remaining())
+        if tls is not None:
+            host = address.rpartition(":")[0].strip("[]")
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+
+    def send_frame(self, payload: bytes) -> None:
+        self._recorder.add(self.number, True, payload)
+        super().send_frame(payload)
+
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.settimeout(self._remaining())
+        super().send_bytes(data)
+
+    def receive_frame(self) -> bytes:
+        self._socket.settimeout(self._remaining())
+        frame = super().receive_frame()
+        # `receive` has removed its expectation already; it is the last that was removed.
+        api_key, version = self._receiving
+        self._recorder.add(self.number, False, frame, api_key, version)
+        return frame
+
+    def receive(self) -> Any:
+        expected = self._expected[0]
+        self._receiving = expected.api_key, expected.version
+        try:
+            return super().receive()
+        finally:
+            self._receiving = -1, -1
+
+    _receiving: tuple[int, int] = -1, -1
+
+    def closed_by_server(self) -> bool:
+        self._socket.settimeout(self._remaining())
+        return super().closed_by_server()
+
+    def interrupt(self) -> None:
+        """End a wait for bytes in another thread: it sees the end of the connection."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,185 @@
+"""Runs cases side by side and turns how each ends into its verdict."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Final
+
+from ..protocol.api import ApiKey
+from ..protocol.errors import KafkaError, MalformedMessage
+from .case import Case, Layer
+from .check import Check
+from .outcome import InconclusiveError, MismatchError, NotApplicableError, Result, Verdict
+from .target import Target
+
+DEFAULT_JOBS: Final = 16
+_LOST: Final = "the server is lost: it does not accept connections any more"
+_INTERRUPTED: Final = "interrupted"
+
+
+class Runner:
+    """One run of cases against a target. `run` returns the results in the order of the cases."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        jobs: int = DEFAULT_JOBS,
+        alter_configs: bool = True,
+        finished: Callable[[Result], None] = lambda result: None,
+    ) -> None:
+        """`finished` is called in the caller's thread after each case."""
+        self._target = target
+        self._jobs = jobs
+        self._alter_configs = alter_configs
+        self._finished = finished
+        self._prefix = f"conformance-{uuid.uuid4().hex[:8]}"
+        self._stop = threading.Event()
+        self._running: set[Check] = set()
+        self._lock = threading.Lock()
+        self._number = 0
+        self.interrupted = False
+        self.lost = False
+
+    def run(self, cases: Sequence[Case]) -> list[Result]:
+        """Run the cases, the exclusive ones at the end, one at a time.
+
+        A KeyboardInterrupt ends the running cases and returns the results so far; `interrupted` is then true, and the
+        remaining cases are inconclusive. The same happens with `lost` if the server does not accept connections.
+        """
+        results: dict[str, Result] = {}
+        try:
+            self._run_some([case for case in cases if not case.exclusive], self._jobs, results)
+            self._run_some([case for case in cases if case.exclusive], 1, results)
+        except KeyboardInterrupt:
+            self.interrupted = True
+        reason = _LOST if self.lost else _INTERRUPTED
+        for case in cases:
+            if case.id not in results:
+                results[case.id] = Result(case, Verdict.INCONCLUSIVE, 0.0, reason)
+                self._finished(results[case.id])
+        return [results[case.id] for case in cases]
+
+    def _run_some(self, cases: Sequence[Case], jobs: int, results: dict[str, Result]) -> None:
+        waiting = list(reversed(cases))
+        running: set[Future[Result]] = set()
+        with ThreadPoolExecutor(jobs, thread_name_prefix="case") as pool:
+            try:
+                while (waiting and not self._stop.is_set()) or running:
+                    while waiting and len(running) < jobs and not self._stop.is_set():
+                        running.add(pool.submit(self._run_one, waiting.pop()))
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        self._collect(future.result(), results)
+            except KeyboardInterrupt:
+                self._stop.set()
+                self._close_connections()
+                for future in running:
+                    self._collect(future.result(), results)
+                raise
+
+    def _collect(self, result: Result, results: dict[str, Result]) -> None:
+        results[result.case.id] = result
+        self._finished(result)
+        if result.verdict in (Verdict.FAILED, Verdict.INCONCLUSIVE) and not self._stop.is_set() and self._is_lost():
+            self.lost = True
+            self._stop.set()
+            self._close_connections()
+
+    def _close_connections(self) -> None:
+        """End what the running cases wait for."""
+        with self._lock:
+            for check in self._running:
+                check.interrupt()
+
+    def _is_lost(self) -> bool:
+        """Whether the server refuses a connection several times in a row; a crash case restarts it in between."""
+        for pause in (0.0, 0.2, 0.5, 1.0):
+            time.sleep(pause * self._target.patience)
+            if self._target.accepts_connections():
+                return False
+        return True
+
+    # One case
+
+    def _run_one(self, case: Case) -> Result:
+        reason = self._not_applicable(case)
+        if reason is not None:
+            return Result(case, Verdict.NOT_APPLICABLE, 0.0, reason)
+        with self._lock:
+            self._number += 1
+            number = self._number
+        began = time.monotonic()
+        check = Check(self._target, f"{self._prefix}-{number}", case.seconds * self._target.patience)
+        with self._lock:
+            self._running.add(check)
+        try:
+            result = self._verdict(case, check)
+        finally:
+            with self._lock:
+                self._running.discard(check)
+            check.close()
+            check.clean_up()
+        return result._replace(seconds=time.monotonic() - began)
+
+    def _not_applicable(self, case: Case) -> str | None:
+        target = self._target
+        for need in case.needs:
+            if not target.supports(need.api, need.version):
+                return f"the server does not have {ApiKey(need.api).message_name} v{need.version}"
+        for feature, level in case.features:
+            if target.features.get(feature, 0) < level:
+                return f"the feature {feature} is not finalized at level {level}"
+        if case.since is not None and target.release < case.since:
+            return f"since Apache Kafka {case.since}; the server has the protocol of {target.release}"
+        if case.until is not None and target.release >= case.until:
+            return f"until Apache Kafka {case.until}; the server has the protocol of {target.release}"
+        if case.alters_configs and not self._alter_configs:
+            return "it changes settings of the server, and --no-alter-configs was given"
+        if case.layer is Layer.CRASH and target.restart is None:
+            return "it restarts the server; use --restart-command and --kill-command"
+        return None
+
+    def _verdict(self, case: Case, check: Check) -> Result:
+        try:
+            case.run(check)
+            return Result(case, Verdict.PASSED, 0.0)
+        except NotApplicableError as reason:
+            return Result(case, Verdict.NOT_APPLICABLE, 0.0, str(reason))
+        except MismatchError as found:
+            failure = found
+        except InconclusiveError as reason:
+            return Result(case, Verdict.INCONCLUSIVE, 0.0, str(reason), frames=check.recorder.frames())
+        except TimeoutError:
+            request = check.recorder.last_request() or "what it waited for"
+            failure = MismatchError(request, "a response", f"none before the deadline of {case.seconds:g} s")
+        except MalformedMessage as error:
+            request = check.recorder.last_request() or "the response"
+            failure = MismatchError(request, "a response in the format of its version", f"bytes that are not: {error}")
+        except KafkaError as error:
+            return Result(case, Verdict.NOT_APPLICABLE, 0.0, str(error))
+        except OSError as error:
+            request = check.recorder.last_request() or "the connection"
+            failure = MismatchError(request, "a response", str(error) or type(error).__name__)
+        except Exception:  # noqa: BLE001 - whatever a response makes a case do is a failure
+            # A response without the part that the case reads, for example an empty array. The last line is enough for
+            # the server's author; the rest is for the suite's.
+            last = traceback.format_exc().strip().splitlines()
+            failure = MismatchError("the response", "the fields that the case reads", "; ".join(last[-3:]))
+        if self._stop.is_set():
+            return Result(case, Verdict.INCONCLUSIVE, 0.0, _LOST if self.lost else _INTERRUPTED)
+        return Result(
+            case,
+            Verdict.FAILED,
+            0.0,
+            str(failure),
+            failure.what,
+            failure.expected,
+            failure.actual,
+            check.recorder.frames(),
+        )
