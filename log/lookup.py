@@ -14,7 +14,7 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from ..protocol.compression import (
-    DEFAULT_MAX_SIZE,
+    STORED_MAX_SIZE,
     CodecUnavailableError,
     CompressionError,
     DecompressedTooLargeError,
@@ -79,7 +79,7 @@ class BatchSearch(NamedTuple):
             TooMuchWorkError: there are more than ``max_size`` decompressed bytes.
         """
         try:
-            return (yield from self._steps(DEFAULT_MAX_SIZE if max_size is None else max_size, records))
+            return (yield from self._steps(STORED_MAX_SIZE if max_size is None else max_size, records))
         except DecompressedTooLargeError as error:
             if max_size is not None:
                 raise TooMuchWorkError from None

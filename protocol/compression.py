@@ -44,6 +44,9 @@ DEFAULT_MAX_SIZE = 128 * 1024 * 1024
 """The default limit of a batch's decompressed bytes. Apache Kafka has no such limit; with its default
 `message.max.bytes` of 1 MB, a legitimate batch that reaches this limit is 128 times smaller compressed."""
 
+STORED_MAX_SIZE = 3 * DEFAULT_MAX_SIZE
+"""The limit for a batch in a log or in a response. Produce accepts `DEFAULT_MAX_SIZE`; in the smallest record, of 7
+bytes, the offset delta of the server and the timestamp delta from a delete horizon take up to 13 bytes more."""
 
 PIECE_BYTES = 128 * 1024
 """The largest piece of `decompress_pieces`."""

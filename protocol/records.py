@@ -37,7 +37,7 @@ from struct import Struct
 from typing import NamedTuple, NoReturn
 
 from .checksum import crc32c
-from .compression import DEFAULT_MAX_SIZE, Codec, CompressionError, compress, decompress_pieces
+from .compression import STORED_MAX_SIZE, Codec, CompressionError, compress, decompress_pieces
 
 Buffer = bytes | bytearray | memoryview
 
@@ -266,7 +266,7 @@ def _check_length_and_magic(batch_length: int, magic: int) -> None:
         raise CorruptBatchError(f"batch_length {batch_length} is too short for a batch header")
 
 
-def iter_records(batch: RecordBatch, max_size: int = DEFAULT_MAX_SIZE) -> Iterator[Record]:
+def iter_records(batch: RecordBatch, max_size: int = STORED_MAX_SIZE) -> Iterator[Record]:
     """The batch's records in order, decompressed piece by piece, each with its absolute offset and its timestamp.
 
     Under LogAppendTime every record has the batch's max_timestamp. Raises `InvalidRecordsError` if the bytes are not

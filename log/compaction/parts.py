@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 
 from ...protocol.compression import (
-    DEFAULT_MAX_SIZE,
+    STORED_MAX_SIZE,
     CompressionError,
     DecompressedTooLargeError,
     decompress,
@@ -32,9 +32,6 @@ Part = tuple[bytes, int, int, int]
 the number is 0, the bytes continue the long record of the previous part."""
 
 _MIN_RECORD_BYTES = 7  # the attributes, and six varints
-# Produce accepts `DEFAULT_MAX_SIZE`. In the smallest record, the server's offset delta and the timestamp delta from a
-# delete horizon take up to 13 bytes more.
-_MAX_BYTES = 3 * DEFAULT_MAX_SIZE
 _HEAD_BYTES = 32  # a record up to its key has at most 26 bytes
 
 
@@ -64,7 +61,7 @@ class LargeRecords:
 
     def __init__(self, batch: Batch) -> None:
         _data, start, end, fields = batch
-        size = _MAX_BYTES if fields[ATTRIBUTES] & CODEC_MASK else end - start - BATCH_OVERHEAD
+        size = STORED_MAX_SIZE if fields[ATTRIBUTES] & CODEC_MASK else end - start - BATCH_OVERHEAD
         if fields[RECORD_COUNT] * _MIN_RECORD_BYTES > size:
             raise _not_filled(fields[RECORD_COUNT])
         self._batch = batch
@@ -79,7 +76,7 @@ class LargeRecords:
         begin = start + BATCH_OVERHEAD
         body = data.rest(begin) if isinstance(data, PagedBytes) else memoryview(data)[begin:end]
         try:
-            pieces = decompress_pieces(fields[ATTRIBUTES] & CODEC_MASK, body, _MAX_BYTES)
+            pieces = decompress_pieces(fields[ATTRIBUTES] & CODEC_MASK, body, STORED_MAX_SIZE)
             yield from _cut(pieces, fields[RECORD_COUNT])
         except CompressionError as error:
             raise InvalidRecordsError(str(error)) from None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from moldau.log.lookup import TimestampAndOffset
-from moldau.protocol.compression import Codec
+from moldau.log.lookup import BatchSearch, TimestampAndOffset
+from moldau.protocol.compression import DEFAULT_MAX_SIZE, Codec
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.records import Record, build_batch
 
@@ -90,6 +90,19 @@ def test_a_batch_that_cannot_be_decoded_is_corrupt_message(partition: Any) -> No
         with pytest.raises(KafkaError) as caught:
             look()
         assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_stored_batch_may_be_larger_than_what_produce_accepts() -> None:
+    """Offset deltas and a delete horizon make a batch larger after Produce has accepted it."""
+    large = Record(0, NOW, None, bytes(DEFAULT_MAX_SIZE + 1_000_000))
+    stored = build_batch([large, Record(1, NOW + 5, None, b"")], codec=Codec.ZSTD)
+    found = []
+
+    def search() -> Iterator[None]:
+        found.append((yield from BatchSearch(stored, NOW + 1, 0, "the batch").steps()))
+
+    assert list(search())
+    assert found == [(NOW + 5, 1)]
 
 
 @pytest.mark.parametrize("reopened", ["no", "clean", "killed"])
