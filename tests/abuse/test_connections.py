@@ -154,7 +154,7 @@ def test_drips_into_huge_frames_do_not_starve_a_large_producer(target: Target, d
             assert served[0] == 0
 
 
-def test_answers_that_are_not_read(target: Target, dice: random.Random, long: bool) -> None:
+def test_responses_that_are_not_read(target: Target, dice: random.Random, long: bool) -> None:
     """Many large responses are requested, and none is read."""
     for index in range(20):
         target.create_topic(f"topic-{index}", partitions=50)

@@ -71,7 +71,7 @@ def test_a_request_carries_its_header(pair: tuple[WireClient, Peer]) -> None:
     assert first != second
 
 
-def test_answers_are_decoded_in_the_order_of_the_requests(pair: tuple[WireClient, Peer]) -> None:
+def test_responses_are_decoded_in_the_order_of_the_requests(pair: tuple[WireClient, Peer]) -> None:
     wire, peer = pair
     versions = ApiVersionsResponse(api_keys=[ApiVersion(api_key=3, min_version=0, max_version=13)])
     ids = [wire.send(MetadataRequest(topics=None), 12), wire.send(ApiVersionsRequest(), 3)]
