@@ -117,7 +117,7 @@ async def _serve(
         gc.enable()
     collector.check_regularly(loop)
     if pipe is not None and server.broker is not None:
-        pipe.serve(server.broker)
+        pipe.serve(server.broker, server.network)
     if len(server.addresses) > 1:
         logger.info("Listening on %s", ", ".join(f"{host}:{port}" for host, port in server.addresses))
     if signals.received is None:

@@ -86,6 +86,12 @@ class Server:
         host, port = self.addresses[0]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
+    @property
+    def network(self) -> Network:
+        """The connections of a started server."""
+        assert self._network is not None, "not started"
+        return self._network
+
     async def start(self) -> None:
         """Return when the server accepts requests.
 

@@ -15,6 +15,11 @@ order; the ``id`` links a response to its command.
                                                         deletion was due are unlinked
     set_clock           ahead_ms                        when the server's clock is this far ahead of the machine's
     compact             topic                           when all of its partitions are compacted
+    add_fault           fault (`requests.faults`)       immediately; the result is the fault's number
+    remove_faults       fault (a number, or null)       immediately; null removes all of them
+    count_fault         fault                           immediately; the result is how often it was triggered
+    requests            since, wait                     immediately, or with `wait` when there is one; the result has
+                                                        the recorded requests from this number on, and the next number
 
 Each command that waits has a ``timeout_ms``; the error after a timeout states what was seen last. There is no polling:
 the coordinators notify of every change (`Coordinators.watchers`), and the condition is checked then.
@@ -40,6 +45,8 @@ if TYPE_CHECKING:
     from ..group_coordinator.shard import GroupShard
     from .broker import Broker
     from .coordination.coordinators import Coordinators
+    from .network.listeners import Network
+    from .requests.fault_injection import FaultInjection
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +60,13 @@ class SteeringError(Exception):
 class Steering:
     """Runs the commands of a test on one broker. Belongs to the broker's event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, network: Network) -> None:
         self._broker = broker
+        self._network = network
+        self._injection: FaultInjection | None = None
 
-    async def perform(self, request: Mapping[str, Any]) -> None:
-        """Return when the command is done.
+    async def perform(self, request: Mapping[str, Any]) -> Any:
+        """Return when the command is done, with its result, or None if it has none.
 
         Raises:
             SteeringError: the command cannot be done, or not in time.
@@ -91,10 +100,54 @@ class Steering:
                     self._set_clock(request["ahead_ms"])
                 case "compact":
                     await self._compact(request["topic"], request["timeout_ms"])
+                case "add_fault":
+                    return self._add_fault(request["fault"])
+                case "remove_faults":
+                    self._faults().remove(request["fault"])
+                case "count_fault":
+                    return self._faults().triggered(request["fault"])
+                case "requests":
+                    return await self._requests(request["since"], request["timeout_ms"] if request["wait"] else 0)
                 case unknown:
                     raise SteeringError(f"unknown command {unknown!r}")
         except KafkaError as error:
             raise SteeringError(str(error)) from error
+        return None
+
+    def _faults(self) -> FaultInjection:
+        """Installed by the first command for faults or recorded requests."""
+        if self._injection is None:
+            from .requests.fault_injection import FaultInjection
+
+            self._injection = FaultInjection(self._broker, self._network.dispatcher)
+            self._injection.install(self._network)
+        return self._injection
+
+    def _add_fault(self, description: Mapping[str, Any]) -> int:
+        from .requests.faults import FaultError
+
+        try:
+            return self._faults().add(description)
+        except FaultError as error:
+            raise SteeringError(str(error)) from error
+
+    async def _requests(self, since: int | None, timeout_ms: int) -> dict[str, Any]:
+        """With a timeout, wait for the first request. Without `since`, only the next number is returned."""
+        injection = self._faults()
+        if since is None:
+            return {"next": injection.next_number, "requests": []}
+        if timeout_ms and injection.next_number <= since:
+            received = asyncio.Event()
+            injection.watchers.append(received.set)
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await received.wait()
+            except TimeoutError:
+                logger.debug("No request within %d ms", timeout_ms)
+            finally:
+                injection.watchers.remove(received.set)
+        found = injection.recorded(since)
+        return {"next": injection.next_number, "requests": [each.to_json() for each in found]}
 
     async def _expire_transaction(self, transactional_id: str, timeout_ms: int) -> None:
         transactions = self._broker.transactions
@@ -218,9 +271,9 @@ class Pipe:
         self._tasks: set[asyncio.Task[None]] = set()
         loop.add_reader(0, self._readable)
 
-    def serve(self, broker: Broker) -> None:
+    def serve(self, broker: Broker, network: Network) -> None:
         """Process commands from now on; earlier ones are ignored."""
-        self._steering = Steering(broker)
+        self._steering = Steering(broker, network)
 
     def _readable(self) -> None:
         data = os.read(0, 65536)
@@ -244,7 +297,7 @@ async def _answer(steering: Steering, line: bytes) -> None:
         return
     answer = {"id": request["id"]}
     try:
-        await steering.perform(request)
+        answer["result"] = await steering.perform(request)
     except SteeringError as error:
         answer["error"] = str(error)
     except Exception as error:

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .server_process import ServerProcess
 from .server_run import BrokerError, ServerRun
@@ -26,6 +26,8 @@ from .server_run import BrokerError, ServerRun
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
     from ..log.memory_files import MemoryFileSystem
+    from .faults import Faults
+    from .request_log import Requests
 
 ConfigValue = str | int | float | bool
 
@@ -102,6 +104,9 @@ class Broker:
         self._bootstrap_servers: str | None = None
         self._run: ServerRun | None = None
         self._ahead_ms = 0  # of the machine's clock
+        self._uses_faults = False
+        self._requests: Requests | None = None
+        self._requests_run: ServerRun | None = None
 
     # -- state --
 
@@ -137,7 +142,7 @@ class Broker:
     def reset(self) -> None:
         """Delete every topic with its records and configs, and return when they are deleted. Takes milliseconds.
 
-        A clock that was moved (:meth:`advance`) is reset. Internal topics remain. A client that is still producing with
+        A clock that was moved (:meth:`advance`) is reset, and faults are removed. Internal topics remain. A client that is still producing with
         automatic topic creation re-creates its topic: close clients first.
         """
         from ..protocol.errors import ErrorCode, KafkaError
@@ -147,6 +152,10 @@ class Broker:
 
         if self._ahead_ms:
             self._set_clock(0)
+        if self._uses_faults:
+            self.faults.clear()
+        if self._requests is not None and self._requests_run is self._run:
+            self._requests.clear()
         with WireClient(self.bootstrap_servers, timeout_s=self._timeout_s) as wire:
             listed = wire.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
             topics = [DeleteTopicState(name=topic.name) for topic in listed.topics if not topic.is_internal]
@@ -291,6 +300,38 @@ class Broker:
         """
         self._ask(self._timeout_s, do="expire_member", group=group, member=member)
 
+    # -- faults and requests --
+
+    @property
+    def faults(self) -> Faults:
+        """Errors, delays, disconnects and more, for the requests that a test chooses: see :mod:`moldau.testing.faults`.
+
+            broker.faults.error(ApiKey.PRODUCE, ErrorCode.NOT_LEADER_OR_FOLLOWER, topic="orders", times=2)
+
+        A restarted server has no faults.
+        """
+        from .faults import Faults
+
+        self._uses_faults = True
+        return Faults(lambda **command: self._ask(self._timeout_s, **command))
+
+    @property
+    def requests(self) -> Requests:
+        """The requests that the server receives from now on: see :mod:`moldau.testing.request_log`. One object for each
+        run of the server; recording begins with the first use.
+
+            broker.requests.clear()
+            send_order()
+            assert len(broker.requests.of(ApiKey.PRODUCE)) == 1
+        """
+        from .request_log import Requests
+
+        run = self._running()
+        if self._requests is None or self._requests_run is not run:
+            self._requests = Requests(lambda timeout_s, **command: self._ask(timeout_s, **command))
+            self._requests_run = run
+        return self._requests
+
     # -- transactions --
 
     def expire_transaction(self, transactional_id: str) -> None:
@@ -427,8 +468,8 @@ class Broker:
         self._ask(self._timeout_s, do="set_clock", ahead_ms=ahead_ms)
         self._ahead_ms = ahead_ms
 
-    def _ask(self, timeout_s: float, **request: object) -> None:
-        self._running().ask({**request, "timeout_ms": int(timeout_s * 1000)})
+    def _ask(self, timeout_s: float, **request: object) -> Any:
+        return self._running().ask({**request, "timeout_ms": int(timeout_s * 1000)})
 
     def _running(self) -> ServerRun:
         run = self._run  # another thread may stop it

@@ -89,8 +89,8 @@ class ServerProcess(ServerRun):
             if line.startswith(READY_PREFIX):
                 return line.removeprefix(READY_PREFIX).split()[0]
 
-    def ask(self, request: Mapping[str, Any]) -> None:
-        answer: Future[None] = Future()
+    def ask(self, request: Mapping[str, Any]) -> Any:
+        answer: Future[Any] = Future()
         assert self._child.stdin is not None
         with self._asking:
             number = next(self._numbers)
@@ -101,7 +101,7 @@ class ServerProcess(ServerRun):
             except OSError:
                 del self._pending[number]
                 raise BrokerError(f"the broker has ended{self._log_tail()}") from None
-        answer.result()
+        return answer.result()
 
     def stop(self, timeout_s: float) -> None:
         self._child.send_signal(signal.SIGTERM)
@@ -154,4 +154,4 @@ class ServerProcess(ServerRun):
         if "error" in response:
             answer.set_exception(BrokerError(response["error"]))
         else:
-            answer.set_result(None)
+            answer.set_result(response.get("result"))

@@ -34,8 +34,8 @@ class ServerRun(ABC):
         """Return its address, ``HOST:PORT``, when it responds. :class:`BrokerError` if it exits or times out."""
 
     @abstractmethod
-    def ask(self, request: Mapping[str, Any]) -> None:
-        """Send a request that clients do not have (`server.steering`), and return when it is done.
+    def ask(self, request: Mapping[str, Any]) -> Any:
+        """Send a request that clients do not have (`server.steering`), and return its result when it is done.
 
         Thread-safe. :class:`BrokerError` if the request is rejected, or if the server exits before it responds.
         """

@@ -52,7 +52,7 @@ class ServerThread(ServerRun):
         self._ready: Future[str] = Future()
         self._steering: Steering | None = None
         self._asking = threading.Lock()
-        self._pending: set[Future[None]] = set()
+        self._pending: set[Future[Any]] = set()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="moldau-broker", daemon=True)
         try:
@@ -78,14 +78,14 @@ class ServerThread(ServerRun):
         except TimeoutError:
             raise BrokerError(f"the broker was not ready within {timeout_s:g} s") from None
 
-    def ask(self, request: Mapping[str, Any]) -> None:
+    def ask(self, request: Mapping[str, Any]) -> Any:
         with self._asking:
             if self._steering is None:
                 raise BrokerError("the broker no longer serves requests")
             answer = asyncio.run_coroutine_threadsafe(self._steering.perform(request), self._loop)
             self._pending.add(answer)
         try:
-            answer.result()
+            return answer.result()
         except SteeringError as error:
             raise BrokerError(str(error)) from error
         except CancelledError:
@@ -146,7 +146,7 @@ class ServerThread(ServerRun):
         await server.start()
         self._server = server
         assert server.broker is not None
-        self._steering = Steering(server.broker)
+        self._steering = Steering(server.broker, server.network)
         self._ready.set_result(server.bootstrap_servers)
         await self._stopping.wait()
         with self._asking:

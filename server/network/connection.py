@@ -515,6 +515,16 @@ class Connection:
         if self._waits_for & WORK:
             self._wait_no_more_for(WORK)
 
+    def serve_delayed(self, frame: Frame) -> None:
+        """Serve a request that was delayed since `begin_work`, and then the later ones."""
+        if self.closed:
+            return
+        self._waits_for &= ~WORK
+        self._serve(frame)
+        if not self.closed:
+            self._flush_unless_waiting()
+            self._read_on()
+
     def release_memory(self, size: int) -> None:
         """Return ``size`` bytes of a pending request to the budget: they are no longer in use."""
         self._host.budget.release_kept(size)
