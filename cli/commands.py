@@ -22,6 +22,7 @@ _MODULES: Final = {
     "doctor": "doctor",
     "bench": "bench",
     "conformance": "conformance",
+    "conformance-client": "conformance_client",
 }
 
 HELP: Final = """\b

@@ -142,8 +142,8 @@ class Broker:
     def reset(self) -> None:
         """Delete every topic with its records and configs, and return when they are deleted. Takes milliseconds.
 
-        A clock that was moved (:meth:`advance`) is reset, and faults are removed. Internal topics remain. A client that is still producing with
-        automatic topic creation re-creates its topic: close clients first.
+        A clock that was moved (:meth:`advance`) is reset, and faults are removed. Internal topics remain. A client that
+        is still producing with automatic topic creation re-creates its topic: close clients first.
         """
         from ..protocol.errors import ErrorCode, KafkaError
         from ..protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -87,7 +87,7 @@ class Faults:
         return self._add("throttle", api, choice, milliseconds=round(seconds * 1000))
 
     def corrupt_records(self, **choice: Any) -> Fault:
-        """Change the last byte of the records in responses to Fetch, so that their CRC is wrong."""
+        """Change one byte of the last record in responses to Fetch, so that the CRC is wrong."""
         return self._add("corrupt records", ApiKey.FETCH, choice)
 
     def cap_versions(self, highest: Mapping[ApiKey, int], **choice: Any) -> Fault:

@@ -205,14 +205,14 @@ class _LazyRequest:
         try:
             header, self._offset = decode_at(RequestHeader, frame, request_header_version(key, version), 0)
             self.client_id = header.client_id or ""
-        except (MalformedMessage, ValueError):
+        except (MalformedMessage, KafkaError, ValueError):
             self._frame = b""
 
     def decode(self) -> Struct | None:
         if self._decoded is None and self._frame:
             try:
                 self._decoded = decode_at(request_class(self.key), self._frame, self.version, self._offset)[0]
-            except (MalformedMessage, ValueError):
+            except (MalformedMessage, KafkaError, ValueError):
                 self._frame = b""
         return self._decoded
 
@@ -252,16 +252,18 @@ class _ResponseFault:
             return [frame[: max(_LENGTH, len(frame) // 2)]]
         if fault.kind is Kind.ERROR_AFTER:
             return request.error_response(fault) or [frame]
-        header_version = response_header_version(request.key, request.version)
+        # The response to a version of ApiVersions that is not served has version 0 (KIP-511).
+        version = request.version if request.version in response_class(request.key).VERSIONS else 0
+        header_version = response_header_version(request.key, version)
         header, at = decode_at(ResponseHeader, frame, header_version, _LENGTH)
-        response: Any = decode_at(response_class(request.key), frame, request.version, at)[0]
+        response: Any = decode_at(response_class(request.key), frame, version, at)[0]
         if fault.kind is Kind.THROTTLE and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = fault.milliseconds
         elif fault.kind is Kind.CORRUPT_RECORDS:
             _corrupt(response)
         elif fault.kind is Kind.CAP_VERSIONS and request.key == ApiKey.API_VERSIONS:
             response.api_keys = [each for each in response.api_keys if self._capped(each)]
-        body = encode(header, header_version) + encode(response, request.version)
+        body = encode(header, header_version) + encode(response, version)
         return [len(body).to_bytes(_LENGTH, "big") + body]
 
     def _capped(self, api: Any) -> bool:
@@ -276,8 +278,10 @@ def _corrupt(response: Any) -> None:
     for topic in getattr(response, "responses", ()):
         for partition in getattr(topic, "partitions", ()):
             if partition.records:
+                # The last byte is usually the number of headers. The one before it is in the last value, so that only
+                # the CRC shows the change.
                 records = bytearray(partition.records)
-                records[-1] ^= 0xFF
+                records[-2] ^= 0x01
                 partition.records = bytes(records)
 
 

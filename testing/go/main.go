@@ -136,7 +136,6 @@ func produce(ctx context.Context, req *request) (any, error) {
 		kgo.ProducerBatchCompression(codec(req.Codec)),
 		kgo.ProducerBatchMaxBytes(req.MaxRequestSize),
 		kgo.ProducerLinger(time.Duration(req.LingerMs) * time.Millisecond),
-		kgo.UnknownTopicRetries(1),
 		kgo.MetadataMinAge(100 * time.Millisecond),
 	}
 	if !req.Idempotent {

@@ -59,6 +59,7 @@ COMMANDS = [
     ["conformance", "list"],
     ["conformance", "explain"],
     ["conformance", "compare"],
+    ["conformance-client"],
 ]
 
 

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from moldau.protocol.api import ApiKey
+from moldau.protocol.codec import decode_at
 from moldau.protocol.errors import ErrorCode
-from moldau.protocol.messages.api_versions import ApiVersionsRequest
+from moldau.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.records import iter_batches
 from moldau.testing import Broker, BrokerError
 from moldau.testing.builders import batch, fetch_request, produce_request
-from moldau.testing.topic_requests import Topic, create_topic
+from moldau.testing.topic_requests import Topic, create_topic, header
 from moldau.testing.wire import WireClient
 
 PRODUCE, FETCH, METADATA = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA
@@ -187,6 +188,16 @@ def test_capped_versions(broker: Broker, wire: WireClient) -> None:
     assert versions[PRODUCE] == 7
     assert FETCH not in versions
     assert versions[METADATA] > 9
+
+
+def test_versions_are_capped_also_for_a_client_that_is_newer_than_the_server(broker: Broker, wire: WireClient) -> None:
+    """The response to an unknown version of ApiVersions has version 0."""
+    broker.faults.cap_versions({PRODUCE: 7})
+    wire.send_frame(header(ApiKey.API_VERSIONS, 9, correlation_id=5))
+    frame = wire.receive_frame()
+    answer, _ = decode_at(ApiVersionsResponse, frame, 0, 4)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert {api.api_key: api.max_version for api in answer.api_keys}[PRODUCE] == 7
 
 
 def test_acks_0_with_an_error_closes_the_connection(broker: Broker, orders: Topic, wire: WireClient) -> None:

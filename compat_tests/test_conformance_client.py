@@ -1,0 +1,43 @@
+"""`moldau conformance-client` with the five clients whose adapters are included: scenarios that each must pass.
+
+All scenarios take up to half a minute per client; docs/conformance/ has the reports of complete runs.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from moldau.conformance.client.runner import Runner
+from moldau.conformance.client.scenario import select
+from moldau.conformance.outcome import Verdict
+from moldau.testing.requirements import require_kafka_jars, require_program
+
+SCENARIOS = (
+    "produce.normal",
+    "produce.retriable.not-leader-or-follower",
+    "produce.lost-response",
+    "produce.disconnect.once",
+    "produce.fatal.message-too-large",
+    "produce.old-broker.as-kafka-2.8",
+    "consume.normal",
+    "consume.retriable.not-leader-or-follower",
+    "consume.disconnect.half-a-response",
+    "consume.corrupt",
+    "consume.trimmed",
+    "consume.compacted",
+)
+
+
+@pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka", "aiokafka", "java", "franz-go"])
+def test_scenarios(client: str) -> None:
+    if client == "java":
+        require_kafka_jars()
+        require_program("javac")
+    elif client == "franz-go":
+        require_program("go")
+    runner = Runner([sys.executable, "-m", "moldau.testing.clients.adapter", client], patience=2.0, jobs=1)
+    results = runner.run(select(SCENARIOS))
+    assert len(results) >= len(SCENARIOS)
+    assert [(each.scenario.id, each.reason) for each in results if each.verdict is not Verdict.PASSED] == []

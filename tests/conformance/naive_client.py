@@ -1,0 +1,92 @@
+"""An adapter of `moldau conformance-client` with a client of its own, right or with one defect.
+
+    python -m moldau.tests.conformance.naive_client DEFECT [FILE]
+
+It sends single requests, and repeats those that fail. It is not idempotent. FILE is created when it begins
+to hang.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.records import iter_records
+from moldau.testing.builders import batch
+from moldau.testing.topic_requests import batches_of, fetch, produce
+from moldau.testing.wire import WireClient
+
+_RETRIES = 5
+
+
+def main(defect: str, started: str | None = None) -> None:
+    for line in sys.stdin:
+        job = json.loads(line)
+        if defect == "ends":
+            print("it is over", file=sys.stderr)
+            sys.exit(3)
+        if defect == "hangs":
+            if started is not None:
+                Path(started).touch()
+            time.sleep(600)
+        if defect == "garbage":
+            print("this is not JSON", flush=True)
+            continue
+        print(json.dumps({"id": job["id"] + (defect == "wrong-id"), **_do(job, defect)}), flush=True)
+
+
+def _do(job: dict[str, Any], defect: str) -> dict[str, Any]:
+    if defect == "unsupported":
+        return {"unsupported": "this client only sleeps"}
+    try:
+        with WireClient(job["bootstrap"], client_id="naive") as wire:
+            if job["job"] == "produce":
+                return {"acknowledged": _produce(wire, job, defect)}
+            return {"records": _consume(wire, job, defect)}
+    except ConnectionError as error:
+        return {"error": {"code": "NETWORK_EXCEPTION", "message": str(error)}}
+
+
+def _produce(wire: WireClient, job: dict[str, Any], defect: str) -> list[dict[str, Any]]:
+    values = list(reversed(job["values"])) if defect == "reorders" else list(job["values"])
+    acknowledged = []
+    for number, value in enumerate(values):
+        if defect == "loses" and number == 3:
+            acknowledged.append({"value": value, "offset": 3})
+            continue
+        offset = _append(wire, job["topic"], value)
+        if defect == "duplicates" and number == 3:
+            _append(wire, job["topic"], value)
+        acknowledged.append({"value": value, "offset": offset + (defect == "wrong-offsets")})
+    return acknowledged
+
+
+def _append(wire: WireClient, topic: str, value: str) -> int:
+    for _ in range(_RETRIES):
+        answer = produce(wire, topic, batch(value.encode()), version=9)
+        if answer.error_code == ErrorCode.NONE:
+            break
+    return answer.base_offset
+
+
+def _consume(wire: WireClient, job: dict[str, Any], defect: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    offset = job["start"]
+    while batches := batches_of(fetch(wire, job["topic"], offset)):
+        for each in batches:
+            if defect != "trusts" and not each.has_valid_crc():
+                return _consume(wire, job, defect)
+            found += [
+                {"value": (record.value or b"").decode(errors="replace"), "offset": record.offset}
+                for record in iter_records(each)
+            ]
+        offset = batches[-1].next_offset
+    return found[1:] if defect == "skips" else found
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

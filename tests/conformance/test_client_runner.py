@@ -1,0 +1,116 @@
+"""`moldau conformance-client`: a right client passes, and each defect of a client is found."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moldau.conformance.client.runner import Result, Runner, to_json
+from moldau.conformance.client.scenario import all_scenarios, scenario, select
+from moldau.conformance.client.scene import Scene
+from moldau.conformance.outcome import Verdict
+from moldau.testing.waiting import wait_until
+
+
+def run(defect: str, *ids: str, patience: float = 1.0) -> list[Result]:
+    command = [sys.executable, "-m", "moldau.tests.conformance.naive_client", defect]
+    return Runner(command, jobs=1, patience=patience).run(select(ids))
+
+
+def test_there_are_at_least_sixty_scenarios_and_each_is_explained() -> None:
+    found = all_scenarios().values()
+    assert len(found) >= 60
+    for each in found:
+        assert all(text.endswith(".") for text in (each.broker, each.job, each.expects)), each.id
+
+
+def test_a_right_client_passes() -> None:
+    ids = ("produce.normal.plain", "produce.retriable-plain", "consume.normal", "consume.corrupt", "consume.compacted")
+    results = run("none", *ids)
+    assert len(results) > 8
+    assert {result.verdict for result in results} == {Verdict.PASSED}, [result.reason for result in results]
+
+
+@pytest.mark.parametrize(
+    ("defect", "scenario_id", "words"),
+    [
+        ("loses", "produce.normal.plain", "1 lost: value-3"),
+        ("duplicates", "produce.normal.plain", "1 duplicated or unexpected: value-3"),
+        ("reorders", "produce.normal.plain", "reordered"),
+        ("wrong-offsets", "produce.normal.plain", "the acknowledged records and their offsets"),
+        ("skips", "consume.normal.from-the-beginning", "1 lost: value-0"),
+        ("trusts", "consume.corrupt", "lost: value-"),
+        ("ends", "consume.normal.from-the-beginning", "its standard error ends with: it is over"),
+        ("hangs", "consume.normal.from-the-beginning", "the client hung"),
+    ],
+)
+def test_a_defect_is_a_failure(defect: str, scenario_id: str, words: str) -> None:
+    (result,) = run(defect, scenario_id, patience=0.05 if defect == "hangs" else 1.0)
+    assert result.verdict is Verdict.FAILED
+    assert words in result.reason
+    assert result.requests or defect in ("ends", "hangs")
+
+
+@pytest.mark.parametrize(("defect", "words"), [("garbage", "is not valid"), ("wrong-id", "answered job 2")])
+def test_an_adapter_that_breaks_the_protocol_is_inconclusive(defect: str, words: str) -> None:
+    (result,) = run(defect, "consume.normal.from-the-beginning")
+    assert (result.verdict, words in result.reason) == (Verdict.INCONCLUSIVE, True), result.reason
+
+
+def test_what_a_client_does_not_have_is_not_applicable() -> None:
+    (result,) = run("unsupported", "consume.normal.from-the-beginning")
+    assert (result.verdict, result.reason) == (Verdict.NOT_APPLICABLE, "this client only sleeps")
+
+
+def test_a_program_that_does_not_exist_is_inconclusive() -> None:
+    (result,) = Runner(["/no/such/program"], jobs=1).run(select(("consume.crash",)))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "cannot be started: No such file" in result.reason
+
+
+def test_a_scenario_without_an_explanation_is_refused() -> None:
+    def body(s: Scene) -> None:
+        """Broker: nothing."""
+
+    with pytest.raises(ValueError, match="Broker, Job and Expects"):
+        scenario("area.name", "title", source="test")(body)
+
+
+def test_the_json_report_has_the_requests_of_a_failure() -> None:
+    report = to_json("naive", run("loses", "produce.normal.plain"), complete=True)
+    (case,) = report["cases"]
+    assert (report["client"], case["verdict"]) == ("naive", "failed")
+    assert case["requests"][0]["request"].startswith("0: PRODUCE v9") or any(
+        "PRODUCE v9 of 'naive'" in each["request"] for each in case["requests"]
+    )
+
+
+def test_the_command(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "moldau", "conformance-client", "--json", str(report), "--scenario"]
+    adapter = ["--", sys.executable, "-m", "moldau.tests.conformance.naive_client", "loses"]
+    done = subprocess.run([*command, "produce.normal.plain", *adapter], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "FAILED produce.normal.plain" in done.stdout
+    assert json.loads(report.read_text())["summary"]["failed"] == 1
+    done = subprocess.run([*command, "produce.normel", *adapter], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Did you mean" in done.stderr
+
+
+def test_ctrl_c_ends_a_client_that_hangs_and_the_report_is_written(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "moldau", "conformance-client", "--jobs", "1", "--json", str(report)]
+    adapter = ["--", sys.executable, "-m", "moldau.tests.conformance.naive_client", "hangs", str(tmp_path / "started")]
+    process = subprocess.Popen(command + adapter, stdout=subprocess.PIPE, text=True)
+    wait_until((tmp_path / "started").exists, "the first job")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    assert process.stdout is not None
+    process.stdout.close()
+    assert json.loads(report.read_text())["complete"] is False
