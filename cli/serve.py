@@ -49,6 +49,12 @@ OPTIONS: Final = (
     Option("--durable", "", "Flush every append to disk before acknowledging it (sets log.flush.interval.messages=1)."),
     Option("--config", "FILE", "Read settings from FILE, in the format of Kafka's server.properties."),
     Option("--set", "KEY=VALUE", "Set a Kafka broker setting. Repeatable.", many=True),
+    Option(
+        "--control",
+        "HOST:PORT",
+        "For tests: listen for HTTP requests that inject faults, list requests and move the clock. Whoever reaches "
+        "this address controls the server.",
+    ),
     Option("--print-config", "", "Print all effective settings and their sources, then exit."),
     Option("--exit-with-stdin", "", "Stop when standard input is closed.", hidden=True),
 )
@@ -162,6 +168,7 @@ def _run(options: Options) -> int:
             data_dir=None if ephemeral else Path(config.log_dirs[0]),
             ephemeral=ephemeral,
             exit_with_stdin="--exit-with-stdin" in options,
+            control=options["--control"][0] if "--control" in options else None,
             allow_non_empty="--allow-non-empty" in options,
         )
     except StartError as error:

@@ -20,6 +20,7 @@ from .server import Server, StartError
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
     from .concurrency.clock import Clock
+    from .control import Control
     from .steering import Pipe
     from .storage.ephemeral import EphemeralDirectory
 
@@ -34,6 +35,7 @@ def run(
     data_dir: Path | None,
     ephemeral: bool,
     exit_with_stdin: bool = False,
+    control: str | None = None,
     allow_non_empty: bool = False,
 ) -> int:
     """Serve until a signal (or, with ``exit_with_stdin``, the end of standard input) stops the server.
@@ -42,6 +44,7 @@ def run(
 
     ``ephemeral`` keeps the data in a temporary directory, which is removed on exit, and syncs nothing. Leftover
     directories of ephemeral servers that have crashed are removed, too.
+    ``control``: the address of `control.Control`.
     ``allow_non_empty``: use a directory that holds other files, and no data yet, as a data directory.
 
     Raises:
@@ -81,6 +84,7 @@ def run(
                     signals,
                     durable=not ephemeral,
                     exit_with_stdin=exit_with_stdin,
+                    control_address=control,
                     allow_non_empty=allow_non_empty,
                 )
             )
@@ -94,17 +98,27 @@ async def _serve(
     *,
     durable: bool,
     exit_with_stdin: bool,
+    control_address: str | None,
     allow_non_empty: bool,
 ) -> None:
     loop = asyncio.get_running_loop()
     stdin_ended = asyncio.Event()
     pipe: Pipe | None = None
+    control: Control | None = None
     clock: Clock = wall_clock
     if exit_with_stdin:
         from .steering import Pipe  # for tests: other servers do not need it
 
         pipe = Pipe(loop, stdin_ended.set)
         clock = MovableClock()  # the parent process may move it
+    if control_address is not None:
+        from .control import Control, ControlError
+
+        try:
+            control = Control(control_address)
+        except ControlError as error:
+            raise StartError(str(error)) from error
+        clock = MovableClock()
     server = Server(config, log_dirs, durable=durable, clock=clock, allow_non_empty=allow_non_empty)
     collector = Collector()
     # Startup creates many long-lived objects and hardly any cycles. With 10,000 partitions, a third of its time would
@@ -118,6 +132,9 @@ async def _serve(
     collector.check_regularly(loop)
     if pipe is not None and server.broker is not None:
         pipe.serve(server.broker, server.network)
+    if control is not None and server.broker is not None:
+        control.start(server.broker, server.network)
+        logger.warning("Tests control this server at http://%s", control.address)
     if len(server.addresses) > 1:
         logger.info("Listening on %s", ", ".join(f"{host}:{port}" for host, port in server.addresses))
     if signals.received is None:
@@ -127,4 +144,6 @@ async def _serve(
     for end in ends:
         end.cancel()
     logger.info("Stopping")
+    if control is not None:
+        control.close()
     await server.stop()

@@ -1,0 +1,290 @@
+"""HTTP control of a server in tests, for languages other than Python: `moldau serve --control HOST:PORT`.
+
+It offers what `moldau.testing` offers: faults, the record of requests, and the commands of `steering`. `/openapi.json`
+describes it. It is off by default, and it is for tests only: whoever reaches it controls the server. Web pages do not
+reach it: a request must name an address or localhost as its host, and have JSON as its content type.
+
+The HTTP server is that of the standard library, with a thread for each connection; the commands run on the event loop
+of the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from ..protocol.api import ApiKey
+from ..protocol.errors import ErrorCode
+from .requests.faults import Kind
+from .steering import Steering, SteeringError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .broker import Broker
+    from .network.listeners import Network
+
+logger = logging.getLogger(__name__)
+
+_MAX_BODY_BYTES: Final = 1 << 20
+_DEFAULT_TIMEOUT_MS: Final = 30_000
+# The commands of `steering` that are not resources here.
+_COMMANDS: Final = (
+    "wait_group_stable", "wait_lag_zero", "expire_member", "expire_transaction", "roll", "delete_old_segments",
+    "set_clock", "compact",
+)  # fmt: skip
+
+
+class ControlError(ValueError):
+    """The address of the control is not usable; the message says why."""
+
+
+class _BadRequestError(Exception):
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Control:
+    """The HTTP server, from `start` to `close`."""
+
+    def __init__(self, address: str) -> None:
+        """Listen at `HOST:PORT`. Raises `ControlError`."""
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise ControlError(f"--control {address} is not HOST:PORT, such as 127.0.0.1:8082")
+        try:
+            self._http = ThreadingHTTPServer((host.strip("[]"), int(port)), _Handler)
+        except (OSError, OverflowError) as error:
+            raise ControlError(f"--control {address}: {error}") from error
+        self._http.daemon_threads = True
+        self._thread = threading.Thread(target=self._http.serve_forever, name="control", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """`HOST:PORT`, with the port that was chosen for port 0."""
+        host, port = self._http.server_address[:2]
+        return f"{host!s}:{port}"
+
+    def start(self, broker: Broker, network: Network) -> None:
+        """Serve. Raises `ControlError` at the limit of threads."""
+        # The handler of a request finds these by its server.
+        self._http.steering = Steering(broker, network)  # type: ignore[attr-defined]
+        self._http.broker_loop = broker.loop  # type: ignore[attr-defined]
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise ControlError(f"the control of tests needs a thread: {error}") from error
+
+    def close(self) -> None:
+        """Stop. Requests that are being served are not answered."""
+        if self._thread.is_alive():
+            self._http.shutdown()
+        self._http.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+    server: Any
+
+    def do_GET(self) -> None:
+        self._serve("GET")
+
+    def do_POST(self) -> None:
+        self._serve("POST")
+
+    def do_DELETE(self) -> None:
+        self._serve("DELETE")
+
+    def _serve(self, method: str) -> None:
+        status = HTTPStatus.OK
+        try:
+            self._check_host()
+            answer = self._answer(method)
+            if method == "POST" and answer is not None and "fault" in answer:
+                status = HTTPStatus.CREATED
+        except _BadRequestError as error:
+            status, answer = error.status, {"error": str(error)}
+        except SteeringError as error:
+            status, answer = HTTPStatus.CONFLICT, {"error": str(error)}
+        except Exception as error:
+            logger.exception("A request to the control failed with an unexpected error")
+            status, answer = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": repr(error)}
+        body = json.dumps({} if answer is None else answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _answer(self, method: str) -> dict[str, Any] | None:
+        url = urlsplit(self.path)
+        match method, *url.path.strip("/").split("/"):
+            case "GET", "openapi.json":
+                return OPENAPI
+            case "POST", "faults":
+                return {"fault": self._do("add_fault", fault=_named(self._body()))}
+            case "GET", "faults", number:
+                return {"triggered": self._do("count_fault", fault=_integer("fault", number))}
+            case "DELETE", "faults":
+                return self._done("remove_faults", fault=None)
+            case "DELETE", "faults", number:
+                return self._done("remove_faults", fault=_integer("fault", number))
+            case "GET", "requests":
+                query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+                since = _integer("since", query["since"]) if "since" in query else None
+                timeout_ms = _integer("timeout_ms", query.get("timeout_ms", "0"))
+                found: dict[str, Any] = self._do("requests", since=since, wait=timeout_ms > 0, timeout_ms=timeout_ms)
+                return found
+            case "POST", "commands", name if name in _COMMANDS:
+                return self._done(name, **self._body())
+        raise _BadRequestError(HTTPStatus.NOT_FOUND, f"there is no {method} {url.path}; see /openapi.json")
+
+    def _done(self, name: str, **arguments: Any) -> None:
+        self._do(name, **arguments)
+
+    def _do(self, name: str, **arguments: Any) -> Any:
+        command = {"timeout_ms": _DEFAULT_TIMEOUT_MS, "members": None, **arguments, "do": name}
+        try:
+            return asyncio.run_coroutine_threadsafe(
+                self.server.steering.perform(command), self.server.broker_loop
+            ).result()
+        except (KeyError, TypeError, AttributeError) as error:
+            raise _BadRequestError(HTTPStatus.BAD_REQUEST, f"the arguments are not valid: {error!r}") from error
+
+    def _body(self) -> dict[str, Any]:
+        if self.headers.get_content_type() != "application/json":
+            raise _BadRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the content type must be application/json")
+        size = _integer("Content-Length", self.headers.get("Content-Length", "0"))
+        if size > _MAX_BODY_BYTES:
+            raise _BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the limit is {_MAX_BODY_BYTES} bytes")
+        try:
+            body = json.loads(self.rfile.read(size) or b"{}")
+        except ValueError as error:
+            raise _BadRequestError(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise _BadRequestError(HTTPStatus.BAD_REQUEST, "the body must be an object")
+        return body
+
+    def _check_host(self) -> None:
+        """Reject the host name of a web page whose name server has moved it to this address (DNS rebinding)."""
+        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+        if host == "localhost":
+            return
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            raise _BadRequestError(HTTPStatus.FORBIDDEN, f"the host is {host!r}; use an address or localhost") from None
+
+    def log_message(self, format: str, *args: Any) -> None:
+        logger.debug(format, *args)
+
+
+def _integer(name: str, text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise _BadRequestError(HTTPStatus.BAD_REQUEST, f"{name} must be a number, not {text!r}")
+    return int(text)
+
+
+def _named(fault: Mapping[str, Any]) -> dict[str, Any]:
+    """A fault with numbers for the names of APIs and errors."""
+    numbered = dict(fault)
+    if isinstance(api := fault.get("api"), str):
+        found = next((each for each in ApiKey if api in (each.name, each.message_name)), None)
+        if found is None:
+            raise _BadRequestError(HTTPStatus.BAD_REQUEST, f"there is no API {api!r}; names are like Produce")
+        numbered["api"] = int(found)
+    if isinstance(error := fault.get("error"), str):
+        if error not in ErrorCode.__members__:
+            raise _BadRequestError(HTTPStatus.BAD_REQUEST, f"there is no error {error!r}")
+        numbered["error"] = int(ErrorCode[error])
+    return numbered
+
+
+def _operation(summary: str, body: dict[str, Any] | None = None, parameters: tuple[str, ...] = ()) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "summary": summary,
+        "responses": {
+            "default": {"description": "JSON; on failure with an error", "content": {"application/json": {}}}
+        },
+        "parameters": [
+            {
+                "name": name,
+                "in": "path" if name == "fault" else "query",
+                "required": name == "fault",
+                "schema": {"type": "integer"},
+            }
+            for name in parameters
+        ],
+    }
+    if body is not None:
+        described["requestBody"] = {"content": {"application/json": {"schema": body}}}
+    return described
+
+
+_TEXT: Final = {"type": "string"}
+_NUMBER: Final = {"type": "integer"}
+_FAULT: Final = {
+    "type": "object",
+    "required": ["kind"],
+    "properties": {
+        "kind": {"type": "string", "enum": [kind.value for kind in Kind]},
+        "api": {**_TEXT, "description": "such as Produce; all APIs if it is missing"},
+        "error": {**_TEXT, "description": "for the kinds with an error, such as NOT_LEADER_OR_FOLLOWER"},
+        "milliseconds": {**_NUMBER, "description": "for delay and throttle"},
+        "highest": {"type": "object", "description": "for cap versions: the key of an API to its highest version"},
+        "versions": {"type": "array", "items": _NUMBER, "description": "lowest and highest"},
+        "client_id": _TEXT,
+        "topic": _TEXT,
+        "partition": _NUMBER,
+        "group": _TEXT,
+        "skip": {**_NUMBER, "description": "how many matching requests are not affected at first"},
+        "times": {**_NUMBER, "description": "how many are affected then; all if it is missing"},
+        "probability": {"type": "number"},
+        "seed": _NUMBER,
+    },
+}
+OPENAPI: Final[dict[str, Any]] = {
+    "openapi": "3.1.0",
+    "info": {"title": "Control of a Moldau server in tests", "version": "1"},
+    "paths": {
+        "/faults": {
+            "post": _operation("Add a fault; the response has its number", _FAULT),
+            "delete": _operation("Remove all faults"),
+        },
+        "/faults/{fault}": {
+            "get": _operation("How many requests the fault has affected", parameters=("fault",)),
+            "delete": _operation("Remove the fault", parameters=("fault",)),
+        },
+        "/requests": {
+            "get": _operation(
+                "The recorded requests from the number `since` on, and the next number. Recording begins with the "
+                "first call. With timeout_ms, wait for a request. `data` is the frame in base64.",
+                parameters=("since", "timeout_ms"),
+            )
+        },
+        "/commands/{command}": {
+            "post": {
+                **_operation("Run a command of a test; the response is sent when it is done", {"type": "object"}),
+                "parameters": [
+                    {
+                        "name": "command",
+                        "in": "path",
+                        "required": True,
+                        "schema": {"type": "string", "enum": [*_COMMANDS]},
+                    }
+                ],
+            }
+        },
+    },
+}

@@ -1,0 +1,139 @@
+"""`moldau serve --control`: faults, requests and commands over HTTP, in a real server process."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from moldau.protocol.api import ApiKey
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.testing.apache_kafka import free_ports
+from moldau.testing.builders import batch, produce_request
+from moldau.testing.topic_requests import create_topic
+from moldau.testing.wire import WireClient
+
+
+class Served(NamedTuple):
+    kafka: str
+    port: int
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        """The status and the JSON of the response."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            data = None if body is None else body if isinstance(body, str) else json.dumps(body)
+            connection.request(method, path, data, {"Content-Type": "application/json", **headers})
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    (port,) = free_ports(1)
+    command = ["serve", "--ephemeral", "--listen", "127.0.0.1:0", "--control", f"127.0.0.1:{port}"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "moldau", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    ready = process.stdout.readline()
+    assert ready.startswith("moldau is ready: ")
+    yield Served(ready.split()[-1], port)
+    process.terminate()
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "Traceback" not in log
+    assert f"Tests control this server at http://127.0.0.1:{port}" in log
+
+
+@pytest.fixture(autouse=True)
+def _no_faults(served: Served) -> Iterator[None]:
+    yield
+    assert served.ask("DELETE", "/faults")[0] == 200
+
+
+def produce(served: Served, topic: str) -> int:
+    with WireClient(served.kafka) as wire:
+        answer = wire.call(produce_request(topic, batch(b"value")), 9)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+
+def test_a_fault(served: Served) -> None:
+    create_topic(served.kafka, "orders")
+    fault = {"kind": "error", "api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "topic": "orders", "times": 1}
+    status, answer = served.ask("POST", "/faults", fault)
+    assert status == 201
+    assert produce(served, "orders") == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert produce(served, "orders") == 0
+    assert served.ask("GET", f"/faults/{answer['fault']}") == (200, {"triggered": 1})
+    assert served.ask("DELETE", f"/faults/{answer['fault']}") == (200, {})
+    assert served.ask("GET", f"/faults/{answer['fault']}") == (200, {"triggered": 0})
+
+
+def test_requests(served: Served) -> None:
+    since = served.ask("GET", "/requests")[1]["next"]
+    with WireClient(served.kafka, client_id="me") as wire:
+        wire.call(MetadataRequest(topics=[]), 12)
+    status, answer = served.ask("GET", f"/requests?since={since}&timeout_ms=10000")
+    assert (status, answer["next"]) == (200, since + 1)
+    assert base64.b64decode(answer["requests"][0]["data"])[:2] == int(ApiKey.METADATA).to_bytes(2, "big")
+    assert served.ask("GET", f"/requests?since={since + 1}&timeout_ms=1")[1]["requests"] == []
+
+
+def test_a_command(served: Served) -> None:
+    create_topic(served.kafka, "rolled")
+    produce(served, "rolled")
+    assert served.ask("POST", "/commands/roll", {"topic": "rolled", "partition": 0}) == (200, {})
+    status, answer = served.ask("POST", "/commands/roll", {"topic": "missing", "partition": 0})
+    assert status == 409
+    assert "missing-0" in answer["error"]
+    waiting = {"group": "nobody", "members": 1, "timeout_ms": 1}
+    assert served.ask("POST", "/commands/wait_group_stable", waiting)[0] == 409
+
+
+def test_the_description_names_every_path(served: Served) -> None:
+    status, answer = served.ask("GET", "/openapi.json")
+    assert (status, answer["openapi"]) == (200, "3.1.0")
+    assert set(answer["paths"]) == {"/faults", "/faults/{fault}", "/requests", "/commands/{command}"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers", "status", "words"),
+    [
+        ("GET", "/nothing", None, {}, 404, "see /openapi.json"),
+        ("POST", "/commands/add_fault", {}, {}, 404, "there is no"),
+        ("POST", "/faults", "{", {}, 400, "not JSON"),
+        ("POST", "/faults", [1], {}, 400, "must be an object"),
+        ("POST", "/faults", {"kind": "flood"}, {}, 409, "not a fault"),
+        ("POST", "/faults", {"kind": "error", "api": "Bake"}, {}, 400, "no API 'Bake'"),
+        ("POST", "/faults", {"kind": "error", "error": "TIRED"}, {}, 400, "no error 'TIRED'"),
+        ("POST", "/faults", {"kind": "delay"}, {"Content-Type": "text/plain"}, 415, "application/json"),
+        ("POST", "/commands/roll", {}, {}, 400, "arguments"),
+        ("GET", "/faults/one", None, {}, 400, "must be a number"),
+        ("GET", "/requests?since=-1", None, {}, 400, "must be a number"),
+        ("GET", "/requests", None, {"Host": "evil.example:80"}, 403, "evil.example"),
+    ],
+)
+def test_what_is_not_valid_is_rejected(
+    served: Served, method: str, path: str, body: object, headers: dict[str, str], status: int, words: str
+) -> None:
+    found, answer = served.ask(method, path, body, **headers)
+    assert (found, words in answer["error"]) == (status, True), answer
+
+
+@pytest.mark.parametrize("address", ["8082", "127.0.0.1:http", "127.0.0.1:99999", "192.0.2.1:8082"])
+def test_an_address_that_is_not_usable_ends_the_start(address: str) -> None:
+    command = [sys.executable, "-m", "moldau", "serve", "--ephemeral", "--listen", "127.0.0.1:0", "--control", address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert f"moldau: --control {address}" in done.stderr
+    assert "Traceback" not in done.stderr
