@@ -111,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._check_host()
             answer = self._answer(method)
-            if method == "POST" and answer is not None and "fault" in answer:
+            if method == "POST" and "fault" in answer:
                 status = HTTPStatus.CREATED
         except _BadRequestError as error:
             status, answer = error.status, {"error": str(error)}
@@ -120,14 +120,14 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception as error:
             logger.exception("A request to the control failed with an unexpected error")
             status, answer = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": repr(error)}
-        body = json.dumps({} if answer is None else answer).encode()
+        body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
-    def _answer(self, method: str) -> dict[str, Any] | None:
+    def _answer(self, method: str) -> dict[str, Any]:
         url = urlsplit(self.path)
         match method, *url.path.strip("/").split("/"):
             case "GET", "openapi.json":
@@ -150,8 +150,9 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._done(name, **self._body())
         raise _BadRequestError(HTTPStatus.NOT_FOUND, f"there is no {method} {url.path}; see /openapi.json")
 
-    def _done(self, name: str, **arguments: Any) -> None:
+    def _done(self, name: str, **arguments: Any) -> dict[str, Any]:
         self._do(name, **arguments)
+        return {}
 
     def _do(self, name: str, **arguments: Any) -> Any:
         command = {"timeout_ms": _DEFAULT_TIMEOUT_MS, "members": None, **arguments, "do": name}
