@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, Self, TypeVar
 
 from ..protocol.api import ApiKey
 from ..protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -134,8 +134,12 @@ class Check:
     def topic_name(self, word: str = "topic") -> str:
         """The name of a topic that the case may create, and that is deleted at the end."""
         topic = self.name(word)
-        self._topics.append(topic)
+        self.delete_later(topic)
         return topic
+
+    def delete_later(self, topic: str) -> None:
+        """Delete a topic at the end whose name begins with one of the case's names."""
+        self._topics.append(topic)
 
     def topic(self, partitions: int = 1, configs: Mapping[str, str] | None = None, *, name: str | None = None) -> Topic:
         """A new topic, led by the broker at the address. Returns when its partitions can be used."""
@@ -221,6 +225,10 @@ class Check:
     def remaining(self) -> float:
         """The seconds until the deadline, at least 10 ms, as sockets require a positive timeout."""
         return max(self._deadline - time.monotonic(), 0.01)
+
+    def not_applicable(self, reason: str) -> NoReturn:
+        """End the case: it does not apply to this server."""
+        raise NotApplicableError(reason)
 
     @contextlib.contextmanager
     def setup(self, what: str) -> Iterator[None]:
