@@ -61,6 +61,7 @@ class Check:
         self._wire: Connection | None = None
         self._topics: list[str] = []
         self._groups: list[str] = []
+        self._last_requests: list[tuple[Request, int]] = []
         self._names = 0
         self._in_setup = 0
 
@@ -242,6 +243,10 @@ class Check:
 
     # Its end
 
+    def at_end(self, request: Request, version: int) -> None:
+        """Send this request on a new connection when the case has ended, whatever its verdict."""
+        self._last_requests.append((request, version))
+
     def interrupt(self) -> None:
         """Called by another thread: end the case, which waits for a response, a condition or nothing."""
         self._deadline = 0.0
@@ -249,8 +254,11 @@ class Check:
             connection.interrupt()
 
     def clean_up(self) -> None:
-        """Delete topics and groups. Failures do not change the verdict: the case has already ended."""
-        if not (self._topics or self._groups):
+        """Send the last requests, and delete topics and groups.
+
+        Failures do not change the verdict: the case has already ended.
+        """
+        if not (self._topics or self._groups or self._last_requests):
             return
         with (
             contextlib.suppress(
@@ -258,6 +266,8 @@ class Check:
             ),
             self.target.connect(self.recorder, lambda: 5.0 * self.target.patience) as wire,
         ):
+            for last, version in self._last_requests:
+                self.call(last, version, to=wire)
             if self._groups and self.target.highest_version(ApiKey.DELETE_GROUPS) is not None:
                 self.call(DeleteGroupsRequest(groups_names=self._groups), to=wire)
             if self._topics:
