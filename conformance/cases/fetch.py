@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode
@@ -35,7 +35,7 @@ def by_partition(response: Any) -> dict[int, PartitionData]:
 
 
 def no_records(c: Check, data: PartitionData, what: str) -> None:
-    c.equal(bytes(data.records or b""), b"", what)  # type: ignore[arg-type]
+    c.equal(bytes(cast(memoryview, data.records or b"")), b"", what)
 
 
 @case(

@@ -29,7 +29,7 @@ def by_id(*topic_ids: bytes) -> list[MetadataRequestTopic]:
     return [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in topic_ids]
 
 
-def metadata(c: Check, topics: list[MetadataRequestTopic] | None, version: int, **options: bool) -> Any:
+def metadata(c: Check, topics: list[MetadataRequestTopic] | None, version: int, **options: Any) -> Any:
     """The response; topics are never created by it, from version 4."""
     return c.call(MetadataRequest(topics=topics, allow_auto_topic_creation=version < 4, **options), version)
 
@@ -369,6 +369,8 @@ def describe_cluster(c: Check, version: int) -> None:
     }
     c.equal(addresses, dict(c.target.brokers), "brokers")
     c.equal(len(response.brokers), len(addresses), "brokers (number; a broker must not occur twice)")
+    racks = {each.node_id: each.rack for each in metadata(c, [], c.version(ApiKey.METADATA)).brokers}
+    c.equal({each.broker_id: each.rack for each in response.brokers}, racks, "the racks, compared with Metadata")
     c.true(response.controller_id in addresses, "controller_id", expected="a broker", actual=response.controller_id)
     c.equal(response.endpoint_type, 1, "endpoint_type")
     c.equal([each.broker_id for each in response.brokers if each.is_fenced], [], "fenced brokers")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from ...protocol.api import ApiKey
+from ...protocol.api import ApiKey, request_class
 from ...protocol.codec import decode_at
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ...protocol.messages.headers import ResponseHeader
 from .. import frames
-from ..case import Layer, Level, case, needs, versions_of
+from ..case import Layer, Level, Release, case, needs, versions_of
 from ..check import Check
 
 REQUEST = ApiVersionsRequest(client_software_name="moldau-conformance", client_software_version="1.0")
 SOURCE = "KIP-35 and KIP-511"
+METADATA_VERSION_OF_4_3 = 30
 
 
 @case(
@@ -211,3 +212,73 @@ def repeated(c: Check) -> None:
         c.error(response.error_code, ErrorCode.NONE, f"error_code of response {number}")
         table = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
         c.equal(table, dict(c.target.apis), f"api_keys of response {number}")
+
+
+# All clients need the first ones; those of groups and idempotent producers are used by default.
+_ESSENTIAL = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+)
+
+
+@case(
+    "protocol.api-versions.essential",
+    "the server has the APIs that every client needs",
+    source="KIP-896",
+    layer=Layer.WIRE,
+    variants={api.name.lower().replace("_", "-"): (api,) for api in _ESSENTIAL},
+)
+def essential(c: Check, api: ApiKey) -> None:
+    """Sends: ApiVersions.
+
+    Expects: the API, with a version that clients of Apache Kafka 4 have.
+
+    Why: producers, consumers with groups, and admin clients do not work without it.
+    """
+    table = {each.api_key: (each.min_version, each.max_version) for each in c.call(ApiVersionsRequest(), 0).api_keys}
+    lowest, highest = table.get(api, (0, -1))
+    stable = request_class(api).STABLE_VERSIONS
+    common = max(lowest, stable.lowest) <= min(highest, stable.highest)
+    expected = f"versions {stable.lowest} to {stable.highest}, or some of them"
+    c.true(common, f"the versions of {api.message_name}", expected=expected, actual=table.get(api, "no such API"))
+
+
+@case(
+    "protocol.api-versions.table",
+    "the versions are those of Apache Kafka 4.3",
+    source="Apache Kafka's behavior",
+    layer=Layer.WIRE,
+    level=Level.APACHE,
+    since=Release(4, 3),
+)
+def table_of_4_3(c: Check) -> None:
+    """Sends: ApiVersions to a server whose highest metadata.version is that of Apache Kafka 4.3 (30).
+
+    Expects: for each API that the server has, the lowest and highest version of Apache Kafka 4.3.
+
+    Why: clients choose their behavior by these versions; other bounds are combinations that no client was tested with.
+    """
+    if c.target.supported_features.get("metadata.version") != METADATA_VERSION_OF_4_3:
+        c.not_applicable("the highest metadata.version of the server is not that of Apache Kafka 4.3")
+    table = {each.api_key: (each.min_version, each.max_version) for each in c.call(ApiVersionsRequest(), 0).api_keys}
+    for key, bounds in sorted(table.items()):
+        try:
+            api = ApiKey(key)
+        except ValueError:
+            c.not_applicable(f"the server has the API {key}, which is not in Apache Kafka 4.3")
+        stable = request_class(api).STABLE_VERSIONS
+        # Versions 0 to 2 of Produce are advertised and not served (KAFKA-18659).
+        lowest = 0 if api is ApiKey.PRODUCE else stable.lowest
+        c.equal(bounds, (lowest, stable.highest), f"the versions of {api.message_name}")

@@ -11,7 +11,7 @@ from ...protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ...protocol.schema import Request
 from .. import frames, harmless_requests
 from .. import partitions as p
-from ..case import Layer, Level, case, needs
+from ..case import Layer, Level, Release, case, needs
 from ..check import Check, Topic
 from ..record_batches import batch
 
@@ -270,6 +270,40 @@ def behind_waiting_fetch(c: Check) -> None:
     c.error(c.wire.receive().error_code, ErrorCode.NONE, "error_code of DescribeCluster")
 
 
+@case(
+    "protocol.throttle.unlimited",
+    "a client without quotas is not throttled",
+    source="KIP-13 and KIP-124",
+    layer=Layer.WIRE,
+    level=Level.SHOULD,
+    needs=needs(ApiKey.PRODUCE, 9, ApiKey.FETCH, 12, ApiKey.METADATA, 9, ApiKey.LIST_OFFSETS, 7),
+)
+def not_throttled(c: Check) -> None:
+    """Sends: ApiVersions, Metadata, Produce, Fetch, ListOffsets and DescribeCluster with a client ID that has no
+    quota.
+
+    Expects: throttle_time_ms 0 in each response.
+
+    Why: clients send nothing for this time.
+    """
+    topic = c.topic()
+    wire = c.connect(client_id=c.name("unlimited"))
+    latest = ListOffsetsTopic(name=topic.name, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    requests: list[Request] = [
+        ApiVersionsRequest(client_software_name="name", client_software_version="1"),
+        MetadataRequest(topics=[MetadataRequestTopic(name=topic.name)]),
+        p.produce_request(topic, {0: batch(b"-")}, version=c.version(ApiKey.PRODUCE)),
+        p.fetch_request(topic, {0: 0}, version=c.version(ApiKey.FETCH)),
+        ListOffsetsRequest(replica_id=-1, topics=[latest]),
+        DescribeClusterRequest(),
+    ]
+    for request in requests:
+        api = ApiKey(request.API_KEY)
+        if c.target.highest_version(api) is not None:
+            response = c.call(request, to=wire)
+            c.equal(response.throttle_time_ms, 0, f"throttle_time_ms of {api.message_name}")
+
+
 # Versions that do not exist
 
 
@@ -365,4 +399,27 @@ def below_lowest(c: Check, api: ApiKey) -> None:
         c.not_applicable(f"the server has all versions of {api.message_name}, or none")
     with frames.others_served(c) as wire:
         wire.send_frame(frames.header(api, lowest - 1) + bytes(40))
+        c.closed(wire)
+
+
+@case(
+    "protocol.unknown-version.produce-removed",
+    "versions 0 to 2 of Produce are advertised, and close the connection",
+    source="KIP-896 and KAFKA-18659",
+    layer=Layer.WIRE,
+    level=Level.APACHE,
+    since=Release(4, 0),
+    variants={str(version): (version,) for version in (0, 1, 2)},
+)
+def produce_removed(c: Check, version: int) -> None:
+    """Sends: Produce without topics, in version 0, 1 or 2, which Apache Kafka 4.0 removed.
+
+    Expects: the connection is closed without a response; other connections are served.
+
+    Why: these versions are advertised only so that librdkafka before 2.11 compresses; their message formats are gone.
+    """
+    if not c.target.supports(ApiKey.PRODUCE, version):
+        c.not_applicable(f"the server does not advertise version {version} of Produce")
+    with frames.others_served(c) as wire:
+        wire.send_frame(frames.header(ApiKey.PRODUCE, version) + b"\x00\x01" + b"\x00\x00\x03\xe8" + bytes(4))
         c.closed(wire)
