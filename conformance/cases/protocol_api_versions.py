@@ -214,47 +214,6 @@ def repeated(c: Check) -> None:
         c.equal(table, dict(c.target.apis), f"api_keys of response {number}")
 
 
-# All clients need the first ones; those of groups and idempotent producers are used by default.
-_ESSENTIAL = (
-    ApiKey.PRODUCE,
-    ApiKey.FETCH,
-    ApiKey.LIST_OFFSETS,
-    ApiKey.METADATA,
-    ApiKey.OFFSET_COMMIT,
-    ApiKey.OFFSET_FETCH,
-    ApiKey.FIND_COORDINATOR,
-    ApiKey.JOIN_GROUP,
-    ApiKey.HEARTBEAT,
-    ApiKey.LEAVE_GROUP,
-    ApiKey.SYNC_GROUP,
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.CREATE_TOPICS,
-    ApiKey.DELETE_TOPICS,
-)
-
-
-@case(
-    "protocol.api-versions.essential",
-    "the server has the APIs that every client needs",
-    source="KIP-896",
-    layer=Layer.WIRE,
-    variants={api.name.lower().replace("_", "-"): (api,) for api in _ESSENTIAL},
-)
-def essential(c: Check, api: ApiKey) -> None:
-    """Sends: ApiVersions.
-
-    Expects: the API, with a version that clients of Apache Kafka 4 have.
-
-    Why: producers, consumers with groups, and admin clients do not work without it.
-    """
-    table = {each.api_key: (each.min_version, each.max_version) for each in c.call(ApiVersionsRequest(), 0).api_keys}
-    lowest, highest = table.get(api, (0, -1))
-    stable = request_class(api).STABLE_VERSIONS
-    common = max(lowest, stable.lowest) <= min(highest, stable.highest)
-    expected = f"versions {stable.lowest} to {stable.highest}, or some of them"
-    c.true(common, f"the versions of {api.message_name}", expected=expected, actual=table.get(api, "no such API"))
-
-
 @case(
     "protocol.api-versions.table",
     "the versions are those of Apache Kafka 4.3",
