@@ -341,6 +341,32 @@ def recreated_topic(c: Check) -> None:
     same_topic(c, found[new.topic_id], new, 3, 12)
 
 
+@case(
+    "metadata.internal-topic",
+    "the topic of committed offsets is internal",
+    source="Protocol: Metadata",
+    level=Level.SHOULD,
+    needs=needs(ApiKey.FIND_COORDINATOR, 0),
+    versions=versions_of(ApiKey.METADATA, 1),
+)
+def internal_topic(c: Check, version: int) -> None:
+    """Sends: FindCoordinator, with which servers create `__consumer_offsets`; then Metadata about it, and about a new
+    topic.
+
+    Expects: is_internal is true for the first, and false for the second.
+
+    Why: consumers with a pattern and mirroring tools leave out internal topics.
+    """
+    c.coordinator(c.name("group"))
+    topic = c.topic()
+    found = {each.name: each for each in metadata(c, by_name("__consumer_offsets", topic.name), version).topics}
+    c.equal(sorted(found), sorted(["__consumer_offsets", topic.name]), "the names in topics")
+    if found["__consumer_offsets"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        c.not_applicable("the server has no topic __consumer_offsets")
+    c.equal(found["__consumer_offsets"].is_internal, True, "is_internal of __consumer_offsets")
+    same_topic(c, found[topic.name], topic, 1, version)
+
+
 # DescribeCluster
 
 

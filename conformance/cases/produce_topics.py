@@ -150,3 +150,26 @@ def new_topic(c: Check) -> None:
         return bool(answer.error_code == ErrorCode.NONE)
 
     c.until(produced, "the first record")
+
+
+@case(
+    "produce.acks.none-stored",
+    "records of acks=0 are stored in each version",
+    source="Protocol: Produce",
+    layer=Layer.WIRE,
+    versions=versions_of(ApiKey.PRODUCE),
+)
+def acks_none_stored(c: Check, version: int) -> None:
+    """Sends: Produce with acks=0, Produce with acks=-1 and Produce with acks=0 on one connection, to one partition.
+
+    Expects: one response, with base offset 1; all three records are stored in order.
+
+    Why: without a response, this order is all that such a producer can rely on.
+    """
+    topic = c.topic()
+    for number, acks in enumerate((0, -1, 0)):
+        request = p.produce_request(topic, {0: batch(b"%d" % number)}, version=version, acks=acks)
+        c.wire.send(request, version, answered=acks != 0)
+    answer = c.wire.receive().responses[0].partition_responses[0]
+    c.equal((answer.error_code, answer.base_offset), (0, 1), "error_code and base_offset")
+    c.equal(p.values(c, topic), [b"0", b"1", b"2"], "the values")
