@@ -11,7 +11,7 @@ from .check import Check, Topic
 from .record_batches import batch
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """What a producer looks at in the response to a batch."""
 
     error: str
@@ -28,7 +28,7 @@ class IdempotentProducer:
 
     def send(
         self, sequence: int, *, count: int = 1, epoch: int | None = None, partition: int = 0, version: int | None = None
-    ) -> Answer:
+    ) -> Reply:
         """A batch of `count` records, whose values are their sequence numbers."""
         data = batch(
             *[b"%d" % (sequence + number) for number in range(count)],
@@ -37,7 +37,7 @@ class IdempotentProducer:
             base_sequence=sequence,
         )
         answer = p.produce(self._c, self._topic, data, partition=partition, version=version)
-        return Answer(ErrorCode(answer.error_code).name, answer.base_offset)
+        return Reply(ErrorCode(answer.error_code).name, answer.base_offset)
 
 
 def new_producer_id(c: Check) -> tuple[int, int]:

@@ -91,7 +91,7 @@ def exchange(c: Check, version: int) -> None:
 
 @case(
     "fetch.unknown-topic",
-    "a topic that does not exist has an error of its own",
+    "a topic that does not exist has its own error",
     source="Protocol: Fetch",
     layer=Layer.WIRE,
     versions=versions_of(ApiKey.FETCH),
@@ -102,7 +102,7 @@ def unknown_topic(c: Check, version: int) -> None:
     Expects: UNKNOWN_TOPIC_OR_PARTITION, since version 13 UNKNOWN_TOPIC_ID, with high watermark -1 and no records; the
     records of the other topic.
 
-    Why: a consumer refreshes its metadata after this error, and must get the records of its other topics meanwhile.
+    Why: a consumer refreshes its metadata after this error, and must still get the records of its other topics.
     """
     topic, missing = c.topic(), Topic(c.name("missing"), UNKNOWN_ID)
     p.append(c, topic, batch(b"a"))
@@ -238,7 +238,7 @@ def deleted(c: Check) -> None:
 
     Expects: OFFSET_OUT_OF_RANGE for 1; for 2 the whole batch, and log start offset 2.
 
-    Why: a consumer that was away resets its position; deleted records are not returned as if they were there.
+    Why: a consumer that was stopped for a while resets its position; deleted records must not be returned.
     """
     topic = c.topic()
     p.append(c, topic, batch(b"a", b"b", b"c", b"d"))
@@ -395,7 +395,7 @@ def not_diverging(c: Check, version: int) -> None:
 
 @case(
     "fetch.nothing",
-    "a fetch without partitions is answered immediately",
+    "a fetch without partitions gets its response immediately",
     source="Protocol: Fetch",
     layer=Layer.WIRE,
     versions=versions_of(ApiKey.FETCH),

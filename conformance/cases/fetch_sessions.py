@@ -362,7 +362,7 @@ def connection(c: Check, highest: int | None) -> None:
     variants=KINDS,
 )
 def several(c: Check, highest: int | None) -> None:
-    """Sends: three sessions on one connection, with different partitions of a topic; incremental fetches by turns.
+    """Sends: three sessions on one connection, with different partitions; incremental fetches in each of them.
 
     Expects: different session IDs; each session returns its own partitions, whatever the others have read.
 

@@ -91,7 +91,7 @@ def rejected(c: Check, version: int) -> None:
 
     Expects: UNKNOWN_TOPIC_OR_PARTITION twice, then UNKNOWN_LEADER_EPOCH; epoch and end offset -1.
 
-    Why: an end offset of another leader would make the consumer truncate.
+    Why: an end offset of another leader would reset the position of the consumer.
     """
     topic = c.topic()
     missing = ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1)

@@ -127,7 +127,7 @@ def all_topics(c: Check, version: int) -> None:
 
 @case(
     "metadata.unknown-topic",
-    "a topic that does not exist has an error of its own",
+    "a topic that does not exist has its own error",
     source="Protocol: Metadata",
     layer=Layer.WIRE,
     versions=versions_of(ApiKey.METADATA, 4),
@@ -138,7 +138,7 @@ def unknown_topic(c: Check, version: int) -> None:
     Expects: the existing one is described; the other has UNKNOWN_TOPIC_OR_PARTITION and no partitions; afterwards it
     still does not exist.
 
-    Why: a missing topic must not hide the others, and asking must not create it if the client forbids it (KIP-204).
+    Why: a missing topic must not hide the others, and is not created if the client forbids it (KIP-204).
     """
     topic, missing = c.topic(), c.topic_name("missing")
     for _ in range(2):
@@ -355,7 +355,7 @@ def internal_topic(c: Check, version: int) -> None:
 
     Expects: is_internal is true for the first, and false for the second.
 
-    Why: consumers with a pattern and mirroring tools leave out internal topics.
+    Why: consumers with a pattern and mirroring tools omit internal topics.
     """
     c.coordinator(c.name("group"))
     topic = c.topic()
@@ -446,7 +446,7 @@ def endpoint_type(c: Check, version: int, kind: int, expected: ErrorCode) -> Non
 
     Expects: MISMATCHED_ENDPOINT_TYPE or UNSUPPORTED_ENDPOINT_TYPE, with a message and without brokers.
 
-    Why: an admin client that was given the address of a broker as that of a controller tells its user.
+    Why: an admin client that was given the address of a broker as that of a controller reports it to its user.
     """
     response = c.call(DescribeClusterRequest(endpoint_type=kind), version)
     c.error(response.error_code, expected)

@@ -78,7 +78,7 @@ def exchange(c: Check, version: int) -> None:
 
 @case(
     "metadata.topic-partitions.unknown-topic",
-    "a topic that does not exist has an error of its own",
+    "a topic that does not exist has its own error",
     source=SOURCE,
     layer=Layer.WIRE,
     versions=versions_of(ApiKey.DESCRIBE_TOPIC_PARTITIONS),
@@ -196,7 +196,7 @@ def limit_too_small(c: Check, limit: int) -> None:
 
     Expects: partition 0, and a cursor at partition 1.
 
-    Why: an empty page would make the client repeat the request forever.
+    Why: with an empty page the client would repeat the request forever.
     """
     topic = c.topic(3)
     page = describe(c, [topic.name], limit)

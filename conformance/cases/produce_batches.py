@@ -138,7 +138,7 @@ def leader_epoch_ignored(c: Check) -> None:
 
     Expects: no error; the stored batch has leader epoch 0, that of the partition.
 
-    Why: the field belongs to the broker; a wrong epoch in the log would make followers truncate.
+    Why: the field belongs to the broker; followers would truncate their logs because of a wrong epoch.
     """
     topic = c.topic()
     answer = p.produce(c, topic, batch(b"-", leader_epoch=9))
@@ -349,7 +349,7 @@ def zstd_version(c: Check, version: int) -> None:
 
     Expects: before version 7 UNSUPPORTED_COMPRESSION_TYPE and base offset -1; since then base offset 0.
 
-    Why: the version tells the server that the client knows zstd.
+    Why: a client of an older version may not know zstd.
     """
     topic, data = c.topic(), batch(b"value", codec=Codec.ZSTD)
     if version < 7:
@@ -390,7 +390,7 @@ def transactional_without_id(c: Check, version: int) -> None:
 
     Expects: TRANSACTIONAL_ID_AUTHORIZATION_FAILED and base offset -1; an empty log.
 
-    Why: without the ID nobody could end the transaction, and consumers with read_committed would wait forever.
+    Why: without the ID no client could end the transaction, and consumers with read_committed would wait forever.
     """
     data = batch(b"-", producer_id=4_000_000_000, producer_epoch=0, base_sequence=0, transactional=True)
     rejected(c, c.topic(), data, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, version)

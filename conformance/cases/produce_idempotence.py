@@ -8,18 +8,18 @@ from ...protocol.messages.describe_producers import DescribeProducersRequest, To
 from .. import partitions as p
 from ..case import Layer, Level, case, needs, versions_of
 from ..check import Check
-from ..idempotent_producer import Answer, IdempotentProducer, new_producer_id
+from ..idempotent_producer import IdempotentProducer, Reply, new_producer_id
 from ..record_batches import batch
 from ..record_deletion import delete_before
 
 SOURCE = "KIP-98"
 IDEMPOTENT = needs(ApiKey.PRODUCE, 9, ApiKey.INIT_PRODUCER_ID, 0)
 LARGEST = 2**31 - 1
-GAP = Answer("OUT_OF_ORDER_SEQUENCE_NUMBER", -1)
+GAP = Reply("OUT_OF_ORDER_SEQUENCE_NUMBER", -1)
 
 
-def appended(offset: int) -> Answer:
-    return Answer("NONE", offset)
+def appended(offset: int) -> Reply:
+    return Reply("NONE", offset)
 
 
 @case(
@@ -195,7 +195,7 @@ def wrap(c: Check) -> None:
     needs=IDEMPOTENT,
 )
 def partitions(c: Check) -> None:
-    """Sends: Produce of 0 and 1 to two partitions with one producer ID, by turns, and 3 to the second.
+    """Sends: Produce of 0 and 1 to two partitions with one producer ID, alternately, and 3 to the second.
 
     Expects: base offsets 0 and 1 in each; OUT_OF_ORDER_SEQUENCE_NUMBER for 3.
 
@@ -216,7 +216,7 @@ def partitions(c: Check) -> None:
     needs=IDEMPOTENT,
 )
 def producers(c: Check) -> None:
-    """Sends: Produce of two producers to one partition by turns; then the batches of the first again.
+    """Sends: Produce of two producers to one partition alternately; then the batches of the first again.
 
     Expects: ascending base offsets; the old ones for the repeated batches, although others were appended after them.
 
@@ -251,7 +251,7 @@ def epochs(c: Check) -> None:
     """
     topic = c.topic()
     producer = IdempotentProducer(c, topic)
-    fenced = Answer("INVALID_PRODUCER_EPOCH", -1)
+    fenced = Reply("INVALID_PRODUCER_EPOCH", -1)
     steps = [
         (5, 0, appended(0)),
         (4, 1, fenced),

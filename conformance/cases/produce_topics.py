@@ -96,7 +96,7 @@ def partitions(c: Check, highest: int | None) -> None:
 
 @case(
     "produce.nothing",
-    "a request without topics is answered",
+    "a request without topics gets a response",
     source="Protocol: Produce",
     layer=Layer.WIRE,
     level=Level.APACHE,

@@ -86,7 +86,7 @@ def features(c: Check, version: int) -> None:
 
 @case(
     "protocol.api-versions.unknown-version",
-    "an unknown version of ApiVersions is answered in version 0",
+    "an unknown version of ApiVersions gets a response in version 0",
     source="KIP-511",
     layer=Layer.WIRE,
     variants={str(version).replace("-", "minus-"): (version,) for version in (5, 6, 100, 32_767, -1)},

@@ -79,7 +79,7 @@ def split(c: Check, position: int) -> None:
     variants={"2": (2,), "100": (100,)},
 )
 def joined(c: Check, count: int) -> None:
-    """Sends: several frames in one write, ApiVersions and Metadata by turns, and the beginning of another one; later
+    """Sends: several frames in one write, ApiVersions and Metadata alternately, and the beginning of another one; later
     its rest.
 
     Expects: all responses in order.
@@ -142,7 +142,7 @@ def trailing_bytes(c: Check) -> None:
 
     Expects: both responses.
 
-    Why: Apache Kafka reads the fields that it knows; some clients have sent too much without anyone noticing.
+    Why: Apache Kafka reads the fields that it knows; some clients have sent too much without being noticed.
     """
     c.wire.send_frame(frames.frame(NONE_TOPICS, 9, correlation_id=3) + b"more")
     c.wire.send_frame(frames.frame(ApiVersionsRequest(), 0, correlation_id=4))
@@ -174,6 +174,25 @@ def impossible_length(c: Check, length: int) -> None:
     """
     with frames.others_served(c) as wire:
         wire.send_bytes(struct.pack(">i", length))
+        c.closed(wire)
+
+
+@case(
+    "protocol.malformed.length-over-default",
+    "a frame of more than 100 MiB closes the connection",
+    source="Broker configuration: socket.request.max.bytes",
+    layer=Layer.WIRE,
+    level=Level.APACHE,
+)
+def length_over_default(c: Check) -> None:
+    """Sends: the length of a frame that is one byte above the default of socket.request.max.bytes.
+
+    Expects: the connection is closed, without waiting for more bytes; other connections are served.
+
+    Why: the limit protects the server's memory.
+    """
+    with frames.others_served(c) as wire:
+        wire.send_bytes(struct.pack(">i", 104_857_601))
         c.closed(wire)
 
 
@@ -348,7 +367,7 @@ def null_string(c: Check, version: int, body: bytes) -> None:
 
     Expects: the connection is closed; other connections are served.
 
-    Why: null that is read as an empty or missing name would be answered with the wrong topics.
+    Why: null that is read as an empty or missing name would return the wrong topics.
     """
     with frames.others_served(c) as wire:
         wire.send_frame(frames.header(ApiKey.METADATA, version) + body)
@@ -381,7 +400,7 @@ def other_protocol(c: Check, data: bytes) -> None:
 
 @case(
     "protocol.malformed.behind-valid",
-    "requests before a malformed one are answered",
+    "requests before a malformed one get responses",
     source=SOURCE,
     layer=Layer.WIRE,
     level=Level.SHOULD,

@@ -202,7 +202,7 @@ def large_tagged_field(c: Check) -> None:
 
 @case(
     "protocol.order.pipelined-apis",
-    "pipelined requests of different APIs are answered in order",
+    "pipelined requests of different APIs get responses in order",
     source="Protocol: Network",
     needs=needs(ApiKey.PRODUCE, 9, ApiKey.FETCH, 12, ApiKey.METADATA, 9, ApiKey.LIST_OFFSETS, 7),
 )
@@ -244,7 +244,7 @@ def pipelined_apis(c: Check) -> None:
 
 @case(
     "protocol.order.behind-waiting-fetch",
-    "requests behind a waiting fetch are answered after it",
+    "requests behind a waiting fetch get responses after it",
     source="Protocol: Network",
     needs=needs(ApiKey.FETCH, 12, ApiKey.DESCRIBE_CLUSTER, 0),
 )
@@ -416,7 +416,7 @@ def produce_removed(c: Check, version: int) -> None:
 
     Expects: the connection is closed without a response; other connections are served.
 
-    Why: these versions are advertised only so that librdkafka before 2.11 compresses; their message formats are gone.
+    Why: these versions are advertised only so that librdkafka before 2.11 compresses; their formats were removed.
     """
     if not c.target.supports(ApiKey.PRODUCE, version):
         c.not_applicable(f"the server does not advertise version {version} of Produce")

@@ -23,7 +23,7 @@ from ..check import Check
 def handshake(c: Check, version: int, mechanism: str) -> None:
     """Sends: SaslHandshake on a listener without SASL, then Metadata on the same connection.
 
-    Expects: ILLEGAL_SASL_STATE and no mechanisms; Metadata is answered.
+    Expects: ILLEGAL_SASL_STATE and no mechanisms; Metadata gets a response.
 
     Why: a client that is configured for SASL by mistake reports the reason instead of a closed connection.
     """
@@ -46,7 +46,7 @@ def handshake(c: Check, version: int, mechanism: str) -> None:
 def authenticate(c: Check, version: int) -> None:
     """Sends: SaslAuthenticate with a user and a password on a listener without SASL, then Metadata.
 
-    Expects: ILLEGAL_SASL_STATE with a message, no bytes; Metadata is answered.
+    Expects: ILLEGAL_SASL_STATE with a message, no bytes; Metadata gets a response.
 
     Why: a client that is configured for SASL by mistake reports the reason instead of a closed connection.
     """
