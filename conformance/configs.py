@@ -90,6 +90,15 @@ def until_value(c: Check, resource: Resource, key: str, expected: tuple[str | No
     c.until(arrived, f"{key} = {expected} (value and source) of {resource.name}")
 
 
+def unchanged(c: Check, resource: Resource, key: str, expected: tuple[str | None, int] | None) -> None:
+    """A config of a topic still has this value and source, also after a later change has arrived at the broker."""
+    marker = c.name("marker").rsplit("-", 1)[-1]
+    with c.setup("a later change"):
+        c.error(alter(c, resource, ("flush.messages", SET, f"1{marker}")).error_code, ErrorCode.NONE)
+        until_value(c, resource, "flush.messages", (f"1{marker}", DYNAMIC_TOPIC))
+    c.equal(value(c, resource, key), expected, f"{key} (value and source) afterwards")
+
+
 def incremental_resource(resource: Resource, *changes: Change) -> AlterConfigsResource:
     configs = [AlterableConfig(name=key, config_operation=operation, value=value) for key, operation, value in changes]
     return AlterConfigsResource(resource_type=resource.type, resource_name=resource.name, configs=configs)
