@@ -29,9 +29,9 @@ def exchange(c: Check, version: int) -> None:
     """Sends: DescribeConfigs with synonyms, for `segment.bytes`, which is set for the topic, and `max.message.bytes`,
     which is not.
 
-    Expects: exactly these two. The first one has its value and source 1 (topic), and the synonyms `segment.bytes` of the
-    topic and `log.segment.bytes` of the broker. The second one has the value, the source (2 to 5) and the synonyms of
-    the broker's `message.max.bytes`. Neither is read-only or sensitive; since version 3, both have the type INT.
+    Expects: exactly these two. The first one has its value and source 1 (topic), and the synonyms `segment.bytes` of
+    the topic and `log.segment.bytes` of the broker. The second one has the value, the source (2 to 5) and the synonyms
+    of the broker's `message.max.bytes`. Neither is read-only or sensitive; since version 3, both have the type INT.
 
     Why: a tool shows which values are set for a topic and which ones a topic inherits, and from where.
     """
