@@ -266,6 +266,7 @@ def reject(c: Check, key: str, value: str, for_one: bool, for_all: bool) -> None
         "client-auth": ("ssl.client.auth", "required", False),
         "key-store-of-listener": (f"{LISTENER}ssl.keystore.type", "x", False),
         "key-password-of-listener": (f"{LISTENER}ssl.key.password", "x", False),
+        "trust-store-of-listener": (f"{LISTENER}ssl.truststore.location", "x", False),
         "connections-of-listener": (f"{LISTENER}max.connections", "100", True),
     },
 )

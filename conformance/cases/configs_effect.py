@@ -10,7 +10,7 @@ from ...protocol.messages.delete_records import DeleteRecordsPartition, DeleteRe
 from ...protocol.records import Codec, Record, build_batch
 from .. import configs as k
 from .. import partitions as p
-from ..case import Level, case, needs
+from ..case import Level, Release, case, needs
 from ..check import Check, Topic
 from ..record_batches import batch
 
@@ -88,6 +88,7 @@ def compaction_needs_keys(c: Check) -> None:
     "a limit for timestamps in the future is in effect without a restart",
     source="KIP-937",
     needs=ALTER,
+    since=Release(3, 6),
 )
 def timestamp_after_max(c: Check) -> None:
     """Sends: Produce with a timestamp 20 minutes in the future; `message.timestamp.after.max.ms=60000`; the batch

@@ -292,6 +292,7 @@ def no_resources(c: Check, version: int) -> None:
         "topic-name": (k.TOPIC, "not a name!", ErrorCode.INVALID_TOPIC_EXCEPTION),
         "broker-not-a-number": (k.BROKER, "x", ErrorCode.INVALID_REQUEST),
         "other-broker": (k.BROKER, "2000000000", ErrorCode.INVALID_REQUEST),
+        "long-number": (k.BROKER, "9" * 5_000, ErrorCode.INVALID_REQUEST),
         "arabic-digit": (k.BROKER, "\u0663", ErrorCode.INVALID_REQUEST),
     },
 )

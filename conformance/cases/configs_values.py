@@ -35,9 +35,10 @@ NOT_NUMBERS = {
 )
 def not_a_number(c: Check, text: str) -> None:
     """Sends: a text that is no number, or has many thousand digits, as `retention.ms` (64 bits), `segment.bytes` (32
-    bits) and `compression.gzip.level` of a topic, and as `log.retention.ms` of the broker; with each API.
+    bits) and `compression.gzip.level` of a topic, and as settings of a broker, of its listener and of all brokers; with
+    each API.
 
-    Expects: INVALID_CONFIG for the topic, INVALID_REQUEST for the broker, with a message.
+    Expects: INVALID_CONFIG for the topic, INVALID_REQUEST for brokers, with a message.
 
     Why: limits of a server's language must not decide which numbers it accepts, nor may they be an internal error.
     """
@@ -48,6 +49,8 @@ def not_a_number(c: Check, text: str) -> None:
         (topic, "segment.bytes", ErrorCode.INVALID_CONFIG),
         (topic, "compression.gzip.level", ErrorCode.INVALID_CONFIG),
         (broker, "log.retention.ms", ErrorCode.INVALID_REQUEST),
+        (broker, "listener.name.other.max.connections", ErrorCode.INVALID_REQUEST),
+        (k.Resource(k.BROKER, k.ALL_BROKERS), "leader.replication.throttled.rate", ErrorCode.INVALID_REQUEST),
     ):
         result = k.alter(c, resource, (key, k.SET, text), validate_only=True)
         c.error(result.error_code, expected, f"IncrementalAlterConfigs error_code with {key}")
