@@ -221,3 +221,30 @@ def release(c: Check, version: int) -> None:
     if version == 1:
         found = {each.feature: each.error_code for each in response.results}
         c.equal(found, dict.fromkeys(levels, int(ErrorCode.NONE)), "results (feature and error_code)")
+
+
+@case(
+    "cluster.features.versions",
+    "ApiVersions has the same features in versions 3 and 4, except for those of a lowest version of 0",
+    source="KIP-584 and KAFKA-17011",
+    layer=Layer.WIRE,
+    needs=needs(ApiKey.API_VERSIONS, 4),
+)
+def versions(c: Check) -> None:
+    """Sends: ApiVersions in versions 3 and 4.
+
+    Expects: the same finalized features and levels in both; the supported features of version 3 are those of version 4
+    whose lowest version is not 0.
+
+    Why: clients of version 3 cannot parse a lowest version of 0, and decide by the finalized levels like newer ones.
+    """
+    request = ApiVersionsRequest(client_software_name="conformance", client_software_version="1")
+    older, newer = c.call(request, 3), c.call(request, 4)
+    for field, low, high in (
+        ("finalized_features", "min_version_level", "max_version_level"),
+        ("supported_features", "min_version", "max_version"),
+    ):
+        before = {each.name: (getattr(each, low), getattr(each, high)) for each in getattr(older, field)}
+        after = {each.name: (getattr(each, low), getattr(each, high)) for each in getattr(newer, field)}
+        expected = {name: levels for name, levels in after.items() if levels[0] > 0}
+        c.equal(before, expected, f"{field} of version 3, compared with version 4")
