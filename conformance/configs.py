@@ -57,7 +57,9 @@ def describe(
     """The result of DescribeConfigs for one resource."""
     version = c.version(ApiKey.DESCRIBE_CONFIGS) if version is None else version
     requested = DescribeConfigsResource(
-        resource_type=resource.type, resource_name=resource.name, configuration_keys=keys and list(keys)
+        resource_type=resource.type,
+        resource_name=resource.name,
+        configuration_keys=None if keys is None else list(keys),
     )
     request = DescribeConfigsRequest(
         resources=[requested], include_synonyms=synonyms, include_documentation=documentation and version >= 3

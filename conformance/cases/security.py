@@ -318,8 +318,8 @@ def scram_duplicate(c: Check, version: int) -> None:
     Why: a client that stores the results by user expects one for each.
     """
     name = c.name("user")
-    expected = {name: (int(ErrorCode.DUPLICATE_RESOURCE), [])}
-    c.equal(describe(c, [name, name]), expected, "results (error_code, credential_infos)")
+    found = describe(c, [name, name])
+    c.equal(found, {name: (int(ErrorCode.DUPLICATE_RESOURCE), [])}, "results (error_code, credential_infos)")
 
 
 @case(
