@@ -71,8 +71,10 @@ def exchange(c: Check, version: int) -> None:
                 )
         if version >= 2:
             c.true(not found.error_message, "error_message of partition 0", expected="none", actual=found.error_message)
+            c.true(not response.error_message, "error_message", expected="none", actual=response.error_message)
             nodes = {each.node_id: each.listeners for each in response.nodes}
-            c.equal(sorted(set(voters) - set(nodes)), [], "voters that are not in nodes")
+            c.equal(len(response.nodes), len(nodes), "nodes (number of different node_id)")
+            c.equal([node for node in voters if not nodes.get(node)], [], "voters without listeners in nodes")
             for listener in (each for node in voters for each in nodes[node]):
                 c.true(
                     listener.name and listener.host and listener.port > 0,

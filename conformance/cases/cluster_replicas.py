@@ -220,6 +220,9 @@ def reassign(
     results = [(each.name, one) for each in response.responses for one in each.partitions]
     codes = {(name, each.partition_index): each.error_code for name, each in results}
     c.equal(len(codes), len(results), "responses (number of different partitions)")
+    for name, each in results:
+        if each.error_code == NONE:
+            c.equal(each.error_message, None, f"error_message of {name}, which has no error")
     return response, codes
 
 
