@@ -66,7 +66,10 @@ def describe(
     )
     results = c.call(request, version).results
     c.equal([(each.resource_type, each.resource_name) for each in results], [tuple(resource)], "results (resources)")
-    return results[0]
+    (result,) = results
+    if result.error_code == ErrorCode.NONE:
+        c.true(not result.error_message, "error_message", expected="none", actual=result.error_message)
+    return result
 
 
 def config(c: Check, resource: Resource, key: str) -> Any | None:

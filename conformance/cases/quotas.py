@@ -200,7 +200,7 @@ def filters(c: Check) -> None:
     of_client: Component = (CLIENT, EXACT, client_name)
     with removed(c, *values):
         found = alter(c, *(entry(each, {PRODUCED: value}) for each, value in values.items()))
-        c.equal([code for _, code, _ in found], [0] * 4, "error_code of the entries")
+        c.equal(found, sorted(((each, 0, None) for each in values), key=str), "entries (entity, error_code, message)")
         until_quotas(c, {each: {PRODUCED: values[each]} for each in (user, both, all_clients)}, of_user)
         until_quotas(c, {each: {PRODUCED: values[each]} for each in (client, both)}, of_client)
         for title, components, strict, expected in (
