@@ -114,7 +114,7 @@ def unknown(c: Check, version: int, topics: dict[str, list[int]]) -> None:
 
     Expects: no error of the response; UNKNOWN_TOPIC_OR_PARTITION for each partition of the request.
 
-    Why: a client that asks for another partition must not take the state of the metadata log for it.
+    Why: a client that requests another partition must not take the state of the metadata log for it.
     """
     response = describe(c, topics, version)
     c.error(response.error_code, ErrorCode.NONE)

@@ -90,7 +90,7 @@ def elect_unknown(c: Check, version: int) -> None:
     Expects: since version 1, no error of the response; UNKNOWN_TOPIC_OR_PARTITION with a message for those that do not
     exist, and ELECTION_NOT_NEEDED for the other.
 
-    Why: each partition succeeds or fails by itself; some of a plan may have been deleted in the meantime.
+    Why: each partition succeeds or fails independently; partitions of a plan may have been deleted since.
     """
     topic, missing = c.topic(), c.name("no-such-topic")
     response, found = elect(c, {missing: [0], topic.name: [0, 77, -1]}, version=version)
@@ -283,7 +283,7 @@ def reassign_unknown(c: Check, version: int) -> None:
 
     Expects: no error of the response; UNKNOWN_TOPIC_OR_PARTITION for those that do not exist, no error for the other.
 
-    Why: each partition succeeds or fails by itself; some of a plan may have been deleted in the meantime.
+    Why: each partition succeeds or fails independently; partitions of a plan may have been deleted since.
     """
     topic, missing = c.topic(), c.name("no-such-topic")
     node = c.target.node_id
@@ -421,7 +421,7 @@ def list_reassignments(c: Check, named: bool | None, known: bool) -> None:
     """Sends: ListPartitionReassignments of a topic without reassignments, of one that does not exist, of an empty list,
     and of all topics (null).
 
-    Expects: no error and no message; the topic is not in the list, and nothing is if topics are named.
+    Expects: no error and no message; the list does not have the topic, and is empty if topics are named.
 
     Why: tools poll this request until a reassignment is complete.
     """

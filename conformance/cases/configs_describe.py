@@ -144,7 +144,7 @@ def documentation(c: Check, version: int) -> None:
 def keys(c: Check, requested: list[str], expected: list[str]) -> None:
     """Sends: DescribeConfigs of a topic with keys that do not exist, or occur twice, beside one that exists.
 
-    Expects: each key that exists once, nothing for the others, and no error.
+    Expects: each key that exists once, no config for the others, and no error.
 
     Why: a tool asks newer and older servers for the same keys.
     """

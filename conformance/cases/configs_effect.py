@@ -118,7 +118,7 @@ def min_insync_replicas(c: Check) -> None:
 
     Expects: no error, and base offsets 0 and 1.
 
-    Why: a minimum for all topics of a cluster must not make topics with fewer replicas read-only.
+    Why: a minimum for all topics of a cluster must not stop writes to topics with fewer replicas.
     """
     topic = c.topic(configs={"min.insync.replicas": "2"})
     shown = k.value(c, k.Resource(k.TOPIC, topic.name), "min.insync.replicas")

@@ -81,7 +81,7 @@ def unknown_topic(c: Check, version: int) -> None:
 
     Expects: UNKNOWN_TOPIC_OR_PARTITION with a message for the first; the second is changed.
 
-    Why: each resource succeeds or fails by itself, and the configs of a misspelled topic have no effect.
+    Why: each resource succeeds or fails independently, and the configs of a misspelled topic have no effect.
     """
     known, unknown = new_topic(c), k.Resource(k.TOPIC, c.name("no-such-topic"))
     change = ("retention.ms", k.SET, "999")

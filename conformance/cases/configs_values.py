@@ -173,7 +173,7 @@ def not_a_list(c: Check, text: str) -> None:
 
 @case(
     "configs.value.append",
-    "several entries are appended at once, each of them once",
+    "several entries are appended together, each of them once",
     source="KIP-339",
     needs=ALTER,
     level=Level.APACHE,

@@ -239,7 +239,7 @@ def unknown_partition(c: Check, version: int) -> None:
 
     Expects: no error for the first, UNKNOWN_TOPIC_OR_PARTITION for the others.
 
-    Why: each partition succeeds or fails by itself, so that a tool can report which moves have begun.
+    Why: each partition succeeds or fails independently, so that a tool can report which moves have begun.
     """
     topic, missing = c.topic(), c.name("no-such-topic")
     found = move(c, {directory(c, topic): {topic.name: [0, 77], missing: [0]}}, version)
@@ -265,7 +265,7 @@ def twice(c: Check, unknown_first: bool, expected: ErrorCode) -> None:
 
     Expects: one result, that of the last directory: no error, or LOG_DIR_NOT_FOUND.
 
-    Why: two results for one partition could not be told apart.
+    Why: two results for one partition could not be distinguished.
     """
     topic = c.topic()
     paths = [directory(c, topic), "/no/such/directory"]

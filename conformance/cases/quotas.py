@@ -102,7 +102,7 @@ def describe_none(c: Check, version: int, strict: bool) -> None:
 
     Expects: no error, no message, and an empty list, which is not null.
 
-    Why: tools ask for the quotas of a user, who usually has none.
+    Why: tools request the quotas of a user, who usually has none.
     """
     user = c.name("user")
     c.equal(quotas(c, (USER, EXACT, user), strict=strict, version=version), {}, "entries")
@@ -271,7 +271,7 @@ def alter_invalid(c: Check, version: int, parts: Entity, key: str, value: float)
 
     Expects: INVALID_REQUEST with a message for the second entry, no error for the first.
 
-    Why: a limit that has no effect endangers the cluster; each entry succeeds or fails by itself.
+    Why: a limit that has no effect endangers the cluster; each entry succeeds or fails independently.
     """
     good, bad = entity((USER, c.name("good"))), entity(*parts)
     found = alter(c, entry(good, {PRODUCED: 1.0}), entry(bad, {key: value}), version=version, validate_only=True)

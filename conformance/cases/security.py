@@ -151,7 +151,7 @@ def tokens_create(c: Check, version: int) -> None:
     Expects: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, no token ID, an empty HMAC, and the times -1; the principal is
     User:ANONYMOUS, since version 3 also as the requester.
 
-    Why: a token is an authentication; somebody without one must not get it.
+    Why: a token is an authentication; a client without one must not get it.
     """
     without_authentication(c)
     response = c.call(CreateDelegationTokenRequest(max_lifetime_ms=-1), version)
@@ -418,7 +418,7 @@ def scram_no_user(c: Check) -> None:
 
     Expects: UNACCEPTABLE_CREDENTIAL for both.
 
-    Why: nobody could log in as this user, and no tool could show it.
+    Why: a client could not log in as this user, and a tool could not show it.
     """
     rejected = {"": int(ErrorCode.UNACCEPTABLE_CREDENTIAL)}
     c.equal(alter(c, [("", SHA_256, 4_096)]), rejected, "results of the credential (user and error_code)")

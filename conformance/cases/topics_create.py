@@ -388,7 +388,7 @@ def duplicate(c: Check, version: int) -> None:
 
 @case(
     "topics.create.each-fails-alone",
-    "each topic of a request succeeds or fails by itself",
+    "each topic of a request succeeds or fails independently",
     source="Protocol: CreateTopics",
     needs=CREATE,
 )

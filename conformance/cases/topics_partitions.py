@@ -79,7 +79,7 @@ def too_few(c: Check, version: int, count: int) -> None:
 
     Expects: INVALID_PARTITIONS with a message; the topic keeps its two partitions.
 
-    Why: partitions cannot be removed, and a program that asks for it must not believe that it happened.
+    Why: partitions cannot be removed, and a program that requests it must not believe that it happened.
     """
     topic = c.topic(2)
     result = t.add_partitions(c, topic.name, count, version=version)
@@ -100,7 +100,7 @@ def unknown_topic(c: Check, version: int) -> None:
 
     Expects: UNKNOWN_TOPIC_OR_PARTITION for the first, which is not created; the second one grows.
 
-    Why: each topic of the request succeeds or fails by itself.
+    Why: each topic of the request succeeds or fails independently.
     """
     topic = c.topic()
     name = c.name("no-such-topic")
