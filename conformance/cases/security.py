@@ -272,11 +272,13 @@ def describe(c: Check, users: list[str] | None) -> dict[str, tuple[int, list[tup
 
 @contextlib.contextmanager
 def deleted_afterwards(c: Check, *credentials: tuple[str, int]) -> Iterator[None]:
+    """At the end, delete these credentials, some of which may not exist."""
     try:
         yield
     finally:
-        for each in credentials:
-            alter(c, [], [each])
+        unwanted = [ScramCredentialDeletion(name=name, mechanism=mechanism) for name, mechanism in credentials]
+        for each in unwanted:
+            c.call(AlterUserScramCredentialsRequest(deletions=[each]), 0)
 
 
 SCRAM = needs(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0)
