@@ -1,5 +1,4 @@
-"""Configs on the wire: which settings of brokers can be changed, how they are described, what numbers and lists look
-like, and resources of every type.
+"""Configs on the wire: which settings of brokers can be changed, and how settings outside the table are described.
 
 ``broker_config_updates.json`` holds what Apache Kafka 4.3.1 answers when every setting of the broker's table is set by
 itself: for this broker, for all brokers, and both once more with the prefix of a listener. ``--apache`` compares the
@@ -16,21 +15,13 @@ import pytest
 
 from moldau.config import broker as broker_settings
 from moldau.config.definition import ConfigType, Setting, format_value
-from moldau.protocol.errors import ErrorCode
-from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.testing.config_requests import (
     ALL_BROKERS,
-    APPEND,
     BROKER,
-    BROKER_LOGGER,
-    CLIENT_METRICS,
     DELETE,
-    GROUP,
     SET,
-    TOPIC,
     Described,
     alter,
-    answer,
     describe,
     described,
     node_id,
@@ -101,38 +92,6 @@ def test_every_setting_of_a_broker_can_be_changed_where_apache_kafka_allows_it(
     wire: WireClient, broker_id: str
 ) -> None:
     assert update_answers(wire, broker_id) == json.loads(FACTS.read_text())
-
-
-@pytest.mark.parametrize("change", [("ssl.client.auth", "required"), ("sasl.login.refresh.buffer.seconds", "5")])
-def test_security_settings_of_a_broker_can_be_changed_without_a_listener(
-    wire: WireClient, broker_id: str, change: tuple[str, str]
-) -> None:
-    name, value = change
-    assert replace(wire, BROKER, broker_id, {name: value}, validate_only=True) == "NONE"
-    assert alter(wire, BROKER, broker_id, (name, SET, value)) == "NONE"
-    wait_until(lambda: (described(wire, BROKER, broker_id, name) or [None])[0] == value, "the new value")
-    found = described(wire, BROKER, broker_id, name)
-    assert found is not None
-    assert (found[1], found[3:5]) == (DYNAMIC_BROKER, (False, False))
-    assert alter(wire, BROKER, broker_id, (name, DELETE, None)) == "NONE"
-    wait_until(lambda: source_of(wire, broker_id, name) == DEFAULT, "the default again")
-
-
-@pytest.mark.parametrize("name", ["ssl.key.password", "ssl.keystore.type", "ssl.truststore.location"])
-def test_stores_of_keys_can_be_changed_for_one_listener_only(wire: WireClient, broker_id: str, name: str) -> None:
-    for scope in (broker_id, ALL_BROKERS):
-        assert alter(wire, BROKER, scope, (name, SET, "x"), validate_only=True) == "INVALID_REQUEST"
-    assert alter(wire, BROKER, broker_id, (LISTENER + name, SET, "x"), validate_only=True) == "NONE"
-
-
-@pytest.mark.parametrize("name", ["max.connections", "log.retention.ms"])
-def test_a_value_for_one_listener_is_checked_as_that_of_the_setting(
-    wire: WireClient, broker_id: str, name: str
-) -> None:
-    for scope in (broker_id, ALL_BROKERS):
-        refused = answer(wire, BROKER, scope, (LISTENER + name, SET, "many"), validate_only=True)
-        assert ErrorCode(refused.error_code).name == "INVALID_REQUEST"
-        assert f"Invalid value many for configuration {name}: Not a number" in refused.error_message
 
 
 def source_of(wire: WireClient, scope: str, name: str) -> int | None:
@@ -241,141 +200,6 @@ def test_static_settings_of_a_listener_are_described(
         assert described(wire, BROKER, own, name) == (
             (None, STATIC_BROKER, PASSWORD, True, True, [(name, None, STATIC_BROKER)])
         )
-
-
-# Numbers and lists
-
-HUGE = "9" * 4301
-PADDED = "0" * 5000 + "7"
-
-
-@pytest.mark.parametrize("value", ["9" * 4300, HUGE, "-" + HUGE, "1" * 32_000, "1_0", "0x10", "+"])
-def test_text_that_is_no_number_of_its_type_is_refused(
-    wire: WireClient, broker_id: str, topic: str, value: str
-) -> None:
-    for kind, name, key, error in (
-        (TOPIC, topic, "retention.ms", "INVALID_CONFIG"),
-        (TOPIC, topic, "segment.bytes", "INVALID_CONFIG"),
-        (TOPIC, topic, "compression.gzip.level", "INVALID_CONFIG"),
-        (GROUP, topic, "consumer.session.timeout.ms", "INVALID_CONFIG"),
-        (BROKER, broker_id, "log.retention.ms", "INVALID_REQUEST"),
-        (BROKER, ALL_BROKERS, THROTTLE, "INVALID_REQUEST"),
-        (BROKER, broker_id, LISTENER + "max.connections", "INVALID_REQUEST"),
-    ):
-        refused = answer(wire, kind, name, (key, SET, value), validate_only=True)
-        assert ErrorCode(refused.error_code).name == error
-        assert refused.error_message.startswith(f"Invalid value {value[:20]}"), refused.error_message[:100]
-    assert replace(wire, TOPIC, topic, {"retention.ms": value}, validate_only=True) == "INVALID_CONFIG"
-    wanted = CreatableTopic(
-        name=f"{topic}-2",
-        num_partitions=1,
-        replication_factor=1,
-        configs=[CreatableTopicConfig(name="retention.ms", value=value)],
-    )
-    (created,) = wire.call(CreateTopicsRequest(topics=[wanted], validate_only=True), 7).topics
-    assert ErrorCode(created.error_code).name == "INVALID_CONFIG"
-
-
-@pytest.mark.parametrize(
-    ("key", "text", "value"),
-    [
-        ("retention.ms", PADDED, "7"),
-        ("retention.ms", "+8", "8"),
-        ("retention.ms", "\u0663\u0664", "34"),  # Arabic digits
-        ("min.cleanable.dirty.ratio", "0x1p-2d", "0.25"),
-        ("min.cleanable.dirty.ratio", "." + "1" * 5000, "0.1111111111111111"),
-        ("cleanup.policy", "compact,compact", "compact"),
-        ("cleanup.policy", " compact,delete , compact", "compact,delete"),
-        ("leader.replication.throttled.replicas", "0:1,0:1", "0:1,0:1"),
-    ],
-)
-def test_odd_forms_of_a_value_are_understood(wire: WireClient, topic: str, key: str, text: str, value: str) -> None:
-    assert alter(wire, TOPIC, topic, (key, SET, text)) == "NONE"
-
-    def shown() -> str | None:
-        found = described(wire, TOPIC, topic, key)
-        return None if found is None else found[0]
-
-    wait_until(lambda: shown() == value, f"{key}={value}")
-
-
-@pytest.mark.parametrize("value", [HUGE, "0x1", "1.5ff", "٣"])
-def test_text_that_is_no_double_is_refused(wire: WireClient, topic: str, value: str) -> None:
-    assert alter(wire, TOPIC, topic, ("min.cleanable.dirty.ratio", SET, value)) == "INVALID_CONFIG"
-
-
-@pytest.mark.parametrize("value", ["compact,,delete", "compact,compact,", ",", "compact,x,x"])
-def test_lists_that_a_topic_cannot_have(wire: WireClient, topic: str, value: str) -> None:
-    assert alter(wire, TOPIC, topic, ("cleanup.policy", SET, value)) == "INVALID_CONFIG"
-
-
-@pytest.mark.parametrize("added", [",", "delete,", "delete,compact,delete"])
-def test_entries_that_are_appended(wire: WireClient, topic: str, added: str) -> None:
-    assert alter(wire, TOPIC, topic, ("cleanup.policy", SET, "compact")) == "NONE"
-    assert alter(wire, TOPIC, topic, ("cleanup.policy", APPEND, added)) == "NONE"
-
-
-@pytest.mark.parametrize("added", ["", ",delete", "compact,,delete", "x"])
-def test_entries_that_cannot_be_appended(wire: WireClient, topic: str, added: str) -> None:
-    assert alter(wire, TOPIC, topic, ("cleanup.policy", SET, "compact")) == "NONE"
-    assert alter(wire, TOPIC, topic, ("cleanup.policy", APPEND, added)) == "INVALID_CONFIG"
-
-
-@pytest.mark.parametrize(
-    ("name", "duration", "error"),
-    [
-        ("padded", "P" + "0" * 5000 + "1D", "NONE"),
-        ("longest", "PT9223372036854775807S", "NONE"),
-        ("too long", "PT9223372036854775808S", "INVALID_CONFIG"),
-        ("huge", "P" + HUGE + "D", "INVALID_CONFIG"),
-    ],
-)
-def test_durations_of_any_length(wire: WireClient, topic: str, name: str, duration: str, error: str) -> None:
-    change = ("share.auto.offset.reset", SET, f"by_duration:{duration}")
-    assert alter(wire, GROUP, topic, change, validate_only=True) == error
-
-
-# Resources of every type
-
-
-@pytest.mark.parametrize("kind", [0, 1, 3, 5, 33, 64, 127])
-def test_types_of_resources_without_configs_are_invalid(wire: WireClient, broker_id: str, kind: int) -> None:
-    for name in ("", broker_id, "x"):
-        assert alter(wire, kind, name, ("a", SET, "b"), validate_only=True) == "INVALID_REQUEST"
-        assert replace(wire, kind, name, {"a": "b"}, validate_only=True) == "INVALID_REQUEST"
-        assert ErrorCode(describe(wire, kind, name).error_code).name == "INVALID_REQUEST"
-
-
-@pytest.mark.parametrize(("kind", "type_name"), [(BROKER_LOGGER, "BROKER_LOGGER"), (CLIENT_METRICS, "CLIENT_METRICS")])
-def test_types_that_a_server_does_not_support_are_named_and_are_not_the_clients_mistake(
-    wire: WireClient, broker_id: str, kind: int, type_name: str
-) -> None:
-    """Apache Kafka describes these; a server that does not says that it lacks the feature."""
-    result = describe(wire, kind, broker_id)
-    if result.error_code == 0:
-        assert result.configs
-        return
-    refused = answer(wire, kind, broker_id, ("a", SET, "b"), validate_only=True)
-    for code, message in ((result.error_code, result.error_message), (refused.error_code, refused.error_message)):
-        assert ErrorCode(code).name == "UNSUPPORTED_VERSION"
-        assert type_name in message
-    assert replace(wire, kind, broker_id, {"a": "b"}, validate_only=True) == "UNSUPPORTED_VERSION"
-
-
-def test_groups_have_configs(wire: WireClient, topic: str) -> None:
-    assert describe(wire, GROUP, topic).error_code == 0
-    assert alter(wire, GROUP, topic, ("a", SET, "b"), validate_only=True) == "INVALID_CONFIG"
-
-
-@pytest.mark.parametrize("name", ["7777", "x", "٣", "9" * 5000])
-def test_another_broker_than_the_one_that_is_asked(wire: WireClient, name: str) -> None:
-    assert ErrorCode(describe(wire, BROKER, name).error_code).name == "INVALID_REQUEST"
-    assert alter(wire, BROKER, name, ("a", SET, "b"), validate_only=True) == "INVALID_REQUEST"
-
-
-@pytest.fixture
-def topic(make_topic: Callable[..., str]) -> str:
-    return make_topic()
 
 
 if __name__ == "__main__":

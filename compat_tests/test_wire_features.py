@@ -1,5 +1,4 @@
-"""Features (KIP-584): what ApiVersions says of group.version, what it opens and closes (KIP-848), and which levels
-UpdateFeatures accepts."""
+"""Features (KIP-584): what group.version opens and closes (KIP-848), and changes of finalized levels."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -56,13 +55,6 @@ def update(wire: WireClient, level: int, upgrade_type: int) -> str:
     return error
 
 
-def test_versions_of_api_versions_that_know_features_from_0(wire: WireClient) -> None:
-    request = ApiVersionsRequest(client_software_name="wire", client_software_version="1")
-    assert FEATURE not in {each.name for each in wire.call(request, 3).supported_features}  # KAFKA-17011
-    assert FEATURE in {each.name for each in wire.call(request, 3).finalized_features}
-    assert finalized(wire) == 1
-
-
 def test_consumer_protocol_is_served_while_the_feature_is_finalized(bootstrap_servers: str, wire: WireClient) -> None:
     group = "features"
     wait_for_coordinator(bootstrap_servers, group)
@@ -79,8 +71,6 @@ def test_consumer_protocol_is_served_while_the_feature_is_finalized(bootstrap_se
 
 # UpdateFeatures
 
-UNSAFE_DOWNGRADE = 3
-
 RELEASE_4_3 = {
     "eligible.leader.replicas.version": 1,
     "group.version": 1,
@@ -90,55 +80,6 @@ RELEASE_4_3 = {
     "streams.version": 1,
     "transaction.version": 2,
 }
-
-
-def dry_run(wire: WireClient, *updates: tuple[str, int, int], version: int = 2) -> tuple[str, str]:
-    """Name of the error code and message of updates that are only checked."""
-    keys = [FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in updates]
-    response = wire.call(UpdateFeaturesRequest(feature_updates=keys, validate_only=True), version)
-    return code(response.error_code), response.error_message or ""
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_features_of_a_release_can_be_asked_for_together(wire: WireClient, version: int) -> None:
-    updates = [(feature, level, UPGRADE) for feature, level in RELEASE_4_3.items()]
-    assert dry_run(wire, *updates, version=version)[0] == "NONE"
-
-
-@pytest.mark.parametrize("kind", [UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE])
-@pytest.mark.parametrize("level", [0, 1, -1])
-def test_unknown_features_have_no_level(wire: WireClient, level: int, kind: int) -> None:
-    error, message = dry_run(wire, ("no.such.feature", level, kind))
-    assert error == "INVALID_UPDATE_VERSION"
-    assert "no.such.feature" in message
-    assert dry_run(wire, (FEATURE, 1, UPGRADE), ("no.such.feature", level, kind))[0] == "INVALID_UPDATE_VERSION"
-
-
-@pytest.mark.parametrize(
-    ("update", "error"),
-    [
-        (("share.version", 0, SAFE_DOWNGRADE), "NONE"),
-        (("streams.version", 1, UPGRADE), "NONE"),
-        (("share.version", 2, UPGRADE), "INVALID_UPDATE_VERSION"),
-        (("transaction.version", 3, UPGRADE), "INVALID_UPDATE_VERSION"),
-        (("eligible.leader.replicas.version", 2, UPGRADE), "INVALID_UPDATE_VERSION"),
-        (("eligible.leader.replicas.version", 0, SAFE_DOWNGRADE), "NONE"),
-        (("group.version", 0, SAFE_DOWNGRADE), "NONE"),
-        (("group.version", 1, SAFE_DOWNGRADE), "NONE"),
-        (("group.version", 1, 0), "INVALID_UPDATE_VERSION"),
-        (("group.version", 1, 4), "INVALID_UPDATE_VERSION"),
-        (("metadata.version", 30, UPGRADE), "NONE"),
-        (("metadata.version", 31, UPGRADE), "INVALID_UPDATE_VERSION"),
-        (("metadata.version", 29, UPGRADE), "INVALID_UPDATE_VERSION"),
-        (("metadata.version", 29, SAFE_DOWNGRADE), "INVALID_UPDATE_VERSION"),
-        (("metadata.version", 29, UNSAFE_DOWNGRADE), "INVALID_UPDATE_VERSION"),
-        (("metadata.version", 0, SAFE_DOWNGRADE), "INVALID_UPDATE_VERSION"),
-        (("kraft.version", 0, SAFE_DOWNGRADE), "INVALID_UPDATE_VERSION"),
-        (("kraft.version", 1, UPGRADE), "NONE"),
-    ],
-)
-def test_levels_of_features(wire: WireClient, update: tuple[str, int, int], error: str) -> None:
-    assert dry_run(wire, update)[0] == error
 
 
 def test_eligible_leader_replicas_make_the_minimum_in_sync_a_config_of_all_brokers(

@@ -143,11 +143,6 @@ def test_what_a_group_cannot_have(
     assert alter(wire, group, change) == error
 
 
-def test_groups_have_no_common_configs(wire: WireClient) -> None:
-    assert ErrorCode(describe(wire, "").error_code).name == "INVALID_REQUEST"
-    assert alter(wire, "", ("consumer.session.timeout.ms", SET, "50000")) == "INVALID_REQUEST"
-
-
 def test_members_get_the_interval_of_their_group(bootstrap_servers: str, wire: WireClient, group: str) -> None:
     wait_for_coordinator(bootstrap_servers, group)
     with ConsumerMember(bootstrap_servers, group, Topic("no-such-topic", bytes(16)), member_id=uuid4().hex) as member:

@@ -7,11 +7,7 @@ from typing import Any
 import pytest
 
 from moldau.protocol.errors import ErrorCode
-from moldau.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from moldau.protocol.uuid import ZERO_UUID
 from moldau.testing import topic_requests as w
 from moldau.testing.servers import Server
 from moldau.testing.topic_requests import Topic
@@ -43,94 +39,6 @@ def test_the_metadata_log_is_no_topic(new_server: Callable[..., AbstractContextM
         for _ in range(2):
             (found,) = wire.call(request, 12).topics
             assert (ErrorCode(found.error_code).name, found.is_internal) == ("UNKNOWN_TOPIC_OR_PARTITION", False)
-
-
-# CreateTopics
-
-
-def create(wire: WireClient, version: int = 7, *, validate_only: bool = False, **fields: Any) -> Any:
-    """The result of creating one topic."""
-    wanted = CreatableTopic(**{"num_partitions": 1, "replication_factor": 1, **fields})
-    (result,) = wire.call(CreateTopicsRequest(topics=[wanted], validate_only=validate_only), version).topics
-    return result
-
-
-def test_what_create_topics_answers(wire: WireClient, topic_name: Callable[[], str]) -> None:
-    """Since version 5 the topic's shape and configs, since version 7 its id."""
-    result = create(wire, name=topic_name(), num_partitions=-1, replication_factor=-1)
-    assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 1, 1)
-    assert result.topic_id != ZERO_UUID
-    assert {each.name: each.value for each in result.configs}["cleanup.policy"] == "delete"
-    assert create(wire, 4, name=topic_name()).error_code == 0
-
-
-def test_validate_only_creates_nothing(wire: WireClient, topic_name: Callable[[], str]) -> None:
-    name = topic_name()
-    result = create(wire, validate_only=True, name=name, num_partitions=4)
-    assert (result.error_code, result.num_partitions) == (0, 4)
-    (found,) = wire.call(MetadataRequest(topics=by_name(name), allow_auto_topic_creation=False), 12).topics
-    assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"num_partitions": 0}, "INVALID_PARTITIONS"),
-        ({"num_partitions": -2}, "INVALID_PARTITIONS"),
-        ({"replication_factor": 0}, "INVALID_REPLICATION_FACTOR"),
-        ({"replication_factor": -2}, "INVALID_REPLICATION_FACTOR"),
-        ({"replication_factor": 2}, "INVALID_REPLICATION_FACTOR"),
-        ({"num_partitions": 1, "assignments": "own"}, "INVALID_REQUEST"),
-        ({"num_partitions": -1, "replication_factor": -1, "assignments": "gap"}, "INVALID_REPLICA_ASSIGNMENT"),
-        ({"num_partitions": -1, "replication_factor": -1, "assignments": "own"}, "NONE"),
-    ],
-)
-def test_shapes(wire: WireClient, topic_name: Callable[[], str], fields: dict[str, Any], code: str) -> None:
-    node = wire.call(DescribeClusterRequest(), 0).controller_id
-    assignments = {
-        "own": [CreatableReplicaAssignment(partition_index=index, broker_ids=[node]) for index in (0, 1)],
-        "gap": [CreatableReplicaAssignment(partition_index=index, broker_ids=[node]) for index in (0, 2)],
-    }
-    given = {**fields, "assignments": assignments.get(fields.get("assignments", ""), [])}
-    assert ErrorCode(create(wire, validate_only=True, name=topic_name(), **given).error_code).name == code
-
-
-def test_the_same_topic_twice_in_one_request(wire: WireClient, topic_name: Callable[[], str]) -> None:
-    name = topic_name()
-    wanted = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for _ in range(2)]
-    good = CreatableTopic(name=topic_name(), num_partitions=1, replication_factor=1)
-    results = wire.call(CreateTopicsRequest(topics=[*wanted, good]), 7).topics
-    codes = {each.name: ErrorCode(each.error_code).name for each in results}
-    assert codes == {name: "INVALID_REQUEST", good.name: "NONE"}
-
-
-def test_good_and_bad_topics_in_one_request(wire: WireClient, topic: Topic, topic_name: Callable[[], str]) -> None:
-    names = [topic_name(), topic.name, "not a name!"]
-    wanted = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
-    results = {each.name: each for each in wire.call(CreateTopicsRequest(topics=wanted), 7).topics}
-    assert [ErrorCode(results[name].error_code).name for name in names] == [
-        "NONE",
-        "TOPIC_ALREADY_EXISTS",
-        "INVALID_TOPIC_EXCEPTION",
-    ]
-    assert results[topic.name].error_message
-
-
-@pytest.mark.parametrize("timeout_ms", [0, -1])
-def test_a_timeout_that_has_passed_changes_nothing(
-    wire: WireClient, topic: Topic, topic_name: Callable[[], str], timeout_ms: int
-) -> None:
-    wanted = CreatableTopic(name=topic_name(), num_partitions=1, replication_factor=1)
-    (created,) = wire.call(CreateTopicsRequest(topics=[wanted], timeout_ms=timeout_ms), 7).topics
-    assert created.error_code == ErrorCode.REQUEST_TIMED_OUT
-    named = [DeleteTopicState(name=topic.name)]
-    (deleted,) = wire.call(DeleteTopicsRequest(topics=named, timeout_ms=timeout_ms), 6).responses
-    assert deleted.error_code == ErrorCode.REQUEST_TIMED_OUT
-    described = wire.call(MetadataRequest(topics=by_name(wanted.name, topic.name)), 12).topics
-    assert {each.name: each.error_code for each in described} == {
-        wanted.name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        topic.name: 0,
-    }
 
 
 # Automatic creation

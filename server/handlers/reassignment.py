@@ -11,6 +11,8 @@ from ...protocol.errors import KafkaError
 from ...protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
 )
 from ...protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -71,9 +73,21 @@ def handle_alter_partition_reassignments(
 
 def failed_alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, error: KafkaError
-) -> AlterPartitionReassignmentsResponse:
-    """The error for the whole request."""
-    return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+) -> Sliced[AlterPartitionReassignmentsResponse]:
+    """The error for the whole request, and for every named partition."""
+    response = AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+    for topic in request.topics:
+        result = ReassignableTopicResponse(name=topic.name)
+        response.responses.append(result)
+        yield 1
+        for partition in topic.partitions:
+            result.partitions.append(
+                ReassignablePartitionResponse(
+                    partition_index=partition.partition_index, error_code=error.code, error_message=error.message
+                )
+            )
+            yield 1
+    return response
 
 
 def handle_list_partition_reassignments(
