@@ -55,13 +55,13 @@ class Check:
         """`prefix` begins the names of the case's topics and groups; `seconds` is its deadline."""
         self.target = target
         self.recorder = Recorder()
-        self._prefix = prefix
+        self.prefix = prefix
         self._deadline = time.monotonic() + seconds
         self._connections: list[Connection] = []
         self._wire: Connection | None = None
         self._topics: list[str] = []
         self._groups: list[str] = []
-        self._last_requests: list[tuple[Request, int]] = []
+        self._at_end: list[Callable[[Connection], object]] = []
         self._names = 0
         self._in_setup = 0
 
@@ -124,7 +124,7 @@ class Check:
     def name(self, word: str = "name") -> str:
         """A name that no other case has."""
         self._names += 1
-        return f"{self._prefix}-{word}-{self._names}"
+        return f"{self.prefix}-{word}-{self._names}"
 
     def group(self, word: str = "group") -> str:
         """The name of a group that is deleted at the end, if the server still has it."""
@@ -243,9 +243,13 @@ class Check:
 
     # Its end
 
-    def at_end(self, request: Request, version: int) -> None:
-        """Send this request on a new connection when the case has ended, whatever its verdict."""
-        self._last_requests.append((request, version))
+    def at_end(self, last: Request | Callable[[Connection], object], version: int | None = None) -> None:
+        """When the case has ended, whatever its verdict, send this request, or call this with a new connection."""
+        if isinstance(last, Request):
+            request = last
+            self._at_end.append(lambda wire: self.call(request, version, to=wire))
+        else:
+            self._at_end.append(last)
 
     def interrupt(self) -> None:
         """Called by another thread: end the case, which waits for a response, a condition or nothing."""
@@ -254,11 +258,11 @@ class Check:
             connection.interrupt()
 
     def clean_up(self) -> None:
-        """Send the last requests, and delete topics and groups.
+        """Do what `at_end` was given, and delete topics and groups.
 
         Failures do not change the verdict: the case has already ended.
         """
-        if not (self._topics or self._groups or self._last_requests):
+        if not (self._topics or self._groups or self._at_end):
             return
         with (
             contextlib.suppress(
@@ -266,8 +270,9 @@ class Check:
             ),
             self.target.connect(self.recorder, lambda: 5.0 * self.target.patience) as wire,
         ):
-            for last, version in self._last_requests:
-                self.call(last, version, to=wire)
+            for action in self._at_end:
+                with contextlib.suppress(KafkaError):
+                    action(wire)
             if self._groups and self.target.highest_version(ApiKey.DELETE_GROUPS) is not None:
                 self.call(DeleteGroupsRequest(groups_names=self._groups), to=wire)
             if self._topics:
