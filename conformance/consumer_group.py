@@ -61,6 +61,7 @@ class ConsumerMember:
         self.owned: dict[bytes, list[int]] = {}
         """What the coordinator has assigned, by topic ID."""
         self.wire = wire or c.coordinator(group)
+        c.at_end(self._leave_at_end)
 
     @property
     def partitions(self) -> list[int]:
@@ -128,9 +129,9 @@ class ConsumerMember:
         """A heartbeat with the member's partitions: what is not assigned any more, it has revoked."""
         return self.heartbeat(version, topic_partitions=self.reported())
 
-    def follow(self) -> None:
+    def follow(self, **fields: Any) -> None:
         """A heartbeat, and a report if the assignment has changed; both without errors."""
-        answer = self.heartbeat()
+        answer = self.heartbeat(**fields)
         self.c.error(answer.error_code, ErrorCode.NONE, "error_code of a ConsumerGroupHeartbeat")
         if answer.assignment is not None:
             self.c.error(self.report().error_code, ErrorCode.NONE, "error_code of a heartbeat with topic_partitions")
@@ -143,6 +144,11 @@ class ConsumerMember:
         """The last heartbeat; the member keeps its epoch and its partitions, to be sent once more by a case."""
         request = self.request(member_epoch=epoch)
         return cast(ConsumerGroupHeartbeatResponse, self.c.call(request, version, to=self.wire))
+
+    def _leave_at_end(self, wire: Connection) -> None:
+        """So that the group can be deleted. An error is ignored: the member may have left."""
+        if self.epoch > 0:
+            wire.call(self.request(member_epoch=LEAVE), self.c.version(ApiKey.CONSUMER_GROUP_HEARTBEAT))
 
 
 def _changed(request: ConsumerGroupHeartbeatRequest, fields: Mapping[str, Any]) -> ConsumerGroupHeartbeatRequest:
