@@ -7,7 +7,7 @@ that the members of a case share one connection.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 from ..protocol.api import ApiKey
 from ..protocol.errors import ErrorCode
@@ -129,12 +129,13 @@ class ConsumerMember:
         """A heartbeat with the member's partitions: what is not assigned any more, it has revoked."""
         return self.heartbeat(version, topic_partitions=self.reported())
 
-    def follow(self, **fields: Any) -> None:
-        """A heartbeat, and a report if the assignment has changed; both without errors."""
+    def follow(self, **fields: Any) -> Self:
+        """A heartbeat, and a report if the assignment has changed, both without errors; return the member."""
         answer = self.heartbeat(**fields)
         self.c.error(answer.error_code, ErrorCode.NONE, "error_code of a ConsumerGroupHeartbeat")
         if answer.assignment is not None:
             self.c.error(self.report().error_code, ErrorCode.NONE, "error_code of a heartbeat with topic_partitions")
+        return self
 
     def reported(self) -> list[TopicPartitions]:
         """The member's partitions, as a heartbeat contains them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -38,7 +40,7 @@ def exchange(c: Check, version: int) -> None:
     topic = c.topic(3)
     member = ConsumerMember(c, c.group(), topic)
     member_id = member.member_id
-    epochs = []
+    epochs: list[int] = []
 
     def heartbeat() -> bool:
         answer = member.heartbeat(version) if epochs else member.join(version)
@@ -241,7 +243,7 @@ def leave(c: Check) -> None:
     g.stable(c, leaver, other)
     epoch = other.epoch
     c.equal(leaver.leave().member_epoch, LEAVE, "member_epoch of the last heartbeat")
-    c.until(lambda: other.follow() or len(other.partitions) == 6, "all partitions for the other member")
+    c.until(lambda: len(other.follow().partitions) == 6, "all partitions for the other member")
     c.equal(share(other), [0, 1, 2, 3, 4, 5], "the partitions of the other member")
     c.true(other.epoch > epoch, "member_epoch of the other member", expected=f"above {epoch}", actual=other.epoch)
     c.error(leaver.leave().error_code, ErrorCode.UNKNOWN_MEMBER_ID, "error_code of a second last heartbeat")
@@ -250,7 +252,7 @@ def leave(c: Check) -> None:
     c.equal((described.group_state, described.members), ("Empty", []), "group_state and members of the empty group")
 
 
-FIRST_HEARTBEATS: dict[str, tuple[dict[str, object], str | None]] = {
+FIRST_HEARTBEATS: dict[str, tuple[dict[str, Any], str | None]] = {
     "group-id-empty": ({"group_id": ""}, "GroupId can't be empty."),
     "group-id-blank": ({"group_id": "  "}, "GroupId can't be empty."),
     "member-id-blank": ({"member_id": "  "}, "MemberId can't be empty."),
@@ -277,7 +279,7 @@ FIRST_HEARTBEATS: dict[str, tuple[dict[str, object], str | None]] = {
     needs=VERSION_1,
     variants=dict(FIRST_HEARTBEATS),
 )
-def invalid(c: Check, fields: dict[str, object], message: str | None) -> None:
+def invalid(c: Check, fields: dict[str, Any], message: str | None) -> None:
     """Sends: a first heartbeat to a new group in which one field is invalid.
 
     Expects: INVALID_REQUEST with a message that names the field; epoch 0, interval 0 and no assignment; no group.

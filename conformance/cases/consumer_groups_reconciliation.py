@@ -54,7 +54,7 @@ def revoke_first(c: Check) -> None:
     answer = old.report()
     c.error(answer.error_code, ErrorCode.NONE, "error_code of the report")
     c.true(answer.member_epoch > epoch, "member_epoch", expected=f"above {epoch}", actual=answer.member_epoch)
-    c.until(lambda: new.follow() or new.owned, "partitions for the new member")
+    c.until(lambda: new.follow().owned, "partitions for the new member")
     c.equal(share(new), [each for each in ALL if each not in kept], "the partitions of the new member")
     c.equal(new.epoch, old.epoch, "member_epoch of the new member")
 

@@ -18,12 +18,7 @@ SOURCE = "KIP-848: ConsumerGroupHeartbeat API"
 
 def until_assigned(c: Check, member: ConsumerMember, expected: dict[str, list[int]]) -> None:
     """The member sends heartbeats until it has exactly these partitions of these topics."""
-
-    def is_assigned() -> bool:
-        member.follow()
-        return member.assigned == expected
-
-    c.until(is_assigned, f"the assignment {expected}")
+    c.until(lambda: member.follow().assigned == expected, f"the assignment {expected}")
     g.settle(c, member)
     c.equal(member.assigned, expected, "the assignment in the stable group")
 
