@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Final, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from ..protocol.api import ApiKey
 from ..protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -22,6 +22,7 @@ from ..protocol.messages.create_topics import (
 )
 from ..protocol.messages.delete_groups import DeleteGroupsRequest
 from ..protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ..protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ..protocol.messages.find_coordinator import FindCoordinatorRequest
 from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -34,6 +35,7 @@ T = TypeVar("T")
 
 _PAUSE_SECONDS: Final = 0.02
 _TIMEOUT_MS: Final = 30_000
+_BROKER: Final = 4
 GROUP: Final = 0
 TRANSACTION: Final = 1
 _COORDINATOR_NOT_READY: Final = frozenset(
@@ -186,6 +188,28 @@ class Check:
             self.until(has_leaders, f"leaders of the partitions of {topic}")
             return found
 
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic, as a step of the setup."""
+        version = self.version(ApiKey.DELETE_TOPICS)
+        request = DeleteTopicsRequest(timeout_ms=_TIMEOUT_MS)
+        if version >= 6:
+            request.topics = [DeleteTopicState(name=topic.name)]
+        else:
+            request.topic_names = [topic.name]
+        with self.setup(f"deleting the topic {topic.name}"):
+            (deleted,) = self.call(request, version).responses
+            self.error(deleted.error_code, ErrorCode.NONE, "DeleteTopics error_code")
+
+    def broker_config(self, key: str, default: str) -> str:
+        """A setting of the broker at the address, as it describes it; the default if it does not."""
+        version = self.version(ApiKey.DESCRIBE_CONFIGS)
+        resource = DescribeConfigsResource(
+            resource_type=_BROKER, resource_name=str(self.target.node_id), configuration_keys=[key]
+        )
+        (result,) = self.call(DescribeConfigsRequest(resources=[resource]), version).results
+        found = {each.name: each.value for each in result.configs}
+        return found.get(key) or default
+
     # Comparisons
 
     def equal(self, actual: object, expected: object, what: str) -> None:
@@ -227,10 +251,6 @@ class Check:
         """The seconds until the deadline, at least 10 ms, as sockets require a positive timeout."""
         return max(self._deadline - time.monotonic(), 0.01)
 
-    def not_applicable(self, reason: str) -> NoReturn:
-        """End the case: it does not apply to this server."""
-        raise NotApplicableError(reason)
-
     @contextlib.contextmanager
     def setup(self, what: str) -> Iterator[None]:
         """A failure inside is not what the case tests: its verdict is "inconclusive"."""
@@ -258,7 +278,7 @@ class Check:
             connection.interrupt()
 
     def clean_up(self) -> None:
-        """Do what `at_end` was given, and delete topics and groups.
+        """Perform the actions of `at_end`, and delete topics and groups.
 
         Failures do not change the verdict: the case has already ended.
         """

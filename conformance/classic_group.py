@@ -20,6 +20,7 @@ from ..protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 from ..protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from ..testing.group_requests import leave_request, subscription
 from .check import Check
+from .committed_offsets import commit_request, committed_before
 from .exchange import Connection
 from .outcome import InconclusiveError
 
@@ -27,6 +28,7 @@ BATCHED_LEAVE = 3
 """The first version of LeaveGroup with several members."""
 MEMBER_ID_REQUIRED = 4
 """The first version of JoinGroup with a second request for new members (KIP-394)."""
+JOIN_ATTEMPTS = 10
 SESSION_MS = 30_000
 """Longer than a case takes."""
 
@@ -43,6 +45,14 @@ class ClassicGroup:
     def member(self, **settings: Any) -> Member:
         """A member with its own connection, which has not joined yet. `settings` are those of `Member`."""
         return Member(self, **settings)
+
+    def keep(self) -> None:
+        """Commit an offset, as a step of the setup, so that the group also exists without members.
+
+        Apache Kafka removes groups without members and offsets every ten minutes, and before 4.0 also when any topic
+        is deleted.
+        """
+        committed_before(self.c, self.wire, commit_request(self.id, self.c.topic(), {0: 1}))
 
     def describe(self, version: int | None = None) -> DescribedGroup:
         """DescribeGroups of this group."""
@@ -69,6 +79,14 @@ class ClassicGroup:
                 self._complete(leader, (), None)
             self._complete(leader, others, assignments)
 
+    def restarted(self, member: Member, **settings: Any) -> Member:
+        """A new process of a static member, which has taken its place, as a step of the setup."""
+        after = self.member(instance_id=member.instance_id, **settings)
+        with self.c.setup(f"restarting the member {member.instance_id}"):
+            self.c.error(after.join().error_code, ErrorCode.NONE, "JoinGroup error_code")
+            self.c.error(after.sync().error_code, ErrorCode.NONE, "SyncGroup error_code")
+        return after
+
     def _complete(self, leader: Member, others: tuple[Member, ...], assignments: Mapping[str, bytes] | None) -> None:
         c = self.c
         old = [member for member in others if member.generation >= 0]
@@ -78,23 +96,27 @@ class ClassicGroup:
         for number, member in enumerate(new, len(old) + 2):
             member.start_join()
             self.wait_for_members(number)
-        leader.start_join()
-        for member in old:
-            if not new:
-                member.wait_for_rebalance()
-            member.start_join()
+        if others:
+            leader.start_join()
+            for member in old:
+                if not new:
+                    member.wait_for_rebalance()
+                member.start_join()
+            answers = [member.joined() for member in (leader, *others)]
+        else:
+            answers = [leader.join()]
         members = (leader, *others)
-        for member in members:
-            c.error(member.joined().error_code, ErrorCode.NONE, "JoinGroup error_code")
+        for answer in answers:
+            c.error(answer.error_code, ErrorCode.NONE, "JoinGroup error_code")
         c.equal({member.generation for member in members}, {leader.generation}, "the members' generations")
         c.equal({member.leader for member in members}, {leader.member_id}, "the leader")
         sent = assignments or {member.member_id: member.member_id.encode() for member in members}
         for member in members:
             member.start_sync(sent if member is leader else None)
         for member in members:
-            answer = member.synced()
-            c.error(answer.error_code, ErrorCode.NONE, "SyncGroup error_code")
-            c.equal(answer.assignment, sent.get(member.member_id, b""), "SyncGroup assignment")
+            synced = member.synced()
+            c.error(synced.error_code, ErrorCode.NONE, "SyncGroup error_code")
+            c.equal(synced.assignment, sent.get(member.member_id, b""), "SyncGroup assignment")
 
 
 class Member:
@@ -168,9 +190,19 @@ class Member:
         return answer
 
     def join(self, version: int | None = None) -> JoinGroupResponse:
-        """`start_join` and `joined`."""
-        self.start_join(version)
-        return self.joined()
+        """`start_join` and `joined`.
+
+        A server may forget a group without members, and its new member's ID, between both requests of a new member,
+        which then begins again (see `ClassicGroup.keep`).
+        """
+        is_new = not self.member_id and self.instance_id is None
+        for attempt in range(JOIN_ATTEMPTS):
+            self.start_join(version)
+            answer = self.joined()
+            if not is_new or answer.error_code != ErrorCode.UNKNOWN_MEMBER_ID or attempt == JOIN_ATTEMPTS - 1:
+                break
+            self.member_id = ""
+        return answer
 
     # SyncGroup
 

@@ -18,6 +18,7 @@ from .case import needs
 from .check import Check
 from .classic_group import ClassicGroup, Member
 from .consumer_group import ConsumerMember
+from .outcome import NotApplicableError
 
 NEEDS: Final = needs(
     ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, ApiKey.CONSUMER_GROUP_DESCRIBE, 0, ApiKey.JOIN_GROUP, 9, ApiKey.SYNC_GROUP, 5,
@@ -33,7 +34,7 @@ class MixedGroup(ClassicGroup):
         super().__init__(c)
         policy = configs.value(c, configs.this_broker(c), _POLICY)
         if policy is not None and policy[0] != "bidirectional":
-            c.not_applicable(f"{_POLICY} of the broker is {policy[0]}, not bidirectional")
+            raise NotApplicableError(f"{_POLICY} of the broker is {policy[0]}, not bidirectional")
         self.topic = c.topic(partitions)
 
     def classic(self, **settings: Any) -> Member:

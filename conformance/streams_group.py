@@ -150,5 +150,12 @@ def stable(c: Check, *members: StreamsMember) -> None:
         settle(c, *members)
 
 
+def rejected(c: Check, answer: Any, expected: ErrorCode) -> None:
+    """Compare the whole response to a heartbeat that is rejected."""
+    c.error(answer.error_code, expected)
+    c.true(answer.error_message, "error_message", expected="a message", actual=answer.error_message)
+    c.equal((answer.member_epoch, answer.active_tasks), (0, None), "member_epoch and active_tasks")
+
+
 ENDPOINT: Final = Endpoint(host="streams.example", port=8080)
 TAGS: Final = [KeyValue(key="zone", value="z1")]

@@ -12,6 +12,7 @@ from .. import consumer_group as g
 from ..case import Layer, Level, case, needs, versions_of
 from ..check import Check
 from ..consumer_group import FEATURES, ConsumerMember
+from ..outcome import NotApplicableError
 
 HEARTBEAT = needs(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, ApiKey.CONSUMER_GROUP_DESCRIBE, 0)
 
@@ -218,7 +219,7 @@ def disabled(c: Check) -> None:
     Why: clients with group.protocol=consumer report by this error that the cluster must be upgraded.
     """
     if c.target.features.get("group.version", 0) >= 1:
-        c.not_applicable("the feature group.version is finalized")
+        raise NotApplicableError("the feature group.version is finalized")
     group = c.group()
     member = ConsumerMember(c, group, c.topic())
     c.error(member.try_join(0).error_code, ErrorCode.UNSUPPORTED_VERSION, "ConsumerGroupHeartbeat error_code")

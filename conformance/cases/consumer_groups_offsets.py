@@ -292,7 +292,7 @@ def delete_subscribed(c: Check) -> None:
     g.stable(c, member)
     answer = o.delete(c, member.wire, member.group, {topic.name: [0], other.name: [0]})
     c.error(answer.error_code, ErrorCode.NONE)
-    found = o.deleted(answer)
+    found = o.deleted(c, answer)
     c.equal(
         found,
         {topic.name: {0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}, other.name: {0: ErrorCode.NONE}},
@@ -301,5 +301,5 @@ def delete_subscribed(c: Check) -> None:
     c.equal(o.offsets(c, member.wire, member.group, topic, [0]), {0: 4}, "the offset of the subscribed topic")
     c.equal(o.offsets(c, member.wire, member.group, other, [0]), {0: -1}, "the offset of the other topic")
     member.leave()
-    found = o.deleted(o.delete(c, member.wire, member.group, {topic.name: [0]}))
+    found = o.deleted(c, o.delete(c, member.wire, member.group, {topic.name: [0]}))
     c.equal(found, {topic.name: {0: ErrorCode.NONE}}, "error_code after the member has left")

@@ -8,6 +8,7 @@ from .. import configs as k
 from .. import share_group as s
 from ..case import Layer, case, needs, versions_of
 from ..check import Check
+from ..outcome import NotApplicableError
 from ..partitions import append
 from ..record_batches import batch
 from ..share_group import ACCEPT, FEATURES, GAP, RECORDS, REJECT, RELEASE, RENEW
@@ -369,7 +370,7 @@ def delivery_limit(c: Check) -> None:
         broker = k.this_broker(c)
         limit = k.value(c, broker, "group.share.delivery.count.limit")
     if limit is None or limit[0] is None:
-        c.not_applicable("the broker has no group.share.delivery.count.limit")
+        raise NotApplicableError("the broker has no group.share.delivery.count.limit")
     for count in range(1, int(limit[0]) + 1):
         c.equal(member.acquire_until(topic, [0]).deliveries, {0: count}, "acquired_records")
         c.equal(member.acknowledged(topic, {0: [(0, 0, [RELEASE])]}), {0: 0}, "error_code of the release")
