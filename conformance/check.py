@@ -23,6 +23,8 @@ from ..protocol.messages.create_topics import (
 from ..protocol.messages.delete_groups import DeleteGroupsRequest
 from ..protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ..protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ..protocol.messages.describe_groups import DescribeGroupsRequest
+from ..protocol.messages.describe_transactions import DescribeTransactionsRequest
 from ..protocol.messages.find_coordinator import FindCoordinatorRequest
 from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -63,6 +65,7 @@ class Check:
         self._wire: Connection | None = None
         self._topics: list[str] = []
         self._groups: list[str] = []
+        self._coordinators: dict[tuple[str, int], Connection] = {}
         self._at_end: list[Callable[[Connection], object]] = []
         self._names = 0
         self._in_setup = 0
@@ -99,7 +102,10 @@ class Check:
         return version if highest is None else min(version, highest)
 
     def coordinator(self, key: str, kind: int = GROUP) -> Connection:
-        """A connection to the coordinator of a group or transactional ID."""
+        """A connection to the coordinator of a group or transactional ID, which has loaded its partition."""
+        known = self._coordinators.get((key, kind))
+        if known is not None:
+            return known
         version = self.version(ApiKey.FIND_COORDINATOR)
 
         def find() -> str | None:
@@ -117,9 +123,22 @@ class Check:
 
         with self.setup(f"finding the coordinator of {key}"):
             address = self.until(find, f"a coordinator for {key}")
-        if len(self.target.brokers) <= 1 or address == self.target.brokers.get(self.target.node_id):
-            return self.wire
-        return self.connect(address=address)
+        here = len(self.target.brokers) <= 1 or address == self.target.brokers.get(self.target.node_id)
+        connection = self.wire if here else self.connect(address=address)
+        with self.setup(f"waiting for the coordinator of {key}"):
+            self.until(lambda: self._has_loaded(key, kind, connection), f"that the coordinator of {key} has loaded")
+        self._coordinators[key, kind] = connection
+        return connection
+
+    def _has_loaded(self, key: str, kind: int, connection: Connection) -> bool:
+        """Whether a coordinator responds: a moment after the start of a server it does not yet."""
+        if kind == GROUP and self.target.highest_version(ApiKey.DESCRIBE_GROUPS) is not None:
+            (found,) = self.call(DescribeGroupsRequest(groups=[key]), to=connection).groups
+        elif kind == TRANSACTION and self.target.highest_version(ApiKey.DESCRIBE_TRANSACTIONS) is not None:
+            (found,) = self.call(DescribeTransactionsRequest(transactional_ids=[key]), to=connection).transaction_states
+        else:
+            return True
+        return found.error_code not in _COORDINATOR_NOT_READY
 
     # Names and topics
 

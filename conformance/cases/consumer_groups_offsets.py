@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.end_txn import EndTxnRequest
@@ -232,7 +234,13 @@ def transaction_epoch(c: Check) -> None:
     coordinator = c.coordinator(identifier, TRANSACTION)
     with c.setup("a transactional producer"):
         request = InitProducerIdRequest(transactional_id=identifier, transaction_timeout_ms=60_000)
-        producer = c.call(request, to=coordinator)
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR
+
+        def initialized() -> Any:
+            answer = c.call(request, to=coordinator)
+            return None if answer.error_code in loading else answer
+
+        producer = c.until(initialized, "a response of the coordinator that has loaded")
         c.error(producer.error_code, ErrorCode.NONE, "InitProducerId error_code")
 
     def commit(member_id: str, epoch: int) -> int:
