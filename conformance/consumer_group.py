@@ -7,6 +7,7 @@ that the members of a case share one connection.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any, Final, Self, cast
 
 from ..protocol.api import ApiKey
@@ -227,3 +228,13 @@ def rejected(
     c.equal(answer.member_epoch, 0, "member_epoch")
     c.equal(answer.heartbeat_interval_ms, 0, "heartbeat_interval_ms")
     c.equal(answer.assignment, None, "assignment")
+
+
+def is_address(c: Check, host: str, what: str) -> None:
+    """A member's `client_host` is a slash and an IP address, not necessarily the client's own (NAT)."""
+    try:
+        ip_address(host.removeprefix("/"))
+        valid = host.startswith("/")
+    except ValueError:
+        valid = False
+    c.true(valid, what, expected="a slash and an IP address", actual=host)

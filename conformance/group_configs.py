@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..protocol.api import ApiKey
+from ..protocol.errors import ErrorCode
 from ..protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ..protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from . import configs as k
@@ -55,3 +56,12 @@ def allowed_session(c: Check) -> str:
     highest = broker_value(c, "group.consumer.max.session.timeout.ms").value
     default = broker_value(c, f"group.{SESSION}").value
     return str(int(highest) - (highest == default))
+
+
+def is_config(c: Check, actual: int, group_id: str, key: str, what: str) -> None:
+    """Compare a number in a response with the group's config; positive is enough if the server does not describe it."""
+    c.true(actual > 0, what, expected="a positive number", actual=actual)
+    if c.target.supports(ApiKey.DESCRIBE_CONFIGS, 4):
+        found = k.describe(c, Resource(k.GROUP, group_id), [key])
+        if found.error_code == ErrorCode.NONE and found.configs:
+            c.equal(actual, int(found.configs[0].value), f"{what}, which is the group's {key}")

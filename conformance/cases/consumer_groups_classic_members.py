@@ -88,7 +88,7 @@ def join(c: Check, version: int) -> None:
 def member_id(c: Check) -> None:
     """Sends: JoinGroup in version 9 without a member ID, to a consumer group; then version 3 of another member.
 
-    Expects: MEMBER_ID_REQUIRED with an ID, and the group's members are unchanged; version 3 joins at once.
+    Expects: MEMBER_ID_REQUIRED with an ID, and the group's members are unchanged; version 3 joins immediately.
 
     Why: a client that does not get its first response must not leave a member behind.
     """
@@ -232,7 +232,7 @@ def leave(c: Check) -> None:
     consumer, classic = group.consumer(), group.classic(instance_id="i")
     consumer.join()
     c.error(classic.join().error_code, ErrorCode.NONE, "JoinGroup error_code")
-    members = ("nobody", None), ("nobody", "i"), ("", "x"), ("", "i"), (consumer.member_id, None)
+    members = ("no-such-member", None), ("no-such-member", "i"), ("", "x"), ("", "i"), (consumer.member_id, None)
     answer = c.call(leave_request(group.id, *members), 5, to=group.wire)
     c.error(answer.error_code, ErrorCode.NONE, "LeaveGroup error_code")
     unknown, fenced = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID

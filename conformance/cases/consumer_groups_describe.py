@@ -72,7 +72,7 @@ def describe_exchange(c: Check, version: int) -> None:
         c.equal(found.rack_id, racks[index], f"{at}.rack_id")
         c.equal(found.member_epoch, member.epoch, f"{at}.member_epoch")
         c.equal(found.client_id, clients[index], f"{at}.client_id")
-        c.true(found.client_host.startswith("/"), f"{at}.client_host", expected="/ and an address", actual=found)
+        g.is_address(c, found.client_host, f"{at}.client_host")
         c.equal(found.subscribed_topic_names, [topic.name], f"{at}.subscribed_topic_names")
         c.equal(found.subscribed_topic_regex, "", f"{at}.subscribed_topic_regex")
         partitions = [3, 1][index]
@@ -100,7 +100,7 @@ def describe_unknown(c: Check, version: int) -> None:
 
     Expects: GROUP_ID_NOT_FOUND for the first, without members and with epochs 0; the second is described.
 
-    Why: a tool that describes many groups must show the others when one is deleted meanwhile.
+    Why: a tool that describes many groups must show the others when one of them is deleted.
     """
     group, unknown = c.group(), c.name("unknown")
     member = ConsumerMember(c, group, c.topic())
@@ -129,7 +129,7 @@ def describe_unknown(c: Check, version: int) -> None:
 def describe_unknown_message(c: Check) -> None:
     """Sends: ConsumerGroupDescribe of a group that does not exist.
 
-    Expects: the error message "Group NAME not found."
+    Expects: the error message "Group NAME not found." with the name of the group.
 
     Why: tools show this message to their user.
     """

@@ -31,7 +31,7 @@ def upgrade(c: Check) -> None:
     require it, each time with the partitions that it owns.
 
     Expects: epoch 2 and no partitions for the new member, type consumer, state Reconciling; REBALANCE_IN_PROGRESS for
-    the heartbeat and SyncGroup of the classic member; its JoinGroup at once with generation 1, without leader and
+    the heartbeat and SyncGroup of the classic member; its JoinGroup with generation 1, without leader and
     members, and SyncGroup with two partitions; after a second rejoin generation 2, and the other two partitions for
     the new member; state Stable.
 
@@ -193,7 +193,7 @@ def describe(c: Check) -> None:
 def during_join(c: Check) -> None:
     """Sends: one of two classic members sends JoinGroup; while it waits for the other one, a consumer member joins.
 
-    Expects: REBALANCE_IN_PROGRESS with its member ID as the response to JoinGroup; its next JoinGroup succeeds at once.
+    Expects: REBALANCE_IN_PROGRESS with its member ID as the response to JoinGroup; its next JoinGroup succeeds.
 
     Why: the rebalance that it waits for does not take place any more.
     """
@@ -253,8 +253,8 @@ def static_member(c: Check) -> None:
     """Sends: a consumer member joins with the instance ID of a classic member; it leaves with epoch -2, and a classic
     member with this instance ID joins.
 
-    Expects: the consumer member has the old partitions at once, and the old member is fenced; the classic member has
-    them again; the other member is never asked to rejoin; the group is classic and Stable at the end.
+    Expects: the consumer member has the old partitions in its first response, and the old member is fenced; the classic
+    member has them again; the other member never has to rejoin; the group is classic and Stable at the end.
 
     Why: restarts of static members, also with another version of the application, must not interrupt the others.
     """
@@ -322,7 +322,7 @@ def empty_classic(c: Check) -> None:
 
     Expects: the offset, all partitions for the consumer member, and type consumer.
 
-    Why: an application that is stopped and started with another protocol must go on where it was.
+    Why: an application that is stopped and started with another protocol must continue where it was.
     """
     group = MixedGroup(c)
     classic, consumer = group.classic(), group.consumer()
@@ -352,7 +352,7 @@ def empty_consumer(c: Check) -> None:
 
     Expects: type consumer while the group is empty; then generation 1 of a classic group with the offset.
 
-    Why: an application that is stopped and started with another protocol must go on where it was.
+    Why: an application that is stopped and started with another protocol must continue where it was.
     """
     group = MixedGroup(c)
     classic, consumer = group.classic(), group.consumer()
@@ -388,7 +388,7 @@ def not_upgradable(c: Check, protocols: dict[str, bytes], given: bytes) -> None:
     """Sends: a first ConsumerGroupHeartbeat to a classic group in use, whose subscription or assignment has another
     format, or user data of a custom assignor.
 
-    Expects: GROUP_ID_NOT_FOUND with a message; the classic member goes on, and the group stays classic.
+    Expects: GROUP_ID_NOT_FOUND with a message; the classic member continues, and the group stays classic.
 
     Why: the server cannot take over an assignment that it does not understand.
     """
@@ -412,7 +412,7 @@ def not_upgradable(c: Check, protocols: dict[str, bytes], given: bytes) -> None:
 def other_protocol_type(c: Check) -> None:
     """Sends: a first ConsumerGroupHeartbeat to a classic group of protocol type connect.
 
-    Expects: GROUP_ID_NOT_FOUND with a message; the member goes on.
+    Expects: GROUP_ID_NOT_FOUND with a message; the member continues.
 
     Why: a consumer that is configured with the name of a Connect cluster must not disturb it.
     """

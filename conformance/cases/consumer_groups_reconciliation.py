@@ -193,7 +193,7 @@ def previous(c: Check) -> None:
     Expects: to the first, no error and the current epoch; to the second, FENCED_MEMBER_EPOCH.
 
     Why: a consumer that did not receive a response sends its old epoch, and must not lose its partitions. One that
-    still has old partitions must not go on with them.
+    still has old partitions must not use them.
     """
     topic = c.topic(6)
     group = c.group()

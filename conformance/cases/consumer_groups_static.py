@@ -133,7 +133,7 @@ def unreleased(c: Check) -> None:
 
     Expects: UNRELEASED_INSTANCE_ID; the first member keeps its epoch and partitions.
 
-    Why: two instances with the same configuration by mistake must not take turns.
+    Why: two instances with the same configuration by mistake must not replace each other again and again.
     """
     static, _ = static_and_other(c)
     had, epoch = share(static), static.epoch

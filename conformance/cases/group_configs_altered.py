@@ -152,7 +152,7 @@ def invalid(c: Check, key: str, wanted: str | None, expected: ErrorCode) -> None
 
     Expects: an error with a message, and none of both is set.
 
-    Why: a typing error in a setting must be noticed at once, and not when consumers time out.
+    Why: a typing error in a setting must be noticed immediately, and not when consumers time out.
     """
     resource = group(c)
     valid = SESSION if key == INTERVAL else INTERVAL

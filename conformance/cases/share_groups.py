@@ -17,6 +17,7 @@ from ..case import Layer, Level, case, needs, versions_of
 from ..check import Check
 from ..classic_group import ClassicGroup
 from ..consumer_group import ConsumerMember
+from ..group_configs import is_config
 from ..share_group import FEATURES, MEMBERS, ShareMember
 
 SOURCE = "KIP-932: ShareGroupHeartbeat API"
@@ -44,7 +45,7 @@ def exchange(c: Check, version: int) -> None:
     """Sends: ShareGroupHeartbeat of the only member of a new group: epoch 0 with its subscription, then its epoch until
     it has an assignment, then epoch -1.
 
-    Expects: its member ID, a positive epoch and a positive heartbeat interval each time; both partitions of the topic;
+    Expects: its member ID, a positive epoch and the group's heartbeat interval each time; both partitions of the topic;
     no assignment in the response to a heartbeat without news; at the end epoch -1, after which it is unknown.
 
     Why: a share consumer has no other source for its epoch, its interval and its partitions.
@@ -56,8 +57,8 @@ def exchange(c: Check, version: int) -> None:
         answer = member.heartbeat(version) if member.epoch else member.join(version)
         c.error(answer.error_code, ErrorCode.NONE)
         c.equal((answer.error_message, answer.member_id), (None, member.member_id), "error_message and member_id")
-        positive = answer.member_epoch > 0 and answer.heartbeat_interval_ms > 0
-        c.true(positive, "member_epoch and heartbeat_interval_ms", expected="positive numbers", actual=answer)
+        c.true(answer.member_epoch > 0, "member_epoch", expected="a positive epoch", actual=answer.member_epoch)
+        is_config(c, answer.heartbeat_interval_ms, member.group, "share.heartbeat.interval.ms", "heartbeat_interval_ms")
         return bool(member.assigned)
 
     c.until(heartbeat, "an assignment for the only member")
@@ -209,7 +210,7 @@ def describe(c: Check, version: int) -> None:
     one = found.members[0]
     identity = one.member_id, one.rack_id, one.member_epoch, one.client_id
     c.equal(identity, (member.member_id, "rack", member.epoch, "share-client"), "IDs, rack and epoch of the member")
-    c.true(one.client_host.startswith("/"), "client_host", expected="/ and an address", actual=one.client_host)
+    g.is_address(c, one.client_host, "client_host")
     c.equal(one.subscribed_topic_names, [topic.name], "subscribed_topic_names")
     assigned = [(each.topic_id, each.topic_name, sorted(each.partitions)) for each in one.assignment.topic_partitions]
     c.equal(assigned, [(topic.topic_id, topic.name, [0, 1])], "assignment")

@@ -8,6 +8,7 @@ from .. import configs as k
 from .. import share_group as s
 from ..case import Layer, case, needs, versions_of
 from ..check import Check
+from ..group_configs import is_config
 from ..outcome import NotApplicableError
 from ..partitions import append
 from ..record_batches import batch
@@ -29,7 +30,7 @@ SOURCE = "KIP-932: ShareFetch API and ShareAcknowledge API"
 def exchange(c: Check, version: int) -> None:
     """Sends: ShareFetch with session epoch 0 for a partition with three records; again with the next epochs.
 
-    Expects: the records 0 to 2 with their values, acquired with delivery count 1, and a positive acquisition lock
+    Expects: the records 0 to 2 with their values, acquired with delivery count 1, and the group's acquisition lock
     timeout; then none, as they are acquired.
 
     Why: a share consumer processes exactly the acquired records.
@@ -41,7 +42,7 @@ def exchange(c: Check, version: int) -> None:
     answer = member.fetch(topic, version=version)
     c.error(answer.error_code, ErrorCode.NONE, "error_code of another fetch")
     timeout = answer.acquisition_lock_timeout_ms
-    c.true(timeout > 0, "acquisition_lock_timeout_ms", expected="a positive number", actual=timeout)
+    is_config(c, timeout, member.group, "share.record.lock.duration.ms", "acquisition_lock_timeout_ms")
     acquired = [each for one in answer.responses for data in one.partitions for each in data.acquired_records]
     c.equal(acquired, [], "acquired_records of another fetch")
 
@@ -343,7 +344,7 @@ def renew(c: Check) -> None:
     codes = [each.error_code for one in answer.responses for each in one.partitions]
     c.equal(codes, [0], "error_code of the partition")
     timeout = answer.acquisition_lock_timeout_ms
-    c.true(timeout > 0, "acquisition_lock_timeout_ms", expected="a positive number", actual=timeout)
+    is_config(c, timeout, member.group, "share.record.lock.duration.ms", "acquisition_lock_timeout_ms")
     c.equal(member.acquire(topic).deliveries, {}, "acquired_records of another fetch")
     c.equal(member.acknowledged(topic, {0: [(0, 0, [ACCEPT])]}), {0: 0}, "error_code of the acceptance")
 

@@ -11,6 +11,7 @@ from .. import consumer_group as g
 from .. import streams_group as s
 from ..case import Layer, Level, case, versions_of
 from ..check import Check
+from ..group_configs import is_config
 from ..streams_group import ENDPOINT, FEATURES, NEEDS, SUBTOPOLOGY, StreamsMember, tasks_of
 
 SOURCE = "KIP-1071: StreamsGroupHeartbeat API"
@@ -30,7 +31,7 @@ def exchange(c: Check, version: int) -> None:
     """Sends: StreamsGroupHeartbeat of the only member of a new group: epoch 0 with a topology of one subtopology, then
     its epoch until it has tasks, then with its tasks, then epoch -1.
 
-    Expects: its member ID, a positive epoch and heartbeat interval each time; one active task for each of the three
+    Expects: its member ID, a positive epoch and the group's heartbeat interval each time; one active task for each of the three
     partitions of the source topic; null tasks in the response to a heartbeat without news; at the end epoch -1, after
     which the member is unknown.
 
@@ -43,8 +44,10 @@ def exchange(c: Check, version: int) -> None:
         answer = member.heartbeat(version) if member.epoch else member.join(version)
         c.error(answer.error_code, ErrorCode.NONE)
         c.equal((answer.error_message, answer.member_id), (None, member.member_id), "error_message and member_id")
-        positive = answer.member_epoch > 0 and answer.heartbeat_interval_ms > 0
-        c.true(positive, "member_epoch and heartbeat_interval_ms", expected="positive numbers", actual=answer)
+        c.true(answer.member_epoch > 0, "member_epoch", expected="a positive epoch", actual=answer.member_epoch)
+        is_config(
+            c, answer.heartbeat_interval_ms, member.group, "streams.heartbeat.interval.ms", "heartbeat_interval_ms"
+        )
         return bool(member.tasks)
 
     c.until(heartbeat, "tasks for the only member")

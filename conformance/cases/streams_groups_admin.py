@@ -56,7 +56,7 @@ def describe(c: Check, version: int) -> None:
     identity = one.member_id, one.member_epoch, one.instance_id, one.rack_id, one.client_id, one.process_id
     expected = member.member_id, member.epoch, None, "rack", "streams-client", "process"
     c.equal(identity, expected, "IDs, epoch, rack, client and process of the member")
-    c.true(one.client_host.startswith("/"), "client_host", expected="/ and an address", actual=one.client_host)
+    g.is_address(c, one.client_host, "client_host")
     endpoint = one.user_endpoint and (one.user_endpoint.host, one.user_endpoint.port)
     c.equal(endpoint, (ENDPOINT.host, ENDPOINT.port), "user_endpoint")
     c.equal([(each.key, each.value) for each in one.client_tags], [("zone", "z1")], "client_tags")
