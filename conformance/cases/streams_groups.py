@@ -31,9 +31,9 @@ def exchange(c: Check, version: int) -> None:
     """Sends: StreamsGroupHeartbeat of the only member of a new group: epoch 0 with a topology of one subtopology, then
     its epoch until it has tasks, then with its tasks, then epoch -1.
 
-    Expects: its member ID, a positive epoch and the group's heartbeat interval each time; one active task for each of the three
-    partitions of the source topic; null tasks in the response to a heartbeat without news; at the end epoch -1, after
-    which the member is unknown.
+    Expects: its member ID, a positive epoch and the group's heartbeat interval each time; one active task for each of
+    the three partitions of the source topic; null tasks in the response to a heartbeat without news; at the end epoch
+    -1, after which the member is unknown.
 
     Why: a Kafka Streams application has no other source for its tasks.
     """
