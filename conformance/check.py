@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, Self, TypeVar
 
 from ..protocol.api import ApiKey
 from ..protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -269,6 +269,10 @@ class Check:
     def remaining(self) -> float:
         """The seconds until the deadline, at least 10 ms, as sockets require a positive timeout."""
         return max(self._deadline - time.monotonic(), 0.01)
+
+    def not_applicable(self, reason: str) -> NoReturn:
+        """End the case: it does not apply to this server."""
+        raise NotApplicableError(reason)
 
     @contextlib.contextmanager
     def setup(self, what: str) -> Iterator[None]:
