@@ -22,6 +22,9 @@ from ..protocol.messages.create_topics import (
 )
 from ..protocol.messages.delete_groups import DeleteGroupsRequest
 from ..protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ..protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ..protocol.messages.describe_groups import DescribeGroupsRequest
+from ..protocol.messages.describe_transactions import DescribeTransactionsRequest
 from ..protocol.messages.find_coordinator import FindCoordinatorRequest
 from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -34,6 +37,7 @@ T = TypeVar("T")
 
 _PAUSE_SECONDS: Final = 0.02
 _TIMEOUT_MS: Final = 30_000
+_BROKER: Final = 4
 GROUP: Final = 0
 TRANSACTION: Final = 1
 _COORDINATOR_NOT_READY: Final = frozenset(
@@ -55,13 +59,14 @@ class Check:
         """`prefix` begins the names of the case's topics and groups; `seconds` is its deadline."""
         self.target = target
         self.recorder = Recorder()
-        self._prefix = prefix
+        self.prefix = prefix
         self._deadline = time.monotonic() + seconds
         self._connections: list[Connection] = []
         self._wire: Connection | None = None
         self._topics: list[str] = []
         self._groups: list[str] = []
-        self._last_requests: list[tuple[Request, int]] = []
+        self._coordinators: dict[tuple[str, int], Connection] = {}
+        self._at_end: list[Callable[[Connection], object]] = []
         self._names = 0
         self._in_setup = 0
 
@@ -97,7 +102,10 @@ class Check:
         return version if highest is None else min(version, highest)
 
     def coordinator(self, key: str, kind: int = GROUP) -> Connection:
-        """A connection to the coordinator of a group or transactional ID."""
+        """A connection to the coordinator of a group or transactional ID, which has loaded its partition."""
+        known = self._coordinators.get((key, kind))
+        if known is not None:
+            return known
         version = self.version(ApiKey.FIND_COORDINATOR)
 
         def find() -> str | None:
@@ -115,16 +123,29 @@ class Check:
 
         with self.setup(f"finding the coordinator of {key}"):
             address = self.until(find, f"a coordinator for {key}")
-        if len(self.target.brokers) <= 1 or address == self.target.brokers.get(self.target.node_id):
-            return self.wire
-        return self.connect(address=address)
+        here = len(self.target.brokers) <= 1 or address == self.target.brokers.get(self.target.node_id)
+        connection = self.wire if here else self.connect(address=address)
+        with self.setup(f"waiting for the coordinator of {key}"):
+            self.until(lambda: self._has_loaded(key, kind, connection), f"that the coordinator of {key} has loaded")
+        self._coordinators[key, kind] = connection
+        return connection
+
+    def _has_loaded(self, key: str, kind: int, connection: Connection) -> bool:
+        """Whether a coordinator responds: a moment after the start of a server it does not yet."""
+        if kind == GROUP and self.target.highest_version(ApiKey.DESCRIBE_GROUPS) is not None:
+            (found,) = self.call(DescribeGroupsRequest(groups=[key]), to=connection).groups
+        elif kind == TRANSACTION and self.target.highest_version(ApiKey.DESCRIBE_TRANSACTIONS) is not None:
+            (found,) = self.call(DescribeTransactionsRequest(transactional_ids=[key]), to=connection).transaction_states
+        else:
+            return True
+        return found.error_code not in _COORDINATOR_NOT_READY
 
     # Names and topics
 
     def name(self, word: str = "name") -> str:
         """A name that no other case has."""
         self._names += 1
-        return f"{self._prefix}-{word}-{self._names}"
+        return f"{self.prefix}-{word}-{self._names}"
 
     def group(self, word: str = "group") -> str:
         """The name of a group that is deleted at the end, if the server still has it."""
@@ -186,6 +207,28 @@ class Check:
             self.until(has_leaders, f"leaders of the partitions of {topic}")
             return found
 
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic, as a step of the setup."""
+        version = self.version(ApiKey.DELETE_TOPICS)
+        request = DeleteTopicsRequest(timeout_ms=_TIMEOUT_MS)
+        if version >= 6:
+            request.topics = [DeleteTopicState(name=topic.name)]
+        else:
+            request.topic_names = [topic.name]
+        with self.setup(f"deleting the topic {topic.name}"):
+            (deleted,) = self.call(request, version).responses
+            self.error(deleted.error_code, ErrorCode.NONE, "DeleteTopics error_code")
+
+    def broker_config(self, key: str, default: str) -> str:
+        """A setting of the broker at the address, as it describes it; the default if it does not."""
+        version = self.version(ApiKey.DESCRIBE_CONFIGS)
+        resource = DescribeConfigsResource(
+            resource_type=_BROKER, resource_name=str(self.target.node_id), configuration_keys=[key]
+        )
+        (result,) = self.call(DescribeConfigsRequest(resources=[resource]), version).results
+        found = {each.name: each.value for each in result.configs}
+        return found.get(key) or default
+
     # Comparisons
 
     def equal(self, actual: object, expected: object, what: str) -> None:
@@ -243,9 +286,13 @@ class Check:
 
     # Its end
 
-    def at_end(self, request: Request, version: int) -> None:
-        """Send this request on a new connection when the case has ended, whatever its verdict."""
-        self._last_requests.append((request, version))
+    def at_end(self, last: Request | Callable[[Connection], object], version: int | None = None) -> None:
+        """When the case has ended, whatever its verdict, send this request, or call this with a new connection."""
+        if isinstance(last, Request):
+            request = last
+            self._at_end.append(lambda wire: self.call(request, version, to=wire))
+        else:
+            self._at_end.append(last)
 
     def interrupt(self) -> None:
         """Called by another thread: end the case, which waits for a response, a condition or nothing."""
@@ -254,11 +301,11 @@ class Check:
             connection.interrupt()
 
     def clean_up(self) -> None:
-        """Send the last requests, and delete topics and groups.
+        """Perform the actions of `at_end`, and delete topics and groups.
 
         Failures do not change the verdict: the case has already ended.
         """
-        if not (self._topics or self._groups or self._last_requests):
+        if not (self._topics or self._groups or self._at_end):
             return
         with (
             contextlib.suppress(
@@ -266,8 +313,9 @@ class Check:
             ),
             self.target.connect(self.recorder, lambda: 5.0 * self.target.patience) as wire,
         ):
-            for last, version in self._last_requests:
-                self.call(last, version, to=wire)
+            for action in self._at_end:
+                with contextlib.suppress(KafkaError):
+                    action(wire)
             if self._groups and self.target.highest_version(ApiKey.DELETE_GROUPS) is not None:
                 self.call(DeleteGroupsRequest(groups_names=self._groups), to=wire)
             if self._topics:
