@@ -10,7 +10,8 @@ from .. import committed_reads as r
 from .. import group_offsets as o
 from ..case import case, needs, versions_of
 from ..check import Check, Topic
-from ..transactional_producer import Producer, errors, fenced
+from ..outcome import NotApplicableError
+from ..transactional_producer import FEATURE, Producer, errors, fenced
 
 DESCRIBED: Final = needs(ApiKey.DESCRIBE_TRANSACTIONS, 0)
 SECONDS: Final = 60.0
@@ -223,8 +224,10 @@ def timeout_offsets(c: Check) -> None:
     producer.write_offsets(group, topic, {0: 9})
     producer.wait_for_state("CompleteAbort")
     c.equal(o.settled(c, group, topic), {0: 3}, "the offset of the group")
-    late = producer.commit_offsets(group, topic, {0: 9})
-    errors(c, late, {0: ErrorCode.INVALID_PRODUCER_EPOCH}, "TxnOffsetCommit")
+    for need in versions_of(ApiKey.TXN_OFFSET_COMMIT, 4):
+        if c.target.supports(need.api, need.version):
+            late = producer.commit_offsets(group, topic, {0: 9}, need.version)
+            errors(c, late, {0: ErrorCode.INVALID_PRODUCER_EPOCH}, f"TxnOffsetCommit v{need.version}")
 
 
 @case(
@@ -275,3 +278,25 @@ def timeout_resume(c: Check) -> None:
     c.equal((producer.producer_id, producer.epoch), (zombie.producer_id, 1), "producer_id and producer_epoch")
     Producer(c, producer.transactional_id).begin()
     c.error(zombie.init(resume=True).error_code, ErrorCode.PRODUCER_FENCED, "error_code of the fenced producer")
+
+
+@case(
+    "transactions.timeout.resume-fenced",
+    "a producer that keeps its epoch does not resume after its transaction took too long",
+    source="KIP-360 and KIP-588",
+    needs=needs(ApiKey.DESCRIBE_TRANSACTIONS, 0, ApiKey.INIT_PRODUCER_ID, 4),
+    seconds=SECONDS,
+)
+def timeout_resume_fenced(c: Check) -> None:
+    """Sends: InitProducerId with the epoch of a transaction that was aborted by its timeout, to a server without
+    transaction.version 2.
+
+    Expects: PRODUCER_FENCED, producer ID -1, and epoch -1.
+
+    Why: the server cannot distinguish this producer from one that another has replaced.
+    """
+    if c.target.features.get(FEATURE, 0) >= 2:
+        raise NotApplicableError(f"the feature {FEATURE} is finalized at level 2")
+    response = _expired(c, c.topic()).init(resume=True)
+    c.error(response.error_code, ErrorCode.PRODUCER_FENCED)
+    c.equal((response.producer_id, response.producer_epoch), (-1, -1), "producer_id and producer_epoch")

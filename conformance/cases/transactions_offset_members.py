@@ -6,10 +6,11 @@ from typing import Final
 
 from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode
+from ...protocol.messages.list_groups import ListGroupsRequest
 from .. import group_offsets as o
-from ..case import case, needs, versions_of
+from ..case import Level, Release, case, needs, versions_of
 from ..check import Check
-from ..transactional_producer import Producer, errors
+from ..transactional_producer import Producer, errors, group_coordinator
 
 COMMITS: Final = versions_of(ApiKey.TXN_OFFSET_COMMIT)
 WITH_MEMBERS: Final = versions_of(ApiKey.TXN_OFFSET_COMMIT, 3)
@@ -131,6 +132,31 @@ def group_without_members(c: Check, version: int) -> None:
     c.equal(sorted(found), [0], "the partitions of the TxnOffsetCommit response")
     c.error(found[0], {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID}, "TxnOffsetCommit error_code")
     c.equal(o.stable(c, group, topic), {0: -1}, "the offset with require_stable")
+
+
+@case(
+    "transactions.offset-commit.rejected-group",
+    "rejected offsets do not create a group",
+    source="KIP-447 and KIP-848",
+    level=Level.APACHE,
+    versions=WITH_MEMBERS,
+    since=Release(4, 0),
+)
+def rejected_group(c: Check, version: int) -> None:
+    """Sends: TxnOffsetCommit with a member ID and generation 3, for a new group; ListGroups.
+
+    Expects: ILLEGAL_GENERATION; no such group in ListGroups.
+
+    Why: a client with a wrong group ID would leave groups behind that nobody uses.
+    """
+    topic, group = c.topic(), c.group()
+    producer = _producer(c, version)
+    if not producer.implicit:
+        c.error(producer.add_offsets(group), ErrorCode.NONE, "AddOffsetsToTxn error_code")
+    found = producer.commit_offsets(group, topic, {0: 1}, version, member_id="stranger", generation=3)
+    errors(c, found, {0: ErrorCode.ILLEGAL_GENERATION}, "TxnOffsetCommit")
+    listed = c.call(ListGroupsRequest(), to=group_coordinator(c, group)).groups
+    c.equal([each.group_id for each in listed if each.group_id == group], [], "the group in ListGroups")
 
 
 @case(
