@@ -8,9 +8,10 @@ from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTransaction
 from .. import committed_reads as r
-from ..case import Layer, Level, case, needs, versions_of
+from ..case import Layer, Level, Release, case, needs, versions_of
 from ..check import Check
-from ..transactional_producer import OFFSETS, Producer, errors, fenced, results_of
+from ..outcome import NotApplicableError
+from ..transactional_producer import FEATURE, OFFSETS, Producer, errors, fenced, results_of
 
 CLIENT: Final = versions_of(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3)
 BROKER: Final = versions_of(ApiKey.ADD_PARTITIONS_TO_TXN, 4)
@@ -220,6 +221,8 @@ def _batched(
     c: Check, version: int, *transactions: AddPartitionsToTxnTransaction
 ) -> dict[str, dict[str, dict[int, int]]]:
     """The error codes by transactional ID, topic and partition."""
+    if c.target.release >= Release(4, 0) and c.target.features.get(FEATURE, 0) == 0:
+        raise NotApplicableError(f"Apache Kafka 4 has this only with the feature {FEATURE}")
     wire = Producer(c, transactions[0].transactional_id).wire
     response = c.call(AddPartitionsToTxnRequest(transactions=list(transactions)), version, to=wire)
     c.error(response.error_code, ErrorCode.NONE, "error_code of the response")
