@@ -15,10 +15,12 @@ from moldau.compat_tests.transaction_wire import (
     consume,
     fetch,
     finalized_version,
-    producers,
-    read,
     update_version,
 )
+from moldau.conformance import catalog
+from moldau.conformance.outcome import Verdict
+from moldau.conformance.runner import Runner
+from moldau.conformance.target import Target
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.records import iter_records
 from moldau.testing import topic_requests as w
@@ -89,28 +91,15 @@ def test_the_log_is_by_the_feature(wire: WireClient, producer: Producer, topic: 
     assert versions == [level] * 4  # Empty, Ongoing, PrepareCommit, CompleteCommit
 
 
-def test_transactions_keep_their_epoch(producer: Producer, topic: Topic) -> None:
-    wire = producer.wire
-    for number in range(3):
-        assert producer.add(topic, 0, 1) == {0: "NONE", 1: "NONE"}
-        assert producer.produce(topic, b"%d" % number, version=11) == "NONE"
-        if number == 1:
-            producer.abort(4)
-        else:
-            producer.commit(4)
-    assert consume(wire, topic) == [b"0", b"2"]
-    assert producers(wire, topic)[producer.producer_id].producer_epoch == producer.epoch == 0
-    assert [read(wire, topic, partition=each).high_watermark for each in (0, 1)] == [6, 3]
-    assert producer.produce(topic, b"-", version=11) == "TRANSACTION_ABORTABLE"
-    assert producer.produce(topic, b"-", version=10) == "INVALID_TXN_STATE"
-
-
-def test_offsets_keep_their_epoch(producer: Producer, topic: Topic) -> None:
-    assert producer.add_offsets("group") == "NONE"
-    assert producer.commit_offsets("group", topic, {0: 4}, 4) == {0: "NONE"}
-    producer.commit(4)
-    assert producer.commit_offsets("group", topic, {0: 5}, 4) == {0: "TRANSACTION_ABORTABLE"}
-    assert producer.commit_offsets("group", topic, {0: 5}, 3) == {0: "INVALID_TXN_STATE"}
+def test_the_conformance_cases_apply(wire: WireClient, restartable_transaction_server: Server, level: int) -> None:
+    """Those of the protocol before the feature: all other tests of transactions at this level."""
+    target = Target(restartable_transaction_server.bootstrap_servers, patience=4.0)
+    target.describe()
+    assert target.features.get("transaction.version", 0) == level
+    results = Runner(target).run(catalog.select(areas=["transactions"]))
+    wrong = {each.case.id: each.reason for each in results if each.verdict in (Verdict.FAILED, Verdict.INCONCLUSIVE)}
+    assert wrong == {}
+    assert "transactions.timeout.resume-fenced" in {each.case.id for each in results if each.verdict is Verdict.PASSED}
 
 
 @pytest.mark.parametrize("level", [1], indirect=True)
@@ -123,16 +112,3 @@ def test_clients_that_bump_their_epoch_are_served(producer: Producer, topic: Top
     producer.abort()
     assert producer.epoch == 2
     assert consume(producer.wire, topic) == [b"a"]
-
-
-def test_timeouts(wire: WireClient, topic: Topic) -> None:
-    producer = Producer(wire, f"{topic.name}-late", timeout_ms=1_000).begin()
-    producer.add(topic)
-    assert producer.produce(topic, b"lost", version=11) == "NONE"
-    found = producer.wait_for_state("CompleteAbort")
-    assert (found.producer_id, found.producer_epoch) == (producer.producer_id, 1)
-    assert producers(wire, topic)[producer.producer_id].producer_epoch == 1
-    assert producer.produce(topic, b"late", version=11) == "INVALID_PRODUCER_EPOCH"
-    assert producer.end(4, committed=False) == "PRODUCER_FENCED"
-    assert producer.init(resume=True) == "PRODUCER_FENCED"
-    assert consume(wire, topic) == []
