@@ -22,6 +22,7 @@ from ..protocol.messages.create_topics import (
 )
 from ..protocol.messages.delete_groups import DeleteGroupsRequest
 from ..protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ..protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ..protocol.messages.find_coordinator import FindCoordinatorRequest
 from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -34,6 +35,7 @@ T = TypeVar("T")
 
 _PAUSE_SECONDS: Final = 0.02
 _TIMEOUT_MS: Final = 30_000
+_BROKER: Final = 4
 GROUP: Final = 0
 TRANSACTION: Final = 1
 _COORDINATOR_NOT_READY: Final = frozenset(
@@ -55,7 +57,7 @@ class Check:
         """`prefix` begins the names of the case's topics and groups; `seconds` is its deadline."""
         self.target = target
         self.recorder = Recorder()
-        self._prefix = prefix
+        self.prefix = prefix
         self._deadline = time.monotonic() + seconds
         self._connections: list[Connection] = []
         self._wire: Connection | None = None
@@ -124,7 +126,7 @@ class Check:
     def name(self, word: str = "name") -> str:
         """A name that no other case has."""
         self._names += 1
-        return f"{self._prefix}-{word}-{self._names}"
+        return f"{self.prefix}-{word}-{self._names}"
 
     def group(self, word: str = "group") -> str:
         """The name of a group that is deleted at the end, if the server still has it."""
@@ -185,6 +187,28 @@ class Check:
             found = self.until(is_known, f"{partitions} partitions of {topic} in Metadata")
             self.until(has_leaders, f"leaders of the partitions of {topic}")
             return found
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic, as a step of the setup."""
+        version = self.version(ApiKey.DELETE_TOPICS)
+        request = DeleteTopicsRequest(timeout_ms=_TIMEOUT_MS)
+        if version >= 6:
+            request.topics = [DeleteTopicState(name=topic.name)]
+        else:
+            request.topic_names = [topic.name]
+        with self.setup(f"deleting the topic {topic.name}"):
+            (deleted,) = self.call(request, version).responses
+            self.error(deleted.error_code, ErrorCode.NONE, "DeleteTopics error_code")
+
+    def broker_config(self, key: str, default: str) -> str:
+        """A setting of the broker at the address, as it describes it; the default if it does not."""
+        version = self.version(ApiKey.DESCRIBE_CONFIGS)
+        resource = DescribeConfigsResource(
+            resource_type=_BROKER, resource_name=str(self.target.node_id), configuration_keys=[key]
+        )
+        (result,) = self.call(DescribeConfigsRequest(resources=[resource]), version).results
+        found = {each.name: each.value for each in result.configs}
+        return found.get(key) or default
 
     # Comparisons
 
