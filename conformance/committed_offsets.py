@@ -87,6 +87,7 @@ def commit(
     """Send a commit; the result has partitions and error codes by topic, sorted: their order differs by release."""
     version = c.version(ApiKey.OFFSET_COMMIT) if version is None else version
     response = c.call(request, version, to=to)
+    once(c, [topic.topic_id if version >= COMMIT_BY_ID else topic.name for topic in response.topics], "topics")
     return {
         (topic.topic_id if version >= COMMIT_BY_ID else topic.name): sorted(
             (each.partition_index, each.error_code) for each in topic.partitions
@@ -147,7 +148,7 @@ def fetch(
         group = fetch_group(group_id, topics, member_id, member_epoch)
         response = c.call(OffsetFetchRequest(groups=[group], require_stable=require_stable), version, to=to)
         c.equal([each.group_id for each in response.groups], [group_id], "groups (group_id)")
-        return fetched(response.groups[0], version)
+        return fetched(c, response.groups[0], version)
     requested = None
     if topics is not None:
         requested = [
@@ -155,11 +156,14 @@ def fetch(
             for topic, partitions in topics.items()
         ]
     request = OffsetFetchRequest(group_id=group_id, topics=requested, require_stable=require_stable)
-    return fetched(c.call(request, version, to=to), version)
+    return fetched(c, c.call(request, version, to=to), version)
 
 
-def fetched(group: Any, version: int) -> Fetched:
+def fetched(c: Check, group: Any, version: int) -> Fetched:
     """A group of a response or, up to version 7, the response."""
+    once(c, [topic.topic_id if version >= FETCH_BY_ID else topic.name for topic in group.topics], "topics")
+    for topic in group.topics:
+        once(c, [each.partition_index for each in topic.partitions], "partitions")
     return Fetched(
         group.error_code,
         {
@@ -201,8 +205,17 @@ def delete(c: Check, to: Connection, group_id: str, topics: Mapping[str, Sequenc
     return cast(OffsetDeleteResponse, c.call(request, 0, to=to))
 
 
-def deleted(response: OffsetDeleteResponse) -> dict[str, dict[int, int]]:
-    """The error codes in a response, by topic and partition."""
-    return {
-        topic.name: {each.partition_index: each.error_code for each in topic.partitions} for topic in response.topics
-    }
+def deleted(c: Check, response: OffsetDeleteResponse) -> dict[str, dict[int, int]]:
+    """The error codes in a response, by topic and partition. A topic may have several entries."""
+    found: dict[str, dict[int, int]] = {}
+    for topic in response.topics:
+        partitions = found.setdefault(topic.name, {})
+        once(c, [*partitions, *(each.partition_index for each in topic.partitions)], "partitions")
+        partitions.update({each.partition_index: each.error_code for each in topic.partitions})
+    return found
+
+
+def once(c: Check, entries: Sequence[object], what: str) -> None:
+    """No entry of a response occurs twice."""
+    repeated = sorted({str(entry) for entry in entries if entries.count(entry) > 1})
+    c.equal(repeated, [], f"{what} with more than one entry")

@@ -265,27 +265,56 @@ def session_timeout(c: Check, milliseconds: int) -> None:
 
 
 @case(
+    "groups.join.session-timeout-bounds",
+    "the bounds of the session timeout are accepted, what is beyond them is not",
+    source="KIP-62",
+    needs=(*JOIN, *needs(ApiKey.DESCRIBE_CONFIGS, 1)),
+    level=Level.APACHE,
+    variants={
+        "lowest": ("group.min.session.timeout.ms", "6000", 0, True),
+        "highest": ("group.max.session.timeout.ms", "1800000", 0, True),
+        "below": ("group.min.session.timeout.ms", "6000", -1, False),
+        "above": ("group.max.session.timeout.ms", "1800000", 1, False),
+    },
+)
+def session_timeout_bounds(c: Check, config: str, default: str, difference: int, is_accepted: bool) -> None:
+    """Sends: JoinGroup with a session timeout that is equal to a bound of the server, or beyond it by 1 ms.
+
+    Expects: MEMBER_ID_REQUIRED with a member ID, as for any accepted first request, or INVALID_SESSION_TIMEOUT.
+
+    Why: users set their timeouts to the documented bounds.
+    """
+    milliseconds = int(c.broker_config(config, default)) + difference
+    answer = ClassicGroup(c).member(session_timeout_ms=milliseconds).ask_join()
+    c.error(answer.error_code, ErrorCode.MEMBER_ID_REQUIRED if is_accepted else ErrorCode.INVALID_SESSION_TIMEOUT)
+    c.equal(bool(answer.member_id), is_accepted, "whether there is a member_id")
+
+
+@case(
     "groups.join.metadata",
     "the metadata of a protocol is not interpreted",
     source="Protocol: JoinGroup",
     needs=JOIN,
     variants={
-        "empty": (b"",),
-        "one-byte": (b"\xff",),
-        "bad-version": (b"\x00\x09garbage",),
-        "bad-length": (b"\x00\x00\x7f\xff\xff\xff",),
-        "large": (bytes(100_000),),
+        "empty": ("opaque", b""),
+        "one-byte": ("opaque", b"\xff"),
+        "bad-version": ("opaque", b"\x00\x09garbage"),
+        "bad-length": ("opaque", b"\x00\x00\x7f\xff\xff\xff"),
+        "large": ("opaque", bytes(100_000)),
+        "consumer-empty": ("consumer", b""),
+        "consumer-one-byte": ("consumer", b"\xff"),
+        "consumer-large": ("consumer", bytes(100_000)),
     },
 )
-def metadata(c: Check, data: bytes) -> None:
-    """Sends: JoinGroup with the protocol type "opaque" and any bytes as metadata; then SyncGroup with the same bytes.
+def metadata(c: Check, protocol_type: str, data: bytes) -> None:
+    """Sends: JoinGroup with any bytes as metadata; then SyncGroup with the same bytes.
 
     Expects: the same bytes in the responses, and in DescribeGroups.
 
     Why: the group protocol is used by others than consumers, such as Kafka Connect and schema registries.
     """
     group = ClassicGroup(c)
-    member = group.member(protocol_type="opaque", protocols={"range": data})
+    member = group.member(protocol_type=protocol_type, protocols={"range": data})
     answer = member.join()
     c.error(answer.error_code, ErrorCode.NONE, "JoinGroup error_code")
     c.equal([each.metadata for each in answer.members], [data], "JoinGroup members (metadata)")

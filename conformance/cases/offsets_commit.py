@@ -6,7 +6,7 @@ from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.offset_commit import OffsetCommitRequest
 from .. import committed_offsets as o
-from ..case import Layer, Level, case, needs, versions_of
+from ..case import Layer, Level, Release, case, needs, versions_of
 from ..check import Check, Topic
 from ..classic_group import ClassicGroup
 
@@ -92,7 +92,8 @@ def unknown_partition(c: Check, version: int) -> None:
     versions=versions_of(ApiKey.OFFSET_COMMIT),
 )
 def unknown_topic(c: Check, version: int) -> None:
-    """Sends: OffsetCommit for a topic that does not exist, by name or, from version 10 on, by ID, and for one that does.
+    """Sends: OffsetCommit for a topic that does not exist, by name or, from version 10 on, by ID, and for one that
+    does.
 
     Expects: UNKNOWN_TOPIC_OR_PARTITION or, for the ID, UNKNOWN_TOPIC_ID; the other topic's offset is committed.
 
@@ -296,6 +297,30 @@ def unknown_group(c: Check, version: int) -> None:
     allowed = {ErrorCode.ILLEGAL_GENERATION} | ({ErrorCode.GROUP_ID_NOT_FOUND} if version >= 9 else set())
     c.error(o.commit_error(c, group.wire, request, version), allowed)
     c.equal(o.offsets(c, group.wire, group.id, topic, [0]), {0: -1}, "offsets afterwards")
+
+
+@case(
+    "offsets.commit.unknown-group",
+    "the error of a member of a group that does not exist depends on the version",
+    source="KIP-848",
+    layer=Layer.WIRE,
+    level=Level.APACHE,
+    since=Release(4, 0),
+    versions=versions_of(ApiKey.OFFSET_COMMIT),
+)
+def unknown_group_error(c: Check, version: int) -> None:
+    """Sends: OffsetCommit with a member ID and generation 3 for a group that does not exist; then DescribeGroups.
+
+    Expects: ILLEGAL_GENERATION up to version 8, GROUP_ID_NOT_FOUND from version 9 on; the state Dead.
+
+    Why: version 9 is for members of both protocols, and generations are of the classic one only.
+    """
+    topic = c.topic()
+    group = ClassicGroup(c)
+    request = o.commit_request(group.id, topic, {0: 1}, member_id="stranger", generation=3)
+    expected = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+    c.error(o.commit_error(c, group.wire, request, version), expected)
+    c.equal(group.describe().group_state, "Dead", "group_state in DescribeGroups")
 
 
 @case(

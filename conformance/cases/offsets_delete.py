@@ -36,7 +36,7 @@ def exchange(c: Check, version: int) -> None:
     o.committed_before(c, group.wire, o.commit_request(group.id, second, {0: 7}))
     answer = o.delete(c, group.wire, group.id, {first.name: [0, 2], second.name: [0]})
     c.error(answer.error_code, ErrorCode.NONE)
-    c.equal(o.deleted(answer), {first.name: {0: 0, 2: 0}, second.name: {0: 0}}, "error codes by topic and partition")
+    c.equal(o.deleted(c, answer), {first.name: {0: 0, 2: 0}, second.name: {0: 0}}, "error codes by topic and partition")
     c.equal(o.offsets(c, group.wire, group.id, first, [0, 1, 2]), {0: -1, 1: 5, 2: -1}, "offsets of the first topic")
     c.equal(o.offsets(c, group.wire, group.id, second, [0]), {0: -1}, "offsets of the second topic")
 
@@ -72,8 +72,8 @@ def unknown_group(c: Check, version: int) -> None:
     versions=versions_of(ApiKey.OFFSET_DELETE),
 )
 def unknown_partition(c: Check, version: int) -> None:
-    """Sends: OffsetDelete for a partition with an offset, one without, one that the topic does not have, and for a topic
-    that does not exist.
+    """Sends: OffsetDelete for a partition with an offset, one without, one that the topic does not have, and for a
+    topic that does not exist.
 
     Expects: no error for the first two; UNKNOWN_TOPIC_OR_PARTITION for the others.
 
@@ -87,7 +87,7 @@ def unknown_partition(c: Check, version: int) -> None:
     c.error(answer.error_code, ErrorCode.NONE)
     unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     expected = {topic.name: {0: 0, 1: 0, 77: unknown}, missing: {0: unknown}}
-    c.equal(o.deleted(answer), expected, "error codes by topic and partition")
+    c.equal(o.deleted(c, answer), expected, "error codes by topic and partition")
     c.equal(o.offsets(c, group.wire, group.id, topic, [0]), {0: -1}, "offsets afterwards")
 
 
@@ -115,12 +115,12 @@ def subscribed(c: Check) -> None:
     answer = o.delete(c, group.wire, group.id, {topic.name: [0], other.name: [0]})
     c.error(answer.error_code, ErrorCode.NONE)
     expected = {topic.name: {0: SUBSCRIBED}, other.name: {0: 0}}
-    c.equal(o.deleted(answer), expected, "error codes by topic and partition")
+    c.equal(o.deleted(c, answer), expected, "error codes by topic and partition")
     c.equal(o.offsets(c, group.wire, group.id, topic, [0]), {0: 4}, "offsets of the topic that is read")
     c.equal(o.offsets(c, group.wire, group.id, other, [0]), {0: -1}, "offsets of the other topic")
     c.error(member.left(), ErrorCode.NONE, "LeaveGroup error_code")
     answer = o.delete(c, group.wire, group.id, {topic.name: [0]})
-    c.equal(o.deleted(answer), {topic.name: {0: 0}}, "error codes after the member has left")
+    c.equal(o.deleted(c, answer), {topic.name: {0: 0}}, "error codes after the member has left")
     c.equal(o.offsets(c, group.wire, group.id, topic, [0]), {0: -1}, "offsets after the member has left")
 
 
@@ -146,7 +146,7 @@ def subscribed_by_consumer_group(c: Check) -> None:
     answer = o.delete(c, group.wire, group.id, {topic.name: [0], other.name: [0]})
     c.error(answer.error_code, ErrorCode.NONE)
     expected = {topic.name: {0: SUBSCRIBED}, other.name: {0: 0}}
-    c.equal(o.deleted(answer), expected, "error codes by topic and partition")
+    c.equal(o.deleted(c, answer), expected, "error codes by topic and partition")
     c.equal(o.offsets(c, group.wire, group.id, topic, [0]), {0: 4}, "offsets of the topic that is read")
 
 
@@ -174,7 +174,7 @@ def other_protocol_type(c: Check) -> None:
     c.error(member.left(), ErrorCode.NONE, "LeaveGroup error_code")
     answer = o.delete(c, group.wire, group.id, {topic.name: [0]})
     c.error(answer.error_code, ErrorCode.NONE, "error_code after the member has left")
-    c.equal(o.deleted(answer), {topic.name: {0: 0}}, "error codes by topic and partition")
+    c.equal(o.deleted(c, answer), {topic.name: {0: 0}}, "error codes by topic and partition")
 
 
 @case(
@@ -198,3 +198,27 @@ def no_topics(c: Check) -> None:
     c.error(answer.error_code, ErrorCode.NONE)
     c.equal(answer.topics, [], "topics")
     c.equal(o.offsets(c, group.wire, group.id, topic, [0]), {0: 4}, "offsets afterwards")
+
+
+@case(
+    "offsets.delete.one-entry-for-each-topic",
+    "a topic has one entry, also if one of its partitions is rejected",
+    source="KIP-496",
+    layer=Layer.WIRE,
+    level=Level.APACHE,
+    needs=DELETE,
+)
+def one_entry_for_each_topic(c: Check) -> None:
+    """Sends: OffsetDelete for a partition with an offset, and for one that the topic does not have.
+
+    Expects: one entry for the topic, with both partitions.
+
+    Why: a client that looks up the topic in the response finds one entry only, and would miss partitions of others.
+    """
+    topic = c.topic()
+    group = ClassicGroup(c)
+    o.committed_before(c, group.wire, o.commit_request(group.id, topic, {0: 4}))
+    answer = o.delete(c, group.wire, group.id, {topic.name: [77, 0]})
+    c.equal([each.name for each in answer.topics], [topic.name], "topics (name)")
+    unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    c.equal(o.deleted(c, answer), {topic.name: {0: 0, 77: unknown}}, "error codes by topic and partition")

@@ -6,7 +6,7 @@ from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.offset_fetch import OffsetFetchRequest
 from .. import committed_offsets as o
-from ..case import Layer, Level, case, needs, versions_of
+from ..case import Layer, Level, Release, case, needs, versions_of
 from ..check import Check, Topic
 from ..classic_group import ClassicGroup
 from ..pending_offsets import PendingOffsets
@@ -31,7 +31,8 @@ MISSING_ID = b"\x05" * 16
     versions=versions_of(ApiKey.OFFSET_FETCH, 1),
 )
 def exchange(c: Check, version: int) -> None:
-    """Sends: OffsetFetch for partitions 2 and 0 of a topic, after a commit for 0 and 1 with metadata and leader epoch 0.
+    """Sends: OffsetFetch for partitions 2 and 0 of a topic, after a commit for 0 and 1 with metadata and leader epoch
+    0.
 
     Expects: offset -1, epoch -1 and empty metadata for 2; what was committed for 0, with its epoch from version 5 on;
     no entry for 1; the topic's name or, in version 10, its ID; no error, also not for the group.
@@ -56,8 +57,8 @@ def exchange(c: Check, version: int) -> None:
     versions=versions_of(ApiKey.OFFSET_FETCH, 1),
 )
 def unknown_group(c: Check, version: int) -> None:
-    """Sends: OffsetFetch for partition 0, and for one that the topic does not have, of a group that does not exist; from
-    version 2 on also for everything.
+    """Sends: OffsetFetch for partition 0, and for one that the topic does not have, of a group that does not exist;
+    from version 2 on also for everything.
 
     Expects: offset -1 and no error for both; no topic for everything.
 
@@ -109,8 +110,8 @@ def unknown_topic(c: Check, version: int) -> None:
     versions=versions_of(ApiKey.OFFSET_FETCH, ALL),
 )
 def fetch_all(c: Check, version: int) -> None:
-    """Sends: OffsetFetch with null topics, for a group with offsets of three partitions of two topics; another group has
-    offsets, too.
+    """Sends: OffsetFetch with null topics, for a group with offsets of three partitions of two topics; another group
+    has offsets, too.
 
     Expects: these three offsets and no other entry.
 
@@ -184,7 +185,8 @@ def stable(c: Check, version: int, everything: bool) -> None:
     versions=versions_of(ApiKey.OFFSET_FETCH, o.BATCHED_FETCH),
 )
 def several_groups(c: Check, version: int) -> None:
-    """Sends: OffsetFetch for four groups: one partition, everything, another partition, and a group that does not exist.
+    """Sends: OffsetFetch for four groups: one partition, everything, another partition, and a group that does not
+    exist.
 
     Expects: four entries, each with its own offset and no error.
 
@@ -212,7 +214,7 @@ def several_groups(c: Check, version: int) -> None:
     c.equal(
         sorted(each.group_id for each in response.groups), sorted(group.id for group in groups), "groups (group_id)"
     )
-    found = {each.group_id: o.fetched(each, version) for each in response.groups}
+    found = {each.group_id: o.fetched(c, each, version) for each in response.groups}
     key = o.key_of(topic, version)
     expected = {
         one.id: o.Fetched(0, {key: {0: o.Committed(10)}}),
@@ -230,6 +232,7 @@ def several_groups(c: Check, version: int) -> None:
     layer=Layer.WIRE,
     level=Level.APACHE,
     versions=versions_of(ApiKey.OFFSET_FETCH, o.BATCHED_FETCH),
+    since=Release(4, 0),
 )
 def no_groups(c: Check, version: int) -> None:
     """Sends: OffsetFetch with an empty array of groups.
@@ -265,7 +268,7 @@ def classic_group_member(c: Check, version: int) -> None:
 
 
 @case(
-    "offsets.fetch.all-of-new-topic-id",
+    "offsets.fetch.by-id-after-commit-by-name",
     "offsets follow the ID of a topic in version 10",
     source="KIP-848",
     needs=(*COMMIT, *needs(ApiKey.OFFSET_FETCH, o.FETCH_BY_ID)),

@@ -27,8 +27,8 @@ STATIC = 7
     versions=versions_of(ApiKey.OFFSET_COMMIT),
 )
 def commit(c: Check, version: int) -> None:
-    """Sends: OffsetCommit of the member of a group in generation 1; with generation 0 and 2; with another member ID; and
-    without a member.
+    """Sends: OffsetCommit of the member of a group in generation 1; with generation 0 and 2; with another member ID;
+    and without a member.
 
     Expects: no error; ILLEGAL_GENERATION; UNKNOWN_MEMBER_ID; UNKNOWN_MEMBER_ID. Only the first offset is committed.
 
@@ -245,8 +245,8 @@ def shared(c: Check) -> None:
     versions=versions_of(ApiKey.OFFSET_COMMIT, EPOCH),
 )
 def consumer_group_commit(c: Check, version: int) -> None:
-    """Sends: OffsetCommit of a member with ConsumerGroupHeartbeat with its epoch; with a higher one; with another member
-    ID; and without a member.
+    """Sends: OffsetCommit of a member with ConsumerGroupHeartbeat with its epoch; with a higher one; with another
+    member ID; and without a member.
 
     Expects: no error; STALE_MEMBER_EPOCH; UNKNOWN_MEMBER_ID; UNKNOWN_MEMBER_ID.
 
