@@ -146,7 +146,7 @@ class Member:
         self.protocol_name: str | None = next(iter(self.protocols), None)
         self.leader = ""
         self.wire = self.c.connect(client_id=client_id, address=group.wire.address)
-        self.c.at_end(self._leave_at_end)
+        self._leaving: set[str] = set()
 
     # JoinGroup
 
@@ -172,7 +172,7 @@ class Member:
         answer = self.ask_join(version)
         self.c.error(answer.error_code, ErrorCode.MEMBER_ID_REQUIRED, "error_code of the first JoinGroup")
         self.c.true(answer.member_id, "member_id of the first JoinGroup", expected="a member ID", actual="")
-        self.member_id = answer.member_id
+        self._take(answer.member_id)
 
     def start_join(self, version: int | None = None) -> None:
         """Send JoinGroup, after a first request for the member ID if the version requires one."""
@@ -185,7 +185,8 @@ class Member:
         """The response to `start_join`, from which this member takes its identity and generation."""
         answer = cast(JoinGroupResponse, self.wire.receive())
         if answer.error_code == ErrorCode.NONE:
-            self.member_id, self.generation, self.leader = answer.member_id, answer.generation_id, answer.leader
+            self._take(answer.member_id)
+            self.generation, self.leader = answer.generation_id, answer.leader
             self.protocol_name = answer.protocol_name
         return answer
 
@@ -272,9 +273,12 @@ class Member:
         answer = self.leave(version)
         return answer.error_code or sum(each.error_code for each in answer.members)
 
-    def _leave_at_end(self, wire: Connection) -> None:
-        if self.member_id and self.c.target.supports(ApiKey.LEAVE_GROUP, BATCHED_LEAVE):
-            wire.call(leave_request(self.group_id, (self.member_id, self.instance_id)), BATCHED_LEAVE)
+    def _take(self, member_id: str) -> None:
+        """Use this member ID, and leave with it at the end of the case."""
+        self.member_id = member_id
+        if member_id not in self._leaving and self.c.target.supports(ApiKey.LEAVE_GROUP, BATCHED_LEAVE):
+            self._leaving.add(member_id)
+            self.c.at_end(leave_request(self.group_id, (member_id, self.instance_id)), BATCHED_LEAVE)
 
 
 def listed(c: Check, wire: Connection, request: ListGroupsRequest, version: int | None = None) -> list[ListedGroup]:
