@@ -10,6 +10,7 @@ ConsumerGroupHeartbeat (68).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING
 
@@ -57,9 +58,14 @@ def handle_join_group(
     )
 
 
-def failed_join_group(request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
-    """The error, and the member id of the request."""
-    return JoinGroupResponse(error_code=error.code, member_id=request.member_id, protocol_name="")
+def failed_join_group_in(version: int) -> Callable[[JoinGroupRequest, KafkaError], JoinGroupResponse]:
+    """The error, and the member id of the request. There is no protocol, which older versions cannot express."""
+    protocol_name = None if version >= _NULL_PROTOCOL_SINCE else ""
+
+    def failed(request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
+        return JoinGroupResponse(error_code=error.code, member_id=request.member_id, protocol_name=protocol_name)
+
+    return failed
 
 
 def handle_sync_group(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> Deferred:

@@ -403,8 +403,16 @@ def handle_offset_delete(
     request.topics = known
 
     def with_refused(response: OffsetDeleteResponse) -> OffsetDeleteResponse:
+        """A topic has one entry: its rejected partitions, and then the others."""
         if not response.error_code:
-            response.topics = refused + response.topics
+            entries = {topic.name: topic for topic in response.topics}
+            for topic in reversed(refused):
+                entry = entries.get(topic.name)
+                if entry is None:
+                    entries[topic.name] = topic
+                else:
+                    entry.partitions[:0] = topic.partitions
+            response.topics = list(entries.values())
         return response
 
     caller: Caller = Rewritten(context, with_refused) if refused else context

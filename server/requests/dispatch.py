@@ -102,7 +102,10 @@ class Route:
         module = import_module(f"...handlers.{api.module}", __name__)
         suffix = f"_{key.name.lower()}"
         self.handle: Handler = getattr(module, f"handle{suffix}", None) or module.handle
-        self.failed: Callable[..., Any] = getattr(module, f"failed{suffix}", None) or module.failed
+        failed_in = getattr(module, f"failed{suffix}_in", None)  # for APIs whose error responses differ by version
+        self.failed: Callable[..., Any] = (
+            failed_in(version) if failed_in is not None else getattr(module, f"failed{suffix}", None) or module.failed
+        )
         self.decode = decoder(request_class(key), version)
         self._encode = encoder(response_class(key), version)
         self._flexible_response = response_header_version(key, version) >= 1

@@ -44,7 +44,7 @@ def _failed_txn_offset_commit(request: TxnOffsetCommitRequest, error: KafkaError
 
 # What the server answers where the coordinator raises an error.
 _FAILED: dict[type, Callable[[Any, KafkaError], Any]] = {
-    JoinGroupRequest: group_members.failed_join_group,
+    JoinGroupRequest: group_members.failed_join_group_in(9),
     SyncGroupRequest: group_members.failed_sync_group,
     HeartbeatRequest: group_members.failed_heartbeat,
     LeaveGroupRequest: group_members.failed_leave_group,
