@@ -26,6 +26,7 @@ from ..protocol.messages.find_coordinator import FindCoordinatorRequest
 from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ..protocol.schema import Request
+from .crashes import Crashes
 from .exchange import Connection, Recorder
 from .outcome import InconclusiveError, MismatchError, NotApplicableError
 from .target import CLIENT_ID, Target
@@ -55,12 +56,17 @@ class Check:
         """`prefix` begins the names of the case's topics and groups; `seconds` is its deadline."""
         self.target = target
         self.recorder = Recorder()
-        self._prefix = prefix
+        self.prefix = prefix
+        self.crashes: Crashes | None = None
+        """For cases of the layer `crash`."""
+        self._seconds = seconds
+        self._restarted = False
         self._deadline = time.monotonic() + seconds
         self._connections: list[Connection] = []
         self._wire: Connection | None = None
         self._topics: list[str] = []
         self._groups: list[str] = []
+        self._at_end: list[Callable[[Connection], object]] = []
         self._names = 0
         self._in_setup = 0
 
@@ -118,12 +124,25 @@ class Check:
             return self.wire
         return self.connect(address=address)
 
+    def crash(self) -> None:
+        """Kill the server and start it again, together with the other running crash cases.
+
+        Connections are closed before. The deadline of the case begins again, because a restart takes its own time.
+        """
+        assert self.crashes is not None, "only a case of the layer crash may kill the server"
+        self.close()
+        self._connections.clear()
+        self._wire = None
+        self.crashes.crash()
+        self._deadline = time.monotonic() + self._seconds
+        self._restarted = True
+
     # Names and topics
 
     def name(self, word: str = "name") -> str:
         """A name that no other case has."""
         self._names += 1
-        return f"{self._prefix}-{word}-{self._names}"
+        return f"{self.prefix}-{word}-{self._names}"
 
     def group(self, word: str = "group") -> str:
         """The name of a group that is deleted at the end, if the server still has it."""
@@ -224,15 +243,24 @@ class Check:
 
     @contextlib.contextmanager
     def setup(self, what: str) -> Iterator[None]:
-        """A failure inside is not what the case tests: its verdict is "inconclusive"."""
+        """A failure inside is not what the case tests: its verdict is "inconclusive".
+
+        After a crash it is: whatever worked before has to work again.
+        """
         try:
             yield
         except (MismatchError, OSError, MalformedMessage) as error:
+            if self._restarted:
+                raise
             raise InconclusiveError(f"{what}: {error}") from error
         except KafkaError as error:
             raise NotApplicableError(f"{what}: {error}") from error
 
     # Its end
+
+    def at_end(self, action: Callable[[Connection], object]) -> None:
+        """Call `action` with a new connection at the end, before groups and topics are deleted."""
+        self._at_end.append(action)
 
     def interrupt(self) -> None:
         """Called by another thread: end the case, which waits for a response, a condition or nothing."""
@@ -241,8 +269,8 @@ class Check:
             connection.interrupt()
 
     def clean_up(self) -> None:
-        """Delete topics and groups. Failures do not change the verdict: the case has already ended."""
-        if not (self._topics or self._groups):
+        """Delete topics and groups, after the actions of `at_end`. Failures do not change the verdict."""
+        if not (self._topics or self._groups or self._at_end):
             return
         with (
             contextlib.suppress(
@@ -250,6 +278,8 @@ class Check:
             ),
             self.target.connect(self.recorder, lambda: 5.0 * self.target.patience) as wire,
         ):
+            for action in self._at_end:
+                action(wire)
             if self._groups and self.target.highest_version(ApiKey.DELETE_GROUPS) is not None:
                 self.call(DeleteGroupsRequest(groups_names=self._groups), to=wire)
             if self._topics:

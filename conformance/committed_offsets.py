@@ -120,9 +120,7 @@ def fetch_group(
             OffsetFetchRequestTopics(name=topic.name, topic_id=topic.topic_id, partition_indexes=list(partitions))
             for topic, partitions in topics.items()
         ]
-    return OffsetFetchRequestGroup(
-        group_id=group_id, member_id=member_id, member_epoch=member_epoch, topics=requested
-    )
+    return OffsetFetchRequestGroup(group_id=group_id, member_id=member_id, member_epoch=member_epoch, topics=requested)
 
 
 class Fetched(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ..protocol.api import ApiKey, request_class
+from ..protocol.errors import KafkaError, MalformedMessage
 from ..protocol.messages.api_versions import ApiVersionsRequest
 from ..protocol.messages.metadata import MetadataRequest
 from .case import Release
@@ -59,9 +60,9 @@ class Target:
         self.node_id = -1
         """The broker at the address."""
         self.kill: Callable[[], None] | None = None
-        """Kill the server, for crash cases; None if the user gave no commands."""
+        """Kill the server, for crash cases; None if the user gave no commands. Raises OSError with the reason."""
         self.restart: Callable[[], None] | None = None
-        """Start the server again; returns when it accepts connections."""
+        """Start the server again; `Crashes` waits until it responds. Raises OSError with the reason."""
 
     def connect(
         self,
@@ -85,6 +86,16 @@ class Target:
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=2.0 * self.patience).close()
         except OSError:
+            return False
+        return True
+
+    def responds(self) -> bool:
+        """Whether the server responds to ApiVersions: a proxy before it accepts connections while it is down."""
+        seconds = 10.0 * self.patience
+        try:
+            with self.connect(Recorder(), lambda: seconds) as connection:
+                connection.call(ApiVersionsRequest(), 0)
+        except (OSError, KafkaError, MalformedMessage):
             return False
         return True
 

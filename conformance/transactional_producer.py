@@ -145,7 +145,9 @@ class Producer:
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=each) for name, each in partitions.items()],
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(name=name, partitions=each) for name, each in partitions.items()
+            ],
         )
         if version is None:
             version = self.c.version(ApiKey.ADD_PARTITIONS_TO_TXN, 3)
@@ -164,7 +166,12 @@ class Producer:
         )
 
     def batch(
-        self, *values: bytes, sequence: int = 0, transactional: bool = True, timestamp: int | None = None, **options: Any
+        self,
+        *values: bytes,
+        sequence: int = 0,
+        transactional: bool = True,
+        timestamp: int | None = None,
+        **options: Any,
     ) -> bytes:
         """A batch with its producer ID and epoch. `options` are those of `build_batch`."""
         return build_batch(
@@ -195,7 +202,9 @@ class Producer:
         """Produce one batch with the next sequence numbers."""
         at = (topic.name, partition)
         sequence = self.sequences.get(at, 0)
-        response = self.send(topic, self.batch(*values, sequence=sequence, **options), partition=partition, version=version)
+        response = self.send(
+            topic, self.batch(*values, sequence=sequence, **options), partition=partition, version=version
+        )
         if response.error_code == 0:
             self.sequences[at] = sequence + len(values)
         return response
@@ -349,9 +358,7 @@ def fenced(version: int, since: int) -> ErrorCode:
     return ErrorCode.PRODUCER_FENCED if version >= since else ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def errors(
-    c: Check, actual: Mapping[K, int], expected: Mapping[K, ErrorCode], api: str = "AddPartitionsToTxn"
-) -> None:
+def errors(c: Check, actual: Mapping[K, int], expected: Mapping[K, ErrorCode], api: str = "AddPartitionsToTxn") -> None:
     """Compare the error codes of all partitions of a response."""
     c.equal(sorted(actual), sorted(expected), f"the partitions of the {api} response")
     for key, error in expected.items():
