@@ -17,7 +17,7 @@ from ...protocol.messages.offset_for_leader_epoch import (
 )
 from .. import configs, topic_admin
 from .. import partitions as p
-from ..case import needs
+from ..case import Release, needs
 from ..check import Check
 from ..exchange import Recorder
 from ..outcome import MismatchError
@@ -241,6 +241,7 @@ def identity(c: Check) -> None:
     "the leader epoch grows, and the old one is fenced",
     source="KIP-320",
     needs=EPOCHS,
+    since=Release(4, 0),
 )
 def epoch_grows(c: Check) -> None:
     """Sends: Produce, Metadata; kill -9; restart; Metadata, and Fetch with the old and with the new leader epoch.
@@ -269,6 +270,7 @@ def epoch_grows(c: Check) -> None:
     "the old leader epoch ends where its records end",
     source="KIP-320",
     needs=(*EPOCHS, *needs(ApiKey.OFFSET_FOR_LEADER_EPOCH, 3)),
+    since=Release(4, 0),
 )
 def epoch_end(c: Check) -> None:
     """Sends: Produce of 3 records; kill -9; restart; Produce of 2 records; OffsetForLeaderEpoch for the old and the new

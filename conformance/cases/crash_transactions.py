@@ -31,9 +31,10 @@ SOURCE = "KIP-98 and KIP-890"
 )
 def complete(c: Check, implicit: bool) -> None:
     """Sends: four transactions over two partitions, two of which are aborted; kill -9; restart; Fetch with
-    read_committed.
+    read_committed; the last EndTxn again.
 
-    Expects: the records of the committed ones; the same high watermark, last stable offset and aborted transactions.
+    Expects: the records of the committed ones; the same high watermark, last stable offset and aborted transactions;
+    no error for EndTxn, with the same producer ID and epoch.
 
     Why: the list of aborted transactions is what hides their records; without it consumers see them.
     """
@@ -42,6 +43,7 @@ def complete(c: Check, implicit: bool) -> None:
     for number in range(4):
         for partition in (0, 1):
             producer.write(topic, b"%d" % number, b"%d again" % number, partition=partition)
+        last = producer.duplicate()
         producer.finish(committed=number % 2 == 0)
     for partition in (0, 1):
         c.until(lambda: reads.stored(c, topic, partition=partition).last_stable_offset == 12, "the last marker")  # noqa: B023
@@ -54,6 +56,9 @@ def complete(c: Check, implicit: bool) -> None:
         c.equal([each[1] for each in found.aborted or []], [3, 9], "the first offsets of the aborted transactions")
         values = reads.consumed(c, topic, partition=partition)
         c.equal(values, [b"0", b"0 again", b"2", b"2 again"], "the values that a consumer returns")
+    last = reconnected(c, last)
+    c.error(last.end(committed=False).error_code, ErrorCode.NONE, "EndTxn error_code of the last decision, repeated")
+    c.equal((last.producer_id, last.epoch), (producer.producer_id, producer.epoch), "producer_id and producer_epoch")
 
 
 @crash_case(
