@@ -85,6 +85,7 @@ class Check:
             connection = self.target.connect(self.recorder, self.remaining, client_id=client_id, address=address)
         except OSError as error:
             raise InconclusiveError(f"no connection to {address or self.target.address}: {error}") from error
+        connection.extra_bytes = lambda: self._in_setup > 0
         self._connections.append(connection)
         return connection
 
@@ -159,6 +160,8 @@ class Check:
     def topic(self, partitions: int = 1, configs: Mapping[str, str] | None = None, *, name: str | None = None) -> Topic:
         """A new topic, led by the broker at the address. Returns when its partitions can be used."""
         topic = name or self.topic_name()
+        if self.target.highest_version(ApiKey.CREATE_TOPICS) is None and not configs:
+            return self._auto_created(topic, partitions)
         wanted = CreatableTopic(
             name=topic,
             num_partitions=partitions,
@@ -178,6 +181,20 @@ class Check:
                 message = f" ({created.error_message})" if created.error_message else ""
                 raise InconclusiveError(f"the topic {topic} was not created: {code(created.error_code)}{message}")
             return self.topic_ready(topic, partitions)
+
+    def _auto_created(self, topic: str, partitions: int) -> Topic:
+        """A topic that Metadata creates, as the server does not have CreateTopics; it may have more partitions."""
+
+        def count() -> int:
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
+            (found,) = self.call(request, self.version(ApiKey.METADATA, 12)).topics
+            return 0 if found.error_code else len(found.partitions)
+
+        with self.setup(f"creating the topic {topic} with Metadata"):
+            created = self.until(count, f"the topic {topic} in Metadata")
+            if created < partitions:
+                raise NotApplicableError(f"without CreateTopics, a topic has {created} partitions")
+            return self.topic_ready(topic, created)
 
     def topic_ready(self, topic: str, partitions: int = 1) -> Topic:
         """Wait until a topic has this many partitions with leaders."""
@@ -229,8 +246,12 @@ class Check:
 
     def until(self, condition: Callable[[], T | None], what: str) -> T:
         """Repeat until the result is true; the case fails at its deadline."""
+        result: T | None = None
         while True:
-            result = condition()
+            try:
+                result = condition()
+            except TimeoutError as error:
+                raise MismatchError(what, "before the deadline", f"not yet; last result {_shown(result)}") from error
             if result:
                 return result
             if self.remaining() <= _PAUSE_SECONDS:
@@ -245,8 +266,9 @@ class Check:
     def setup(self, what: str) -> Iterator[None]:
         """A failure inside is not what the case tests: its verdict is "inconclusive".
 
-        After a crash it is: whatever worked before has to work again.
+        After a crash it is: whatever worked before has to work again. Inside, responses may be followed by extra bytes.
         """
+        self._in_setup += 1
         try:
             yield
         except (MismatchError, OSError, MalformedMessage) as error:
@@ -255,6 +277,8 @@ class Check:
             raise InconclusiveError(f"{what}: {error}") from error
         except KafkaError as error:
             raise NotApplicableError(f"{what}: {error}") from error
+        finally:
+            self._in_setup -= 1
 
     # Its end
 

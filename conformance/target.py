@@ -106,6 +106,7 @@ class Target:
         """
         seconds = 10.0 * self.patience
         with self.connect(Recorder(), lambda: seconds) as connection:
+            connection.extra_bytes = lambda: True
             answer = connection.call(ApiVersionsRequest(), 0)
             self.apis = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
             highest = min(self.apis.get(ApiKey.API_VERSIONS, (0, 0))[1], 4)

@@ -17,7 +17,7 @@ from ...protocol.messages.offset_for_leader_epoch import (
 )
 from .. import configs, topic_admin
 from .. import partitions as p
-from ..case import Release, needs
+from ..case import Level, Release, needs
 from ..check import Check
 from ..exchange import Recorder
 from ..outcome import MismatchError
@@ -240,6 +240,7 @@ def identity(c: Check) -> None:
     "crash.leader-epoch.grows",
     "the leader epoch grows, and the old one is fenced",
     source="KIP-320",
+    level=Level.SHOULD,
     needs=EPOCHS,
     since=Release(4, 0),
 )
@@ -269,6 +270,7 @@ def epoch_grows(c: Check) -> None:
     "crash.leader-epoch.end-offset",
     "the old leader epoch ends where its records end",
     source="KIP-320",
+    level=Level.SHOULD,
     needs=(*EPOCHS, *needs(ApiKey.OFFSET_FOR_LEADER_EPOCH, 3)),
     since=Release(4, 0),
 )

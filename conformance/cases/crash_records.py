@@ -170,7 +170,10 @@ def log_append_time(c: Check) -> None:
     for number in range(5):
         answer = p.produce(c, topic, batch(b"%d" % number, timestamp=T0))
         c.error(answer.error_code, ErrorCode.NONE, "Produce error_code")
-        stamps.append(answer.log_append_time_ms)
+        with c.setup("a topic with LogAppendTime"):
+            stamp = answer.log_append_time_ms
+            c.true(stamp > T0, "Produce log_append_time_ms", expected="the time of the server", actual=stamp)
+        stamps.append(stamp)
     c.crash()
     ready(c, topic)
     c.equal([each.timestamp for each in stored_records(c, topic)], stamps, "the timestamps of the records")
