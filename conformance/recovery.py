@@ -84,6 +84,26 @@ def reconnected(c: Check, producer: Producer) -> Producer:
     return again
 
 
+def finish(c: Check, producer: Producer, *, committed: bool = True) -> None:
+    """EndTxn without an error, and wait for the markers.
+
+    Until they are written, the coordinator rejects a repeated EndTxn. The state in DescribeTransactions is not what
+    these cases test.
+    """
+    retry = producer.duplicate()
+    c.error(producer.end(committed=committed).error_code, ErrorCode.NONE, "EndTxn error_code")
+    wait_for_end(c, retry, committed=committed)
+
+
+def wait_for_end(c: Check, producer: Producer, *, committed: bool) -> None:
+    """Repeat EndTxn, which has had a response, until the transaction is complete."""
+
+    def ended() -> bool:
+        return producer.duplicate().end(committed=committed).error_code not in NOT_READY
+
+    c.until(ended, "EndTxn without CONCURRENT_TRANSACTIONS")
+
+
 def _wait_for_transaction(c: Check, producer: Producer) -> None:
     request = DescribeTransactionsRequest(transactional_ids=[producer.transactional_id])
     without_load(

@@ -12,7 +12,7 @@ from .. import partitions as p
 from ..case import needs
 from ..check import Check
 from ..record_batches import batch
-from ..recovery import crash_case, new_producer, new_producer_id, ready, reconnected, stored_records
+from ..recovery import crash_case, finish, new_producer, new_producer_id, ready, reconnected, stored_records
 
 # A server forgets producers whose last record is old: one day by default in Apache Kafka.
 _NOW: Final = int(time.time() * 1000)
@@ -192,10 +192,10 @@ def fenced(c: Check) -> None:
     topic = c.topic()
     old = new_producer(c)
     old.write(topic, b"old")
-    old.commit()
+    finish(c, old)
     new = old.duplicate().begin()
     new.write(topic, b"new")
-    new.commit()
+    finish(c, new)
     c.crash()
     ready(c, topic)
     zombie = reconnected(c, old)

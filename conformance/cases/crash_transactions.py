@@ -13,8 +13,17 @@ from .. import committed_reads as reads
 from .. import partitions as p
 from ..case import needs
 from ..check import Check
-from ..recovery import NOT_READY, crash_case, group_coordinator, new_group, new_producer, ready, reconnected
-from ..transactional_producer import Producer
+from ..recovery import (
+    NOT_READY,
+    crash_case,
+    finish,
+    group_coordinator,
+    new_group,
+    new_producer,
+    ready,
+    reconnected,
+    wait_for_end,
+)
 
 TRANSACTIONS = needs(
     ApiKey.PRODUCE, 9, ApiKey.FETCH, 12, ApiKey.INIT_PRODUCER_ID, 3, ApiKey.END_TXN, 1, ApiKey.DESCRIBE_TRANSACTIONS, 0
@@ -45,7 +54,7 @@ def complete(c: Check, implicit: bool) -> None:
         for partition in (0, 1):
             producer.write(topic, b"%d" % number, b"%d again" % number, partition=partition)
         last = producer.duplicate()
-        producer.finish(committed=number % 2 == 0)
+        finish(c, producer, committed=number % 2 == 0)
     for partition in (0, 1):
         c.until(lambda: reads.stored(c, topic, partition=partition).last_stable_offset == 12, "the last marker")  # noqa: B023
     before = [reads.stored(c, topic, partition=partition) for partition in (0, 1)]
@@ -88,7 +97,7 @@ def open_commit(c: Check, implicit: bool) -> None:
     answer = producer.send(topic, producer.batch(b"gap", sequence=3))
     c.error(answer.error_code, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "Produce error_code of a batch after a gap")
     c.equal(producer.write(topic, b"after"), 2, "Produce base_offset after the restart")
-    producer.commit()
+    finish(c, producer)
     c.until(lambda: reads.stored(c, topic).last_stable_offset == 4, "the marker")
     c.equal(reads.consumed(c, topic), [b"before", b"and", b"after"], "the values that a consumer returns")
 
@@ -116,13 +125,13 @@ def open_abort(c: Check, implicit: bool) -> None:
     ready(c, topic, partitions=2)
     producer = reconnected(c, producer)
     identity = producer.producer_id
-    producer.abort()
+    finish(c, producer, committed=False)
     for partition in (0, 1):
         c.until(lambda: reads.stored(c, topic, partition=partition).last_stable_offset == 2, "the marker")  # noqa: B023
         found = reads.stored(c, topic, partition=partition)
         c.equal(found.aborted, [(identity, 0)], "aborted_transactions (producer_id, first_offset)")
         producer.write(topic, b"kept", partition=partition)
-    producer.commit()
+    finish(c, producer)
     for partition in (0, 1):
         c.until(lambda: reads.stored(c, topic, partition=partition).last_stable_offset == 4, "the marker")  # noqa: B023
         c.equal(reads.consumed(c, topic, partition=partition), [b"kept"], "the values that a consumer returns")
@@ -162,7 +171,7 @@ def open_successor(c: Check, implicit: bool) -> None:
     c.error(old.end().error_code, fenced, "EndTxn error_code with the old epoch")
     c.equal(p.end_offset(c, topic), 2, "the log end offset")
     new.write(topic, b"kept")
-    new.commit()
+    finish(c, new)
     c.until(lambda: reads.stored(c, topic).last_stable_offset == 4, "the marker")
     c.equal(reads.consumed(c, topic), [b"kept"], "the values that a consumer returns")
 
@@ -195,7 +204,7 @@ def decided(c: Check, committed: bool, implicit: bool) -> None:
     c.crash()
     ready(c, topic)
     retry = reconnected(c, retry)
-    _wait_for_end(c, retry, committed)
+    wait_for_end(c, retry, committed=committed)
     opposite = retry.duplicate().end(committed=not committed)
     c.error(opposite.error_code, ErrorCode.INVALID_TXN_STATE, "EndTxn error_code with the opposite decision")
     again = retry.end(committed=committed)
@@ -203,7 +212,7 @@ def decided(c: Check, committed: bool, implicit: bool) -> None:
     c.equal((retry.producer_id, retry.epoch), (producer.producer_id, producer.epoch), "producer_id and producer_epoch")
     following = retry.duplicate().begin()
     following.write(topic, b"next")
-    following.commit()
+    finish(c, following)
 
 
 @crash_case(
@@ -226,7 +235,7 @@ def offsets_committed(c: Check, implicit: bool) -> None:
     for offset, committed in ((5, True), (9, False)):
         producer.write(topic, b"%d" % offset)
         producer.write_offsets(group, topic, {0: offset}, metadata="in it")
-        producer.finish(committed=committed)
+        finish(c, producer, committed=committed)
     wire = c.coordinator(group)
     with c.setup("the committed offset before the crash"):
         c.until(lambda: o.offsets(c, wire, group, topic, [0]) == {0: 5}, "the offset 5")
@@ -282,12 +291,3 @@ def offsets_pending(c: Check, implicit: bool) -> None:
 
     c.until(ended, "EndTxn without CONCURRENT_TRANSACTIONS")
     c.until(lambda: fetched(True) == o.Committed(8), "the offset of the transaction, with require_stable")
-
-
-def _wait_for_end(c: Check, producer: Producer, committed: bool) -> None:
-    """Wait for the markers: until then the coordinator rejects a repeated EndTxn with CONCURRENT_TRANSACTIONS."""
-
-    def ended() -> bool:
-        return producer.duplicate().end(committed=committed).error_code not in NOT_READY
-
-    c.until(ended, "EndTxn without CONCURRENT_TRANSACTIONS")
