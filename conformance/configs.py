@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..protocol.api import ApiKey
@@ -22,7 +23,7 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 # Sources
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 1, 2, 3, 4, 5
-DYNAMIC_GROUP = 8
+DYNAMIC_CLIENT_METRICS, DYNAMIC_GROUP = 7, 8
 # Types of configs, since version 3
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = range(1, 10)
 
@@ -56,7 +57,9 @@ def describe(
     """The result of DescribeConfigs for one resource."""
     version = c.version(ApiKey.DESCRIBE_CONFIGS) if version is None else version
     requested = DescribeConfigsResource(
-        resource_type=resource.type, resource_name=resource.name, configuration_keys=keys and list(keys)
+        resource_type=resource.type,
+        resource_name=resource.name,
+        configuration_keys=None if keys is None else list(keys),
     )
     request = DescribeConfigsRequest(
         resources=[requested], include_synonyms=synonyms, include_documentation=documentation and version >= 3
@@ -88,6 +91,37 @@ def until_value(c: Check, resource: Resource, key: str, expected: tuple[str | No
         return last[0] == expected
 
     c.until(arrived, f"{key} = {expected} (value and source) of {resource.name}")
+
+
+def unchanged(c: Check, resource: Resource, key: str, expected: tuple[str | None, int] | None) -> None:
+    """A config of a topic still has this value and source, also after a later change has arrived at the broker."""
+    marker = c.name("marker").rsplit("-", 1)[-1]
+    with c.setup("a later change"):
+        c.error(alter(c, resource, ("flush.messages", SET, f"1{marker}")).error_code, ErrorCode.NONE)
+        until_value(c, resource, "flush.messages", (f"1{marker}", DYNAMIC_TOPIC))
+    c.equal(value(c, resource, key), expected, f"{key} (value and source) afterwards")
+
+
+@contextlib.contextmanager
+def restored(c: Check, resource: Resource, *keys: str) -> Iterator[None]:
+    """At the end, the resource has the same values of its own for these configs as before."""
+    own = DYNAMIC_DEFAULT_BROKER if resource.name == ALL_BROKERS else _OWN_SOURCE[resource.type]
+    with c.setup(f"describing {', '.join(keys)}"):
+        result = describe(c, resource, keys)
+        c.error(result.error_code, ErrorCode.NONE, "DescribeConfigs error_code")
+    before = {each.name: each.value for each in result.configs if each.config_source == own}
+    try:
+        yield
+    finally:
+        alter(c, resource, *((key, SET if key in before else DELETE, before.get(key)) for key in keys))
+
+
+_OWN_SOURCE = {
+    TOPIC: DYNAMIC_TOPIC,
+    BROKER: DYNAMIC_BROKER,
+    CLIENT_METRICS: DYNAMIC_CLIENT_METRICS,
+    GROUP: DYNAMIC_GROUP,
+}
 
 
 def incremental_resource(resource: Resource, *changes: Change) -> AlterConfigsResource:

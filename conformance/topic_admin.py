@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..protocol.api import ApiKey
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -64,7 +65,7 @@ def delete(
     c: Check, *names: str, version: int | None = None, timeout_ms: int = TIMEOUT_MS, ids: Iterable[bytes] = ()
 ) -> list[Any]:
     """DeleteTopics by name and by ID, and the results sorted by name and ID, as the server may return any order."""
-    version = c.version(DeleteTopicsRequest.API_KEY) if version is None else version
+    version = c.version(ApiKey.DELETE_TOPICS) if version is None else version
     request = DeleteTopicsRequest(timeout_ms=timeout_ms)
     if version >= DELETE_BY_ID:
         request.topics = [
@@ -109,7 +110,7 @@ def _by_name(c: Check, results: Sequence[Any], names: set[str], what: str) -> di
 
 def metadata_of(c: Check, name: str) -> Any:
     """Metadata of one topic, by name."""
-    version = c.version(MetadataRequest.API_KEY)
+    version = c.version(ApiKey.METADATA)
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=version < 4)
     (found,) = c.call(request, version).topics
     return found
