@@ -1,4 +1,4 @@
-"""Reads with `isolation_level` read_committed: what a partition shows of transactions, and what a consumer makes of it."""
+"""Reads with `isolation_level` read_committed: what a partition shows of transactions, and what a consumer sees."""
 
 from __future__ import annotations
 

@@ -184,8 +184,8 @@ def fenced(c: Check) -> None:
     """Sends: a transaction of a producer, which is committed; InitProducerId and a transaction of its successor; kill
     -9; restart; Produce and InitProducerId with the epoch of the first producer.
 
-    Expects: INVALID_PRODUCER_EPOCH for Produce, and PRODUCER_FENCED (or INVALID_PRODUCER_EPOCH, before version 4) for
-    InitProducerId; nothing is appended.
+    Expects: INVALID_PRODUCER_EPOCH or another fatal error for Produce, PRODUCER_FENCED (or INVALID_PRODUCER_EPOCH,
+    before version 4) for InitProducerId; nothing is appended.
 
     Why: the first instance may have been cut off while the server restarted, and must not write when it returns.
     """
@@ -201,7 +201,8 @@ def fenced(c: Check) -> None:
     zombie = reconnected(c, old)
     end = p.end_offset(c, topic)
     answer = zombie.produce(topic, b"zombie")
-    c.error(answer.error_code, ErrorCode.INVALID_PRODUCER_EPOCH, "Produce error_code with the old epoch")
+    rejected = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE)
+    c.error(answer.error_code, rejected, "Produce error_code with the old epoch")
     request = InitProducerIdRequest(
         transactional_id=zombie.transactional_id,
         transaction_timeout_ms=60_000,

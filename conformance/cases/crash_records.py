@@ -40,7 +40,8 @@ def acknowledged(c: Check, acks: int) -> None:
     topic = c.topic(3)
     expected: dict[int, list[tuple[object, ...]]] = {0: [], 1: [], 2: []}
     for number in range(120):
-        partition, records = number % 3, []
+        partition = number % 3
+        records: list[Record] = []
         for index in range(1 + number // 3 % 4):
             name = b"%d-%d" % (number, index)
             offset = len(expected[partition]) + len(records)
