@@ -14,7 +14,12 @@ from moldau.testing.servers import Server
 CASES = catalog.select(layers=[Layer.CRASH])
 PATIENCE = 4.0
 
-UNDER_LOAD = ("crash.records.retry", "crash.records.under-load.all", "crash.records.under-load.leader")
+UNDER_LOAD = (
+    "crash.records.retry",
+    "crash.records.under-load.all",
+    "crash.records.under-load.leader",
+    "crash.topics.under-load",
+)
 """Only after ``kill -9``. A server that stops cleanly rejects the last requests; and it stores only the last batch of a
 producer, so that it does not recognize the ones before."""
 
