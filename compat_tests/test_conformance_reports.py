@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from moldau.compat_tests import conformance_reports as reports
-from moldau.compat_tests.conformance_servers import CALIBRATION, ConformanceServer, by_name
+from moldau.compat_tests.conformance_servers import CALIBRATION, OTHERS, ConformanceServer, by_name
 from moldau.conformance import catalog
 from moldau.conformance.case import Case, case, declared
 from moldau.conformance.check import Check
@@ -48,7 +48,7 @@ def test_the_page_is_that_of_the_published_reports() -> None:
 
 def test_every_server_with_failures_has_a_judgment() -> None:
     judgments = (reports.FOLDER / "judgments.md").read_text()
-    for server in reports.OTHERS:
+    for server in OTHERS:
         assert f"## {server.title}" in judgments
 
 
