@@ -58,8 +58,8 @@ test-rest: $(VENV)/.installed-test ## What CI runs after `make test`: repeated t
 	@$(call each,test-repeats test-pythons)
 
 .PHONY: test-full
-test-full: $(VENV)/.installed-test ## Everything: these two, long rounds of kills, the other versions of Spark (over an hour)
-	@$(call each,test test-rest test-kills test-sparks)
+test-full: $(VENV)/.installed-test ## Everything: these two, long rounds of kills, the calibration, the other versions of Spark (over an hour)
+	@$(call each,test test-rest test-kills test-conformance test-sparks)
 
 .PHONY: lint
 lint: $(VENV)/.installed-test ## Style, formatting, import directions
@@ -100,6 +100,13 @@ test-repeats: $(VENV)/.installed-test pyspark ## The tests that are marked `full
 .PHONY: test-kills
 test-kills: $(VENV)/.installed-test ## 200 rounds of `kill -9` while clients write
 	@$(BIN)/python -m moldau.compat_tests.kill_rounds --rounds 200
+
+.PHONY: test-conformance
+test-conformance: $(VENV)/.installed-test ## The conformance suite three times on Moldau and Apache Kafka 4.3.1 and 3.9.1, also with busy cores
+	@$(BIN)/python -m moldau.testing.kafka_jars >/dev/null
+	@$(BIN)/python -m moldau.testing.kafka_jars --version 3.9.1 >/dev/null
+	@$(BIN)/python -m moldau.compat_tests.calibration
+	@$(BIN)/python -m moldau.compat_tests.calibration --busy
 
 # One after the other: two that ask Ivy for jars spoil each other's.
 .PHONY: test-sparks

@@ -1,7 +1,5 @@
 """``moldau conformance``: test any Kafka server, from the command line."""
 
-import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -17,7 +15,7 @@ from .suggestions import did_you_mean
 if TYPE_CHECKING:
     from ..conformance.case import Case
     from ..conformance.outcome import Result
-    from ..conformance.target import Security, Target
+    from ..conformance.target import Security
 
 EXIT_FAILED = 1
 EXIT_UNUSABLE = 2
@@ -91,8 +89,16 @@ def command() -> None:
 @click.option("--tls-ca", type=_INPUT, help="CA certificates (PEM) for --tls; default: those of the system.")
 @click.option("--tls-certificate", type=_INPUT, help="Client certificate and key (PEM).")
 @click.option("--tls-no-verify", is_flag=True, help="Accept any certificate.")
-@click.option("--kill-command", metavar="COMMAND", help="Kills the server, for crash cases: `pkill -9 -f my-server`.")
-@click.option("--restart-command", metavar="COMMAND", help="Starts the server again, on the same data, and returns.")
+@click.option(
+    "--kill-command",
+    metavar="COMMAND",
+    help="Kills the server at HOST:PORT, for crash cases; run by /bin/sh: `kill -9 $(cat kafka.pid)`.",
+)
+@click.option(
+    "--restart-command",
+    metavar="COMMAND",
+    help="Starts the server again, on the same data and port: `docker start kafka`. It may also be the server itself.",
+)
 def run(
     address: str,
     areas: tuple[str, ...],
@@ -119,9 +125,12 @@ def run(
       moldau conformance run localhost:9092
       moldau conformance run localhost:9092 --case produce.acks --json report.json
       moldau conformance run localhost:9093 --tls-ca ca.pem --patience 3
+      moldau conformance run localhost:9092 --layer crash --kill-command "docker kill kafka" \\
+        --restart-command "docker start kafka"
     """
     from ..conformance import catalog, probe
     from ..conformance.case import Layer, Level
+    from ..conformance.commands import use_commands
     from ..conformance.outcome import Verdict
     from ..conformance.reports import summary, text
     from ..conformance.runner import Runner
@@ -145,7 +154,7 @@ def run(
     except probe.UnusableServerError as error:
         raise _Unusable(str(error)) from error
     if kill_command is not None and restart_command is not None:
-        _use_commands(target, kill_command, restart_command)
+        use_commands(target, kill_command, restart_command)
     began = time.monotonic()
     with _Progress(len(cases)) as progress:
         runner = Runner(target, jobs=jobs, alter_configs=not no_alter_configs, finished=progress.finished)
@@ -268,16 +277,6 @@ def _security(tls: bool, ca: Path | None, certificate: Path | None, no_verify: b
     except ssl.SSLError as error:
         raise Failure(f"a file of --tls-ca or --tls-certificate is not valid PEM: {error.reason}") from error
     return Security(context)
-
-
-def _use_commands(target: "Target", kill: str, restart: str) -> None:
-    def run_command(line: str) -> None:
-        done = subprocess.run(shlex.split(line), stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if done.returncode:
-            raise OSError(f"`{line}` exited with {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")
-
-    target.kill = lambda: run_command(kill)
-    target.restart = lambda: run_command(restart)
 
 
 def _write(

@@ -1,5 +1,5 @@
-"""Transactions across ``kill -9``: what was open stays open, what was decided is carried out, what a producer was
-promised holds; and states that cannot be reached quickly, which the coordinator finds in its log.
+"""Transactions across ``kill -9``: what was decided is carried out; and states that cannot be reached quickly, which
+the coordinator finds in its log. `conformance.cases.crash_transactions` has the rest.
 
 The server is killed once, after everything was prepared: the last thing that it does is to answer two EndTxn.
 """
@@ -14,7 +14,6 @@ from moldau.compat_tests.transaction_wire import (
     Producer,
     consume,
     describe,
-    partitions_of,
     producers,
     read,
     wait_for_coordinators,
@@ -24,10 +23,9 @@ from moldau.protocol.messages.end_txn import EndTxnRequest
 from moldau.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from moldau.protocol.records import Record, build_batch
 from moldau.testing import topic_requests as w
-from moldau.testing.group_requests import code, committed
+from moldau.testing.group_requests import code
 from moldau.testing.servers import Server
 from moldau.testing.topic_requests import Topic
-from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 from moldau.transaction_coordinator.records import (
     PartitionsSchema,
@@ -94,7 +92,7 @@ def write_log(address: str, records: list[Record]) -> None:
 def before(restartable_transaction_server: Server) -> Iterator[Before]:
     server = restartable_transaction_server
     address = server.bootstrap_servers
-    names = ("open", "late", "done", "idle", "committed", "aborted", "ending", "fenced", "last-but-one", "unfinished")
+    names = ("late", "idle", "committed", "aborted", "ending", "fenced", "last-but-one", "unfinished")
     topics = {name: w.create_topic(address, f"kept-{name}", 2) for name in names}
     opened: dict[str, Producer] = {}
     with WireClient(address) as wire, WireClient(address) as other:
@@ -104,13 +102,6 @@ def before(restartable_transaction_server: Server) -> Iterator[Before]:
             return opened[name]
 
         begin("idle")
-        done = begin("done")
-        done.write(topics["done"], b"a")
-        opened["done-before"] = done.duplicate()
-        done.commit()
-        open_one = begin("open")
-        open_one.write(topics["open"], b"a", b"b")
-        assert open_one.commit_offsets("group", topics["open"], {0: 7}) == {0: "NONE"}
         begin("late", timeout_ms=10_000).write(topics["late"], b"lost")
         for name in ("committed", "aborted"):
             begin(name)
@@ -154,20 +145,6 @@ def before(restartable_transaction_server: Server) -> Iterator[Before]:
 # -- what had not ended --
 
 
-def test_an_open_transaction_goes_on(before: Before) -> None:
-    producer, topic = before["open"]
-    described = describe(before.wire, "open")
-    assert (described.transaction_state, described.producer_epoch) == ("Ongoing", producer.epoch)
-    assert partitions_of(described) == {topic.name: [0], "__consumer_offsets": [0]}
-    assert read(before.wire, topic) == (2, 0, [], [])
-    assert committed(before.wire, "group", topic.name, [0]) == {0: -1}
-    assert producer.send(topic, producer.batch(b"gap", sequence=3)) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
-    producer.write(topic, b"c")
-    producer.commit()
-    assert consume(before.wire, topic) == [b"a", b"b", b"c"]
-    wait_until(lambda: committed(before.wire, "group", topic.name, [0]) == {0: 7}, "the offset")
-
-
 @pytest.mark.usefixtures("markers_after_death")
 def test_a_transaction_that_timed_out_during_the_restart(before: Before) -> None:
     producer, topic = before["late"]
@@ -197,14 +174,6 @@ def test_what_was_answered_is_carried_out(before: Before, name: str) -> None:
     producer.write(topic, b"c")
     producer.commit()
     assert consume(before.wire, topic)[-1] == b"c"
-
-
-def test_an_end_before_the_death_is_asked_for_again(before: Before) -> None:
-    producer, topic = before.producers["done-before"].duplicate(), before.topics["done"]
-    assert producer.end() == "NONE"
-    assert producer.epoch == before.producers["done"].epoch == 1
-    assert consume(before.wire, topic) == [b"a"]
-    assert producers(before.wire, topic)[producer.producer_id].producer_epoch == 1
 
 
 @pytest.mark.usefixtures("markers_after_death")
@@ -258,9 +227,8 @@ def test_the_last_transaction_of_a_producer_id(before: Before) -> None:
 
 
 def test_the_last_epoch_but_one(before: Before) -> None:
-    producer, topic = before.producers["open"].duplicate(), before.topics["last-but-one"]
-    producer.transactional_id, producer.producer_id, producer.epoch = "last-but-one", LAST_BUT_ONE_ID, LAST_EPOCH - 1
-    producer.sequences.clear()
+    producer, topic = Producer(before.wire, "last-but-one"), before.topics["last-but-one"]
+    producer.producer_id, producer.epoch = LAST_BUT_ONE_ID, LAST_EPOCH - 1
     producer.write(topic, b"a")
     producer.commit()
     assert (producer.producer_id, producer.epoch) == (LAST_BUT_ONE_ID, LAST_EPOCH)

@@ -29,6 +29,7 @@ from ..protocol.messages.find_coordinator import FindCoordinatorRequest
 from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ..protocol.schema import Request
+from .crashes import Crashes
 from .exchange import Connection, Recorder
 from .outcome import InconclusiveError, MismatchError, NotApplicableError
 from .target import CLIENT_ID, Target
@@ -60,6 +61,10 @@ class Check:
         self.target = target
         self.recorder = Recorder()
         self.prefix = prefix
+        self.crashes: Crashes | None = None
+        """For cases of the layer `crash`."""
+        self._seconds = seconds
+        self._restarted = False
         self._deadline = time.monotonic() + seconds
         self._connections: list[Connection] = []
         self._wire: Connection | None = None
@@ -85,6 +90,7 @@ class Check:
             connection = self.target.connect(self.recorder, self.remaining, client_id=client_id, address=address)
         except OSError as error:
             raise InconclusiveError(f"no connection to {address or self.target.address}: {error}") from error
+        connection.extra_bytes = lambda: self._in_setup > 0
         self._connections.append(connection)
         return connection
 
@@ -140,6 +146,20 @@ class Check:
             return True
         return found.error_code not in _COORDINATOR_NOT_READY
 
+    def crash(self) -> None:
+        """Kill the server and start it again, together with the other running crash cases.
+
+        Connections are closed before. The deadline of the case begins again, because a restart takes its own time.
+        """
+        assert self.crashes is not None, "only a case of the layer crash may kill the server"
+        self.close()
+        self._connections.clear()
+        self._coordinators.clear()
+        self._wire = None
+        self.crashes.crash()
+        self._deadline = time.monotonic() + self._seconds
+        self._restarted = True
+
     # Names and topics
 
     def name(self, word: str = "name") -> str:
@@ -166,6 +186,8 @@ class Check:
     def topic(self, partitions: int = 1, configs: Mapping[str, str] | None = None, *, name: str | None = None) -> Topic:
         """A new topic, led by the broker at the address. Returns when its partitions can be used."""
         topic = name or self.topic_name()
+        if self.target.highest_version(ApiKey.CREATE_TOPICS) is None and not configs:
+            return self._auto_created(topic, partitions)
         wanted = CreatableTopic(
             name=topic,
             num_partitions=partitions,
@@ -185,6 +207,20 @@ class Check:
                 message = f" ({created.error_message})" if created.error_message else ""
                 raise InconclusiveError(f"the topic {topic} was not created: {code(created.error_code)}{message}")
             return self.topic_ready(topic, partitions)
+
+    def _auto_created(self, topic: str, partitions: int) -> Topic:
+        """A topic that Metadata creates, as the server does not have CreateTopics; it may have more partitions."""
+
+        def count() -> int:
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
+            (found,) = self.call(request, self.version(ApiKey.METADATA, 12)).topics
+            return 0 if found.error_code else len(found.partitions)
+
+        with self.setup(f"creating the topic {topic} with Metadata"):
+            created = self.until(count, f"the topic {topic} in Metadata")
+            if created < partitions:
+                raise NotApplicableError(f"without CreateTopics, a topic has {created} partitions")
+            return self.topic_ready(topic, created)
 
     def topic_ready(self, topic: str, partitions: int = 1) -> Topic:
         """Wait until a topic has this many partitions with leaders."""
@@ -258,8 +294,12 @@ class Check:
 
     def until(self, condition: Callable[[], T | None], what: str) -> T:
         """Repeat until the result is true; the case fails at its deadline."""
+        result: T | None = None
         while True:
-            result = condition()
+            try:
+                result = condition()
+            except TimeoutError as error:
+                raise MismatchError(what, "before the deadline", f"not yet; last result {_shown(result)}") from error
             if result:
                 return result
             if self.remaining() <= _PAUSE_SECONDS:
@@ -276,13 +316,21 @@ class Check:
 
     @contextlib.contextmanager
     def setup(self, what: str) -> Iterator[None]:
-        """A failure inside is not what the case tests: its verdict is "inconclusive"."""
+        """A failure inside is not what the case tests: its verdict is "inconclusive".
+
+        After a crash it is: whatever worked before has to work again. Inside, responses may be followed by extra bytes.
+        """
+        self._in_setup += 1
         try:
             yield
         except (MismatchError, OSError, MalformedMessage) as error:
+            if self._restarted:
+                raise
             raise InconclusiveError(f"{what}: {error}") from error
         except KafkaError as error:
             raise NotApplicableError(f"{what}: {error}") from error
+        finally:
+            self._in_setup -= 1
 
     # Its end
 

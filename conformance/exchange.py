@@ -159,6 +159,10 @@ class Connection(WireClient):
             self._receiving = -1, -1
 
     _receiving: tuple[int, int] = -1, -1
+    extra_bytes: Callable[[], bool] = staticmethod(lambda: False)
+
+    def accepts_extra_bytes(self) -> bool:
+        return self.extra_bytes()
 
     def closed_by_server(self) -> bool:
         self._socket.settimeout(self._remaining())

@@ -134,17 +134,25 @@ def batches_of(data: PartitionData) -> list[RecordBatch]:
 
 
 def read_batches(c: Check, topic: Topic, *, partition: int = 0, isolation_level: int = 0) -> list[RecordBatch]:
-    """All batches of a partition, from its first offset."""
+    """All batches of a partition, from its first offset, read as a consumer does.
+
+    The fetches may wait, because not every server returns records immediately if they may not.
+    """
     found: list[RecordBatch] = []
     offset = end_offset(c, topic, partition=partition, timestamp=EARLIEST)
-    while True:
-        data = fetch(c, topic, offset, partition=partition, isolation_level=isolation_level)
+    end = list_offset(c, topic, LATEST, partition=partition, isolation_level=isolation_level)
+    c.error(end.error_code, ErrorCode.NONE, "ListOffsets error_code")
+    while offset < end.offset:
+        data = fetch(
+            c, topic, offset, partition=partition, isolation_level=isolation_level, min_bytes=1, max_wait_ms=500
+        )
         c.error(data.error_code, ErrorCode.NONE, "Fetch partition error_code")
         more = batches_of(data)
         if not more:
-            return found
+            break
         found += more
         offset = more[-1].next_offset
+    return found
 
 
 def values(c: Check, topic: Topic, *, partition: int = 0) -> list[bytes | None]:

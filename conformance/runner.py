@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import traceback
@@ -14,10 +15,12 @@ from ..protocol.api import ApiKey
 from ..protocol.errors import KafkaError, MalformedMessage
 from .case import Case, Layer
 from .check import Check
+from .crashes import Crashes
 from .outcome import InconclusiveError, MismatchError, NotApplicableError, Result, Verdict
 from .target import Target
 
 DEFAULT_JOBS: Final = 16
+_CRASH_JOBS: Final = 64
 _LOST: Final = "the server is lost: it does not accept connections any more"
 _INTERRUPTED: Final = "interrupted"
 
@@ -43,22 +46,27 @@ class Runner:
         self._running: set[Check] = set()
         self._lock = threading.Lock()
         self._number = 0
+        self._crashes = Crashes(target)
         self.interrupted = False
         self.lost = False
 
     def run(self, cases: Sequence[Case]) -> list[Result]:
-        """Run the cases, the exclusive ones at the end, one at a time.
+        """Run the cases: the exclusive ones at the end, one at a time, and then those that crash the server together.
 
         A KeyboardInterrupt ends the running cases and returns the results so far; `interrupted` is then true, and the
         remaining cases are inconclusive. The same happens with `lost` if the server does not accept connections.
         """
         results: dict[str, Result] = {}
         try:
-            self._run_some([case for case in cases if not case.exclusive], self._jobs, results)
-            self._run_some([case for case in cases if case.exclusive], 1, results)
+            others = [case for case in cases if case.layer is not Layer.CRASH]
+            self._run_some([case for case in others if not case.exclusive], self._jobs, results)
+            self._run_some([case for case in others if case.exclusive], 1, results)
+            # Waiting for the crash costs nothing, and together they need only one.
+            crash_jobs = max(self._jobs, _CRASH_JOBS) if self._jobs > 1 else 1
+            self._run_some([case for case in cases if case.layer is Layer.CRASH], crash_jobs, results)
         except KeyboardInterrupt:
             self.interrupted = True
-        reason = _LOST if self.lost else _INTERRUPTED
+        reason = self._end_reason()
         for case in cases:
             if case.id not in results:
                 results[case.id] = Result(case, Verdict.INCONCLUSIVE, 0.0, reason)
@@ -91,18 +99,26 @@ class Runner:
             self._stop.set()
             self._close_connections()
 
+    def _end_reason(self) -> str:
+        """Why the run has ended early."""
+        return (self._crashes.failure or _LOST) if self.lost else _INTERRUPTED
+
     def _close_connections(self) -> None:
         """End what the running cases wait for."""
+        self._crashes.interrupt()
         with self._lock:
             for check in self._running:
                 check.interrupt()
 
     def _is_lost(self) -> bool:
-        """Whether the server refuses a connection several times in a row; a crash case restarts it in between."""
-        for pause in (0.0, 0.2, 0.5, 1.0):
-            time.sleep(pause * self._target.patience)
-            if self._target.accepts_connections():
-                return False
+        """Whether the server refuses a connection several times in a row, and not because crash cases restart it."""
+        if self._crashes.failure is not None:
+            return True
+        with self._crashes.none_in_progress():
+            for pause in (0.0, 0.2, 0.5, 1.0):
+                time.sleep(pause * self._target.patience)
+                if self._target.accepts_connections():
+                    return False
         return True
 
     # One case
@@ -114,17 +130,20 @@ class Runner:
         with self._lock:
             self._number += 1
             number = self._number
-        began = time.monotonic()
-        check = Check(self._target, f"{self._prefix}-{number}", case.seconds * self._target.patience)
-        with self._lock:
-            self._running.add(check)
-        try:
-            result = self._verdict(case, check)
-        finally:
+        crashes = case.layer is Layer.CRASH
+        with self._crashes.running() if crashes else contextlib.nullcontext():
+            began = time.monotonic()
+            check = Check(self._target, f"{self._prefix}-{number}", case.seconds * self._target.patience)
+            check.crashes = self._crashes if crashes else None
             with self._lock:
-                self._running.discard(check)
-            check.close()
-            check.clean_up()
+                self._running.add(check)
+            try:
+                result = self._verdict(case, check)
+            finally:
+                with self._lock:
+                    self._running.discard(check)
+                check.close()
+                check.clean_up()
         return result._replace(seconds=time.monotonic() - began)
 
     def _not_applicable(self, case: Case) -> str | None:
@@ -172,7 +191,7 @@ class Runner:
             last = traceback.format_exc().strip().splitlines()
             failure = MismatchError("the response", "the fields that the case reads", "; ".join(last[-3:]))
         if self._stop.is_set():
-            return Result(case, Verdict.INCONCLUSIVE, 0.0, _LOST if self.lost else _INTERRUPTED)
+            return Result(case, Verdict.INCONCLUSIVE, 0.0, self._end_reason())
         return Result(
             case,
             Verdict.FAILED,

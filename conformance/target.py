@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ..protocol.api import ApiKey, request_class
+from ..protocol.errors import KafkaError, MalformedMessage
 from ..protocol.messages.api_versions import ApiVersionsRequest
 from ..protocol.messages.metadata import MetadataRequest
 from .case import Release
@@ -59,9 +60,9 @@ class Target:
         self.node_id = -1
         """The broker at the address."""
         self.kill: Callable[[], None] | None = None
-        """Kill the server, for crash cases; None if the user gave no commands."""
+        """Kill the server, for crash cases; None if the user gave no commands. Raises OSError with the reason."""
         self.restart: Callable[[], None] | None = None
-        """Start the server again; returns when it accepts connections."""
+        """Start the server again; `Crashes` waits until it responds. Raises OSError with the reason."""
 
     def connect(
         self,
@@ -88,6 +89,16 @@ class Target:
             return False
         return True
 
+    def responds(self) -> bool:
+        """Whether the server responds to ApiVersions: a proxy before it accepts connections while it is down."""
+        seconds = 10.0 * self.patience
+        try:
+            with self.connect(Recorder(), lambda: seconds) as connection:
+                connection.call(ApiVersionsRequest(), 0)
+        except (OSError, KafkaError, MalformedMessage):
+            return False
+        return True
+
     def describe(self) -> None:
         """Ask the server for its APIs, features and brokers.
 
@@ -95,6 +106,7 @@ class Target:
         """
         seconds = 10.0 * self.patience
         with self.connect(Recorder(), lambda: seconds) as connection:
+            connection.extra_bytes = lambda: True
             answer = connection.call(ApiVersionsRequest(), 0)
             self.apis = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
             highest = min(self.apis.get(ApiKey.API_VERSIONS, (0, 0))[1], 4)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from moldau.testing import jvm, requirements
+from moldau.testing.kafka_jars import KAFKA_VERSION
 
 _HEAP_OPTIONS = ("-Xmx512M", "-Xms256M")
 
@@ -43,13 +44,14 @@ class Quorum(enum.Enum):
 
 
 class ApacheKafka:
-    """Apache Kafka 4.3.1 as a child process with its own data directory.
+    """Apache Kafka as a child process with its own data directory.
 
     ``config`` overrides the settings of a one-node server. ``data_dir`` is the log directory with the metadata: one
     that the node has used before, or a new one, which is formatted. By default it is temporary and exists as long as
     the context: ``restart``, and ``kill`` followed by ``start``, keep the data. ``quorum`` must be the same for all
     starts on a directory. ``parent`` is the parent of the temporary folder, which also contains the settings and the
-    server's log. ``jvm_options`` replaces all options of the JVM.
+    server's log. ``jvm_options`` replaces all options of the JVM. ``version``: 4.3.1, or one of
+    ``kafka_jars.OLDER_SERVERS``, whose quorum is static by default.
     """
 
     def __init__(
@@ -57,13 +59,15 @@ class ApacheKafka:
         config: Mapping[str, str] | None = None,
         *,
         data_dir: Path | None = None,
-        quorum: Quorum = Quorum.STANDALONE,
+        quorum: Quorum | None = None,
         parent: Path | None = None,
         jvm_options: Sequence[str] | None = None,
+        version: str = KAFKA_VERSION,
     ) -> None:
         self._config = dict(config or {})
         self._data_dir = data_dir
-        self._quorum = quorum
+        self._version = version
+        self._quorum = quorum or (Quorum.STANDALONE if version == KAFKA_VERSION else Quorum.STATIC)
         self._parent = parent
         self._jvm_options = jvm_options
         self._resources = ExitStack()
@@ -104,7 +108,7 @@ class ApacheKafka:
     def prepare(self) -> None:
         """Prepare the start: the folder, the ports, the settings, and a new directory is formatted. ``with`` does this
         first."""
-        requirements.require_kafka_jars()
+        requirements.require_kafka_jars(self._version)
         folder = tempfile.TemporaryDirectory(prefix="apache-kafka-", dir=self._parent)
         self._directory = Path(self._resources.enter_context(folder))
         self._resources.callback(self.stop)
@@ -196,10 +200,11 @@ class ApacheKafka:
         started.set()  # a waiting thread then checks the state
 
     def _command(self, main_class: str, *arguments: str) -> list[str]:
-        if self._jvm_options is None:
+        if self._jvm_options is None and self._version == KAFKA_VERSION:
             return jvm.command(main_class, *arguments, options=_HEAP_OPTIONS)
-        libs, java = requirements.require_kafka_jars(), requirements.require_program("java")
-        return [java, *self._jvm_options, "-cp", f"{libs}/*", main_class, *arguments]
+        libs, java = requirements.require_kafka_jars(self._version), requirements.require_program("java")
+        options = (*jvm.OPTIONS, *_HEAP_OPTIONS) if self._jvm_options is None else self._jvm_options
+        return [java, *options, "-cp", f"{libs}/*", main_class, *arguments]
 
     @property
     def properties(self) -> Path:

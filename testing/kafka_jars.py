@@ -3,18 +3,23 @@
 ``java/pom.xml`` lists the artifacts; ``python -m moldau.testing.kafka_jars`` lets Maven copy them and their
 dependencies into one flat folder, about 130 MB, which is a class path: ``java -cp 'FOLDER/*' kafka.Kafka ...``.
 
-- ``MOLDAU_KAFKA_JARS`` names an existing folder;
+Older releases of the server alone, for the conformance suite, are ``java/older-server-pom.xml``: ``python -m
+moldau.testing.kafka_jars --version 3.9.1``.
+
+- ``MOLDAU_KAFKA_JARS`` names an existing folder (not for older releases);
 - otherwise it is ``$XDG_CACHE_HOME/moldau/kafka-<version>/libs``, by default under ``~/.cache``.
 
 The cache folder is created with one rename after Maven has succeeded, so an existing one is complete, and two fetches
 at the same time do not disturb each other.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"
@@ -23,14 +28,17 @@ OLDER_CLIENTS = ("3.4.1", "2.8.2")
 """Versions of the Java client alone: one before transactions v2 (KIP-890), and one that does not use all error codes of
 KIP-588."""
 
-POM = Path(__file__).parent / "java" / "pom.xml"
+OLDER_SERVERS = ("3.9.1",)
+"""Versions of the server alone: the last release before 4.0, whose clients and tools many clusters still have."""
 
-# One jar of each started program: a folder without one of them is not complete.
-_EXPECTED = (
-    f"kafka-clients-{KAFKA_VERSION}.jar",
-    f"kafka_2.13-{KAFKA_VERSION}.jar",
-    f"kafka-tools-{KAFKA_VERSION}.jar",
-)
+POM = Path(__file__).parent / "java" / "pom.xml"
+OLDER_SERVER_POM = Path(__file__).parent / "java" / "older-server-pom.xml"
+
+
+def _expected(version: str) -> tuple[str, ...]:
+    """One jar of each started program: a folder without one of them is not complete."""
+    server = (f"kafka-clients-{version}.jar", f"kafka_2.13-{version}.jar")
+    return (*server, f"kafka-tools-{version}.jar") if version == KAFKA_VERSION else server
 
 
 class JarsUnavailableError(Exception):
@@ -43,35 +51,40 @@ def cache_dir() -> Path:
     return Path(base) / "moldau"
 
 
-def jars_dir() -> Path | None:
+def jars_dir(version: str = KAFKA_VERSION) -> Path | None:
     """The folder with the jars, or None if they have not been fetched."""
-    named = os.environ.get("MOLDAU_KAFKA_JARS")
-    folder = Path(named) if named else _cached_libs()
-    return folder if all((folder / jar).is_file() for jar in _EXPECTED) else None
+    folder = _named_folder(version) or _cached_libs(version)
+    return folder if all((folder / jar).is_file() for jar in _expected(version)) else None
 
 
-def fetch() -> Path:
+def fetch(version: str = KAFKA_VERSION) -> Path:
     """Fetch the jars unless they exist, and return their folder. Raises JarsUnavailableError."""
-    found = jars_dir()
+    found = jars_dir(version)
     if found is not None:
         return found
-    if os.environ.get("MOLDAU_KAFKA_JARS"):
-        raise JarsUnavailableError(
-            f"MOLDAU_KAFKA_JARS={os.environ['MOLDAU_KAFKA_JARS']} does not contain {', '.join(_EXPECTED)}"
-        )
-    libs = _cached_libs()
+    expected = ", ".join(_expected(version))
+    named = _named_folder(version)
+    if named is not None:
+        raise JarsUnavailableError(f"MOLDAU_KAFKA_JARS={named} does not contain {expected}")
+    libs = _cached_libs(version)
     libs.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=libs.parent, prefix="fetching-") as work:
         incoming = Path(work) / "libs"
-        _run_maven("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={incoming}")
+        _run_maven(
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-Dkafka.version={version}",
+            f"-DoutputDirectory={incoming}",
+            pom=POM if version == KAFKA_VERSION else OLDER_SERVER_POM,
+        )
         try:
             incoming.rename(libs)
         except OSError:
-            if jars_dir() is None:  # otherwise another process was faster
+            if jars_dir(version) is None:  # otherwise another process was faster
                 raise
-    found = jars_dir()
+    found = jars_dir(version)
     if found is None:
-        raise JarsUnavailableError(f"Maven succeeded, but {libs} does not contain {', '.join(_EXPECTED)}")
+        raise JarsUnavailableError(f"Maven succeeded, but {libs} does not contain {expected}")
     return found
 
 
@@ -99,11 +112,16 @@ def _older_clients() -> Path:
     return cache_dir() / "kafka-clients"
 
 
-def _cached_libs() -> Path:
-    return cache_dir() / f"kafka-{KAFKA_VERSION}" / "libs"
+def _named_folder(version: str) -> Path | None:
+    named = os.environ.get("MOLDAU_KAFKA_JARS") if version == KAFKA_VERSION else None
+    return Path(named) if named else None
 
 
-def _run_maven(*arguments: str) -> None:
+def _cached_libs(version: str) -> Path:
+    return cache_dir() / f"kafka-{version}" / "libs"
+
+
+def _run_maven(*arguments: str, pom: Path = POM) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise JarsUnavailableError("mvn is not installed (Debian: apt-get install maven)")
@@ -111,7 +129,7 @@ def _run_maven(*arguments: str) -> None:
     # Offline first: artifacts in Maven's local repository need no network and take two seconds.
     for mode in (["--offline"], []):
         done = subprocess.run(
-            [maven, "--batch-mode", "--quiet", *mode, "--file", str(POM), *arguments],
+            [maven, "--batch-mode", "--quiet", *mode, "--file", str(pom), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -124,18 +142,23 @@ def _run_maven(*arguments: str) -> None:
     raise JarsUnavailableError(f"Maven failed:\n{output}")
 
 
-def main() -> int:
-    """Fetch, build the archive of classes, and print the paths of all of it."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fetch, build the archive of classes, and print the paths of all of it. ``--version`` fetches an older server."""
     from moldau.testing.jvm import build_class_archive
 
+    parser = argparse.ArgumentParser(prog="python -m moldau.testing.kafka_jars", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--version", choices=OLDER_SERVERS, help="only this older release of the server, for the conformance suite"
+    )
+    wanted = parser.parse_args(arguments).version
     try:
-        print(fetch())
-        for version in OLDER_CLIENTS:
+        print(fetch(wanted or KAFKA_VERSION))
+        for version in () if wanted else OLDER_CLIENTS:
             print(fetch_older_client(version))
     except JarsUnavailableError as error:
-        print(f"Apache Kafka {KAFKA_VERSION}: {error}", file=sys.stderr)
+        print(f"Apache Kafka {wanted or KAFKA_VERSION}: {error}", file=sys.stderr)
         return 1
-    if shutil.which("java") is None:
+    if wanted or shutil.which("java") is None:
         return 0
     try:
         print(build_class_archive())

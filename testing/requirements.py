@@ -37,17 +37,18 @@ def require_program(name: str) -> str:
     return path
 
 
-def require_kafka_jars() -> Path:
-    """The folder of Apache Kafka's jars, with a JVM to run them."""
+def require_kafka_jars(version: str | None = None) -> Path:
+    """The folder of Apache Kafka's jars, with a JVM to run them; of an older server if ``version`` names one."""
     from moldau.testing import kafka_jars
 
     require_program("java")
-    folder = kafka_jars.jars_dir()
+    version = version or kafka_jars.KAFKA_VERSION
+    folder = kafka_jars.jars_dir(version)
     if folder is None:
-        missing(
-            f"the jars of Apache Kafka {kafka_jars.KAFKA_VERSION}",
-            "run `python -m moldau.testing.kafka_jars`, or set MOLDAU_KAFKA_JARS to a folder",
-        )
+        how = "run `python -m moldau.testing.kafka_jars`, or set MOLDAU_KAFKA_JARS to a folder"
+        if version != kafka_jars.KAFKA_VERSION:
+            how = f"run `python -m moldau.testing.kafka_jars --version {version}`"
+        missing(f"the jars of Apache Kafka {version}", how)
     return folder
 
 

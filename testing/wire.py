@@ -87,9 +87,13 @@ class WireClient:
         if header.correlation_id != expected.correlation_id:
             raise ConnectionError(f"a response to request {header.correlation_id} instead of {expected.correlation_id}")
         response, end = decode_at(response_class(expected.api_key), frame, expected.version, offset)
-        if end != len(frame):
+        if end != len(frame) and not self.accepts_extra_bytes():
             raise ConnectionError(f"{len(frame) - end} bytes too many at the end of {type(response).__name__}")
         return response
+
+    def accepts_extra_bytes(self) -> bool:
+        """Whether a frame may continue after the response, which most clients do not notice."""
+        return False
 
     def highest_version(self, request: Request) -> int:
         """The highest stable version of ``request`` that the server advertises and this package implements."""

