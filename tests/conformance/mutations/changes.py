@@ -31,7 +31,7 @@ def in_response(
     *cases: str,
     versions: Collection[int] = ALL,
 ) -> Mutation:
-    """`path` is a field, below the fields of arrays and structs; several paths for fields that depend on the version."""
+    """`path` is a field, below the fields of arrays and structs; several paths if the field depends on the version."""
 
     def on_response(exchange: Exchange, response: Any) -> None:
         if exchange.version in versions:
@@ -58,7 +58,9 @@ def in_request(
     return Mutation(name, title, cases, (api,), on_request=on_request)
 
 
-def error_hidden(name: str, title: str, api: ApiKey, path: str | Iterable[str], code: ErrorCode, *cases: str) -> Mutation:
+def error_hidden(
+    name: str, title: str, api: ApiKey, path: str | Iterable[str], code: ErrorCode, *cases: str
+) -> Mutation:
     """A request that has to be rejected seems to succeed."""
     return in_response(name, title, api, path, becomes({code: ErrorCode.NONE}), *cases)
 
