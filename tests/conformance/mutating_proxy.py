@@ -26,10 +26,11 @@ from moldau.protocol.api import (
     response_header_version,
 )
 from moldau.protocol.codec import decode_at, encode
-from moldau.protocol.errors import EncodeError, MalformedMessage, UnsupportedVersion
+from moldau.protocol.errors import EncodeError, ErrorCode, MalformedMessage, UnsupportedVersion
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.headers import RequestHeader, ResponseHeader
 
+_UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _LARGEST_FRAME: Final = 64 << 20
 _NOT_CODED: Final = (MalformedMessage, EncodeError, UnsupportedVersion, ValueError)
 
@@ -274,6 +275,8 @@ class _Link:
                 return header + encode(exchange.forged, version)
             if mutation.on_response is not None:
                 _, at = decode_at(ResponseHeader, frame, header_version, 0)
+                if exchange.api_key == ApiKey.API_VERSIONS and frame[at : at + 2] == _UNSUPPORTED_VERSION:
+                    version = 0
                 response, _ = decode_at(response_class(exchange.api_key), frame, version, at)
                 mutation.on_response(exchange, response)
                 result = frame[:at] + encode(response, version)

@@ -37,7 +37,8 @@ SAME = Mutation(
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker() as broker:
+    # Each mutation runs the same cases, and sessions of closed connections remain for two minutes.
+    with Broker(config={"max.incremental.fetch.session.cache.slots": 100_000}) as broker:
         yield broker
 
 

@@ -431,28 +431,28 @@ LIST_OFFSETS_MUTATIONS = [
 EPOCH_MUTATIONS = [
     in_response(
         "epochs.end-offset.plus-one", "the end offset of a leader epoch is one too high",
-        EPOCHS, "topics.partitions.end_offset", plus(1), "fetch", "listoffsets", "metadata", "records",
+        EPOCHS, "topics.partitions.end_offset", plus(1), "listoffsets.epoch-end",
     ),
     in_response(
         "epochs.leader-epoch.missing", "the response has no leader epoch",
-        EPOCHS, "topics.partitions.leader_epoch", always(-1), "fetch", "listoffsets", "metadata", "records",
+        EPOCHS, "topics.partitions.leader_epoch", always(-1), "listoffsets.epoch-end",
     ),
     in_response(
         "epochs.partition", "the partition of the response is one too high",
-        EPOCHS, "topics.partitions.partition", plus(1), "fetch", "listoffsets", "metadata", "records",
+        EPOCHS, "topics.partitions.partition", plus(1), "listoffsets.epoch-end",
     ),
     in_response(
         "epochs.error.unknown-partition", "a partition that does not exist has no error",
         EPOCHS, "topics.partitions.error_code", becomes({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 0}),
-        "fetch", "listoffsets", "metadata", "records",
+        "listoffsets.epoch-end",
     ),
     in_request(
         "epochs.current.ignored", "the current leader epoch is ignored: no fencing",
-        EPOCHS, "topics.partitions.current_leader_epoch", always(-1), "fetch", "listoffsets", "metadata", "records",
+        EPOCHS, "topics.partitions.current_leader_epoch", always(-1), "listoffsets.epoch-end",
     ),
     in_request(
         "epochs.requested.plus-one", "the end offset is that of the next leader epoch",
-        EPOCHS, "topics.partitions.leader_epoch", plus(1), "fetch", "listoffsets", "metadata", "records",
+        EPOCHS, "topics.partitions.leader_epoch", plus(1), "listoffsets.epoch-end",
     ),
 ]  # fmt: skip
 

@@ -111,7 +111,7 @@ def _without_last_replica(exchange: Exchange, response: Any) -> None:
 METADATA_MUTATIONS = [
     in_response(
         "metadata.topic-id.zero", "topics have no ID from version 10 on",
-        METADATA, "topics.topic_id", always(ZERO_ID), "metadata.exchange",
+        METADATA, "topics.topic_id", always(ZERO_ID), "metadata",
     ),
     in_response(
         "metadata.topic-id.other", "topics have the ID of another topic",
@@ -123,7 +123,7 @@ METADATA_MUTATIONS = [
     ),
     in_response(
         "metadata.topic.internal", "each topic is internal",
-        METADATA, "topics.is_internal", inverted, "metadata.exchange",
+        METADATA, "topics.is_internal", inverted, "metadata",
     ),
     in_response(
         "metadata.topic.operations", "topics have authorized operations that the request does not ask for",
@@ -139,15 +139,15 @@ METADATA_MUTATIONS = [
     ),
     in_response(
         "metadata.leader.none", "partitions have no leader",
-        METADATA, "topics.partitions.leader_id", always(-1), "metadata.exchange",
+        METADATA, "topics.partitions.leader_id", always(-1), "metadata",
     ),
     in_response(
         "metadata.leader.other", "the leader of partitions is another broker",
-        METADATA, "topics.partitions.leader_id", plus(1), "metadata.exchange",
+        METADATA, "topics.partitions.leader_id", plus(1), "metadata",
     ),
     in_response(
         "metadata.leader-epoch.missing", "partitions have no leader epoch from version 7 on",
-        METADATA, "topics.partitions.leader_epoch", always(-1), "metadata.exchange",
+        METADATA, "topics.partitions.leader_epoch", always(-1), "metadata",
     ),
     in_response(
         "metadata.leader-epoch.plus-one", "the leader epoch of partitions is one too high",
@@ -155,31 +155,31 @@ METADATA_MUTATIONS = [
     ),
     in_response(
         "metadata.replicas.missing", "partitions have no replicas",
-        METADATA, "topics.partitions.replica_nodes", empty, "metadata.exchange",
+        METADATA, "topics.partitions.replica_nodes", empty, "metadata",
     ),
     in_response(
         "metadata.isr.missing", "partitions have no in-sync replicas",
-        METADATA, "topics.partitions.isr_nodes", empty, "metadata.exchange",
+        METADATA, "topics.partitions.isr_nodes", empty, "metadata",
     ),
     in_response(
         "metadata.offline", "partitions have offline replicas",
-        METADATA, "topics.partitions.offline_replicas", always([0]), "metadata.exchange",
+        METADATA, "topics.partitions.offline_replicas", always([0]), "metadata",
     ),
     in_response(
         "metadata.partition.missing", "the last partition is missing",
-        METADATA, "topics.partitions", lambda old: old[:-1] if len(old) > 1 else old, "metadata.exchange",
+        METADATA, "topics.partitions", lambda old: old[:-1] if len(old) > 1 else old, "metadata",
     ),
     in_response(
         "metadata.partition.twice", "the last partition is listed twice",
-        METADATA, "topics.partitions", last_twice, "metadata.exchange",
+        METADATA, "topics.partitions", last_twice, "metadata",
     ),
     in_response(
         "metadata.partition.from-one", "the numbers of partitions start with 1",
-        METADATA, "topics.partitions.partition_index", plus(1), "metadata.exchange",
+        METADATA, "topics.partitions.partition_index", plus(1), "metadata",
     ),
     in_response(
         "metadata.partition.error", "partitions have an error",
-        METADATA, "topics.partitions.error_code", always(ErrorCode.LEADER_NOT_AVAILABLE), "metadata.exchange",
+        METADATA, "topics.partitions.error_code", always(ErrorCode.LEADER_NOT_AVAILABLE), "metadata",
     ),
     in_response(
         "metadata.unknown.hidden", "an unknown topic has no error",
@@ -243,10 +243,6 @@ METADATA_MUTATIONS = [
         METADATA, "controller_id", plus(1000), "metadata", "cluster",
     ),
     in_response(
-        "metadata.controller.missing", "there is no controller",
-        METADATA, "controller_id", always(-1), "metadata", "cluster",
-    ),
-    in_response(
         "metadata.brokers.port", "the ports of brokers are one too high",
         METADATA, "brokers.port", plus(1), "metadata", "cluster",
     ),
@@ -257,10 +253,6 @@ METADATA_MUTATIONS = [
     in_response(
         "metadata.brokers.host", "the hosts of brokers are empty",
         METADATA, "brokers.host", always(""), "metadata", "cluster",
-    ),
-    in_response(
-        "metadata.brokers.rack", "brokers without a rack have an empty rack",
-        METADATA, "brokers.rack", always(""), "metadata", "cluster",
     ),
 ]  # fmt: skip
 
@@ -314,43 +306,43 @@ TOPIC_PARTITION_MUTATIONS = [
 CLUSTER_MUTATIONS = [
     in_response(
         "cluster.cluster-id", "DescribeCluster has another cluster ID than Metadata",
-        CLUSTER, "cluster_id", upper, "cluster",
+        CLUSTER, "cluster_id", upper, "metadata.describe-cluster",
     ),
     in_response(
         "cluster.controller", "the controller is not one of the brokers",
-        CLUSTER, "controller_id", plus(1000), "cluster",
+        CLUSTER, "controller_id", plus(1000), "metadata.describe-cluster",
     ),
     in_response(
         "cluster.brokers.missing", "the last broker is missing",
-        CLUSTER, "brokers", without_last, "cluster",
+        CLUSTER, "brokers", without_last, "metadata.describe-cluster",
     ),
     in_response(
         "cluster.brokers.port", "the ports of brokers are one too high",
-        CLUSTER, "brokers.port", plus(1), "cluster",
+        CLUSTER, "brokers.port", plus(1), "metadata.describe-cluster",
     ),
     in_response(
         "cluster.brokers.id", "the IDs of brokers are one too high",
-        CLUSTER, "brokers.broker_id", plus(1), "cluster",
+        CLUSTER, "brokers.broker_id", plus(1), "metadata.describe-cluster",
     ),
     in_response(
         "cluster.brokers.fenced", "running brokers are fenced in version 2",
-        CLUSTER, "brokers.is_fenced", always(True), "cluster",
+        CLUSTER, "brokers.is_fenced", always(True), "metadata.describe-cluster",
     ),
     in_response(
         "cluster.operations", "there are authorized operations that the request does not ask for",
-        CLUSTER, "cluster_authorized_operations", becomes({-0x80000000: 0}), "cluster",
+        CLUSTER, "cluster_authorized_operations", becomes({-0x80000000: 0}), "metadata.describe-cluster",
     ),
     in_request(
         "cluster.operations.missing", "include_cluster_authorized_operations is ignored",
-        CLUSTER, "include_cluster_authorized_operations", always(False), "cluster",
+        CLUSTER, "include_cluster_authorized_operations", always(False), "metadata.describe-cluster",
     ),
     in_response(
         "cluster.endpoint-type.other", "the endpoint type of the response is that of controllers",
-        CLUSTER, "endpoint_type", becomes({1: 2}), "cluster",
+        CLUSTER, "endpoint_type", becomes({1: 2}), "metadata.describe-cluster",
     ),
     in_request(
         "cluster.endpoint-type.ignored", "the endpoint type of a request is ignored",
-        CLUSTER, "endpoint_type", always(1), "cluster",
+        CLUSTER, "endpoint_type", always(1), "metadata.describe-cluster",
     ),
 ]  # fmt: skip
 

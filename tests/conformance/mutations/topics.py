@@ -226,31 +226,31 @@ CHANGE_MUTATIONS = [
     ),
     in_response(
         "topics.delete-records.plus-one", "the low watermark is one too high",
-        RECORDS, "topics.partitions.low_watermark", plus(1), AREA,
+        RECORDS, "topics.partitions.low_watermark", plus(1), "records.delete",
     ),
     in_response(
         "topics.delete-records.error-offset", "the low watermark of an error is 0 instead of -1",
-        RECORDS, "topics.partitions.low_watermark", becomes({-1: 0}), AREA,
+        RECORDS, "topics.partitions.low_watermark", becomes({-1: 0}), "records.delete",
     ),
     in_request(
         "topics.delete-records.one-less", "the last record before the offset remains",
-        RECORDS, "topics.partitions.offset", positive_plus(-1), AREA,
+        RECORDS, "topics.partitions.offset", positive_plus(-1), "records.delete",
     ),
     in_request(
         "topics.delete-records.everything", "-1, the high watermark, is taken for 0",
-        RECORDS, "topics.partitions.offset", becomes({-1: 0}), AREA,
+        RECORDS, "topics.partitions.offset", becomes({-1: 0}), "records.delete",
     ),
     error_hidden(
         "topics.delete-records.out-of-range", "an offset after the log has no error",
-        RECORDS, "topics.partitions.error_code", ErrorCode.OFFSET_OUT_OF_RANGE, AREA,
+        RECORDS, "topics.partitions.error_code", ErrorCode.OFFSET_OUT_OF_RANGE, "records.delete",
     ),
     error_hidden(
         "topics.delete-records.unknown", "an unknown partition has no error",
-        RECORDS, "topics.partitions.error_code", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, AREA,
+        RECORDS, "topics.partitions.error_code", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "records.delete",
     ),
     in_request(
         "topics.delete-records.first-partition", "the first partition of a request is ignored",
-        RECORDS, "topics.partitions", without_first, AREA,
+        RECORDS, "topics.partitions", without_first, "records.delete",
     ),
     in_response(
         "topics.elect.not-needed", "an election that is not needed has no error",

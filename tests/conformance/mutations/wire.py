@@ -11,7 +11,7 @@ from moldau.protocol.messages.produce import ProduceResponse
 from moldau.protocol.schema import Struct
 
 from ..mutating_proxy import CloseConnection, Exchange, Mutation
-from .changes import always, error_hidden, in_response, last_twice, plus, without_last
+from .changes import always, error_hidden, in_response, last_twice, plus
 
 API_VERSIONS = ApiKey.API_VERSIONS
 _FIRST_FLEXIBLE_FETCH = 12
@@ -78,20 +78,20 @@ def _without_acks_none(exchange: Exchange, request: Any) -> Any:
     return ProduceResponse() if request.acks == 0 else None
 
 
-def _unsupported_version(exchange: Exchange, frame: bytes) -> bool:
-    return exchange.version > 4 and frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+def _unsupported_version(frame: bytes) -> bool:
+    return frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
 def _unsupported_version_hidden(exchange: Exchange, frame: bytes) -> bytes:
-    return frame[:4] + bytes(2) + frame[6:] if _unsupported_version(exchange, frame) else frame
+    return frame[:4] + bytes(2) + frame[6:] if _unsupported_version(frame) else frame
 
 
 def _unsupported_version_without_list(exchange: Exchange, frame: bytes) -> bytes:
-    return frame[:6] + bytes(4) if _unsupported_version(exchange, frame) else frame
+    return frame[:6] + bytes(4) if _unsupported_version(frame) else frame
 
 
 def _close_for_unsupported_version(exchange: Exchange, frame: bytes) -> bytes:
-    if _unsupported_version(exchange, frame):
+    if _unsupported_version(frame):
         raise CloseConnection
     return frame
 
@@ -115,8 +115,9 @@ def _lists(**change: Any) -> Any:
     return changed
 
 
-def _with_internal_api(old: list[ApiVersion]) -> list[ApiVersion]:
-    return [*old, ApiVersion(api_key=ApiKey.VOTE, min_version=0, max_version=2)]
+def _close_for_highest_version(exchange: Exchange, request: Any) -> None:
+    if exchange.version == 13:
+        raise CloseConnection
 
 
 MUTATIONS = [
@@ -170,7 +171,7 @@ MUTATIONS = [
     Mutation(
         "protocol.frame.too-long",
         "Metadata responses have one byte after their last field",
-        ("metadata.exchange",),
+        ("metadata",),
         (ApiKey.METADATA,),
         on_frame=_with_one_byte_more,
     ),
@@ -249,15 +250,10 @@ MUTATIONS = [
         "ApiVersions does not list Fetch",
         API_VERSIONS, "api_keys", _lists(fetch=None), "protocol",
     ),
-    in_response(
+    Mutation(
         "api-versions.too-high",
-        "ApiVersions lists a version of Metadata that the server does not have",
-        API_VERSIONS, "api_keys", _lists(metadata=(0, 14)), "protocol",
-    ),
-    in_response(
-        "api-versions.too-low",
-        "ApiVersions lists a lowest version of Fetch that the server does not have",
-        API_VERSIONS, "api_keys", _lists(fetch=(0, 18)), "protocol",
+        "ApiVersions lists a version of Produce that the server does not have",
+        ("produce.exchange",), (ApiKey.PRODUCE,), on_request=_close_for_highest_version,
     ),
     in_response(
         "api-versions.produce-from-3",
@@ -273,21 +269,6 @@ MUTATIONS = [
         "api-versions.twice",
         "ApiVersions lists an API twice",
         API_VERSIONS, "api_keys", last_twice, "protocol",
-    ),
-    in_response(
-        "api-versions.internal",
-        "ApiVersions lists an API of controllers",
-        API_VERSIONS, "api_keys", _with_internal_api, "protocol",
-    ),
-    in_response(
-        "api-versions.one-missing",
-        "ApiVersions does not list its last API",
-        API_VERSIONS, "api_keys", without_last, "protocol",
-    ),
-    in_response(
-        "api-versions.features.missing",
-        "ApiVersions reports no finalized features",
-        API_VERSIONS, "finalized_features", always([]), "protocol",
     ),
     in_response(
         "api-versions.features.level",
