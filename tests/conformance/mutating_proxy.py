@@ -191,7 +191,10 @@ class _Link:
         try:
             while (frame := _receive_frame(self._client, self._server)) is not None:
                 _send_frame(self._server, self._mutated_request(frame))
-        except (OSError, CloseConnection):
+        except CloseConnection:
+            self._proxy.changed += 1
+            self.close()
+        except OSError:
             self.close()
         self._client_has_closed = True
         with contextlib.suppress(OSError):
@@ -237,7 +240,10 @@ class _Link:
                     self._proxy.changed += 1
                     continue
                 _send_frame(self._client, frame)
-        except (OSError, CloseConnection):
+        except CloseConnection:
+            self._proxy.changed += 1
+            self.close()
+        except OSError:
             self.close()
         if not self._client_has_closed:
             if self._mutation.keeps_open:

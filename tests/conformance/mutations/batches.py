@@ -29,19 +29,20 @@ SEQUENCE_AT = 53
 Change = Callable[[Any], Any]
 
 
-def per_batch(change: Callable[[bytes], bytes]) -> Change:
-    """For a field with records: each whole batch is changed; bytes that are not batches remain."""
+def per_batch(change: Callable[[bytes], bytes], *, damaged: bool = False) -> Change:
+    """For a field with records: each whole batch is changed; if `damaged`, also with a wrong CRC."""
 
     def changed(old: Any) -> Any:
         if not old:
             return old
         data = bytes(old)
         try:
-            batches = [bytes(batch.data) for batch in iter_batches(data)]
+            batches = list(iter_batches(data))
         except ValueError:
             return old
-        rest = data[sum(map(len, batches)) :]
-        return b"".join([*map(change, batches), rest])
+        rest = data[sum(batch.size for batch in batches) :]
+        parts = [change(bytes(each.data)) if damaged or each.has_valid_crc() else bytes(each.data) for each in batches]
+        return b"".join([*parts, rest])
 
     return changed
 

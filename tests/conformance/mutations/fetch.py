@@ -289,21 +289,17 @@ FETCH_MUTATIONS = [
         "fetch.epoch.ignored", "the current leader epoch is ignored: no fencing",
         FETCH, "topics.partitions.current_leader_epoch", always(-1), "fetch",
     ),
-    error_hidden(
-        "fetch.epoch.fenced-hidden", "an old leader epoch has no error",
-        FETCH, _ERROR, ErrorCode.FENCED_LEADER_EPOCH, "fetch",
-    ),
     in_response(
         "fetch.epoch.unknown-other", "a future leader epoch has the error of an old one",
         FETCH, _ERROR, becomes({ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.FENCED_LEADER_EPOCH}), "fetch",
     ),
     in_request(
         "fetch.epoch.last-fetched-ignored", "the last fetched epoch is ignored: no diverging epoch",
-        FETCH, "topics.partitions.last_fetched_epoch", always(-1), "fetch",
+        FETCH, "topics.partitions.last_fetched_epoch", always(-1), "fetch.divergence",
     ),
     Mutation(
-        "fetch.epoch.diverging-missing", "the response has no diverging epoch",
-        ("fetch",), (FETCH,), on_response=_diverging_epoch_missing,
+        "fetch.epoch.divergence-missing", "the response has no diverging epoch",
+        ("fetch.divergence",), (FETCH,), on_response=_diverging_epoch_missing,
     ),
     Mutation(
         "fetch.session.missing", "there are no fetch sessions",

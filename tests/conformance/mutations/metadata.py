@@ -111,7 +111,7 @@ def _without_last_replica(exchange: Exchange, response: Any) -> None:
 METADATA_MUTATIONS = [
     in_response(
         "metadata.topic-id.zero", "topics have no ID from version 10 on",
-        METADATA, "topics.topic_id", always(ZERO_ID), "metadata",
+        METADATA, "topics.topic_id", always(ZERO_ID), "metadata.created-topic",
     ),
     in_response(
         "metadata.topic-id.other", "topics have the ID of another topic",
@@ -167,11 +167,11 @@ METADATA_MUTATIONS = [
     ),
     in_response(
         "metadata.partition.missing", "the last partition is missing",
-        METADATA, "topics.partitions", lambda old: old[:-1] if len(old) > 1 else old, "metadata",
+        METADATA, "topics.partitions", lambda old: old[:-1] if len(old) > 1 else old, "metadata.created-topic",
     ),
     in_response(
         "metadata.partition.twice", "the last partition is listed twice",
-        METADATA, "topics.partitions", last_twice, "metadata",
+        METADATA, "topics.partitions", last_twice, "metadata.created-topic",
     ),
     in_response(
         "metadata.partition.from-one", "the numbers of partitions start with 1",

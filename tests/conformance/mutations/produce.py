@@ -123,7 +123,7 @@ MUTATIONS = [
     Mutation(
         "produce.base-offset.duplicate",
         "a repeated batch of an idempotent producer has a new base offset",
-        ("produce",), (PRODUCE,), on_response=_new_offset_for_duplicate,
+        ("produce", "transactions.produce"), (PRODUCE,), on_response=_new_offset_for_duplicate,
     ),
     in_response(
         "produce.partition-index",
@@ -239,28 +239,29 @@ MUTATIONS = [
     error_hidden(
         "produce.error.sequence",
         "a gap in the sequence numbers of an idempotent producer has no error",
-        PRODUCE, _ERROR, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "produce",
+        PRODUCE, _ERROR, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "produce", "transactions.produce",
     ),
     error_hidden(
         "produce.error.epoch",
         "a fenced producer has no error",
-        PRODUCE, _ERROR, ErrorCode.INVALID_PRODUCER_EPOCH, "produce", "transactions",
+        PRODUCE, _ERROR, ErrorCode.INVALID_PRODUCER_EPOCH, "produce", "transactions.produce",
     ),
     in_request(
         "produce.crc.ignored",
         "the CRC of a batch is not checked",
-        PRODUCE, _RECORDS, batches.per_batch(batches.with_valid_crc), "produce.batch.corrupt.crc",
+        PRODUCE, _RECORDS, batches.per_batch(batches.with_valid_crc, damaged=True), "produce.batch.corrupt.crc",
     ),
     in_request(
         "produce.idempotence.missing",
         "producer IDs are ignored, and repeated batches are stored again",
-        PRODUCE, _RECORDS, batches.field("q", batches.PRODUCER_ID_AT, lambda old: -1), "produce",
+        PRODUCE, _RECORDS, batches.field("q", batches.PRODUCER_ID_AT, lambda old: -1),
+        "produce", "transactions.produce",
     ),
     in_request(
         "produce.epoch.ignored",
         "the epoch of an idempotent producer is ignored",
         PRODUCE, _RECORDS, batches.field("h", batches.PRODUCER_EPOCH_AT, lambda old: min(old, 0)),
-        "produce", "transactions",
+        "produce", "transactions.produce",
     ),
     Mutation(
         "produce.lost",

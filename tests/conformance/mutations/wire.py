@@ -248,7 +248,7 @@ MUTATIONS = [
     in_response(
         "api-versions.missing",
         "ApiVersions does not list Fetch",
-        API_VERSIONS, "api_keys", _lists(fetch=None), "protocol",
+        API_VERSIONS, "api_keys", _lists(fetch=None), "protocol.core-apis",
     ),
     Mutation(
         "api-versions.too-high",
@@ -263,7 +263,7 @@ MUTATIONS = [
     in_response(
         "api-versions.inverted",
         "the lowest version of ListOffsets is above the highest",
-        API_VERSIONS, "api_keys", _lists(list_offsets=(11, 1)), "protocol",
+        API_VERSIONS, "api_keys", _lists(list_offsets=(11, 1)), "protocol.core-apis",
     ),
     in_response(
         "api-versions.twice",
