@@ -16,7 +16,6 @@ from .changes import (
     becomes,
     each,
     empty,
-    error_hidden,
     in_request,
     in_response,
     last_twice,
