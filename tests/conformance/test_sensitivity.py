@@ -21,7 +21,7 @@ from moldau.testing import Broker
 from .mutating_proxy import MutatingProxy, Mutation
 from .mutations import MUTATIONS
 
-# A mutation may make a case wait for its deadline. Cases that take long by themselves are used only if there is no other.
+# A mutation may make a case wait for its deadline. Cases that take long by themselves are used if there is no other.
 PATIENCE = 0.1
 FAST_SECONDS = 2.0
 # CI's machine runs other tests beside it.
