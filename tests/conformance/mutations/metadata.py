@@ -228,7 +228,7 @@ METADATA_MUTATIONS = [
     ),
     in_request(
         "metadata.auto-creation.never", "allow_auto_topic_creation is ignored",
-        METADATA, "allow_auto_topic_creation", always(False), "metadata", versions=range(4, 14),
+        METADATA, "allow_auto_topic_creation", always(False), "metadata.auto-creation", versions=range(4, 14),
     ),
     in_response(
         "metadata.cluster-id.missing", "there is no cluster ID",

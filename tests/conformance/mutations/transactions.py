@@ -193,7 +193,7 @@ TRANSACTION_MUTATIONS = [
     ),
     in_request(
         "transactions.offsets.leader-epoch", "the leader epoch of committed offsets is lost",
-        COMMIT, "topics.partitions.committed_leader_epoch", always(-1), AREA, "offsets",
+        COMMIT, "topics.partitions.committed_leader_epoch", always(-1), "transactions.offset-commit",
     ),
     in_request(
         "transactions.offsets.last-partition", "the last partition is not committed",
