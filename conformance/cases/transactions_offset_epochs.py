@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -74,5 +76,5 @@ def leader_epoch(c: Check, version: int) -> None:
     c.equal(c.until(committed, "a stable offset"), (1, _EPOCH, "text"), "offset, leader epoch and metadata")
 
 
-def _without_error(answer: object) -> object:
-    return None if getattr(answer, "error_code", 0) else answer
+def _without_error(answer: Any) -> Any:
+    return None if answer.error_code else answer
