@@ -187,11 +187,11 @@ CONFIG_MUTATIONS = [
     ),
     in_response(
         "configs.resources.missing", "no resources are listed",
-        RESOURCES, "config_resources", empty, "configs", "group-configs",
+        RESOURCES, "config_resources", empty, "configs.list", "group-configs.list",
     ),
     in_request(
         "configs.resources.types.ignored", "the requested types are ignored in version 1",
-        RESOURCES, "resource_types", empty, "configs", "group-configs",
+        RESOURCES, "resource_types", empty, "configs.list", "group-configs.list",
     ),
 ]  # fmt: skip
 
@@ -325,11 +325,11 @@ SECURITY_MUTATIONS = [
     ),
     in_response(
         "security.sasl.handshake", "an unknown mechanism has no error",
-        HANDSHAKE, "error_code", always(0), "security", "protocol.sasl-handshake",
+        HANDSHAKE, "error_code", always(0), "protocol.sasl-handshake",
     ),
     in_response(
         "security.sasl.authenticate", "authentication without a handshake has no error",
-        AUTHENTICATE, "error_code", always(0), "security", "protocol.sasl-authenticate",
+        AUTHENTICATE, "error_code", always(0), "protocol.sasl-authenticate", "security",
     ),
 ]  # fmt: skip
 

@@ -116,7 +116,7 @@ FETCH_MUTATIONS = [
     Mutation(
         "fetch.last-stable-offset.high-watermark",
         "the last stable offset ignores open transactions",
-        ("transactions", "fetch"), (FETCH,), on_response=_stable_offset_is_high_watermark,
+        ("transactions.fetch",), (FETCH,), on_response=_stable_offset_is_high_watermark,
     ),
     in_response(
         "fetch.log-start-offset.plus-one", "the log start offset is one too high",
@@ -128,7 +128,7 @@ FETCH_MUTATIONS = [
     ),
     in_response(
         "fetch.log-start-offset.zero", "the log start offset is 0 after records were deleted",
-        FETCH, f"{_PARTITIONS}.log_start_offset", always(0), "fetch", "topics",
+        FETCH, f"{_PARTITIONS}.log_start_offset", always(0), "fetch.position",
     ),
     in_response(
         "fetch.partition-index", "the partition of the response is one too high",
@@ -164,7 +164,7 @@ FETCH_MUTATIONS = [
     ),
     in_response(
         "fetch.records.null", "records are null instead of empty",
-        FETCH, f"{_PARTITIONS}.records", lambda old: old or None, "fetch",
+        FETCH, f"{_PARTITIONS}.records", lambda old: old or None, "fetch.empty-partition",
     ),
     in_response(
         "fetch.records.damaged", "the last byte of each batch is changed, and the CRC is not",
@@ -181,7 +181,7 @@ FETCH_MUTATIONS = [
     in_response(
         "fetch.records.leader-epoch", "batches have no partition leader epoch",
         FETCH, f"{_PARTITIONS}.records", batches.field("i", batches.LEADER_EPOCH_AT, lambda old: -1),
-        "fetch", "records",
+        "fetch.exchange",
     ),
     in_response(
         "fetch.records.max-timestamp", "the largest timestamp of batches is one too high",
@@ -196,16 +196,16 @@ FETCH_MUTATIONS = [
     in_response(
         "fetch.records.not-transactional", "batches of transactions are not marked as such",
         FETCH, f"{_PARTITIONS}.records", batches.field("h", 21, lambda old: old & ~0x10),
-        "transactions", "fetch", "records",
+        "transactions.fetch", "transactions.end.exchange",
     ),
     in_response(
         "fetch.records.control-as-data", "control batches are not marked as such",
         FETCH, f"{_PARTITIONS}.records", batches.field("h", 21, lambda old: old & ~0x20),
-        "transactions", "fetch", "records",
+        "transactions.fetch", "transactions.end.exchange",
     ),
     Mutation(
         "fetch.records.swapped", "two partitions have the records of each other",
-        ("fetch",), (FETCH,), on_response=_records_of_partitions_swapped,
+        ("fetch.session.exchange", "fetch.order"), (FETCH,), on_response=_records_of_partitions_swapped,
     ),
     in_response(
         "fetch.partition.missing", "the last partition is missing in the response",
@@ -217,15 +217,15 @@ FETCH_MUTATIONS = [
     ),
     in_response(
         "fetch.aborted.missing", "the list of aborted transactions is empty",
-        FETCH, f"{_PARTITIONS}.aborted_transactions", lambda old: [] if old else old, "transactions", "fetch",
+        FETCH, f"{_PARTITIONS}.aborted_transactions", lambda old: [] if old else old, "transactions.fetch",
     ),
     in_response(
         "fetch.aborted.first-offset", "the first offset of aborted transactions is one too high",
-        FETCH, f"{_PARTITIONS}.aborted_transactions.first_offset", plus(1), "transactions", "fetch",
+        FETCH, f"{_PARTITIONS}.aborted_transactions.first_offset", plus(1), "transactions.fetch",
     ),
     in_response(
         "fetch.aborted.producer-id", "aborted transactions have the ID of another producer",
-        FETCH, f"{_PARTITIONS}.aborted_transactions.producer_id", plus(1), "transactions", "fetch",
+        FETCH, f"{_PARTITIONS}.aborted_transactions.producer_id", plus(1), "transactions.fetch",
     ),
     in_response(
         "fetch.aborted.uncommitted", "a fetch with read_uncommitted has a list of aborted transactions",
@@ -233,15 +233,15 @@ FETCH_MUTATIONS = [
     ),
     in_request(
         "fetch.isolation.ignored", "read_committed is ignored",
-        FETCH, "isolation_level", always(0), "transactions", "fetch",
+        FETCH, "isolation_level", always(0), "fetch.read-committed", "transactions.fetch",
     ),
     in_request(
         "fetch.isolation.always", "each fetch is read_committed",
-        FETCH, "isolation_level", always(1), "transactions", "fetch",
+        FETCH, "isolation_level", always(1), "transactions.fetch",
     ),
     in_request(
         "fetch.offset.ignored", "each fetch starts at offset 0",
-        FETCH, "topics.partitions.fetch_offset", lambda old: min(old, 0), "fetch",
+        FETCH, "topics.partitions.fetch_offset", lambda old: min(old, 0), "fetch.exchange", "fetch.position",
     ),
     in_request(
         "fetch.offset.plus-one", "each fetch starts one offset too late",
@@ -249,48 +249,50 @@ FETCH_MUTATIONS = [
     ),
     in_request(
         "fetch.max-bytes.ignored", "max_bytes is ignored",
-        FETCH, "max_bytes", always(_UNLIMITED), "fetch",
+        FETCH, "max_bytes", always(_UNLIMITED), "fetch.limit",
     ),
     in_request(
         "fetch.partition-max-bytes.ignored", "partition_max_bytes is ignored",
-        FETCH, "topics.partitions.partition_max_bytes", always(_UNLIMITED), "fetch",
+        FETCH, "topics.partitions.partition_max_bytes", always(_UNLIMITED), "fetch.limit",
     ),
     Mutation(
         "fetch.max-bytes.first-batch", "a first batch above the limit is never sent",
-        ("fetch",), (FETCH,), on_response=_batches_above_limit_missing,
+        ("fetch.limit",), (FETCH,), on_response=_batches_above_limit_missing,
     ),
     in_request(
         "fetch.min-bytes.ignored", "min_bytes is ignored",
-        FETCH, "min_bytes", always(0), "fetch",
+        FETCH, "min_bytes", always(0), "fetch.wait",
     ),
     in_request(
         "fetch.max-wait.ignored", "max_wait_ms is ignored: an empty response is sent immediately",
-        FETCH, "max_wait_ms", always(0), "fetch",
+        FETCH, "max_wait_ms", always(0), "fetch.wait",
     ),
     in_response(
         "fetch.error.offset-out-of-range.hidden", "an offset outside the log has no error",
-        FETCH, _ERROR, becomes({ErrorCode.OFFSET_OUT_OF_RANGE: 0}), "fetch",
+        FETCH, _ERROR, becomes({ErrorCode.OFFSET_OUT_OF_RANGE: 0}), "fetch.out-of-range",
     ),
     in_response(
         "fetch.error.offset-out-of-range.other", "an offset outside the log has the error of an unknown partition",
-        FETCH, _ERROR, becomes({ErrorCode.OFFSET_OUT_OF_RANGE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}), "fetch",
+        FETCH, _ERROR, becomes({ErrorCode.OFFSET_OUT_OF_RANGE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
+        "fetch.out-of-range",
     ),
     in_response(
         "fetch.error.unknown-partition", "a partition that does not exist has no error",
-        FETCH, _ERROR, becomes({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 0}), "fetch",
+        FETCH, _ERROR, becomes({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 0}), "fetch.unknown-partition",
     ),
     in_response(
         "fetch.error.unknown-topic-id.other", "an unknown topic ID has the error of an unknown name",
         FETCH, (_ERROR, "error_code"),
-        becomes({ErrorCode.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}), "fetch",
+        becomes({ErrorCode.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
+        "fetch.unknown-topic", "fetch.topic-id",
     ),
     in_request(
         "fetch.epoch.ignored", "the current leader epoch is ignored: no fencing",
-        FETCH, "topics.partitions.current_leader_epoch", always(-1), "fetch",
+        FETCH, "topics.partitions.current_leader_epoch", always(-1), "fetch.leader-epoch",
     ),
     in_response(
         "fetch.epoch.unknown-other", "a future leader epoch has the error of an old one",
-        FETCH, _ERROR, becomes({ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.FENCED_LEADER_EPOCH}), "fetch",
+        FETCH, _ERROR, becomes({ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.FENCED_LEADER_EPOCH}), "fetch.leader-epoch",
     ),
     in_request(
         "fetch.epoch.last-fetched-ignored", "the last fetched epoch is ignored: no diverging epoch",
@@ -302,28 +304,28 @@ FETCH_MUTATIONS = [
     ),
     Mutation(
         "fetch.session.missing", "there are no fetch sessions",
-        ("fetch",), (FETCH,), on_request=_without_session,
+        ("fetch.session",), (FETCH,), on_request=_without_session,
     ),
     in_response(
         "fetch.session.id-zero", "a new session has ID 0",
-        FETCH, "session_id", always(0), "fetch",
+        FETCH, "session_id", always(0), "fetch.session",
     ),
     in_response(
         "fetch.session.id-changes", "the session ID of each response is one too high",
-        FETCH, "session_id", positive_plus(1), "fetch",
+        FETCH, "session_id", positive_plus(1), "fetch.session",
     ),
     in_response(
         "fetch.session.epoch-hidden", "a wrong session epoch has no error",
-        FETCH, "error_code", becomes({ErrorCode.INVALID_FETCH_SESSION_EPOCH: 0}), "fetch",
+        FETCH, "error_code", becomes({ErrorCode.INVALID_FETCH_SESSION_EPOCH: 0}), "fetch.session",
     ),
     in_response(
         "fetch.session.unknown-other", "an unknown session has the error of a wrong epoch",
         FETCH, "error_code",
-        becomes({ErrorCode.FETCH_SESSION_ID_NOT_FOUND: ErrorCode.INVALID_FETCH_SESSION_EPOCH}), "fetch",
+        becomes({ErrorCode.FETCH_SESSION_ID_NOT_FOUND: ErrorCode.INVALID_FETCH_SESSION_EPOCH}), "fetch.session",
     ),
     in_request(
         "fetch.session.forgotten-ignored", "forgotten topics remain in the session",
-        FETCH, "forgotten_topics_data", empty, "fetch",
+        FETCH, "forgotten_topics_data", empty, "fetch.session",
     ),
     in_response(
         "fetch.session.first-topic-missing", "the first topic of a response is missing",
@@ -335,75 +337,82 @@ _LISTED = "topics.partitions"
 LIST_OFFSETS_MUTATIONS = [
     Mutation(
         "listoffsets.latest.plus-one", "the latest offset is one too high",
-        ("listoffsets",), (LIST_OFFSETS,), on_response=_listed(-1, _offset_plus_one),
+        ("listoffsets.exchange", "listoffsets.after-deletion"),
+        (LIST_OFFSETS,), on_response=_listed(-1, _offset_plus_one),
     ),
     Mutation(
         "listoffsets.earliest.plus-one", "the earliest offset is one too high",
-        ("listoffsets",), (LIST_OFFSETS,), on_response=_listed(-2, _offset_plus_one),
+        ("listoffsets.exchange", "listoffsets.after-deletion"),
+        (LIST_OFFSETS,), on_response=_listed(-2, _offset_plus_one),
     ),
     Mutation(
         "listoffsets.timestamp.plus-one", "the offset of a timestamp is one too high",
-        ("listoffsets",), (LIST_OFFSETS,), on_response=_listed(0, _offset_plus_one),
+        ("listoffsets.exchange", "listoffsets.after-deletion"),
+        (LIST_OFFSETS,), on_response=_listed(0, _offset_plus_one),
     ),
     Mutation(
         "listoffsets.timestamp.not-found", "the offset of a timestamp after all records is 0 instead of -1",
-        ("listoffsets",), (LIST_OFFSETS,), on_response=_listed(0, _not_found_is_zero),
+        ("listoffsets.empty-partition", "listoffsets.grid"),
+        (LIST_OFFSETS,), on_response=_listed(0, _not_found_is_zero),
     ),
     Mutation(
         "listoffsets.timestamp.missing", "the response to a timestamp has no timestamp",
-        ("listoffsets",), (LIST_OFFSETS,), on_response=_listed(0, _without_timestamp),
+        ("listoffsets.exchange", "listoffsets.after-deletion"),
+        (LIST_OFFSETS,), on_response=_listed(0, _without_timestamp),
     ),
     Mutation(
         "listoffsets.latest.with-timestamp", "the latest offset has a timestamp",
-        ("listoffsets",), (LIST_OFFSETS,), on_response=_listed(-1, _with_timestamp),
+        ("listoffsets.exchange", "listoffsets.after-deletion"),
+        (LIST_OFFSETS,), on_response=_listed(-1, _with_timestamp),
     ),
     Mutation(
         "listoffsets.timestamp.leader-epoch", "the offset of a timestamp has no leader epoch",
-        ("listoffsets",), (LIST_OFFSETS,), on_response=_listed(0, _without_leader_epoch),
+        ("listoffsets.exchange", "listoffsets.after-deletion"),
+        (LIST_OFFSETS,), on_response=_listed(0, _without_leader_epoch),
     ),
     Mutation(
         "listoffsets.max-timestamp.plus-one", "the offset of the largest timestamp is one too high",
-        ("listoffsets",), (LIST_OFFSETS,), on_response=_listed(-3, _offset_plus_one),
+        ("listoffsets.max-timestamp",), (LIST_OFFSETS,), on_response=_listed(-3, _offset_plus_one),
     ),
     Mutation(
         "listoffsets.max-timestamp.missing", "the response to -3 has no timestamp",
-        ("listoffsets",), (LIST_OFFSETS,), on_response=_listed(-3, _without_timestamp),
+        ("listoffsets.max-timestamp",), (LIST_OFFSETS,), on_response=_listed(-3, _without_timestamp),
     ),
     in_request(
         "listoffsets.max-timestamp.latest", "-3 is taken for -1",
-        LIST_OFFSETS, f"{_LISTED}.timestamp", becomes({-3: -1}), "listoffsets",
+        LIST_OFFSETS, f"{_LISTED}.timestamp", becomes({-3: -1}), "listoffsets.max-timestamp",
     ),
     in_request(
         "listoffsets.earliest-local.latest", "-4 is taken for -1",
-        LIST_OFFSETS, f"{_LISTED}.timestamp", becomes({-4: -1}), "listoffsets",
+        LIST_OFFSETS, f"{_LISTED}.timestamp", becomes({-4: -1}), "listoffsets.grid", "listoffsets.empty-partition",
     ),
     in_request(
         "listoffsets.tiered.earliest", "-5 is taken for -2",
-        LIST_OFFSETS, f"{_LISTED}.timestamp", becomes({-5: -2}), "listoffsets",
+        LIST_OFFSETS, f"{_LISTED}.timestamp", becomes({-5: -2}), "listoffsets.grid", "listoffsets.empty-partition",
     ),
     in_request(
         "listoffsets.earliest.latest", "-2 is taken for -1",
-        LIST_OFFSETS, f"{_LISTED}.timestamp", becomes({-2: -1}), "listoffsets",
+        LIST_OFFSETS, f"{_LISTED}.timestamp", becomes({-2: -1}), "listoffsets.exchange", "listoffsets.after-deletion",
     ),
     in_request(
         "listoffsets.timestamp.greater", "the search for a timestamp finds later records only",
-        LIST_OFFSETS, f"{_LISTED}.timestamp", plus(1), "listoffsets",
+        LIST_OFFSETS, f"{_LISTED}.timestamp", plus(1), "listoffsets.exchange", "listoffsets.after-deletion",
     ),
     in_request(
         "listoffsets.isolation.ignored", "read_committed is ignored",
-        LIST_OFFSETS, "isolation_level", always(0), "listoffsets", "transactions",
+        LIST_OFFSETS, "isolation_level", always(0), "transactions.list-offsets",
     ),
     in_request(
         "listoffsets.isolation.always", "each request is read_committed",
-        LIST_OFFSETS, "isolation_level", always(1), "listoffsets", "transactions",
+        LIST_OFFSETS, "isolation_level", always(1), "transactions.list-offsets",
     ),
     in_request(
         "listoffsets.epoch.ignored", "the current leader epoch is ignored: no fencing",
-        LIST_OFFSETS, f"{_LISTED}.current_leader_epoch", always(-1), "listoffsets",
+        LIST_OFFSETS, f"{_LISTED}.current_leader_epoch", always(-1), "listoffsets.leader-epoch",
     ),
     in_response(
         "listoffsets.leader-epoch.plus-one", "the leader epoch is one too high",
-        LIST_OFFSETS, f"{_LISTED}.leader_epoch", plus(1), "listoffsets",
+        LIST_OFFSETS, f"{_LISTED}.leader_epoch", plus(1), "listoffsets.exchange", "listoffsets.after-deletion",
     ),
     in_response(
         "listoffsets.partition-index", "the partition of the response is one too high",
@@ -415,11 +424,12 @@ LIST_OFFSETS_MUTATIONS = [
     ),
     in_response(
         "listoffsets.error.unknown-partition", "a partition that does not exist has no error",
-        LIST_OFFSETS, f"{_LISTED}.error_code", becomes({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 0}), "listoffsets",
+        LIST_OFFSETS, f"{_LISTED}.error_code", becomes({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 0}),
+        "listoffsets.unknown",
     ),
     in_response(
         "listoffsets.partition.missing", "the last of several partitions is missing in the response",
-        LIST_OFFSETS, _LISTED, lambda old: old[:-1] if len(old) > 1 else old, "listoffsets",
+        LIST_OFFSETS, _LISTED, lambda old: old[:-1] if len(old) > 1 else old, "listoffsets.several",
     ),
 ]  # fmt: skip
 

@@ -123,7 +123,7 @@ MUTATIONS = [
     Mutation(
         "produce.base-offset.duplicate",
         "a repeated batch of an idempotent producer has a new base offset",
-        ("produce", "transactions.produce"), (PRODUCE,), on_response=_new_offset_for_duplicate,
+        ("produce.idempotence", "transactions.produce"), (PRODUCE,), on_response=_new_offset_for_duplicate,
     ),
     in_response(
         "produce.partition-index",
@@ -239,12 +239,12 @@ MUTATIONS = [
     error_hidden(
         "produce.error.sequence",
         "a gap in the sequence numbers of an idempotent producer has no error",
-        PRODUCE, _ERROR, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "produce", "transactions.produce",
+        PRODUCE, _ERROR, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "produce.idempotence", "transactions.produce",
     ),
     error_hidden(
         "produce.error.epoch",
         "a fenced producer has no error",
-        PRODUCE, _ERROR, ErrorCode.INVALID_PRODUCER_EPOCH, "produce", "transactions.produce",
+        PRODUCE, _ERROR, ErrorCode.INVALID_PRODUCER_EPOCH, "transactions.fencing.produce",
     ),
     in_request(
         "produce.crc.ignored",
@@ -255,13 +255,13 @@ MUTATIONS = [
         "produce.idempotence.missing",
         "producer IDs are ignored, and repeated batches are stored again",
         PRODUCE, _RECORDS, batches.field("q", batches.PRODUCER_ID_AT, lambda old: -1),
-        "produce", "transactions.produce",
+        "produce.idempotence", "transactions.produce",
     ),
     in_request(
         "produce.epoch.ignored",
         "the epoch of an idempotent producer is ignored",
         PRODUCE, _RECORDS, batches.field("h", batches.PRODUCER_EPOCH_AT, lambda old: min(old, 0)),
-        "produce", "transactions.produce",
+        "produce.idempotence", "transactions.fencing.produce",
     ),
     Mutation(
         "produce.lost",
@@ -319,7 +319,7 @@ MUTATIONS = [
         "records.timestamp.seconds",
         "timestamps are rounded to seconds",
         PRODUCE, _RECORDS, batches.per_record(lambda r: r._replace(timestamp=r.timestamp // 1000 * 1000)),
-        "records", "produce", "listoffsets",
+        "listoffsets.exchange",
     ),
     in_request(
         "records.order.reversed",

@@ -131,14 +131,14 @@ MUTATIONS = [
     Mutation(
         "protocol.correlation-id.zero",
         "the correlation ID of ApiVersions responses is always 0",
-        ("protocol",),
+        ("protocol.header.correlation-id",),
         (ApiKey.API_VERSIONS,),
         on_frame=_zero_correlation_id,
     ),
     Mutation(
         "protocol.correlation-id.negative",
         "negative correlation IDs lose their sign",
-        ("protocol",),
+        ("protocol.header.correlation-id",),
         on_frame=_absolute_correlation_id,
     ),
     Mutation(
@@ -164,45 +164,45 @@ MUTATIONS = [
     Mutation(
         "protocol.header.api-versions",
         "the header of ApiVersions responses has tagged fields",
-        ("protocol",),
+        ("protocol.api-versions.exchange",),
         (ApiKey.API_VERSIONS,),
         on_frame=_with_tagged_fields,
     ),
     Mutation(
         "protocol.frame.too-long",
         "Metadata responses have one byte after their last field",
-        ("metadata",),
+        ("metadata.unknown-topic",),
         (ApiKey.METADATA,),
         on_frame=_with_one_byte_more,
     ),
     Mutation(
         "protocol.tagged-fields.closed",
         "a request with a tagged field that the server does not know closes the connection",
-        ("protocol",),
+        ("protocol.tagged-fields",),
         on_request=_close_for_unknown_tagged_fields,
     ),
     Mutation(
         "protocol.tagged-fields.header",
         "a request header with an unknown tagged field closes the connection",
-        ("protocol",),
+        ("protocol.tagged-fields",),
         on_request=_close_for_unknown_header_fields,
     ),
     Mutation(
         "protocol.client-id.null",
         "a request without a client ID closes the connection",
-        ("protocol",),
+        ("protocol.header.client-id",),
         on_request=_close_for_null_client_id,
     ),
     Mutation(
         "protocol.malformed.open",
         "the connection remains open after bytes that are not a request",
-        ("protocol",),
+        ("protocol.malformed",),
         keeps_open=True,
     ),
     Mutation(
         "protocol.malformed.all-closed",
         "bytes that are not a request close the connections of all clients",
-        ("protocol",),
+        ("protocol.malformed",),
         closes_all=True,
     ),
     Mutation(
@@ -222,28 +222,28 @@ MUTATIONS = [
     Mutation(
         "api-versions.unsupported.hidden",
         "an ApiVersions request of an unknown version has no error",
-        ("protocol",),
+        ("protocol.api-versions.unknown-version",),
         (ApiKey.API_VERSIONS,),
         on_frame=_unsupported_version_hidden,
     ),
     Mutation(
         "api-versions.unsupported.without-list",
         "the response to an ApiVersions request of an unknown version lists no versions",
-        ("protocol",),
+        ("protocol.api-versions.unknown-version",),
         (ApiKey.API_VERSIONS,),
         on_frame=_unsupported_version_without_list,
     ),
     Mutation(
         "api-versions.unsupported.closed",
         "an ApiVersions request of an unknown version closes the connection",
-        ("protocol",),
+        ("protocol.api-versions.unknown-version",),
         (ApiKey.API_VERSIONS,),
         on_frame=_close_for_unsupported_version,
     ),
     error_hidden(
         "api-versions.client-name",
         "a client software name with invalid characters is accepted",
-        API_VERSIONS, "error_code", ErrorCode.INVALID_REQUEST, "protocol",
+        API_VERSIONS, "error_code", ErrorCode.INVALID_REQUEST, "protocol.api-versions.software-name",
     ),
     in_response(
         "api-versions.missing",
@@ -258,7 +258,7 @@ MUTATIONS = [
     in_response(
         "api-versions.produce-from-3",
         "ApiVersions lists Produce from version 3, which librdkafka rejects",
-        API_VERSIONS, "api_keys", _lists(produce=(3, 13)), "protocol",
+        API_VERSIONS, "api_keys", _lists(produce=(3, 13)), "protocol.api-versions.produce-minimum",
     ),
     in_response(
         "api-versions.inverted",
@@ -268,16 +268,16 @@ MUTATIONS = [
     in_response(
         "api-versions.twice",
         "ApiVersions lists an API twice",
-        API_VERSIONS, "api_keys", last_twice, "protocol",
+        API_VERSIONS, "api_keys", last_twice, "protocol.api-versions.exchange",
     ),
     in_response(
         "api-versions.features.level",
         "the finalized levels are above the supported ones",
-        API_VERSIONS, "finalized_features.max_version_level", plus(100), "protocol",
+        API_VERSIONS, "finalized_features.max_version_level", plus(100), "protocol.api-versions.features",
     ),
     in_response(
         "api-versions.features.epoch",
         "the epoch of the finalized features is missing",
-        API_VERSIONS, "finalized_features_epoch", always(-1), "protocol",
+        API_VERSIONS, "finalized_features_epoch", always(-1), "protocol.api-versions.features",
     ),
 ]  # fmt: skip
