@@ -20,7 +20,6 @@ from .changes import (
     inverted,
     last_twice,
     plus,
-    upper,
     without_last,
 )
 
@@ -249,48 +248,12 @@ QUOTA_MUTATIONS = [
         QUOTAS, "components", empty, "quotas",
     ),
     in_request(
-        "quotas.filter.strict", "strict is ignored",
-        QUOTAS, "strict", always(False), "quotas",
-    ),
-    in_request(
         "quotas.filter.match", "each filter matches any name",
         QUOTAS, "components.match_type", becomes({0: 2}), "quotas",
-    ),
-    in_response(
-        "quotas.value", "the values of quotas are one too high",
-        QUOTAS, "entries.values.value", plus(1), "quotas",
-    ),
-    in_response(
-        "quotas.key", "the keys of quotas are in upper case",
-        QUOTAS, "entries.values.key", upper, "quotas",
-    ),
-    in_response(
-        "quotas.entity", "the entities of quotas have no names",
-        QUOTAS, "entries.entity.entity_name", always(None), "quotas",
-    ),
-    in_response(
-        "quotas.missing", "the last quota of an entity is missing",
-        QUOTAS, "entries.values", without_last, "quotas",
-    ),
-    in_request(
-        "quotas.alter.validate-only", "validate_only is ignored",
-        ALTER_QUOTAS, "validate_only", always(False), "quotas",
-    ),
-    in_request(
-        "quotas.alter.remove", "removed quotas remain",
-        ALTER_QUOTAS, "entries.ops", lambda old: [op for op in old if not op.remove], "quotas",
-    ),
-    in_response(
-        "quotas.alter.invalid", "an invalid quota has no error",
-        ALTER_QUOTAS, "entries.error_code", always(0), "quotas",
     ),
 ]  # fmt: skip
 
 SECURITY_MUTATIONS = [
-    in_response(
-        "security.acls.disabled", "DescribeAcls has no error without an authorizer",
-        ACLS, "error_code", always(0), "security",
-    ),
     in_response(
         "security.acls.create", "CreateAcls has no error without an authorizer",
         CREATE_ACLS, "results.error_code", always(0), "security",
@@ -298,14 +261,6 @@ SECURITY_MUTATIONS = [
     in_response(
         "security.acls.delete", "DeleteAcls has no error without an authorizer",
         DELETE_ACLS, "filter_results.error_code", always(0), "security",
-    ),
-    in_response(
-        "security.scram.iterations", "the iterations of credentials are one too high",
-        SCRAM, "results.credential_infos.iterations", plus(1), "security",
-    ),
-    in_response(
-        "security.scram.mechanism", "the mechanisms of credentials are swapped",
-        SCRAM, "results.credential_infos.mechanism", becomes({1: 2, 2: 1}), "security",
     ),
     in_response(
         "security.scram.unknown", "an unknown user has no error",
@@ -316,20 +271,8 @@ SECURITY_MUTATIONS = [
         SCRAM, "users", always(None), "security",
     ),
     in_response(
-        "security.scram.alter", "an invalid credential has no error",
-        ALTER_SCRAM, "results.error_code", always(0), "security",
-    ),
-    in_request(
-        "security.scram.delete", "deleted credentials remain",
-        ALTER_SCRAM, "deletions", empty, "security",
-    ),
-    in_response(
         "security.sasl.handshake", "an unknown mechanism has no error",
         HANDSHAKE, "error_code", always(0), "protocol.sasl-handshake",
-    ),
-    in_response(
-        "security.sasl.authenticate", "authentication without a handshake has no error",
-        AUTHENTICATE, "error_code", always(0), "protocol.sasl-authenticate", "security",
     ),
 ]  # fmt: skip
 

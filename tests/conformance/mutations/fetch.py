@@ -186,7 +186,7 @@ FETCH_MUTATIONS = [
     in_response(
         "fetch.records.max-timestamp", "the largest timestamp of batches is one too high",
         FETCH, f"{_PARTITIONS}.records", batches.field("q", batches.MAX_TIMESTAMP_AT, lambda old: old + 1),
-        "fetch", "records",
+        "fetch.batch-header",
     ),
     in_response(
         "fetch.records.sequence", "batches lose their sequence numbers",

@@ -128,7 +128,7 @@ JOIN_MUTATIONS = [
     ),
     in_response(
         "groups.join.protocol-name.null", "a rejected member has an empty instead of a null protocol from version 7 on",
-        JOIN, "protocol_name", empty_if_null, "groups",
+        JOIN, "protocol_name", empty_if_null, "groups.join.error-without-protocol",
     ),
     in_response(
         "groups.join.protocol-type", "the protocol type is missing from version 7 on",

@@ -171,7 +171,7 @@ MUTATIONS = [
     Mutation(
         "protocol.frame.too-long",
         "Metadata responses have one byte after their last field",
-        ("metadata.unknown-topic",),
+        ("metadata.cluster-operations",),
         (ApiKey.METADATA,),
         on_frame=_with_one_byte_more,
     ),
