@@ -25,6 +25,8 @@ from .mutations import MUTATIONS
 PATIENCE = 0.1
 # CI's machine runs other tests beside it.
 PATIENCE_WITHOUT_DEFECT = 4.0
+# One of this many mutations, in each area, is in `make test`; the full run has all of them.
+IN_EACH_RUN = 3
 # Few cases at a time, because the first that fails ends the run.
 JOBS = 4
 
@@ -97,7 +99,13 @@ def test_the_proxy_changes_nothing_by_itself(without_defect: Target) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.id)
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(mutation, id=mutation.id, marks=[] if number % IN_EACH_RUN == 0 else pytest.mark.full)
+        for number, mutation in enumerate(MUTATIONS)
+    ],
+)
 def test_a_defect_is_detected(broker: Broker, without_defect: Target, mutation: Mutation) -> None:
     cases = select(*mutation.cases)
     assert cases, f"no case has one of these IDs: {mutation.cases}"

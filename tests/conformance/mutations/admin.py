@@ -198,39 +198,39 @@ _DIR_PARTITIONS = "results.topics.partitions"
 LOG_DIR_MUTATIONS = [
     in_response(
         "log-dirs.size", "the sizes of partitions are 0",
-        LOG_DIRS, f"{_DIR_PARTITIONS}.partition_size", always(0), "log-dirs",
+        LOG_DIRS, f"{_DIR_PARTITIONS}.partition_size", always(0), "log-dirs.describe",
     ),
     in_response(
         "log-dirs.size.plus-one", "the sizes of partitions are one byte too large",
-        LOG_DIRS, f"{_DIR_PARTITIONS}.partition_size", plus(1), "log-dirs",
+        LOG_DIRS, f"{_DIR_PARTITIONS}.partition_size", plus(1), "log-dirs.describe",
     ),
     in_response(
         "log-dirs.lag", "partitions lag",
-        LOG_DIRS, f"{_DIR_PARTITIONS}.offset_lag", plus(1), "log-dirs",
+        LOG_DIRS, f"{_DIR_PARTITIONS}.offset_lag", plus(1), "log-dirs.describe",
     ),
     in_response(
         "log-dirs.future", "partitions are being moved",
-        LOG_DIRS, f"{_DIR_PARTITIONS}.is_future_key", inverted, "log-dirs",
+        LOG_DIRS, f"{_DIR_PARTITIONS}.is_future_key", inverted, "log-dirs.describe",
     ),
     in_response(
         "log-dirs.partition", "the last partition is missing",
-        LOG_DIRS, _DIR_PARTITIONS, without_last, "log-dirs",
+        LOG_DIRS, _DIR_PARTITIONS, without_last, "log-dirs.describe",
     ),
     in_response(
         "log-dirs.partition.twice", "the last partition is listed twice",
-        LOG_DIRS, _DIR_PARTITIONS, last_twice, "log-dirs",
+        LOG_DIRS, _DIR_PARTITIONS, last_twice, "log-dirs.describe",
     ),
     in_response(
         "log-dirs.total", "the size of the directory is unknown from version 4 on",
-        LOG_DIRS, "results.total_bytes", always(-1), "log-dirs",
+        LOG_DIRS, "results.total_bytes", always(-1), "log-dirs.describe",
     ),
     in_response(
         "log-dirs.path", "directories have no path",
-        LOG_DIRS, "results.log_dir", empty, "log-dirs",
+        LOG_DIRS, "results.log_dir", empty, "log-dirs.describe",
     ),
     in_request(
         "log-dirs.filter.ignored", "the requested topics are ignored",
-        LOG_DIRS, "topics", always(None), "log-dirs",
+        LOG_DIRS, "topics", always(None), "log-dirs.describe",
     ),
     error_hidden(
         "log-dirs.move.unknown-dir", "the move to an unknown directory has no error",
@@ -279,27 +279,27 @@ SECURITY_MUTATIONS = [
 CLUSTER_MUTATIONS = [
     in_response(
         "cluster.features.error", "an invalid update of features has no error",
-        FEATURES, ("error_code", "results.error_code"), always(0), "cluster",
+        FEATURES, ("error_code", "results.error_code"), always(0), "cluster.features",
     ),
     in_request(
         "cluster.quorum.topics", "DescribeQuorum ignores the requested topics",
-        QUORUM, "topics", empty, "cluster",
+        QUORUM, "topics", empty, "cluster.quorum",
     ),
     in_response(
         "cluster.quorum.leader", "the leader of the quorum is not a voter",
-        QUORUM, "topics.partitions.leader_id", plus(1000), "cluster",
+        QUORUM, "topics.partitions.leader_id", plus(1000), "cluster.quorum",
     ),
     in_response(
         "cluster.quorum.voters", "the quorum has no voters",
-        QUORUM, "topics.partitions.current_voters", empty, "cluster",
+        QUORUM, "topics.partitions.current_voters", empty, "cluster.quorum",
     ),
     in_response(
         "cluster.quorum.directory", "voters have no directory ID in version 2",
-        QUORUM, "topics.partitions.current_voters.replica_directory_id", always(ZERO_ID), "cluster",
+        QUORUM, "topics.partitions.current_voters.replica_directory_id", always(ZERO_ID), "cluster.quorum",
     ),
     in_response(
         "cluster.quorum.unknown", "an unknown partition has no error",
-        QUORUM, "topics.partitions.error_code", always(0), "cluster",
+        QUORUM, "topics.partitions.error_code", always(0), "cluster.quorum",
     ),
 ]  # fmt: skip
 

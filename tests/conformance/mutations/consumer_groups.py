@@ -212,7 +212,7 @@ MUTATIONS = [
     ),
     in_response(
         "consumer-groups.describe.members", "the last member is missing",
-        DESCRIBE, "groups.members", without_last, "consumer-groups.describe", "consumer-groups.classic-member.join-rejected",
+        DESCRIBE, "groups.members", without_last, "consumer-groups.classic-member.join-rejected",
     ),
     in_response(
         "consumer-groups.describe.member-epoch", "the member epoch is one too high",

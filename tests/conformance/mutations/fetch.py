@@ -191,7 +191,7 @@ FETCH_MUTATIONS = [
     in_response(
         "fetch.records.sequence", "batches lose their sequence numbers",
         FETCH, f"{_PARTITIONS}.records", batches.field("i", batches.SEQUENCE_AT, lambda old: -1),
-        "fetch", "records", "produce",
+        "produce.idempotent",
     ),
     in_response(
         "fetch.records.not-transactional", "batches of transactions are not marked as such",

@@ -214,6 +214,6 @@ MUTATIONS = [
     ),
     error_hidden(
         "offsets.delete.unknown-partition", "the deletion of offsets of an unknown partition has no error",
-        OFFSET_DELETE, "topics.partitions.error_code", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "offsets",
+        OFFSET_DELETE, "topics.partitions.error_code", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "offsets.delete",
     ),
 ]  # fmt: skip

@@ -123,7 +123,7 @@ MUTATIONS = [
     Mutation(
         "produce.base-offset.duplicate",
         "a repeated batch of an idempotent producer has a new base offset",
-        ("produce.idempotence", "transactions.produce"), (PRODUCE,), on_response=_new_offset_for_duplicate,
+        ("produce.idempotent",), (PRODUCE,), on_response=_new_offset_for_duplicate,
     ),
     in_response(
         "produce.partition-index",
@@ -153,7 +153,7 @@ MUTATIONS = [
     in_response(
         "produce.log-append-time.missing",
         "a topic with LogAppendTime has none",
-        PRODUCE, f"{_PARTITIONS}.log_append_time_ms", always(-1), "produce", "records",
+        PRODUCE, f"{_PARTITIONS}.log_append_time_ms", always(-1), "produce.timestamps",
     ),
     in_response(
         "produce.log-start-offset",
@@ -173,12 +173,12 @@ MUTATIONS = [
     in_response(
         "produce.error-message.missing",
         "a rejected batch has no error message",
-        PRODUCE, f"{_PARTITIONS}.error_message", always(None), "produce",
+        PRODUCE, f"{_PARTITIONS}.error_message", always(None), "produce.record-errors",
     ),
     in_response(
         "produce.record-errors.missing",
         "a rejected batch has no list of its invalid records",
-        PRODUCE, f"{_PARTITIONS}.record_errors", empty, "produce",
+        PRODUCE, f"{_PARTITIONS}.record_errors", empty, "produce.record-errors",
     ),
     in_response(
         "produce.partition.missing",
@@ -209,7 +209,7 @@ MUTATIONS = [
     error_hidden(
         "produce.error.unknown-topic-id",
         "an unknown topic ID has no error",
-        PRODUCE, _ERROR, ErrorCode.UNKNOWN_TOPIC_ID, "produce",
+        PRODUCE, _ERROR, ErrorCode.UNKNOWN_TOPIC_ID, "produce.unknown-topic",
     ),
     error_hidden(
         "produce.error.acks",
@@ -234,12 +234,12 @@ MUTATIONS = [
     in_response(
         "produce.error.too-large",
         "a batch that is too large has the error of an unknown reason",
-        PRODUCE, _ERROR, becomes({ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR}), "produce", "records",
+        PRODUCE, _ERROR, becomes({ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR}), "produce.batch.too-large",
     ),
     error_hidden(
         "produce.error.sequence",
         "a gap in the sequence numbers of an idempotent producer has no error",
-        PRODUCE, _ERROR, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "produce.idempotence", "transactions.produce",
+        PRODUCE, _ERROR, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "produce.idempotent",
     ),
     error_hidden(
         "produce.error.epoch",
@@ -255,13 +255,13 @@ MUTATIONS = [
         "produce.idempotence.missing",
         "producer IDs are ignored, and repeated batches are stored again",
         PRODUCE, _RECORDS, batches.field("q", batches.PRODUCER_ID_AT, lambda old: -1),
-        "produce.idempotence", "transactions.produce",
+        "produce.idempotent",
     ),
     in_request(
         "produce.epoch.ignored",
         "the epoch of an idempotent producer is ignored",
         PRODUCE, _RECORDS, batches.field("h", batches.PRODUCER_EPOCH_AT, lambda old: min(old, 0)),
-        "produce.idempotence", "transactions.fencing.produce",
+        "produce.idempotent", "transactions.fencing.produce",
     ),
     Mutation(
         "produce.lost",
@@ -276,7 +276,7 @@ MUTATIONS = [
     Mutation(
         "produce.lost.last-partition",
         "the records of the last partition of a request are ignored",
-        ("produce",), (PRODUCE,), on_request=_last_partition_lost,
+        ("produce.partitions",), (PRODUCE,), on_request=_last_partition_lost,
     ),
     in_request(
         "records.codec.ignored",
@@ -297,23 +297,23 @@ MUTATIONS = [
     in_request(
         "records.value.null",
         "empty values become null",
-        PRODUCE, _RECORDS, batches.per_record(lambda r: r._replace(value=r.value or None)), "records", "produce",
+        PRODUCE, _RECORDS, batches.per_record(lambda r: r._replace(value=r.value or None)), "produce.batch.fields",
     ),
     in_request(
         "records.key.lost",
         "records lose their keys",
-        PRODUCE, _RECORDS, batches.per_record(lambda r: r._replace(key=None)), "records", "produce",
+        PRODUCE, _RECORDS, batches.per_record(lambda r: r._replace(key=None)), "produce.batch.fields",
     ),
     in_request(
         "records.headers.lost",
         "records lose their headers",
-        PRODUCE, _RECORDS, batches.per_record(lambda r: r._replace(headers=())), "records", "produce",
+        PRODUCE, _RECORDS, batches.per_record(lambda r: r._replace(headers=())), "produce.batch.fields",
     ),
     in_request(
         "records.headers.reversed",
         "the headers of records are in the reverse order",
         PRODUCE, _RECORDS, batches.per_record(lambda r: r._replace(headers=list(r.headers)[::-1])),
-        "records", "produce",
+        "produce.batch.fields",
     ),
     in_request(
         "records.timestamp.seconds",

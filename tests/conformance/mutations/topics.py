@@ -30,7 +30,6 @@ from .changes import (
 CREATE, DELETE, PARTITIONS = ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS
 RECORDS, ELECT = ApiKey.DELETE_RECORDS, ApiKey.ELECT_LEADERS
 REASSIGN, REASSIGNMENTS = ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS
-AREA = "topics"
 _CREATED = "topics.error_code"
 _DELETED = "responses.error_code"
 
@@ -255,35 +254,35 @@ CHANGE_MUTATIONS = [
     in_response(
         "topics.elect.not-needed", "an election that is not needed has no error",
         ELECT, "replica_election_results.partition_result.error_code", becomes({ErrorCode.ELECTION_NOT_NEEDED: 0}),
-        AREA, "cluster",
+        "cluster.elect",
     ),
     in_response(
         "topics.elect.unknown", "an unknown partition has no error",
         ELECT, "replica_election_results.partition_result.error_code",
-        becomes({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 0}), AREA, "cluster",
+        becomes({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 0}), "cluster.elect",
     ),
     in_response(
         "topics.elect.partition", "the last partition is missing in the response",
-        ELECT, "replica_election_results.partition_result", without_last, AREA, "cluster",
+        ELECT, "replica_election_results.partition_result", without_last, "cluster.elect",
     ),
     in_response(
         "topics.reassign.unknown", "an unknown partition has no error",
         REASSIGN, "responses.partitions.error_code", becomes({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 0}),
-        AREA, "cluster",
+        "cluster.reassign",
     ),
     in_response(
         "topics.reassign.invalid", "an unknown broker has no error",
         REASSIGN, "responses.partitions.error_code", becomes({ErrorCode.INVALID_REPLICA_ASSIGNMENT: 0}),
-        AREA, "cluster",
+        "cluster.reassign",
     ),
     in_response(
         "topics.reassign.none", "the cancellation of a reassignment that does not exist has no error",
         REASSIGN, "responses.partitions.error_code", becomes({ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: 0}),
-        AREA, "cluster",
+        "cluster.reassign",
     ),
     in_response(
         "topics.reassignments.error", "the list of reassignments has an error",
-        REASSIGNMENTS, "error_code", always(ErrorCode.NOT_CONTROLLER), AREA, "cluster",
+        REASSIGNMENTS, "error_code", always(ErrorCode.NOT_CONTROLLER), "cluster.reassign",
     ),
 ]  # fmt: skip
 
