@@ -234,7 +234,8 @@ MUTATIONS = [
     in_response(
         "produce.error.too-large",
         "a batch that is too large has the error of an unknown reason",
-        PRODUCE, _ERROR, becomes({ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR}), "produce.batch.too-large",
+        PRODUCE, _ERROR, becomes({ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR}),
+        "produce.batch.too-large",
     ),
     error_hidden(
         "produce.error.sequence",
