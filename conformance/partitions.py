@@ -25,6 +25,8 @@ from .check import Check, Topic
 from .exchange import Connection
 
 LATEST = -1
+NO_OFFSETS = (-1, 0)
+"""What a response has as the base offset of a batch that was rejected."""
 EARLIEST = -2
 
 _PRODUCE_BY_ID = 13
@@ -69,6 +71,11 @@ def produce(
     response = c.call(request, version, to=to)
     c.equal([len(each.partition_responses) for each in response.responses], [1], "Produce responses per topic")
     return cast(PartitionProduceResponse, response.responses[0].partition_responses[0])
+
+
+def no_offset(c: Check, answer: PartitionProduceResponse, what: str = "base_offset") -> None:
+    """The partition has an error, and no offset. Apache Kafka writes -1, and clients do not read it."""
+    c.true(answer.base_offset in NO_OFFSETS, what, expected="-1 or 0", actual=answer.base_offset)
 
 
 def append(c: Check, topic: Topic, batch: bytes, *, partition: int = 0) -> int:

@@ -31,7 +31,7 @@ TRANSACTIONAL = needs(ApiKey.PRODUCE, 9, ApiKey.INIT_PRODUCER_ID, 3, ApiKey.DESC
 def continues(c: Check, count: int) -> None:
     """Sends: Produce of batches with sequence numbers; kill -9; restart; a batch that skips a number; the next batch.
 
-    Expects: OUT_OF_ORDER_SEQUENCE_NUMBER and base offset -1 for the gap; the next batch is appended.
+    Expects: OUT_OF_ORDER_SEQUENCE_NUMBER and no base offset for the gap; the next batch is appended.
 
     Why: a server that forgets the sequence either rejects a correct producer, or accepts a gap, which is a lost record.
     """

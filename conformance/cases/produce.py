@@ -63,7 +63,7 @@ def exchange(c: Check, version: int) -> None:
 def unknown_partition(c: Check, version: int) -> None:
     """Sends: Produce to partitions 0 and 77 of a topic with one partition.
 
-    Expects: UNKNOWN_TOPIC_OR_PARTITION and base offset -1 for 77; the batch for partition 0 is appended.
+    Expects: UNKNOWN_TOPIC_OR_PARTITION and no base offset for 77; the batch for partition 0 is appended.
 
     Why: a producer with old metadata refreshes it after this error; the other partitions must not suffer.
     """
@@ -73,7 +73,7 @@ def unknown_partition(c: Check, version: int) -> None:
     c.equal(sorted(answers), [0, 77], "the partitions of the response")
     c.error(answers[0].error_code, ErrorCode.NONE, "error_code of partition 0")
     c.error(answers[77].error_code, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "error_code of partition 77")
-    c.equal(answers[77].base_offset, -1, "base_offset of partition 77")
+    p.no_offset(c, answers[77], "base_offset of partition 77")
     c.equal(p.values(c, topic), [b"good"], "the values of partition 0")
 
 
@@ -87,15 +87,36 @@ def unknown_partition(c: Check, version: int) -> None:
 def invalid_acks(c: Check, acks: int) -> None:
     """Sends: Produce with `acks` that do not exist.
 
-    Expects: INVALID_REQUIRED_ACKS and base offset -1; nothing is appended.
+    Expects: INVALID_REQUIRED_ACKS and no base offset; nothing is appended.
 
     Why: a producer with a wrong configuration must learn it with its first request.
     """
     topic = c.topic()
     answer = p.produce(c, topic, batch(b"-"), acks=acks)
     c.error(answer.error_code, ErrorCode.INVALID_REQUIRED_ACKS)
-    c.equal(answer.base_offset, -1, "base_offset")
+    p.no_offset(c, answer)
     c.equal(p.end_offset(c, topic), 0, "the log end offset")
+
+
+@case(
+    "produce.error-base-offset",
+    "the base offset of a rejected batch is -1",
+    source="Protocol: Produce",
+    layer=Layer.WIRE,
+    level=Level.APACHE,
+    versions=versions_of(ApiKey.PRODUCE),
+)
+def error_base_offset(c: Check, version: int) -> None:
+    """Sends: Produce to a partition that does not exist.
+
+    Expects: UNKNOWN_TOPIC_OR_PARTITION with base offset -1.
+
+    Why: offset 0 is a valid offset; a program that reads the field without the error would take it for one.
+    """
+    request = p.produce_request(c.topic(), {77: batch(b"bad")}, version=version)
+    answer = c.call(request, version).responses[0].partition_responses[0]
+    c.error(answer.error_code, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    c.equal(answer.base_offset, -1, "base_offset")
 
 
 @case(
@@ -183,7 +204,7 @@ def pipelined(c: Check) -> None:
 def corrupt(c: Check, position: int, new: bytes, with_crc: bool, expected: ErrorCode) -> None:
     """Sends: Produce with a batch in which one field is wrong.
 
-    Expects: an error for the partition, base offset -1, and an unchanged log.
+    Expects: an error for the partition, no base offset, and an unchanged log.
 
     Why: what a server stores, every consumer reads; a damaged batch would stop all of them.
     """
@@ -191,7 +212,7 @@ def corrupt(c: Check, position: int, new: bytes, with_crc: bool, expected: Error
     answer = p.produce(c, topic, changed(batch(b"value"), position, new, with_crc=with_crc))
     allowed = {expected, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}
     c.error(answer.error_code, allowed)
-    c.equal(answer.base_offset, -1, "base_offset")
+    p.no_offset(c, answer)
     c.equal(p.end_offset(c, topic), 0, "the log end offset")
 
 

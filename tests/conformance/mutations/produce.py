@@ -118,7 +118,7 @@ MUTATIONS = [
     Mutation(
         "produce.base-offset.error",
         "the base offset of a rejected batch is 0 instead of -1",
-        ("produce.unknown-partition",), (PRODUCE,), on_response=_base_offset_of_error,
+        ("produce.error-base-offset",), (PRODUCE,), on_response=_base_offset_of_error,
     ),
     Mutation(
         "produce.base-offset.duplicate",
