@@ -81,6 +81,7 @@ def command() -> None:
     show_default=True,
     help="must: only what clients depend on. should: also what users see. apache: all of Apache Kafka's behavior.",
 )
+@click.option("--html", type=_OUTPUT, help="Write one page to read: matrices, filters, and the exchanges of failures.")
 @click.option("--json", "json_file", type=_OUTPUT, help="Write the results for programs, and for `compare`.")
 @click.option("--junit", type=_OUTPUT, help="Write the results for a CI system.")
 @click.option("--badge", type=_OUTPUT, help="Write an SVG for a README.")

@@ -57,6 +57,18 @@ class Frame(NamedTuple):
         except ValueError:
             return f"unknown {kind}"
 
+    @property
+    def versions(self) -> tuple[int, int]:
+        """The versions of header and message; only if both can be decoded."""
+        api_key, version = self.api_key, self.version
+        if self.sent:
+            api_key, version = int.from_bytes(self.data[:2], "big", signed=True), int.from_bytes(self.data[2:4], "big")
+        try:
+            of_header = request_header_version if self.sent else response_header_version
+            return of_header(api_key, version), version
+        except (MalformedMessage, ValueError):
+            return 0, version
+
     def decoded(self) -> list[Any]:
         """Header and message; fewer if the rest is not decodable or was not kept."""
         found: list[Any] = []
