@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...protocol.codec import encode
 from ...protocol.errors import MalformedMessage
-from ...protocol.schema import Struct
+from ...protocol.schema import Message, Struct
 from ..check import code, shown
 from ..exchange import Frame
 
@@ -99,7 +99,7 @@ def _code(value: object) -> str | None:
     return code(value) if isinstance(value, int) else None
 
 
-def _ranges(frame: Frame, message: Struct, paths: Sequence[Path]) -> list[tuple[int, int]]:
+def _ranges(frame: Frame, message: Message, paths: Sequence[Path]) -> list[tuple[int, int]]:
     if len(frame.data) != frame.size:
         return []
     try:
@@ -113,7 +113,7 @@ def _ranges(frame: Frame, message: Struct, paths: Sequence[Path]) -> list[tuple[
         return []
 
 
-def _range(message: Struct, version: int, original: bytes, path: Path) -> tuple[int, int] | None:
+def _range(message: Message, version: int, original: bytes, path: Path) -> tuple[int, int] | None:
     """The bytes that change if the field changes."""
     owner: Any = message
     for part in path[:-1]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from moldau.conformance.reports import json_report
 from moldau.conformance.reports.html import SHOWN_BYTES, to_html
 from moldau.conformance.runner import Runner
