@@ -54,10 +54,12 @@ def _explain(target: Target, failure: Exception) -> str:
         if any(each in str(reason).upper() for each in _CERTIFICATE_REASONS):
             return f"{address} refused the TLS handshake ({reason}). Does it require --tls-certificate?"
         # A server without TLS takes the first bytes for the length of a request; some wait for the rest.
-        if isinstance(failure, ssl.SSLError | ConnectionError | TimeoutError) and not _speaks_tls(address):
+        if isinstance(failure, ssl.SSLError | ConnectionError | TimeoutError) and not _speaks_tls(
+            address, PROBE_SECONDS
+        ):
             return f"{address} does not use TLS ({reason}). Is it a plaintext listener? Omit --tls."
     else:
-        kind = _kind_of(address)
+        kind = _kind_of(address, PROBE_SECONDS * min(target.patience, 1.0))
         if kind is not None:
             return f"{address} is {kind}"
     if isinstance(failure, TimeoutError):
@@ -65,31 +67,38 @@ def _explain(target: Target, failure: Exception) -> str:
             f"{address} accepts connections and does not respond within {RESPONSE_SECONDS * target.patience:g} s. Is "
             "it a Kafka server that is still starting? --patience 3 waits three times as long."
         )
-    if isinstance(failure, ConnectionError) and target.apis:
+    if isinstance(failure, ConnectionError) and _is_end(failure) and target.apis:
         return (
             f"{address} responds to ApiVersions and closes the connection after the next request. Does the listener "
             "require SASL? Use --sasl-mechanism, --username and --password-file."
         )
-    if isinstance(failure, ConnectionError):
+    if isinstance(failure, KafkaError):
+        return f"{address} is a server whose ApiVersions cannot be used: {failure}"
+    if isinstance(failure, ConnectionError) and _is_end(failure):
         return f"{address} closed the connection without a response to ApiVersions ({failure}). Is it a Kafka server?"
-    if isinstance(failure, OSError):
+    if isinstance(failure, OSError) and not isinstance(failure, ConnectionError):
         return f"there is no connection to {address}: {failure.strerror or failure}. Check host and port."
     return f"{address} sent something that is not a response to ApiVersions ({failure}). Is it a Kafka server?"
 
 
-def _kind_of(address: str) -> str | None:
+def _is_end(failure: ConnectionError) -> bool:
+    """Whether the connection was closed; `WireClient` raises ConnectionError also for a response to another request."""
+    return failure.errno is not None or "closed" in str(failure)
+
+
+def _kind_of(address: str, seconds: float) -> str | None:
     """What a server that is not a Kafka server is, and what to do; None if it may be a Kafka server."""
-    header = RequestHeader(request_api_key=18, request_api_version=0, correlation_id=1, client_id=CLIENT_ID)
+    header = RequestHeader(request_api_key=18, request_api_version=0, correlation_id=0, client_id=CLIENT_ID)
     frame = encode(header, 1)
-    seen = _first_bytes(address, len(frame).to_bytes(4, "big") + frame)
+    seen = _first_bytes(address, len(frame).to_bytes(4, "big") + frame, seconds)
     if len(seen) >= 8:
         length, correlation_id = int.from_bytes(seen[:4], "big"), int.from_bytes(seen[4:8], "big")
-        if correlation_id == 1 and 6 <= length <= 1 << 20:
+        if correlation_id == 0 and 6 <= length <= 1 << 20:
             return None
-    if _is_tls(seen) or _speaks_tls(address):
+    if _is_tls(seen) or _speaks_tls(address, seconds):
         return "a TLS listener. Use --tls."
     # An HTTP server waits for the end of a line.
-    if _is_http(seen) or _is_http(_first_bytes(address, b"GET / HTTP/1.0\r\n\r\n")):
+    if _is_http(seen) or _is_http(_first_bytes(address, b"GET / HTTP/1.0\r\n\r\n", seconds)):
         return "an HTTP server, not a Kafka server. Use the port of the Kafka listener."
     if seen[:4] == b"SSH-":
         return "an SSH server, not a Kafka server. Check the port."
@@ -106,11 +115,11 @@ def _is_http(data: bytes) -> bool:
     return data[:5] == b"HTTP/" or data.lstrip()[:5].lower() in (b"<html", b"<!doc")
 
 
-def _first_bytes(address: str, question: bytes) -> bytes:
+def _first_bytes(address: str, question: bytes, seconds: float) -> bytes:
     """What the server sends first after `question`; empty if it sends nothing."""
-    deadline = time.monotonic() + PROBE_SECONDS
+    deadline = time.monotonic() + seconds
     data = b""
-    with contextlib.suppress(OSError), open_socket(address, PROBE_SECONDS) as peer:
+    with contextlib.suppress(OSError), open_socket(address, seconds) as peer:
         peer.sendall(question)
         while len(data) < 8:
             peer.settimeout(max(deadline - time.monotonic(), 0.01))
@@ -121,13 +130,13 @@ def _first_bytes(address: str, question: bytes) -> bytes:
     return data
 
 
-def _speaks_tls(address: str) -> bool:
+def _speaks_tls(address: str, seconds: float) -> bool:
     """Whether a TLS handshake succeeds, or is refused by TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        with open_socket(address, PROBE_SECONDS) as peer, context.wrap_socket(peer):
+        with open_socket(address, seconds) as peer, context.wrap_socket(peer):
             return True
     except ssl.SSLError as error:
         return "ALERT" in str(error.reason)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ..protocol.api import ApiKey, request_class
-from ..protocol.errors import KafkaError, MalformedMessage
+from ..protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from ..protocol.messages.api_versions import ApiVersionsRequest
 from ..protocol.messages.metadata import MetadataRequest
 from .case import Release
@@ -115,6 +115,10 @@ class Target:
         """
         with self.connect(Recorder(), self._within(RESPONSE_SECONDS)) as connection:
             answer = connection.call(ApiVersionsRequest(), 0)
+            if answer.error_code:
+                raise KafkaError(ErrorCode(answer.error_code), "the response to ApiVersions v0")
+            if not answer.api_keys:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the response to ApiVersions v0 lists no APIs")
             self.apis = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
             highest = min(self.apis.get(ApiKey.API_VERSIONS, (0, 0))[1], 4)
             if highest >= 3:

@@ -17,6 +17,7 @@ HOW_TO_GET = {
     "go": "Go 1.26 or newer (https://go.dev/dl)",
     "kcat": "kcat (Debian: apt-get install kcat; macOS: brew install kcat)",
     "chromium": "Chromium (Debian: apt-get install chromium)",
+    "openssl": "OpenSSL (Debian: apt-get install openssl)",
 }
 
 
