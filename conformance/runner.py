@@ -201,6 +201,8 @@ class Runner:
         except MismatchError as found:
             failure = found
         except InconclusiveError as reason:
+            if self._stop.is_set():
+                return Result(case, Verdict.INCONCLUSIVE, 0.0, self._end_reason())
             return Result(case, Verdict.INCONCLUSIVE, 0.0, str(reason), frames=check.recorder.frames())
         except TimeoutError:
             request = check.recorder.last_request() or "what it waited for"
