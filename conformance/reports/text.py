@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ..outcome import Result, Verdict
 from . import summary
+from .difference import locate
 
 _SHOWN: Final = 300
 _IN_FULL: Final = 20
 """The failures that are explained; the others have one line."""
-_VERSION: Final = re.compile(r"\.v(\d+)(?=\.|$)")
+_LISTED: Final = 4
 
 COLUMNS: Final = ("area", *(verdict.value for verdict in Verdict))
 
@@ -20,36 +20,41 @@ COLUMNS: Final = ("area", *(verdict.value for verdict in Verdict))
 def failures(results: Sequence[Result]) -> Iterator[str]:
     """The lines for the cases that failed, and for those that could not be run.
 
-    Cases that differ only in their version and fail in the same way are one failure.
+    Versions and variants of a case that fail in the same way are one failure.
     """
-    groups: dict[tuple[str, ...], list[Result]] = {}
+    groups: dict[tuple[object, ...], list[Result]] = {}
     for result in results:
         if result.verdict is Verdict.FAILED:
-            name = _VERSION.sub("", result.case.id)
-            what = result.what if result.what else result.reason
-            groups.setdefault((name, what, result.expected, result.actual), []).append(result)
+            key = result.case.body, result.what, result.expected, result.actual
+            groups.setdefault(key, []).append(result)
     for number, group in enumerate(groups.values()):
-        yield from _failure(group, in_full=number < _IN_FULL)
+        yield from _failure(group) if number < _IN_FULL else _failure_in_short(group)
     if len(groups) > _IN_FULL:
         yield ""
     yield from _inconclusive(results)
 
 
-def _failure(group: Sequence[Result], *, in_full: bool) -> Iterator[str]:
+def _failure(group: Sequence[Result]) -> Iterator[str]:
     first = group[0]
     case = first.case
-    others = [found.group(1) for found in (_VERSION.search(each.case.id) for each in group[1:]) if found]
-    also = f" and versions {', '.join(others)}" if len(others) > 1 else f" and version {others[0]}" if others else ""
-    if not in_full:
-        yield f"FAILED {case.id}{also} ({case.level}): {_printable(first.what)}"
-        return
-    yield f"FAILED {case.id}{also} ({case.level}): {case.title}"
-    yield f"  {_printable(first.what)}"
+    yield f"FAILED {case.id} ({case.level}): {case.title}"
+    if len(group) > 1:
+        more = f" and {len(group) - 1 - _LISTED} more" if len(group) > 1 + _LISTED else ""
+        yield f"  also {', '.join(each.case.id for each in group[1 : 1 + _LISTED])}{more}"
+    place = locate(first.frames, first.what, first.actual)
+    where = f" in the {first.frames[place.frame].title}" if place is not None else ""
+    yield f"  {_printable(first.what)}{where}"
     yield f"    expected: {_printable(first.expected)}"
     yield f"    actual:   {_printable(first.actual)}"
     yield f"  why: {case.why}"
     yield f"  source: {case.source}; details: moldau conformance explain {case.id}"
     yield ""
+
+
+def _failure_in_short(group: Sequence[Result]) -> Iterator[str]:
+    first = group[0]
+    also = f" and {len(group) - 1} others" if len(group) > 1 else ""
+    yield f"FAILED {first.case.id}{also} ({first.case.level}): {_printable(first.what)}"
 
 
 def _inconclusive(results: Sequence[Result]) -> Iterator[str]:
