@@ -17,8 +17,8 @@ import pytest
 
 from moldau.cli.main import main
 from moldau.testing import Broker
+from moldau.testing.certificates import certificate
 
-from .certificates import certificate
 from .fake_servers import fake_server
 
 SECONDS = 30.0

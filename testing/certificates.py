@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from moldau.testing.requirements import require_program
+from .requirements import require_program
 
 
 def certificate(folder: Path) -> Path:
