@@ -1,6 +1,5 @@
 """``moldau conformance``: test any Kafka server, from the command line."""
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .conformance_output import Progress, interrupts, leave, print_explanation, print_results
+from .conformance_security import MECHANISMS, SaslOptions, TlsOptions, connection_security
 from .failure import Failure
 from .output import print_json, print_table
 from .suggestions import did_you_mean
@@ -15,7 +16,6 @@ from .suggestions import did_you_mean
 if TYPE_CHECKING:
     from ..conformance.case import Case
     from ..conformance.outcome import Result
-    from ..conformance.target import Security
 
 EXIT_FAILED = 1
 EXIT_UNUSABLE = 2
@@ -36,6 +36,9 @@ class _Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, *self.get_help_option_names(ctx)):
+            suggestion = "" if args[0].startswith("-") or ":" in args[0] else did_you_mean(args[0], self.commands)
+            if suggestion:
+                raise click.UsageError(f"No such command {args[0]!r}.{suggestion}", ctx)
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
@@ -48,6 +51,7 @@ def command() -> None:
     Examples:
       moldau conformance localhost:9092
       moldau conformance localhost:9092 --area produce --area fetch
+      moldau conformance localhost:9092 --html report.html
       moldau conformance localhost:9092 --level must --junit report.xml --json report.json
       moldau conformance explain produce.acks.invalid.2
       moldau conformance list --area groups
@@ -79,6 +83,7 @@ def command() -> None:
     show_default=True,
     help="must: only what clients depend on. should: also what users see. apache: all of Apache Kafka's behavior.",
 )
+@click.option("--html", type=_OUTPUT, help="Write one page to read: matrices, filters, and the exchanges of failures.")
 @click.option("--json", "json_file", type=_OUTPUT, help="Write the results for programs, and for `compare`.")
 @click.option("--junit", type=_OUTPUT, help="Write the results for a CI system.")
 @click.option("--badge", type=_OUTPUT, help="Write an SVG for a README.")
@@ -89,6 +94,10 @@ def command() -> None:
 @click.option("--tls-ca", type=_INPUT, help="CA certificates (PEM) for --tls; default: those of the system.")
 @click.option("--tls-certificate", type=_INPUT, help="Client certificate and key (PEM).")
 @click.option("--tls-no-verify", is_flag=True, help="Accept any certificate.")
+@click.option("--sasl-mechanism", type=click.Choice(MECHANISMS), help="Authenticate with SASL.")
+@click.option("--username", help="The user of --sasl-mechanism.")
+@click.option("--password", help="Its password. Other users of this machine can see it; use --password-file.")
+@click.option("--password-file", type=_INPUT, help="A file with the password in its first line.")
 @click.option(
     "--kill-command",
     metavar="COMMAND",
@@ -105,6 +114,7 @@ def run(
     ids: tuple[str, ...],
     layers: tuple[str, ...],
     level: str,
+    html: Path | None,
     json_file: Path | None,
     junit: Path | None,
     badge: Path | None,
@@ -115,6 +125,10 @@ def run(
     tls_ca: Path | None,
     tls_certificate: Path | None,
     tls_no_verify: bool,
+    sasl_mechanism: str | None,
+    username: str | None,
+    password: str | None,
+    password_file: Path | None,
     kill_command: str | None,
     restart_command: str | None,
 ) -> int:
@@ -124,7 +138,9 @@ def run(
     Examples:
       moldau conformance run localhost:9092
       moldau conformance run localhost:9092 --case produce.acks --json report.json
+      moldau conformance run localhost:9092 --html report.html --level must
       moldau conformance run localhost:9093 --tls-ca ca.pem --patience 3
+      moldau conformance run localhost:9094 --sasl-mechanism SCRAM-SHA-256 --username ann --password-file secret
       moldau conformance run localhost:9092 --layer crash --kill-command "docker kill kafka" \\
         --restart-command "docker start kafka"
     """
@@ -132,7 +148,7 @@ def run(
     from ..conformance.case import Layer, Level
     from ..conformance.commands import use_commands
     from ..conformance.outcome import Verdict
-    from ..conformance.reports import summary, text
+    from ..conformance.reports import summary
     from ..conformance.runner import Runner
     from ..conformance.target import Target
 
@@ -147,8 +163,12 @@ def run(
         if ids:
             _check_names([id for id in ids if not catalog.select(ids=[id])], catalog.all_cases(), "case")
         raise click.UsageError("no case has all of these properties; `moldau conformance list` shows the cases")
-    use_tls = tls or tls_ca is not None or tls_certificate is not None or tls_no_verify
-    target = Target(address, _security(use_tls, tls_ca, tls_certificate, tls_no_verify), patience)
+    _check_writable((html, json_file, junit, badge))
+    security = connection_security(
+        TlsOptions(tls, tls_ca, tls_certificate, tls_no_verify),
+        SaslOptions(sasl_mechanism, username, password, password_file),
+    )
+    target = Target(address, security, patience)
     try:
         probe.describe(target)
     except probe.UnusableServerError as error:
@@ -156,16 +176,17 @@ def run(
     if kill_command is not None and restart_command is not None:
         use_commands(target, kill_command, restart_command)
     began = time.monotonic()
-    with _Progress(len(cases)) as progress:
+    with Progress(len(cases)) as progress:
         runner = Runner(target, jobs=jobs, alter_configs=not no_alter_configs, finished=progress.finished)
-        results = runner.run(cases)
-    complete = not (runner.interrupted or runner.lost)
-    _write(target.to_json(), results, json_file, junit, badge, complete=complete)
-    for line in text.failures(results):
-        print(line)
-    print_table(text.COLUMNS, text.rows(results))
+        with interrupts(runner, progress):
+            results = runner.run(cases)
+            complete = not (runner.interrupted or runner.lost)
+            _write(target.to_json(), results, html, json_file, junit, badge, complete=complete)
+    print_results(results, html, json_file)
     print(f"\n{summary.in_words(results)} in {time.monotonic() - began:.1f} s")
     if runner.interrupted:
+        if runner.abandoned:
+            leave(EXIT_INTERRUPTED)
         return EXIT_INTERRUPTED
     if any(result.verdict is Verdict.FAILED for result in results):
         return EXIT_FAILED
@@ -220,10 +241,7 @@ def explain(identifier: str, as_json: bool) -> int:
     if as_json:
         print_json(_as_json(case))
         return 0
-    print(f"{case.id}: {case.title}\n")
-    print(f"Sends:    {case.sends}\nExpects:  {case.expects}\nWhy:      {case.why}\n")
-    rows = [("level", case.level), ("layer", case.layer), ("source", case.source), ("applies to", _conditions(case))]
-    print_table(("property", "value"), rows)
+    print_explanation(case, _conditions(case))
     return 0
 
 
@@ -260,28 +278,17 @@ def _check_names(given: Sequence[str], known: Sequence[str] | dict[str, Any], ki
             raise click.UsageError(f"There is no {kind} {name!r}.{did_you_mean(name, known)}")
 
 
-def _security(tls: bool, ca: Path | None, certificate: Path | None, no_verify: bool) -> "Security":
-    from ..conformance.target import Security
-
-    if not tls:
-        return Security()
-    import ssl
-
-    try:
-        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
-        if no_verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if certificate is not None:
-            context.load_cert_chain(certificate)
-    except ssl.SSLError as error:
-        raise Failure(f"a file of --tls-ca or --tls-certificate is not valid PEM: {error.reason}") from error
-    return Security(context)
+def _check_writable(paths: Sequence[Path | None]) -> None:
+    """Before a run of minutes whose reports could not be written."""
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            raise click.UsageError(f"{path} cannot be written: the folder {path.parent} does not exist")
 
 
 def _write(
     server: dict[str, Any],
     results: "Sequence[Result]",
+    html: Path | None,
     json_file: Path | None,
     junit: Path | None,
     badge: Path | None,
@@ -290,11 +297,16 @@ def _write(
 ) -> None:
     from ..conformance.reports import json_report
     from ..conformance.reports.badge import to_badge
+    from ..conformance.reports.html import to_html
     from ..conformance.reports.junit import to_junit
 
     try:
-        if json_file is not None:
-            json_report.write(json_file, json_report.to_json(server, results, complete=complete))
+        if html is not None or json_file is not None:
+            report = json_report.to_json(server, results, complete=complete)
+            if json_file is not None:
+                json_report.write(json_file, report)
+            if html is not None:
+                html.write_text(to_html(report), encoding="utf-8")
         if junit is not None:
             junit.write_text(to_junit(results), encoding="utf-8")
         if badge is not None:
@@ -330,38 +342,3 @@ def _conditions(case: "Case") -> str:
     if case.alters_configs:
         found.append("not with --no-alter-configs")
     return ", ".join(found) or "every server"
-
-
-class _Progress:
-    """A progress bar on a terminal; nothing elsewhere."""
-
-    def __init__(self, cases: int) -> None:
-        self._bar: Any = None
-        self._task: Any = None
-        self._failed = 0
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self._bar = Progress(
-                BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"),
-                console=Console(stderr=True), transient=True,
-            )  # fmt: skip
-            self._task = self._bar.add_task("", total=cases)
-
-    def finished(self, result: "Result") -> None:
-        from ..conformance.outcome import Verdict
-
-        self._failed += result.verdict is Verdict.FAILED
-        if self._bar is not None:
-            failed = f"[red]{self._failed} failed[/red] " if self._failed else ""
-            self._bar.update(self._task, advance=1, description=f"{failed}{result.case.area}")
-
-    def __enter__(self) -> "_Progress":
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()

@@ -92,6 +92,8 @@ class Case(NamedTuple):
     seconds: float
     body: Callable[..., None]
     arguments: tuple[Any, ...]
+    tested: Need | None = None
+    """The entry of `versions` that the case is for."""
 
     def run(self, check: object) -> None:
         self.body(check, *self.arguments)
@@ -185,6 +187,7 @@ def case(
                         seconds=seconds,
                         body=body,
                         arguments=(() if version is None else (version.version,)) + arguments,
+                        tested=version,
                     )
                 )
         return body

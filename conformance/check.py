@@ -270,7 +270,7 @@ class Check:
     def equal(self, actual: object, expected: object, what: str) -> None:
         """`what` is the field of the response, such as `topics[0].error_code`, or a description."""
         if actual != expected:
-            raise MismatchError(what, _shown(expected), _shown(actual))
+            raise MismatchError(what, shown(expected), shown(actual))
 
     def error(self, actual: int, expected: ErrorCode | Collection[ErrorCode], what: str = "error_code") -> None:
         """Compare an error code with the one, or the ones, that are right."""
@@ -281,7 +281,7 @@ class Check:
     def true(self, condition: object, what: str, *, expected: str, actual: object) -> None:
         """For what is not a comparison with one value, such as "at least 3"."""
         if not condition:
-            raise MismatchError(what, expected, _shown(actual))
+            raise MismatchError(what, expected, shown(actual))
 
     def closed(self, connection: Connection, what: str = "the connection") -> None:
         """The server closes a connection without sending anything."""
@@ -299,11 +299,11 @@ class Check:
             try:
                 result = condition()
             except TimeoutError as error:
-                raise MismatchError(what, "before the deadline", f"not yet; last result {_shown(result)}") from error
+                raise MismatchError(what, "before the deadline", f"not yet; last result {shown(result)}") from error
             if result:
                 return result
             if self.remaining() <= _PAUSE_SECONDS:
-                raise MismatchError(what, "before the deadline", f"not yet; last result {_shown(result)}")
+                raise MismatchError(what, "before the deadline", f"not yet; last result {shown(result)}")
             time.sleep(_PAUSE_SECONDS)
 
     def remaining(self) -> float:
@@ -396,6 +396,7 @@ def code(number: int) -> str:
         return f"unknown error code {number}"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value in a failure, shortened."""
     text = repr(value)
     return text if len(text) <= 2_000 else f"{text[:2_000]}... ({len(text)} characters)"

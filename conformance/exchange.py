@@ -6,10 +6,11 @@ Frames are stored as bytes and decoded only for a report.
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from ..protocol.api import (
@@ -22,10 +23,13 @@ from ..protocol.api import (
 from ..protocol.codec import decode_at
 from ..protocol.errors import MalformedMessage
 from ..protocol.messages.headers import RequestHeader, ResponseHeader
+from ..protocol.schema import Request
 from ..testing.wire import WireClient
 
 FRAMES_PER_CASE: Final = 200
 """The frames of a case that are kept: its last ones."""
+BYTES_PER_RESPONSE: Final = 1 << 28
+"""A longer response is malformed."""
 BYTES_PER_FRAME: Final = 16_384
 """The bytes of a frame that are kept: its first ones."""
 
@@ -56,6 +60,18 @@ class Frame(NamedTuple):
             return f"{ApiKey(api_key).message_name} v{version} {kind}"
         except ValueError:
             return f"unknown {kind}"
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        """The versions of header and message; only if both can be decoded."""
+        api_key, version = self.api_key, self.version
+        if self.sent:
+            api_key, version = int.from_bytes(self.data[:2], "big", signed=True), int.from_bytes(self.data[2:4], "big")
+        try:
+            of_header = request_header_version if self.sent else response_header_version
+            return of_header(api_key, version), version
+        except (MalformedMessage, ValueError):
+            return 0, version
 
     def decoded(self) -> list[Any]:
         """Header and message; fewer if the rest is not decodable or was not kept."""
@@ -129,10 +145,35 @@ class Connection(WireClient):
         recorder.connections += 1
         self._recorder = recorder
         self._remaining = remaining
+        self._renew_at = math.inf
+        self._renewal: Callable[[], None] = lambda: None
         super().__init__(address, client_id=client_id, timeout_s=remaining())
         if tls is not None:
             host = address.rpartition(":")[0].strip("[]")
-            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+            try:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+            except BaseException:
+                self._socket.close()
+                raise
+
+    @contextlib.contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """The frames inside are not recorded, because they contain a password."""
+        recorder, self._recorder = self._recorder, Recorder()
+        try:
+            yield
+        finally:
+            self._recorder = recorder
+
+    def renew(self, at: float, renewal: Callable[[], None]) -> None:
+        """Call `renewal` before the first request after this time (`time.monotonic`) for which nothing is pending."""
+        self._renew_at, self._renewal = at, renewal
+
+    def send(self, request: Request, version: int, *, answered: bool = True) -> int:
+        if time.monotonic() > self._renew_at and not self._expected:
+            self._renew_at = math.inf
+            self._renewal()
+        return super().send(request, version, answered=answered)
 
     def send_frame(self, payload: bytes) -> None:
         self._recorder.add(self.number, True, payload)
@@ -143,12 +184,25 @@ class Connection(WireClient):
         super().send_bytes(data)
 
     def receive_frame(self) -> bytes:
-        self._socket.settimeout(self._remaining())
-        frame = super().receive_frame()
+        size = int.from_bytes(self._receive_exactly(4), "big")
+        if size > BYTES_PER_RESPONSE:
+            raise MalformedMessage(f"the length of a response is {size} bytes", 0)
+        frame = self._receive_exactly(size)
         # `receive` has removed its expectation already; it is the last that was removed.
         api_key, version = self._receiving
         self._recorder.add(self.number, False, frame, api_key, version)
         return frame
+
+    def _receive_exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            # A server that sends a byte now and then does not extend the deadline.
+            self._socket.settimeout(self._remaining())
+            piece = self._socket.recv(min(size - len(data), 1 << 20))
+            if not piece:
+                raise ConnectionError(f"the server closed the connection ({len(data)} of {size} bytes received)")
+            data += piece
+        return bytes(data)
 
     def receive(self) -> Any:
         expected = self._expected[0]
@@ -172,3 +226,9 @@ class Connection(WireClient):
         """End a wait for bytes in another thread: it sees the end of the connection."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def open_socket(address: str, seconds: float) -> socket.socket:
+    """A connected socket without the protocol."""
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=seconds)

@@ -13,15 +13,20 @@ from typing import Final
 
 from ..protocol.api import ApiKey
 from ..protocol.errors import KafkaError, MalformedMessage
+from . import leftovers
 from .case import Case, Layer
 from .check import Check
 from .crashes import Crashes
 from .outcome import InconclusiveError, MismatchError, NotApplicableError, Result, Verdict
-from .target import Target
+from .target import RESPONSE_SECONDS, Target
 
 DEFAULT_JOBS: Final = 16
 _CRASH_JOBS: Final = 64
-_LOST: Final = "the server is lost: it does not accept connections any more"
+_POLL_SECONDS: Final = 0.2
+_CLEAN_UP_SECONDS: Final = 15.0
+"""How long interrupted cases may take to end and to clean up."""
+_LOST_WITHIN: Final = 60.0
+_LOST: Final = "the server is lost: it does not respond any more"
 _INTERRUPTED: Final = "interrupted"
 
 
@@ -44,60 +49,93 @@ class Runner:
         self._prefix = f"conformance-{uuid.uuid4().hex[:8]}"
         self._stop = threading.Event()
         self._running: set[Check] = set()
-        self._lock = threading.Lock()
+        # A signal handler may interrupt the thread that holds it.
+        self._lock = threading.RLock()
         self._number = 0
         self._crashes = Crashes(target)
+        self._disconnected: dict[str, float] = {}
+        """The cases that failed because their connection ended, and when."""
         self.interrupted = False
+        self.abandoned = False
+        """Whether `interrupt` was called again before the interrupted cases had cleaned up."""
         self.lost = False
 
     def run(self, cases: Sequence[Case]) -> list[Result]:
         """Run the cases: the exclusive ones at the end, one at a time, and then those that crash the server together.
 
-        A KeyboardInterrupt ends the running cases and returns the results so far; `interrupted` is then true, and the
-        remaining cases are inconclusive. The same happens with `lost` if the server does not accept connections.
+        `interrupt` ends the running cases and returns the results so far; `interrupted` is then true, and the remaining
+        cases are inconclusive. The same happens with `lost` if the server does not respond any more.
         """
         results: dict[str, Result] = {}
-        try:
-            others = [case for case in cases if case.layer is not Layer.CRASH]
-            self._run_some([case for case in others if not case.exclusive], self._jobs, results)
-            self._run_some([case for case in others if case.exclusive], 1, results)
-            # Waiting for the crash costs nothing, and together they need only one.
-            crash_jobs = max(self._jobs, _CRASH_JOBS) if self._jobs > 1 else 1
-            self._run_some([case for case in cases if case.layer is Layer.CRASH], crash_jobs, results)
-        except KeyboardInterrupt:
-            self.interrupted = True
-        reason = self._end_reason()
+        others = [case for case in cases if case.layer is not Layer.CRASH]
+        self._run_some([case for case in others if not case.exclusive], self._jobs, results)
+        self._run_some([case for case in others if case.exclusive], 1, results)
+        # Waiting for the crash costs nothing, and together they need only one.
+        crash_jobs = max(self._jobs, _CRASH_JOBS) if self._jobs > 1 else 1
+        self._run_some([case for case in cases if case.layer is Layer.CRASH], crash_jobs, results)
+        if self.lost:
+            self._excuse(results)
+        elif self.interrupted and not self.abandoned:
+            leftovers.remove(self._target, self._prefix)
         for case in cases:
             if case.id not in results:
-                results[case.id] = Result(case, Verdict.INCONCLUSIVE, 0.0, reason)
+                results[case.id] = Result(case, Verdict.INCONCLUSIVE, 0.0, self._end_reason())
                 self._finished(results[case.id])
         return [results[case.id] for case in cases]
+
+    def interrupt(self) -> None:
+        """End the run, from a signal handler or another thread; the running cases still clean up.
+
+        The second call ends `run` without waiting for that.
+        """
+        if self._stop.is_set():
+            self.abandoned = True
+        self.interrupted = True
+        self._stop.set()
+        self._close_connections()
 
     def _run_some(self, cases: Sequence[Case], jobs: int, results: dict[str, Result]) -> None:
         waiting = list(reversed(cases))
         running: set[Future[Result]] = set()
-        with ThreadPoolExecutor(jobs, thread_name_prefix="case") as pool:
-            try:
-                while (waiting and not self._stop.is_set()) or running:
+        ends_at: float | None = None
+        pool = ThreadPoolExecutor(jobs, thread_name_prefix="case")
+        try:
+            while (waiting and not self._stop.is_set()) or running:
+                try:
                     while waiting and len(running) < jobs and not self._stop.is_set():
                         running.add(pool.submit(self._run_one, waiting.pop()))
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    done, _ = wait(running, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
                     for future in done:
+                        running.discard(future)
                         self._collect(future.result(), results)
-            except KeyboardInterrupt:
-                self._stop.set()
-                self._close_connections()
-                for future in running:
-                    self._collect(future.result(), results)
-                raise
+                except KeyboardInterrupt:
+                    self.interrupt()
+                if self._stop.is_set():
+                    ends_at = ends_at or time.monotonic() + _CLEAN_UP_SECONDS * self._target.patience
+                    self.abandoned |= bool(running) and time.monotonic() > ends_at
+                    if self.abandoned:
+                        return
+        finally:
+            pool.shutdown(wait=not self.abandoned, cancel_futures=True)
 
     def _collect(self, result: Result, results: dict[str, Result]) -> None:
         results[result.case.id] = result
         self._finished(result)
         if result.verdict in (Verdict.FAILED, Verdict.INCONCLUSIVE) and not self._stop.is_set() and self._is_lost():
-            self.lost = True
+            self.lost = not self.interrupted
             self._stop.set()
             self._close_connections()
+
+    def _excuse(self, results: dict[str, Result]) -> None:
+        """The cases that ran when the server was lost have not failed; one of them may be the reason."""
+        names = sorted(each for each, when in self._disconnected.items() if when > time.monotonic() - _LOST_WITHIN)
+        for name in names:
+            found = results.get(name)
+            if found is not None and found.verdict is Verdict.FAILED:
+                reason = f"{_LOST}. It stopped while this case ran"
+                if len(names) > 1:
+                    reason += f", and {len(names) - 1} others; repeat them with --jobs 1 if one of them stops it"
+                results[name] = Result(found.case, Verdict.INCONCLUSIVE, found.seconds, reason, frames=found.frames)
 
     def _end_reason(self) -> str:
         """Why the run has ended early."""
@@ -111,14 +149,20 @@ class Runner:
                 check.interrupt()
 
     def _is_lost(self) -> bool:
-        """Whether the server refuses a connection several times in a row, and not because crash cases restart it."""
+        """Whether the server refuses a connection several times in a row, or accepts it and does not respond.
+
+        While crash cases restart it, it is not lost.
+        """
         if self._crashes.failure is not None:
             return True
         with self._crashes.none_in_progress():
             for pause in (0.0, 0.2, 0.5, 1.0):
                 time.sleep(pause * self._target.patience)
-                if self._target.accepts_connections():
+                began = time.monotonic()
+                if self._stop.is_set() or self._target.responds():
                     return False
+                if time.monotonic() - began > RESPONSE_SECONDS * self._target.patience / 2:
+                    return True
         return True
 
     # One case
@@ -137,6 +181,8 @@ class Runner:
             check.crashes = self._crashes if crashes else None
             with self._lock:
                 self._running.add(check)
+            if self._stop.is_set():
+                check.interrupt()
             try:
                 result = self._verdict(case, check)
             finally:
@@ -173,9 +219,12 @@ class Runner:
         except MismatchError as found:
             failure = found
         except InconclusiveError as reason:
+            if self._stop.is_set():
+                return Result(case, Verdict.INCONCLUSIVE, 0.0, self._end_reason())
             return Result(case, Verdict.INCONCLUSIVE, 0.0, str(reason), frames=check.recorder.frames())
         except TimeoutError:
             request = check.recorder.last_request() or "what it waited for"
+            self._disconnected[case.id] = time.monotonic()
             failure = MismatchError(request, "a response", f"none before the deadline of {case.seconds:g} s")
         except MalformedMessage as error:
             request = check.recorder.last_request() or "the response"
@@ -184,6 +233,7 @@ class Runner:
             return Result(case, Verdict.NOT_APPLICABLE, 0.0, str(error))
         except OSError as error:
             request = check.recorder.last_request() or "the connection"
+            self._disconnected[case.id] = time.monotonic()
             failure = MismatchError(request, "a response", str(error) or type(error).__name__)
         except Exception:  # noqa: BLE001 - whatever a response makes a case do is a failure
             # A response without the part that the case reads, for example an empty array. The last line is enough for

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ..protocol.api import ApiKey, request_class
-from ..protocol.errors import KafkaError, MalformedMessage
+from ..protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from ..protocol.messages.api_versions import ApiVersionsRequest
 from ..protocol.messages.metadata import MetadataRequest
 from .case import Release
-from .exchange import Connection, Recorder
+from .exchange import Connection, Recorder, open_socket
 
 CLIENT_ID: Final = "moldau-conformance"
+RESPONSE_SECONDS: Final = 10.0
+"""How long the server may take for its versions and brokers."""
 
 # The highest level of `metadata.version` that each release supports.
 _METADATA_VERSIONS: Final = {
@@ -77,37 +79,47 @@ class Target:
             address or self.address, recorder, client_id=client_id, remaining=remaining, tls=self.security.tls
         )
         if self.security.authenticate is not None:
-            self.security.authenticate(connection)
+            try:
+                self.security.authenticate(connection)
+            except BaseException:
+                connection.close()
+                raise
         return connection
 
     def accepts_connections(self) -> bool:
         """Whether something listens at the address."""
-        host, _, port = self.address.rpartition(":")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=2.0 * self.patience).close()
+            open_socket(self.address, 2.0 * self.patience).close()
         except OSError:
             return False
         return True
 
     def responds(self) -> bool:
         """Whether the server responds to ApiVersions: a proxy before it accepts connections while it is down."""
-        seconds = 10.0 * self.patience
         try:
-            with self.connect(Recorder(), lambda: seconds) as connection:
+            with self.connect(Recorder(), self._within(RESPONSE_SECONDS)) as connection:
                 connection.call(ApiVersionsRequest(), 0)
         except (OSError, KafkaError, MalformedMessage):
             return False
         return True
+
+    def _within(self, seconds: float) -> Callable[[], float]:
+        """The seconds until a deadline, at least a small number."""
+        deadline = time.monotonic() + seconds * self.patience
+        return lambda: max(deadline - time.monotonic(), 0.01)
 
     def describe(self) -> None:
         """Ask the server for its APIs, features and brokers.
 
         Raises `OSError`, `KafkaError`, `MalformedMessage`; `probe` explains them.
         """
-        seconds = 10.0 * self.patience
-        with self.connect(Recorder(), lambda: seconds) as connection:
+        with self.connect(Recorder(), self._within(RESPONSE_SECONDS)) as connection:
             connection.extra_bytes = lambda: True
             answer = connection.call(ApiVersionsRequest(), 0)
+            if answer.error_code:
+                raise KafkaError(ErrorCode(answer.error_code), "the response to ApiVersions v0")
+            if not answer.api_keys:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the response to ApiVersions v0 lists no APIs")
             self.apis = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
             highest = min(self.apis.get(ApiKey.API_VERSIONS, (0, 0))[1], 4)
             if highest >= 3:

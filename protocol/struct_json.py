@@ -9,9 +9,13 @@ from .uuid import uuid_to_str
 _EMPTY_VALUES: Final[tuple[object, ...]] = (None, "", b"", [])
 
 
-def struct_as_json(struct: Struct) -> dict[str, Any]:
-    """All fields of a struct; UUIDs in Kafka's notation, other bytes as base64."""
-    return {field.name: _value_as_json(field, getattr(struct, field.name)) for field in struct.FIELDS}
+def struct_as_json(struct: Struct, version: int | None = None) -> dict[str, Any]:
+    """All fields of a struct, or those of one version; UUIDs in Kafka's notation, other bytes as base64."""
+    return {
+        field.name: _value_as_json(field, getattr(struct, field.name), version)
+        for field in struct.FIELDS
+        if version is None or version in field.versions
+    }
 
 
 def struct_as_text(struct: Struct) -> str:
@@ -25,15 +29,15 @@ def struct_as_text(struct: Struct) -> str:
     return f"{type(struct).__name__}({', '.join(values)})"
 
 
-def _value_as_json(field: Field, value: Any) -> Any:
+def _value_as_json(field: Field, value: Any, version: int | None) -> Any:
     if field.is_array:
-        return None if value is None else [_element_as_json(field, element) for element in value]
-    return _element_as_json(field, value)
+        return None if value is None else [_element_as_json(field, element, version) for element in value]
+    return _element_as_json(field, value, version)
 
 
-def _element_as_json(field: Field, value: Any) -> Any:
+def _element_as_json(field: Field, value: Any, version: int | None = None) -> Any:
     if isinstance(value, Struct):
-        return struct_as_json(value)
+        return struct_as_json(value, version)
     if isinstance(value, bytes | bytearray | memoryview):
         return uuid_to_str(bytes(value)) if field.type == "uuid" else base64.b64encode(value).decode()
     return value

@@ -51,7 +51,8 @@ class ApacheKafka:
     the context: ``restart``, and ``kill`` followed by ``start``, keep the data. ``quorum`` must be the same for all
     starts on a directory. ``parent`` is the parent of the temporary folder, which also contains the settings and the
     server's log. ``jvm_options`` replaces all options of the JVM. ``version``: 4.3.1, or one of
-    ``kafka_jars.OLDER_SERVERS``, whose quorum is static by default.
+    ``kafka_jars.OLDER_SERVERS``, whose quorum is static by default. ``listeners`` are further listeners for clients, by
+    name, with their security protocol: ``{"SECURE": "SASL_SSL"}``; ``address_of`` has their addresses.
     """
 
     def __init__(
@@ -63,7 +64,10 @@ class ApacheKafka:
         parent: Path | None = None,
         jvm_options: Sequence[str] | None = None,
         version: str = KAFKA_VERSION,
+        listeners: Mapping[str, str] | None = None,
     ) -> None:
+        self._listeners = dict(listeners or {})
+        self._addresses: dict[str, str] = {}
         self._config = dict(config or {})
         self._data_dir = data_dir
         self._version = version
@@ -81,6 +85,10 @@ class ApacheKafka:
     def bootstrap_servers(self) -> str:
         """``host:port``, the same after every restart."""
         return f"127.0.0.1:{self._port}"
+
+    def address_of(self, listener: str) -> str:
+        """``host:port`` of one of ``listeners``."""
+        return self._addresses[listener]
 
     @property
     def data_dir(self) -> Path:
@@ -112,7 +120,8 @@ class ApacheKafka:
         folder = tempfile.TemporaryDirectory(prefix="apache-kafka-", dir=self._parent)
         self._directory = Path(self._resources.enter_context(folder))
         self._resources.callback(self.stop)
-        self._port, controller_port = free_ports(2)
+        self._port, controller_port, *others = free_ports(2 + len(self._listeners))
+        self._addresses = {name: f"127.0.0.1:{port}" for name, port in zip(self._listeners, others, strict=True)}
         self._write_properties(controller_port)
         if not (self.data_dir / "meta.properties").exists():
             self._format(controller_port)
@@ -212,14 +221,19 @@ class ApacheKafka:
         return self._directory / "server.properties"
 
     def _write_properties(self, controller_port: int) -> None:
-        client, controller = f"PLAINTEXT://127.0.0.1:{self._port}", f"CONTROLLER://127.0.0.1:{controller_port}"
+        addresses = {
+            "PLAINTEXT": self.bootstrap_servers,
+            "CONTROLLER": f"127.0.0.1:{controller_port}",
+        } | self._addresses
+        listeners = ",".join(f"{name}://{address}" for name, address in addresses.items())
+        protocols = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT"} | self._listeners
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "listeners": f"{client},{controller}",
-            "advertised.listeners": f"{client},{controller}",
+            "listeners": listeners,
+            "advertised.listeners": listeners,
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": ",".join(f"{name}:{each}" for name, each in protocols.items()),
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(self.data_dir),
             "offsets.topic.num.partitions": "1",

@@ -16,6 +16,8 @@ HOW_TO_GET = {
     "mvn": "Maven (Debian: apt-get install maven)",
     "go": "Go 1.26 or newer (https://go.dev/dl)",
     "kcat": "kcat (Debian: apt-get install kcat; macOS: brew install kcat)",
+    "chromium": "Chromium (Debian: apt-get install chromium)",
+    "openssl": "OpenSSL (Debian: apt-get install openssl)",
 }
 
 

@@ -46,9 +46,11 @@ def is_packaged(path: Path) -> bool:
 
 
 def is_program(path: Path) -> bool:
-    """Of testing in Java and Go, of benchmarks in C and Java: needed where they run."""
-    return (path.parts[0] == "testing" and path.suffix != ".py") or (
-        path.parts[0] == "benchmarks" and path.suffix in {".c", ".h", ".java"}
+    """Of testing in Java and Go, of benchmarks in C and Java, of a report's page: needed where they run."""
+    return (
+        (path.parts[0] == "testing" and path.suffix != ".py")
+        or (path.parts[0] == "benchmarks" and path.suffix in {".c", ".h", ".java"})
+        or (path.parts[0] == "conformance" and path.suffix in {".css", ".js"})
     )
 
 

@@ -3,8 +3,9 @@
 {"moldau": VERSION, "server": {...}, "complete": true, "summary": {"passed": 612, ...}, "cases": [{"id": ..., "area":
 ..., "verdict": "passed" | "failed" | "not applicable" | "inconclusive", "seconds": ..., ...}]}
 
-A failed case also has `what`, `expected` and `actual`, and its `exchange`: the frames in order, with their bytes in
-hexadecimal and, if possible, decoded.
+A case for one version of an API has `api` and `version`. Each verdict but "passed" has a `reason`. A failed case also
+has `what`, `expected` and `actual`, its `exchange` (the frames in order, with their bytes in hexadecimal and, if
+possible, decoded), and `differs`: the frame, the paths and the bytes of the field that differs, if they are known.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ...protocol.struct_json import struct_as_json
 from ..exchange import Frame
 from ..outcome import Result, Verdict
 from . import summary
+from .difference import locate
 
 
 class Report(NamedTuple):
@@ -49,16 +51,27 @@ def _case(result: Result) -> dict[str, Any]:
         "level": case.level.value,
         "title": case.title,
         "source": case.source,
+        "sends": case.sends,
+        "expects": case.expects,
+        "why": case.why,
         "verdict": result.verdict.value,
         "seconds": round(result.seconds, 3),
     }
+    if case.tested is not None:
+        found |= {"api": case.tested.api.message_name, "version": case.tested.version}
     if result.reason:
         found["reason"] = result.reason
     if result.verdict is Verdict.FAILED:
         found |= {"what": result.what, "expected": result.expected, "actual": result.actual}
-        found |= {"sends": case.sends, "expects": case.expects, "why": case.why}
     if result.frames:
         found["exchange"] = [_frame(frame) for frame in result.frames]
+    place = locate(result.frames, result.what, result.actual)
+    if place is not None:
+        found["differs"] = {
+            "frame": place.frame,
+            "paths": [list(path) for path in place.paths],
+            "bytes": [list(each) for each in place.ranges],
+        }
     return found
 
 
@@ -70,7 +83,10 @@ def _frame(frame: Frame) -> dict[str, Any]:
         "title": frame.title,
         "size": frame.size,
         "hex": frame.data.hex(),
-        "decoded": [{type(part).__name__: struct_as_json(part)} for part in frame.decoded()],
+        "decoded": [
+            {type(part).__name__: struct_as_json(part, version)}
+            for part, version in zip(frame.decoded(), frame.versions, strict=False)
+        ],
     }
 
 

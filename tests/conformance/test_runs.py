@@ -1,0 +1,346 @@
+"""Runs that do not end as planned: a server that is wrong, that dies or hangs, Ctrl-C, and mistakes in a case."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from moldau.conformance import catalog
+from moldau.conformance.case import Need
+from moldau.conformance.check import Check
+from moldau.conformance.outcome import Result, Verdict
+from moldau.conformance.runner import Runner
+from moldau.conformance.target import Target
+from moldau.protocol.api import ApiKey
+from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.protocol.schema import Response
+from moldau.testing import Broker
+from moldau.testing.wire import WireClient
+
+from .fake_servers import Proxy
+from .samples import crashes, passes, sample
+
+Report = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(thread=True, memory=True) as broker:
+        yield broker
+
+
+@pytest.fixture
+def proxy(broker: Broker) -> Iterator[Proxy]:
+    with Proxy(broker.bootstrap_servers) as proxy:
+        yield proxy
+    broker.reset()  # topics of runs that could not clean up
+
+
+def conformance_topics(broker: Broker) -> list[str]:
+    with WireClient(broker.bootstrap_servers) as wire:
+        found = wire.call(MetadataRequest(topics=None)).topics
+    return [topic.name for topic in found if topic.name.startswith("conformance-")]
+
+
+class Command:
+    """`moldau conformance` in a process, with all its reports."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._folder = folder
+        reports = [f"--{kind}={folder / kind}" for kind in ("json", "junit", "html", "badge")]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "moldau", "conformance", *arguments, *reports],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self) -> int:
+        """The exit code, after which `out` and `err` have its output."""
+        self.out, self.err = self.process.communicate(timeout=100)
+        assert "Traceback" not in self.err
+        return self.process.returncode
+
+    def report(self) -> Report:
+        """The JSON report. All reports have the same counts."""
+        report: Report = json.loads((self._folder / "json").read_text())
+        counts = report["summary"]
+        assert sum(counts.values()) == len(report["cases"])
+        suites = list(ElementTree.parse(self._folder / "junit").getroot())
+        assert sum(int(suite.get("tests", "")) for suite in suites) == len(report["cases"])
+        assert sum(int(suite.get("failures", "")) for suite in suites) == counts["failed"]
+        assert sum(int(suite.get("errors", "")) for suite in suites) == counts["inconclusive"]
+        assert sum(int(suite.get("skipped", "")) for suite in suites) == counts["not applicable"]
+        tested = counts["passed"] + counts["failed"]
+        badge = (self._folder / "badge").read_text()
+        assert (f"{counts['passed']} / {tested}" if tested else "not tested") in badge
+        ElementTree.fromstring(badge)
+        assert f'id="{report["cases"][0]["id"]}"' in (self._folder / "html").read_text()
+        return report
+
+
+# The server
+
+
+def test_a_server_that_is_right_passes(broker: Broker, tmp_path: Path) -> None:
+    command = Command(tmp_path, broker.bootstrap_servers, "--case", "produce.exchange")
+    assert command.end() == 0, command.out + command.err
+    report = command.report()
+    assert report["complete"]
+    assert {case["verdict"] for case in report["cases"]} == {"passed"}
+    assert command.err == ""
+    assert re.search(r"^produce +11 +0 +0 +0$", command.out, re.MULTILINE)
+    assert "\x1b" not in command.out
+    assert conformance_topics(broker) == []
+
+
+def test_a_server_that_is_wrong_fails_with_the_difference(proxy: Proxy, tmp_path: Path) -> None:
+    def add_one(api: ApiKey, response: Response) -> None:
+        if api is ApiKey.PRODUCE:
+            response.responses[0].partition_responses[0].base_offset += 1  # type: ignore[attr-defined]
+
+    proxy.change = add_one
+    command = Command(tmp_path, proxy.address, "--case", "produce.exchange")
+    assert command.end() == 1, command.err
+    report = command.report()
+    failed = next(case for case in report["cases"] if case["id"] == "produce.exchange.v9")
+    assert (failed["what"], failed["expected"], failed["actual"]) == ("partition_responses[0].base_offset", "0", "1")
+    frame = failed["exchange"][failed["differs"]["frame"]]
+    assert frame["title"] == "Produce v9 response"
+    assert frame["decoded"][1]["ProduceResponse"]["responses"][0]["partition_responses"][0]["base_offset"] == 1
+    lines = command.out.splitlines()
+    assert lines[0].startswith("FAILED produce.exchange.v3 (must): ")
+    assert lines[1].startswith("  also produce.exchange.v4, ")
+    assert lines[1].endswith(" and 6 more")
+    assert lines[2] == "  partition_responses[0].base_offset in the Produce v3 response"
+    assert lines[3:5] == ["    expected: 0", "    actual:   1"]
+    assert lines[5].startswith("  why: ")
+    assert f"{tmp_path / 'html'} shows the requests and responses" in command.out
+
+
+def test_a_server_that_dies_leaves_the_remaining_cases_inconclusive(proxy: Proxy, tmp_path: Path) -> None:
+    proxy.kept = {ApiKey.FETCH}
+    command = Command(tmp_path, proxy.address, "--jobs", "4")
+    proxy.wait_for(ApiKey.FETCH, 3)
+    proxy.die()
+    assert command.end() == 2, command.out
+    report = command.report()
+    assert not report["complete"]
+    assert {case["verdict"] for case in report["cases"]} <= {"passed", "inconclusive", "not applicable"}
+    assert "the server is lost" in command.out
+    assert report["summary"]["inconclusive"] > 3
+
+
+def test_a_failure_before_the_server_dies_is_a_failure(proxy: Proxy, tmp_path: Path) -> None:
+    def wrong_once(api: ApiKey, response: Response) -> None:
+        if api is ApiKey.PRODUCE:
+            response.responses[0].partition_responses[0].base_offset = 77  # type: ignore[attr-defined]
+
+    proxy.change = wrong_once
+    command = Command(tmp_path, proxy.address, "--jobs", "1", "--case", "produce.exchange")
+    proxy.wait_for(ApiKey.PRODUCE, 3)
+    proxy.die()
+    assert command.end() == 1
+    assert command.report()["summary"]["failed"] >= 1
+
+
+def test_a_server_that_hangs_is_lost(proxy: Proxy, tmp_path: Path) -> None:
+    proxy.kept = {ApiKey.FETCH}
+    command = Command(tmp_path, proxy.address, "--patience", "0.1", "--case", "produce")
+    proxy.wait_for(ApiKey.FETCH, 3)
+    proxy.kept = set(ApiKey)
+    assert command.end() == 2, command.out
+    assert command.report()["summary"]["inconclusive"] > 3
+
+
+# Interruptions
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_cleans_up_and_writes_the_reports(
+    broker: Broker, proxy: Proxy, tmp_path: Path, number: signal.Signals
+) -> None:
+    proxy.kept = {ApiKey.FETCH}
+    command = Command(tmp_path, proxy.address)
+    proxy.wait_for(ApiKey.FETCH, 8)
+    assert conformance_topics(broker)
+    command.process.send_signal(number)
+    assert command.end() == 130
+    report = command.report()
+    assert not report["complete"]
+    assert report["summary"]["failed"] == 0
+    assert {case["reason"] for case in report["cases"] if case["verdict"] == "inconclusive"} == {"interrupted"}
+    assert "interrupted: deleting topics and groups" in command.err
+    assert conformance_topics(broker) == []
+
+
+def test_the_second_interruption_does_not_clean_up(broker: Broker, proxy: Proxy, tmp_path: Path) -> None:
+    proxy.kept = {ApiKey.FETCH, ApiKey.DELETE_TOPICS}
+    command = Command(tmp_path, proxy.address)
+    proxy.wait_for(ApiKey.FETCH, 8)
+    command.process.send_signal(signal.SIGINT)
+    deletions = proxy.requests.count(ApiKey.DELETE_TOPICS)
+    proxy.wait_for(ApiKey.DELETE_TOPICS, deletions + 1)
+    began = time.monotonic()
+    for _ in range(3):
+        command.process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    assert command.end() == 130
+    assert time.monotonic() - began < 4.5
+    assert command.report()["summary"]["failed"] == 0
+
+
+def test_a_keyboard_interrupt_ends_a_run_in_this_process(broker: Broker) -> None:
+    target = Target(broker.bootstrap_servers)
+    target.describe()
+    waiting = threading.Event()
+
+    def waits(c: Check) -> None:
+        c.connect()
+        waiting.set()
+        c.until(lambda: False, "something that never happens")
+
+    def interrupt() -> None:
+        waiting.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    runner = Runner(target, jobs=1)
+    first, second = runner.run([sample("area.waits", waits), sample("area.later", passes)])
+    assert runner.interrupted
+    assert (first.verdict, second.verdict) == (Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE)
+    assert first.reason == second.reason == "interrupted"
+
+
+# Cases
+
+
+def run(broker: Broker, body: Any, **fields: Any) -> Result:
+    target = Target(broker.bootstrap_servers)
+    target.describe()
+    (result,) = Runner(target).run([sample("area.case", body, **fields)])
+    return result
+
+
+def test_an_exception_in_a_case_is_a_failure(broker: Broker) -> None:
+    result = run(broker, crashes)
+    assert result.verdict is Verdict.FAILED
+    assert "IndexError" in result.actual
+
+
+def test_a_case_ends_at_its_deadline(broker: Broker) -> None:
+    def waits(c: Check) -> None:
+        c.wire.receive_frame()
+
+    result = run(broker, waits, seconds=0.2)
+    assert result.verdict is Verdict.FAILED
+    assert "none before the deadline of 0.2 s" in result.actual
+
+
+def test_a_version_that_the_server_lacks_does_not_apply(broker: Broker) -> None:
+    result = run(broker, passes, needs=(Need(ApiKey.PRODUCE, 99),))
+    assert (result.verdict, result.reason) == (Verdict.NOT_APPLICABLE, "the server does not have Produce v99")
+
+
+def test_a_setup_that_fails_is_inconclusive(broker: Broker) -> None:
+    def body(c: Check) -> None:
+        with c.setup("comparing"):
+            c.equal(1, 2, "a number")
+
+    result = run(broker, body)
+    assert (result.verdict, result.reason) == (
+        Verdict.INCONCLUSIVE,
+        "comparing: a number: expected 2, got 1",
+    )
+
+
+# A terminal
+
+
+class Terminal:
+    """The command with a terminal for its output."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._screen, terminal = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "moldau", "conformance", *arguments],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
+        )
+        os.close(terminal)
+        self.text = ""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._screen, 65_536)
+            except OSError:  # the last writer has closed the terminal
+                return
+            if not data:
+                return
+            self.text += data.decode(errors="replace")
+
+    def end(self) -> int:
+        code = self.process.wait(100)
+        self._reader.join()
+        os.close(self._screen)
+        assert "Traceback" not in self.text
+        return code
+
+    @property
+    def plain(self) -> str:
+        """Without the sequences that control the terminal."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.text).replace("\r", "")
+
+
+def test_a_terminal_shows_a_bar_that_disappears_and_a_table(broker: Broker) -> None:
+    terminal = Terminal(broker.bootstrap_servers)
+    assert terminal.end() == 0
+    cases = len(catalog.select())
+    assert f"/{cases}" in terminal.plain
+    *_, last = terminal.text.rpartition("\x1b[2K")  # the bar is erased
+    assert "produce" in last
+    assert " passed" in last
+    assert "━" not in re.sub("─+", "", last)
+
+
+def test_a_terminal_shows_failures_in_color_and_the_cursor_again(proxy: Proxy) -> None:
+    def add_one(api: ApiKey, response: Response) -> None:
+        if api is ApiKey.PRODUCE:
+            response.responses[0].partition_responses[0].base_offset += 1  # type: ignore[attr-defined]
+
+    proxy.change = add_one
+    terminal = Terminal(proxy.address, "--case", "produce.exchange")
+    assert terminal.end() == 1
+    assert "\x1b[31m\x1b[1mFAILED\x1b[0m produce.exchange.v3" in terminal.text
+    assert "--html FILE" in terminal.plain
+    assert terminal.text.rindex("\x1b[?25h") > terminal.text.rindex("\x1b[?25l")
+
+
+def test_ctrl_c_on_a_terminal(broker: Broker, proxy: Proxy) -> None:
+    proxy.kept = {ApiKey.FETCH}
+    terminal = Terminal(proxy.address)
+    proxy.wait_for(ApiKey.FETCH, 8)
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 130
+    assert "interrupted: deleting topics" in terminal.plain
+    assert terminal.text.rindex("\x1b[?25h") > terminal.text.rindex("\x1b[?25l")
+    assert conformance_topics(broker) == []
