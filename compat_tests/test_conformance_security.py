@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,6 @@ from typing import NamedTuple
 
 import pytest
 
-from moldau.cli.main import main
 from moldau.conformance.check import Check
 from moldau.conformance.exchange import Recorder
 from moldau.conformance.sasl import MECHANISMS, AuthenticationError, Credentials, authenticator
@@ -33,6 +34,7 @@ LISTENERS = {"SASL": "SASL_PLAINTEXT", "BOTH": "SASL_SSL", "TLS": "SSL", "MUTUAL
 SESSION_SECONDS = 2.0
 _SCRAM = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
 _ITERATIONS = 8192
+COMMAND_TIMEOUT_S = 300.0
 
 
 class Secured(NamedTuple):
@@ -94,54 +96,54 @@ def target(secured: Secured, listener: str, mechanism: str = "PLAIN", password: 
     return Target(secured.kafka.address_of(listener), Security(authenticate=authenticator(credentials)))
 
 
-def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:
+def command(*arguments: str) -> tuple[int, str]:
     """The exit code and the output of `moldau conformance`."""
-    with pytest.raises(SystemExit) as ended:
-        main(["conformance", *arguments])
-    out, err = capfd.readouterr()
-    assert "Traceback" not in err
-    return ended.value.code, out + err
+    ran = subprocess.run(
+        [sys.executable, "-m", "moldau", "conformance", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+    )
+    assert "Traceback" not in ran.stderr
+    return ran.returncode, ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("listener", ["SASL", "BOTH"])
-def test_cases_pass_with_sasl(
-    secured: Secured, capfd: pytest.CaptureFixture[str], tmp_path: Path, listener: str, mechanism: str
-) -> None:
+def test_cases_pass_with_sasl(secured: Secured, tmp_path: Path, listener: str, mechanism: str) -> None:
     options = ["--sasl-mechanism", mechanism, "--username", user(mechanism), f"--password-file={secured.password_file}"]
     if listener == "BOTH":
         options += ["--tls-ca", str(secured.certificate)]
     report = tmp_path / "report.json"
     address = secured.kafka.address_of(listener)
+
+    def passed() -> str | None:
+        code, output = command(address, *options, "--case", "produce.exchange", f"--json={report}")
+        return output if code == 0 else None
+
     # A new SCRAM user is known a moment after the response.
-    code, output = wait_until(
-        lambda: (
-            (ended := command(capfd, address, *options, "--case", "produce.exchange", f"--json={report}"))[0] == 0
-            and ended
-        ),
-        f"passing cases at {address} with {mechanism}",
-    ) or (1, "")
-    assert code == 0, output
+    output = wait_until(passed, f"passing cases at {address} with {mechanism}", seconds=COMMAND_TIMEOUT_S)
     assert re.search(r"^11 passed", output, re.MULTILINE), output
 
 
-def test_cases_pass_with_tls(secured: Secured, capfd: pytest.CaptureFixture[str]) -> None:
+def test_cases_pass_with_tls(secured: Secured) -> None:
     address = secured.kafka.address_of("TLS")
-    code, output = command(capfd, address, "--tls-ca", str(secured.certificate), "--case", "produce.exchange")
+    code, output = command(address, "--tls-ca", str(secured.certificate), "--case", "produce.exchange")
     assert (code, "11 passed" in output) == (0, True), output
 
 
-def test_cases_pass_with_a_client_certificate(secured: Secured, capfd: pytest.CaptureFixture[str]) -> None:
+def test_cases_pass_with_a_client_certificate(secured: Secured) -> None:
     address, pem = secured.kafka.address_of("MUTUAL"), str(secured.certificate)
     options = ("--tls-ca", pem, "--tls-certificate", pem, "--case", "produce.exchange")
-    code, output = command(capfd, address, *options)
+    code, output = command(address, *options)
     assert (code, "11 passed" in output) == (0, True), output
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_wrong_password(secured: Secured, capfd: pytest.CaptureFixture[str], mechanism: str) -> None:
+def test_a_wrong_password(secured: Secured, mechanism: str) -> None:
     options = ("--sasl-mechanism", mechanism, "--username", user(mechanism), "--password", "wrong")
-    code, output = command(capfd, secured.kafka.address_of("SASL"), *options)
+    code, output = command(secured.kafka.address_of("SASL"), *options)
     assert code == 2
     assert "was not authenticated" in output
     assert "Check --sasl-mechanism, --username and the password." in output
@@ -159,9 +161,9 @@ def test_a_wrong_password(secured: Secured, capfd: pytest.CaptureFixture[str], m
     ],
 )
 def test_a_listener_with_other_security(
-    secured: Secured, capfd: pytest.CaptureFixture[str], listener: str, options: tuple[str, ...], expected: str
+    secured: Secured, listener: str, options: tuple[str, ...], expected: str
 ) -> None:
-    code, output = command(capfd, secured.kafka.address_of(listener), *options)
+    code, output = command(secured.kafka.address_of(listener), *options)
     assert code == 2
     assert expected in output
 

@@ -73,7 +73,8 @@ class Proxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._server.split(":"))
+                host, port = self._server.split(":")
+                server = socket.create_connection((host, int(port)))
             except OSError:
                 return
             self._connections += [client, server]
@@ -135,10 +136,12 @@ class Proxy:
 def _acks_none(frame: bytes, version: int) -> bool:
     from moldau.protocol.api import request_header_version
     from moldau.protocol.messages.headers import RequestHeader
+    from moldau.protocol.messages.produce import ProduceRequest
 
     _, at = decode_at(RequestHeader, frame, request_header_version(ApiKey.PRODUCE, version), 0)
     request, _ = decode_at(request_class(ApiKey.PRODUCE), frame, version, at)
-    return bool(request.acks == 0)
+    assert isinstance(request, ProduceRequest)
+    return request.acks == 0
 
 
 def _frame(peer: socket.socket) -> bytes:
