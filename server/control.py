@@ -2,7 +2,8 @@
 
 It offers what `moldau.testing` offers: faults, the record of requests, and the commands of `steering`. `/openapi.json`
 describes it. It is off by default, and it is for tests only: whoever reaches it controls the server. Web pages do not
-reach it: a request must name an address or localhost as its host, and have JSON as its content type.
+reach it: a request must name an address or localhost as its host, have no other origin, and have JSON as its content
+type.
 
 The HTTP server is that of the standard library, with a thread for each connection; the commands run on the event loop
 of the broker.
@@ -23,6 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from ..protocol.api import ApiKey
 from ..protocol.errors import ErrorCode
 from .requests.faults import Kind
+from .requests.request_json import with_decoded
 from .steering import Steering, SteeringError
 
 if TYPE_CHECKING:
@@ -110,6 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         status = HTTPStatus.OK
         try:
             self._check_host()
+            self._check_origin()
             answer = self._answer(method)
             if method == "POST" and "fault" in answer:
                 status = HTTPStatus.CREATED
@@ -144,8 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
                 query = {name: values[-1] for name, values in parse_qs(url.query).items()}
                 since = _integer("since", query["since"]) if "since" in query else None
                 timeout_ms = _integer("timeout_ms", query.get("timeout_ms", "0"))
-                found: dict[str, Any] = self._do("requests", since=since, wait=timeout_ms > 0, timeout_ms=timeout_ms)
-                return found
+                found = self._do("requests", since=since, wait=timeout_ms > 0, timeout_ms=timeout_ms)
+                return {"next": found["next"], "requests": [with_decoded(each) for each in found["requests"]]}
             case "POST", "commands", name if name in _COMMANDS:
                 return self._done(name, **self._body())
         raise _BadRequestError(HTTPStatus.NOT_FOUND, f"there is no {method} {url.path}; see /openapi.json")
@@ -186,6 +189,12 @@ class _Handler(BaseHTTPRequestHandler):
             ipaddress.ip_address(host)
         except ValueError:
             raise _BadRequestError(HTTPStatus.FORBIDDEN, f"the host is {host!r}; use an address or localhost") from None
+
+    def _check_origin(self) -> None:
+        """Reject what a page of another server sends. A browser always names the page's origin then."""
+        origin = self.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != self.headers.get("Host"):
+            raise _BadRequestError(HTTPStatus.FORBIDDEN, f"the request comes from a web page of {origin!r}")
 
     def log_message(self, format: str, *args: Any) -> None:
         logger.debug(format, *args)
@@ -243,12 +252,17 @@ _FAULT: Final = {
         "api": {**_TEXT, "description": "such as Produce; all APIs if it is missing"},
         "error": {**_TEXT, "description": "for the kinds with an error, such as NOT_LEADER_OR_FOLLOWER"},
         "milliseconds": {**_NUMBER, "description": "for delay and throttle"},
-        "highest": {"type": "object", "description": "for cap versions: the key of an API to its highest version"},
+        "highest": {
+            "type": ["object", "string"],
+            "description": "for cap versions: the key of an API to its highest version, or a release such as 2.8",
+        },
+        "host": {**_TEXT, "description": "for advertise"},
+        "port": {**_NUMBER, "description": "for advertise"},
         "versions": {"type": "array", "items": _NUMBER, "description": "lowest and highest"},
         "client_id": _TEXT,
         "topic": _TEXT,
         "partition": _NUMBER,
-        "group": _TEXT,
+        "group": {**_TEXT, "description": "a group or transactional ID; required for move coordinator"},
         "skip": {**_NUMBER, "description": "how many matching requests are not affected at first"},
         "times": {**_NUMBER, "description": "how many are affected then; all if it is missing"},
         "probability": {"type": "number"},
@@ -270,7 +284,8 @@ OPENAPI: Final[dict[str, Any]] = {
         "/requests": {
             "get": _operation(
                 "The recorded requests from the number `since` on, and the next number. Recording begins with the "
-                "first call. With timeout_ms, wait for a request. `data` is the frame in base64.",
+                "first call. With timeout_ms, wait for a request. `request` is decoded; `data` is the frame in base64, "
+                "of which at most 16 kB are recorded.",
                 parameters=("since", "timeout_ms"),
             )
         },

@@ -26,8 +26,9 @@ from .server_run import BrokerError, ServerRun
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
     from ..log.memory_files import MemoryFileSystem
+    from ..protocol.api import ApiKey
     from .faults import Faults
-    from .request_log import Requests
+    from .request_log import Recorded, Requests
 
 ConfigValue = str | int | float | bool
 
@@ -331,6 +332,19 @@ class Broker:
             self._requests = Requests(lambda timeout_s, **command: self._ask(timeout_s, **command))
             self._requests_run = run
         return self._requests
+
+    def wait_for_request(
+        self, api: ApiKey, *, client_id: str | None = None, count: int = 1, timeout: float = 30.0
+    ) -> Recorded:
+        """Return the ``count``-th request of an API since ``requests`` was first used or cleared, when it has arrived.
+
+            broker.requests.clear()
+            start_consumer("billing")
+            assert broker.wait_for_request(ApiKey.JOIN_GROUP).request.group_id == "billing"
+
+        Raises :class:`BrokerError` after ``timeout`` seconds, with the requests that have arrived.
+        """
+        return self.requests.wait_for(api, client_id=client_id, count=count, timeout=timeout)
 
     # -- transactions --
 

@@ -86,18 +86,36 @@ class Faults:
         """Set ``throttle_time_ms`` in the response. The server does not wait."""
         return self._add("throttle", api, choice, milliseconds=round(seconds * 1000))
 
-    def corrupt_records(self, **choice: Any) -> Fault:
+    def corrupt_batch(self, **choice: Any) -> Fault:
         """Change one byte of the last record in responses to Fetch, so that the CRC is wrong."""
-        return self._add("corrupt records", ApiKey.FETCH, choice)
+        return self._add("corrupt batch", ApiKey.FETCH, choice)
 
-    def cap_versions(self, highest: Mapping[ApiKey, int], **choice: Any) -> Fault:
-        """Advertise lower versions in ApiVersions; -1 removes an API. Requests of higher versions are still served."""
-        return self._add(
-            "cap versions",
-            ApiKey.API_VERSIONS,
-            choice,
-            highest={str(int(api)): version for api, version in highest.items()},
-        )
+    def cap_versions(self, highest: Mapping[ApiKey, int] | str, **choice: Any) -> Fault:
+        """Advertise lower versions in ApiVersions: those of a release of Apache Kafka, ``"2.8"``, ``"3.3"`` or
+        ``"3.9"``, or the given ones; -1 removes an API. Requests of higher versions are still served."""
+        wanted = highest if isinstance(highest, str) else {str(int(api)): each for api, each in highest.items()}
+        return self._add("cap versions", ApiKey.API_VERSIONS, choice, highest=wanted)
+
+    def stale_metadata(self, **choice: Any) -> Fault:
+        """Describe the topics, or one ``topic``, in responses to Metadata as they are now, whatever changes later: a
+        topic that is created afterwards does not exist, a topic that is re-created has its old ID, and new partitions
+        are missing."""
+        return self._add("stale metadata", ApiKey.METADATA, choice)
+
+    def move_coordinator(self, group: str, **choice: Any) -> Fault:
+        """Respond with NOT_COORDINATOR to all requests for a group or transactional ID, until their client (by its
+        client ID) has sent FindCoordinator for it. The state of the group is kept, as when another broker loads it."""
+        return self._add("move coordinator", None, choice, group=group)
+
+    def advertise(self, host: str, port: int, **choice: Any) -> Fault:
+        """Name another address for each broker in responses to Metadata, FindCoordinator and DescribeCluster: one that
+        does not resolve, or where no broker listens, or a proxy."""
+        return self._add("advertise", None, choice, host=host, port=port)
+
+    def tagged_fields(self, api: ApiKey | None = None, **choice: Any) -> Fault:
+        """Add a tagged field that no client knows to each struct of the response, as a later version may (KIP-482).
+        Responses in versions without tagged fields remain unchanged."""
+        return self._add("tagged fields", api, choice)
 
     def clear(self) -> None:
         """Remove all faults."""

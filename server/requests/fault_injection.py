@@ -22,9 +22,11 @@ from ...protocol.messages.headers import RequestHeader, ResponseHeader
 from ...protocol.steps import completed
 from ..apis import APIS
 from .dispatch import Route
-from .faults import Fault, Kind
+from .faults import Fault, Kind, structs
+from .stale_metadata import make_stale
 
 if TYPE_CHECKING:
+    from ...metadata.image import MetadataImage
     from ...protocol.schema import Struct
     from ..broker import Broker
     from ..network.connection import Connection
@@ -35,12 +37,14 @@ RECORDED_REQUESTS: Final = 10_000
 RECORDED_BYTES: Final = 16_384
 """The bytes of a request that are recorded: its first ones."""
 
+UNKNOWN_TAG: Final = 10_000
+
 _APIS: Final = {api.key: api for api in APIS}
 _LENGTH: Final = 4
 _AFTER: Final = frozenset(
     {
-        Kind.ERROR_AFTER, Kind.DISCONNECT_AFTER, Kind.DISCONNECT_MIDDLE, Kind.THROTTLE, Kind.CORRUPT_RECORDS,
-        Kind.CAP_VERSIONS,
+        Kind.ERROR_AFTER, Kind.DISCONNECT_AFTER, Kind.DISCONNECT_MIDDLE, Kind.THROTTLE, Kind.CORRUPT_BATCH,
+        Kind.CAP_VERSIONS, Kind.STALE_METADATA, Kind.ADVERTISE, Kind.TAGGED_FIELDS,
     }
 )  # fmt: skip
 
@@ -75,6 +79,7 @@ class FaultInjection:
         self._broker = broker
         self._inner = inner
         self._faults: dict[int, Fault] = {}
+        self._images: dict[Fault, MetadataImage] = {}  # for STALE_METADATA
         self._numbers = 0
         self._recorded: deque[Recorded] = deque(maxlen=RECORDED_REQUESTS)
         self._count = 0
@@ -95,14 +100,17 @@ class FaultInjection:
         fault = Fault(description, self._topic_id)
         self._numbers += 1
         self._faults[self._numbers] = fault
+        if fault.kind is Kind.STALE_METADATA:
+            self._images[fault] = self._broker.metadata.image
         return self._numbers
 
     def remove(self, number: int | None) -> None:
         """Remove a fault, or all of them."""
         if number is None:
             self._faults.clear()
-        else:
-            self._faults.pop(number, None)
+            self._images.clear()
+        elif (fault := self._faults.pop(number, None)) is not None:
+            self._images.pop(fault, None)
 
     def triggered(self, number: int) -> int:
         """How many requests a fault has affected; 0 if it was removed."""
@@ -133,7 +141,7 @@ class FaultInjection:
         if fault is None:
             return self._pass_on(connection, frame)
         if fault.kind in _AFTER:
-            return self._pass_on(connection, frame, _ResponseFault(fault, request))
+            return self._pass_on(connection, frame, _ResponseFault(fault, request, self._images.get(fault)))
         return self._instead(connection, fault, request, frame)
 
     def completes_earlier(self, frame: Frame) -> bool:
@@ -234,9 +242,10 @@ class _LazyRequest:
 class _ResponseFault:
     """Changes the response of one request."""
 
-    def __init__(self, fault: Fault, request: _LazyRequest) -> None:
+    def __init__(self, fault: Fault, request: _LazyRequest, image: MetadataImage | None) -> None:
         self._fault = fault
         self._request = request
+        self._image = image
 
     def apply(self, connection: Connection, parts: list[Part]) -> list[Part]:
         """The parts to send instead. May close the connection."""
@@ -259,10 +268,22 @@ class _ResponseFault:
         response: Any = decode_at(response_class(request.key), frame, version, at)[0]
         if fault.kind is Kind.THROTTLE and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = fault.milliseconds
-        elif fault.kind is Kind.CORRUPT_RECORDS:
+        elif fault.kind is Kind.CORRUPT_BATCH:
             _corrupt(response)
-        elif fault.kind is Kind.CAP_VERSIONS and request.key == ApiKey.API_VERSIONS:
+        elif fault.kind is Kind.CAP_VERSIONS:
             response.api_keys = [each for each in response.api_keys if self._capped(each)]
+            if fault.features is not None:
+                for name in ("supported_features", "finalized_features"):
+                    kept = [each for each in getattr(response, name) if each.name in fault.features]
+                    setattr(response, name, kept)
+        elif fault.kind is Kind.STALE_METADATA and self._image is not None:
+            make_stale(response, request.decode(), self._image, fault.topic)
+        elif fault.kind is Kind.ADVERTISE:
+            _advertise(response, *fault.address)
+        elif fault.kind is Kind.TAGGED_FIELDS and version in response.FLEXIBLE_VERSIONS:
+            _add_tagged_fields(response)
+            if header_version > 0:  # ApiVersions has the old header in all versions
+                _add_tagged_fields(header)
         body = encode(header, header_version) + encode(response, version)
         return [len(body).to_bytes(_LENGTH, "big") + body]
 
@@ -272,6 +293,22 @@ class _ResponseFault:
         if highest is not None:
             api.max_version = min(api.max_version, highest)
         return bool(api.min_version <= api.max_version)
+
+
+def _advertise(struct: Any, host: str, port: int) -> None:
+    """Change all addresses inside a response."""
+    found: Any
+    for found in structs(struct):
+        if getattr(found, "host", "") and hasattr(found, "port"):
+            found.host, found.port = host, port
+
+
+def _add_tagged_fields(struct: Any) -> None:
+    for each in structs(struct):
+        try:
+            each.unknown_tagged_fields = {UNKNOWN_TAG: b"a field of a later version"}
+        except AttributeError:  # the shared default of a struct without values, which is read-only
+            continue
 
 
 def _corrupt(response: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode
+from ...protocol.release_versions import HIGHEST_VERSIONS, KNOWN_FEATURES
 from ...protocol.schema import Struct
 
 
@@ -36,10 +37,40 @@ class Kind(StrEnum):
     """The request is not processed, and neither it nor the later ones of its connection get a response."""
     THROTTLE = "throttle"
     """The response has a `throttle_time_ms`."""
-    CORRUPT_RECORDS = "corrupt records"
+    CORRUPT_BATCH = "corrupt batch"
     """The records of the response have a wrong byte, so that their CRC is wrong."""
     CAP_VERSIONS = "cap versions"
     """The response to ApiVersions has lower versions."""
+    STALE_METADATA = "stale metadata"
+    """The response to Metadata describes the topics as they were when the fault was added."""
+    MOVE_COORDINATOR = "move coordinator"
+    """Requests for a group or transactional ID get NOT_COORDINATOR until their client has sent FindCoordinator."""
+    ADVERTISE = "advertise"
+    """The responses that contain the addresses of brokers have another address."""
+    TAGGED_FIELDS = "tagged fields"
+    """Each struct of the response has a tagged field that no client knows (KIP-482)."""
+
+
+_FIXED_API: Final = {
+    Kind.CORRUPT_BATCH: ApiKey.FETCH,
+    Kind.CAP_VERSIONS: ApiKey.API_VERSIONS,
+    Kind.STALE_METADATA: ApiKey.METADATA,
+}
+"""Kinds that change the response of one API only."""
+
+_WITH_ADDRESSES: Final = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER})
+
+_OF_COORDINATORS: Final = frozenset(
+    {
+        ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP, ApiKey.DESCRIBE_GROUPS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE, ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE,
+        ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN, ApiKey.DESCRIBE_TRANSACTIONS,
+    }
+)  # fmt: skip
+"""The APIs that Apache Kafka answers with NOT_COORDINATOR. Produce has a transactional ID, but goes to leaders."""
 
 
 class FaultError(ValueError):
@@ -66,6 +97,7 @@ class Fault:
             versions = given.pop("versions", None)
             self.versions = None if versions is None else range(versions[0], versions[1] + 1)
             self.error = ErrorCode(given.pop("error", ErrorCode.UNKNOWN_SERVER_ERROR))
+            self.highest, self.features = _capped(given.pop("highest", {}))
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise FaultError(f"not a fault: {error}") from error
         self.client_id: str | None = given.pop("client_id", None)
@@ -73,18 +105,20 @@ class Fault:
         self.partition: int | None = given.pop("partition", None)
         self.group: str | None = given.pop("group", None)
         self.milliseconds: int = given.pop("milliseconds", 0)
-        self.highest: dict[int, int] = {int(key): version for key, version in given.pop("highest", {}).items()}
+        self.address: tuple[str, int] = (given.pop("host", ""), given.pop("port", 0))
         self._skip: int = given.pop("skip", 0)
         self._times: int | None = given.pop("times", None)
         self._probability: float | None = given.pop("probability", None)
         self._random = Random(given.pop("seed", 0))
         self._topic_id_of = topic_id_of
+        self._have_looked_up: set[str] = set()  # for MOVE_COORDINATOR: client IDs
         self.matched = 0
         self.triggered = 0
         if given:
             raise FaultError(f"a fault has no {', '.join(sorted(given))}")
         if self.partition is not None and self.topic is None:
             raise FaultError("a fault with a partition needs a topic")
+        self._check_kind()
 
     def affects(self, api: int, version: int, client_id: str, decode: Callable[[], Struct | None]) -> bool:
         """Whether the fault affects this request, which is counted. `decode` returns the request, or None if its bytes
@@ -94,6 +128,10 @@ class Fault:
         if self.versions is not None and version not in self.versions:
             return False
         if self.client_id is not None and self.client_id != client_id:
+            return False
+        if self.kind is Kind.ADVERTISE and api not in _WITH_ADDRESSES:
+            return False
+        if self.kind is Kind.MOVE_COORDINATOR and not self._is_for_old_coordinator(api, client_id, decode):
             return False
         if not (self.topic is None and self.group is None):
             request = decode()
@@ -107,15 +145,37 @@ class Fault:
         self.triggered += 1
         return True
 
+    def _check_kind(self) -> None:
+        if self.kind is Kind.MOVE_COORDINATOR:
+            if self.group is None:
+                raise FaultError("a coordinator is moved for one group or transactional ID: name it as the group")
+            self.error = ErrorCode.NOT_COORDINATOR
+        elif self.kind is Kind.ADVERTISE:
+            host, port = self.address
+            if not host or not 0 < port < 65_536:
+                raise FaultError(f"an address has a host and a port from 1 to 65535, not {host!r} and {port}")
+        fixed = _FIXED_API.get(self.kind)
+        if fixed is not None and self.api not in (None, fixed):
+            raise FaultError(f"{self.kind.value} is a fault of {fixed.message_name} only")
+        self.api = fixed if fixed is not None else self.api
+
+    def _is_for_old_coordinator(self, api: int, client_id: str, decode: Callable[[], Struct | None]) -> bool:
+        if api == ApiKey.FIND_COORDINATOR:
+            request = decode()
+            if request is not None and self._mentioned_in(request):
+                self._have_looked_up.add(client_id)
+            return False
+        return api in _OF_COORDINATORS and client_id not in self._have_looked_up
+
     def _mentioned_in(self, request: Struct) -> bool:
         if self.topic is not None:
             topic_id = self._topic_id_of(self.topic)
-            topics = [each for each in _structs(request) if self._is_topic(each, topic_id)]
+            topics = [each for each in structs(request) if self._is_topic(each, topic_id)]
             if not topics and not self._lists_topic(request):
                 return False
             if self.partition is not None and not any(self.partition in _partitions(each) for each in topics):
                 return False
-        return self.group is None or any(self.group in _groups(each) for each in _structs(request))
+        return self.group is None or any(self.group in _groups(each) for each in structs(request))
 
     def _is_topic(self, struct: Struct, topic_id: bytes | None) -> bool:
         if any(getattr(struct, name, None) == self.topic for name in _TOPIC_FIELDS):
@@ -130,21 +190,35 @@ class Fault:
         )
 
 
-def _structs(value: Any) -> Iterator[Struct]:
+def _capped(highest: object) -> tuple[Mapping[int, int], frozenset[str] | None]:
+    """The highest version by API, and the features that are left: None leaves all."""
+    if isinstance(highest, str):
+        if highest not in HIGHEST_VERSIONS:
+            raise ValueError(
+                f"there are no versions of Apache Kafka {highest}; known are {', '.join(HIGHEST_VERSIONS)}"
+            )
+        versions = HIGHEST_VERSIONS[highest]
+        return {int(api): versions.get(api, -1) for api in ApiKey}, KNOWN_FEATURES[highest]
+    if not isinstance(highest, Mapping):
+        raise TypeError(f"highest is a release of Apache Kafka or an object, not {highest!r}")
+    return {int(key): int(version) for key, version in highest.items()}, None
+
+
+def structs(value: Any) -> Iterator[Struct]:
     """A struct and all structs inside it."""
     if isinstance(value, Struct):
         yield value
         for field in value.FIELDS:
-            yield from _structs(getattr(value, field.name, None))
+            yield from structs(getattr(value, field.name, None))
     elif isinstance(value, list):
         for each in value:
-            yield from _structs(each)
+            yield from structs(each)
 
 
 def _partitions(topic: Struct) -> set[int]:
     """The partitions that a request names below a topic."""
     found: set[int] = set()
-    for struct in _structs(topic):
+    for struct in structs(topic):
         found |= {value for name in _PARTITION_FIELDS if isinstance(value := getattr(struct, name, None), int)}
         for name in ("partitions", "partition_indexes"):
             values = getattr(struct, name, None)

@@ -85,8 +85,32 @@ def test_requests(served: Served) -> None:
         wire.call(MetadataRequest(topics=[]), 12)
     status, answer = served.ask("GET", f"/requests?since={since}&timeout_ms=10000")
     assert (status, answer["next"]) == (200, since + 1)
-    assert base64.b64decode(answer["requests"][0]["data"])[:2] == int(ApiKey.METADATA).to_bytes(2, "big")
+    (found,) = answer["requests"]
+    assert base64.b64decode(found["data"])[:2] == int(ApiKey.METADATA).to_bytes(2, "big")
+    assert (found["api"], found["version"], found["client_id"]) == ("Metadata", 12, "me")
+    assert (found["request"]["topics"], found["request"]["allow_auto_topic_creation"]) == ([], True)
     assert served.ask("GET", f"/requests?since={since + 1}&timeout_ms=1")[1]["requests"] == []
+
+
+def test_a_request_that_cannot_be_decoded_is_recorded(served: Served) -> None:
+    since = served.ask("GET", "/requests")[1]["next"]
+    with WireClient(served.kafka) as wire:
+        wire.send_frame(b"\x7f\xff\0\x03\0\0\0\x01\xff\xff")
+        assert wire.closed_by_server()
+    (found,) = served.ask("GET", f"/requests?since={since}")[1]["requests"]
+    assert (found["api"], found["version"], found["client_id"], found["request"]) == ("32767", 3, None, None)
+
+
+def test_faults_of_kinds_with_arguments(served: Served) -> None:
+    for fault in (
+        {"kind": "cap versions", "highest": "2.8"},
+        {"kind": "cap versions", "highest": {"0": 7}},
+        {"kind": "advertise", "host": "broker.invalid", "port": 9092, "times": 1},
+        {"kind": "move coordinator", "group": "billing"},
+        {"kind": "stale metadata", "topic": "orders"},
+        {"kind": "tagged fields"},
+    ):
+        assert served.ask("POST", "/faults", fault)[0] == 201, fault
 
 
 def test_a_command(served: Served) -> None:
@@ -121,6 +145,12 @@ def test_the_description_names_every_path(served: Served) -> None:
         ("GET", "/faults/one", None, {}, 400, "must be a number"),
         ("GET", "/requests?since=-1", None, {}, 400, "must be a number"),
         ("GET", "/requests", None, {"Host": "evil.example:80"}, 403, "evil.example"),
+        ("GET", "/requests", None, {"Origin": "http://evil.example"}, 403, "evil.example"),
+        ("DELETE", "/faults", None, {"Origin": "null"}, 403, "web page"),
+        ("POST", "/faults", {"kind": "cap versions", "highest": "0.8"}, {}, 409, "known are 2.8"),
+        ("POST", "/faults", {"kind": "cap versions", "highest": [1]}, {}, 409, "not a fault"),
+        ("POST", "/faults", {"kind": "move coordinator"}, {}, 409, "name it as the group"),
+        ("POST", "/faults", {"kind": "stale metadata", "api": "Fetch"}, {}, 409, "of Metadata only"),
     ],
 )
 def test_what_is_not_valid_is_rejected(

@@ -11,7 +11,9 @@ from moldau.protocol.api import ApiKey
 from moldau.protocol.codec import decode_at
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.heartbeat import HeartbeatRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.records import iter_batches
 from moldau.testing import Broker, BrokerError
@@ -172,9 +174,9 @@ def test_a_throttle(broker: Broker, orders: Topic, wire: WireClient) -> None:
     assert wire.call(fetch_request("orders", 0, max_wait_ms=0), 12).throttle_time_ms == 1500
 
 
-def test_corrupt_records(broker: Broker, orders: Topic, wire: WireClient) -> None:
+def test_corrupt_batch(broker: Broker, orders: Topic, wire: WireClient) -> None:
     produce(wire)
-    fault = broker.faults.corrupt_records(topic="orders")
+    fault = broker.faults.corrupt_batch(topic="orders")
     records = wire.call(fetch_request("orders", 0, max_wait_ms=0), 12).responses[0].partitions[0].records
     assert [found.has_valid_crc() for found in iter_batches(bytes(records))] == [False]
     fault.remove()
@@ -265,3 +267,101 @@ def test_a_reset_removes_faults_and_recorded_requests(broker: Broker, orders: To
     broker.reset()
     assert wire.call(MetadataRequest(topics=[]), 12).topics == []
     assert [each.api for each in broker.requests.of(METADATA, client_id="tester")] == [METADATA]
+
+
+def test_capped_versions_of_a_release(broker: Broker, wire: WireClient) -> None:
+    broker.faults.cap_versions("2.8")
+    answer = wire.call(ApiVersionsRequest(client_software_name="test", client_software_version="1"), 3)
+    versions = {api.api_key: api.max_version for api in answer.api_keys}
+    assert (versions[PRODUCE], versions[FETCH], versions[ApiKey.OFFSET_FETCH]) == (9, 12, 7)
+    assert ApiKey.CONSUMER_GROUP_HEARTBEAT not in versions
+    assert answer.finalized_features == []
+    with pytest.raises(BrokerError, match=r"no versions of Apache Kafka 2\.0"):
+        broker.faults.cap_versions("2.0")
+
+
+def test_stale_metadata(broker: Broker, orders: Topic, wire: WireClient) -> None:
+    def described(*names: str) -> list[tuple[str | None, int, int, bytes]]:
+        topics = [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=topics or None, allow_auto_topic_creation=False)
+        return [
+            (each.name, each.error_code, len(each.partitions), each.topic_id)
+            for each in wire.call(request, 12).topics
+            if not each.is_internal
+        ]
+
+    fault = broker.faults.stale_metadata(client_id="tester")
+    delete = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")], timeout_ms=10_000)
+    assert [each.error_code for each in wire.call(delete, 6).responses] == [0]
+    assert described("orders") == [("orders", 0, 2, orders.topic_id)]
+    again = create_topic(broker.bootstrap_servers, "orders", 3)
+    create_topic(broker.bootstrap_servers, "later")
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert described("orders", "later") == [("orders", 0, 2, orders.topic_id), ("later", unknown, 0, bytes(16))]
+    assert described() == [("orders", 0, 2, orders.topic_id)]
+    fault.remove()
+    assert described("orders", "later")[0] == ("orders", 0, 3, again.topic_id)
+    assert described("later")[0][1:3] == (0, 1)
+
+
+def test_stale_metadata_of_one_topic(broker: Broker, orders: Topic, wire: WireClient) -> None:
+    broker.faults.stale_metadata(topic="later", client_id="tester")
+    create_topic(broker.bootstrap_servers, "later")
+    names = [MetadataRequestTopic(name="orders"), MetadataRequestTopic(name="later")]
+    errors = [each.error_code for each in wire.call(MetadataRequest(topics=names), 12).topics]
+    assert errors == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_moved_coordinator_is_found_by_a_lookup(broker: Broker, wire: WireClient) -> None:
+    def heartbeat(client: WireClient, group: str) -> int:
+        request = HeartbeatRequest(group_id=group, generation_id=1, member_id="member")
+        return int(client.call(request, 4).error_code)
+
+    def look_up(client: WireClient, group: str) -> None:
+        assert client.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators[0].error_code == 0
+
+    for group in ("billing", "other"):
+        look_up(wire, group)
+    fault = broker.faults.move_coordinator("billing")
+    assert heartbeat(wire, "billing") == ErrorCode.NOT_COORDINATOR
+    look_up(wire, "other")
+    assert heartbeat(wire, "other") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert heartbeat(wire, "billing") == ErrorCode.NOT_COORDINATOR
+    look_up(wire, "billing")
+    assert heartbeat(wire, "billing") == ErrorCode.UNKNOWN_MEMBER_ID
+    with WireClient(broker.bootstrap_servers, client_id="second") as second:
+        assert heartbeat(second, "billing") == ErrorCode.NOT_COORDINATOR
+        look_up(second, "billing")
+        assert heartbeat(second, "billing") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert fault.triggered == 3
+
+
+def test_an_advertised_address(broker: Broker, wire: WireClient) -> None:
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    broker.faults.advertise("broker.invalid", 9, times=2)
+    (found,) = wire.call(MetadataRequest(topics=[]), 12).brokers
+    assert (found.host, found.port) == ("broker.invalid", 9)
+    (coordinator,) = wire.call(FindCoordinatorRequest(coordinator_keys=["billing"]), 4).coordinators
+    assert (coordinator.host, coordinator.port) == ("broker.invalid", 9)
+    (found,) = wire.call(MetadataRequest(topics=[]), 12).brokers
+    assert (found.host, found.port) == (host, int(port))
+    with pytest.raises(BrokerError, match="a host and a port"):
+        broker.faults.advertise("", 0)
+
+
+def test_tagged_fields(broker: Broker, orders: Topic, wire: WireClient) -> None:
+    broker.faults.tagged_fields()
+    topic = MetadataRequestTopic(name="orders")
+    answer = wire.call(MetadataRequest(topics=[topic]), 12)
+    for struct in (answer, answer.brokers[0], answer.topics[0], answer.topics[0].partitions[1]):
+        assert struct.unknown_tagged_fields == {10_000: b"a field of a later version"}
+    assert wire.call(MetadataRequest(topics=[topic]), 8).topics[0].error_code == 0
+    produce(wire)
+    records = wire.call(fetch_request("orders", 0, max_wait_ms=0), 12).responses[0].partitions[0].records
+    assert [found.has_valid_crc() for found in iter_batches(bytes(records))] == [True]
+
+
+def test_a_request_is_waited_for_by_the_broker(broker: Broker, orders: Topic, wire: WireClient) -> None:
+    broker.requests.clear()
+    wire.send(produce_request("orders", batch(b"value")), 9)
+    assert broker.wait_for_request(PRODUCE, client_id="tester").api is PRODUCE

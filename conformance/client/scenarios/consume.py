@@ -107,7 +107,7 @@ def corrupt(s: Scene) -> None:
     Expects: no changed record is reported: the client fetches again, or reports an error.
     """
     topic = _topic(s)
-    fault = s.faults.corrupt_records(times=1)
+    fault = s.faults.corrupt_batch(times=1)
     try:
         consumed = s.consume(topic)
     except JobError:
