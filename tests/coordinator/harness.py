@@ -173,8 +173,8 @@ class Harness(ABC, Generic[S]):
             self.settle()
         self.now_ms = until_ms
 
-    def written(self) -> list[Record]:
-        """The records that were written since the previous call."""
+    def written(self) -> list[Any]:
+        """The records (`Record`) that were written since the previous call. Tests know the classes of their values."""
         records: list[Record] = []
         for batch in self.log.batches():
             logged = () if batch.is_control else iter_records(batch)

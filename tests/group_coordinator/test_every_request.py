@@ -38,7 +38,8 @@ from moldau.protocol.messages.txn_offset_commit import (
 )
 from moldau.protocol.steps import completed
 
-from .harness import Coordinator, FakeCaller
+from ..coordinator.harness import FakeCaller
+from .harness import Coordinator
 
 GROUP = "group"
 WAITS = "waits"

@@ -162,7 +162,8 @@ def handle_heartbeat(states: GroupStates, caller: Caller, request: SwarmHeartbea
     if group is not None and not isinstance(group, SwarmGroup):
         records = [*states.kinds.convert(states, group, SwarmGroup, now).records, *records]
     set_session(states, request.group_id, now)
-    return Outcome(records, [(caller, SwarmDescription(request.size))])
+    response: Any = SwarmDescription(request.size)
+    return Outcome(records, [(caller, response)])
 
 
 def handle_sync(states: GroupStates, caller: Caller, request: SyncGroupRequest, now: Now) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from moldau.protocol.samples import Samples
 
 from ..coordinator.apache_dump import check_dump, write_segment
 
-KEYS_TO_TYPES = {key_type: record_type for record_type, key_type in KEYS.items()}
+KEYS_TO_TYPES: dict[type[Any], int] = {key_type: record_type for record_type, key_type in KEYS.items()}
 
 
 def every_kind_of_record() -> Iterator[Record]:

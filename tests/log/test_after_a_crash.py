@@ -118,7 +118,7 @@ def test_records_that_are_back_after_a_crash_have_their_leader_epochs() -> None:
     assert disk.log.leader_epochs.entries == [(1, 0), (4, 2)]
 
 
-def _written(disk: Disk, **which: bool) -> Any:
+def _written(disk: Disk, **which: Any) -> Any:
     files = disk.manager.begin_checkpoints(**which)
     files.run()
     return files

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from moldau.log.config import LogConfig
+from moldau.log.partition_log import Log
 from moldau.log.producer_state import EndTransactionMarker
 from moldau.log.retention import count_segments
 from moldau.log.validation import InvalidRecordBatchError
@@ -377,8 +378,9 @@ class Transactions:
             assert self.last_stable_offset() == max(stable, self.ours.log.log_start_offset)
 
     def last_stable_offset(self) -> int:
-        first = self.ours.log.first_unstable_offset()
-        return self.ours.log.log_end_offset if first is None else max(first, self.ours.log.log_start_offset)
+        log: Log = self.ours.log
+        first = log.first_unstable_offset()
+        return log.log_end_offset if first is None else max(first, log.log_start_offset)
 
     def _producer(self) -> tuple[int, int, int]:
         """Id, epoch and sequence: mostly as they should be."""
@@ -644,8 +646,8 @@ def test_apaches_dump_tool_has_no_complaint(dump_segments: Any, ours: Any, stopp
     assert all(paths.values())
     output = dump_segments(paths[".log"], "--deep-iteration", "--print-data-log")
     assert output.count("\n| offset: ") + output.count("\n|offset: ") == count
-    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-        assert f"compresscodec: {codec}" in output
+    for name in ("none", "gzip", "snappy", "lz4", "zstd"):
+        assert f"compresscodec: {name}" in output
     output = dump_segments(paths[".index"] + paths[".timeindex"])
     assert "offset: " in output
     assert "position: " in output

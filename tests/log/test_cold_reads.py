@@ -18,7 +18,7 @@ import pytest
 
 from moldau.benchmarks.page_cache import evict_all
 from moldau.log import descriptors, files
-from moldau.log.descriptors import ColdRead, DescriptorCache, FileRange
+from moldau.log.descriptors import ColdRead, DescriptorCache, FileRange, OpenFile
 from moldau.log.files import File, FileSystem, RealFileSystem
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.producer_state import EndTransactionMarker
@@ -258,7 +258,7 @@ def test_finding_batches_does_not_wait(cold: Any) -> None:
             found = cold.log.read(700, 1, max_offset=1300, min_one_batch=True, wait=False)
             break
         except ColdRead as read:
-            names.append(read.range._open_file.owner.path.rpartition(".")[2])
+            names.append(path_of(read.range).rpartition(".")[2])
             read.range.read_ahead()
             read.range.release()
     assert names == ["index", "log"]
@@ -286,7 +286,7 @@ def test_finding_aborted_transactions_does_not_wait(
             found = partition.log.read(90, 500, max_offset=400, min_one_batch=True, wait=False, committed=True)
             break
         except ColdRead as read:
-            names.append(read.range._open_file.owner.path.rpartition(".")[2])
+            names.append(path_of(read.range).rpartition(".")[2])
             read.range.read_ahead()
             read.range.release()
     assert names == ["index", "log", "txnindex"]
@@ -323,10 +323,16 @@ def test_the_end_of_the_log_is_found_in_memory(memory_partition: Any, batch: Cal
 # What a reader will want next
 
 
+def path_of(file_range: FileRange) -> str:
+    owner = file_range._open_file.owner if file_range._open_file else None
+    assert owner is not None
+    return owner.path
+
+
 class Owner:
     def __init__(self, path: str) -> None:
         self.path = path
-        self.open_file = None
+        self.open_file: OpenFile | None = None
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -372,7 +373,7 @@ def test_a_full_disk_while_compacting_leaves_the_old_state(tenths: int) -> None:
 # Crashes
 
 
-def check_between(partition: Partition, before: list[Kept], after: list[Kept]) -> None:
+def check_between(partition: Partition, before: Sequence[Kept], after: Sequence[Kept]) -> None:
     """The log is complete, and in some state between `before` and `after`."""
     found = kept(partition)
     assert set(after) <= set(found) <= set(before)
@@ -390,7 +391,7 @@ def check_between(partition: Partition, before: list[Kept], after: list[Kept]) -
             assert segment.locate(offset) is not None
 
 
-def latest(entries: list[Kept]) -> dict[bytes | None, bytes]:
+def latest(entries: Sequence[Kept]) -> dict[bytes | None, bytes]:
     values: dict[bytes | None, bytes] = {}
     for _offset, key, value in entries:
         if value is None:

@@ -43,8 +43,18 @@ class Batch(NamedTuple):
 class History:
     """What was asked of a log and what it answered: the truth that the next start is compared with."""
 
-    STEPS = ("append", "write_in_transaction", "end_transaction", "roll", "flush", "cut", "delete", "lead", "stop")
-    WEIGHTS = (24, 8, 6, 2, 4, 1, 1, 2, 1)
+    STEPS: tuple[str, ...] = (
+        "append",
+        "write_in_transaction",
+        "end_transaction",
+        "roll",
+        "flush",
+        "cut",
+        "delete",
+        "lead",
+        "stop",
+    )
+    WEIGHTS: tuple[int, ...] = (24, 8, 6, 2, 4, 1, 1, 2, 1)
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)

@@ -594,6 +594,7 @@ def test_startup_recovers_after_a_power_failure(producer_batch: Batch) -> None:
         broker.start()
         for partition, end in flushed.items():
             log = broker.manager.get("t", partition)
+            assert log is not None
             assert log.log_end_offset >= end
             assert log.topic_id == broker.topic_ids["t"]
             producers = log.active_producers()
@@ -730,9 +731,9 @@ class Watched(RealFileSystem):
         super().__init__(durable=False)
         self.opened: list[str] = []
 
-    def open(self, path: str, *, create: bool = False) -> RealFile:
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> RealFile:
         self.opened.append(path)
-        return super().open(path, create=create)
+        return super().open(path, create=create, read_only=read_only)
 
 
 def test_a_thousand_partitions_load_with_one_listing_each_and_hold_no_descriptors(tmp_path: Path, batch: Batch) -> None:

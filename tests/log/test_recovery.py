@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -356,7 +357,10 @@ def test_the_index_of_aborted_transactions_is_rebuilt(partition: Any, producer_b
     before = partition.log.aborted_transactions(0, 10)
     assert len(before) == 1
     name = "00000000000000000000.txnindex"
-    for damage in (lambda: partition.damage(name, 3, b"?"), lambda: partition.file_system.unlink(partition.path(name))):
+    for damage in (
+        partial(partition.damage, name, 3, b"?"),
+        partial(partition.file_system.unlink, partition.path(name)),
+    ):
         damage()
         partition.reopen(clean=False)
         assert partition.log.aborted_transactions(0, 10) == before

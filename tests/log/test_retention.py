@@ -33,12 +33,16 @@ class FakeSegment:
         return self.timestamp
 
 
+Old = tuple[Reason, int, int]
+"""Why segments are deleted, how many, and their size."""
+
+
 def segments(*ages_ms: int, size: int = 100) -> list[FakeSegment]:
     """Segments of ten offsets each; the last one is active."""
     return [FakeSegment(10 * number, size, NOW - age_ms) for number, age_ms in enumerate(ages_ms)]
 
 
-def old(log: list[FakeSegment], *, start: int = 0, until: int | None = None, **config: Any) -> list[tuple]:
+def old(log: list[FakeSegment], *, start: int = 0, until: int | None = None, **config: Any) -> list[Old]:
     end = log[-1].base_offset + (10 if log[-1].size else 0)
     found = find_old_segments(
         log,
@@ -102,7 +106,7 @@ DELETE, COMPACT, BOTH, NOTHING = ("delete",), ("compact",), ("compact", "delete"
         ("compact and delete", segments(50, 1), {"cleanup_policy": BOTH, "retention_ms": 10}, [(TIME, 1, 100)]),
     ],
 )  # fmt: skip
-def test_old_segments(what: str, log: list[FakeSegment], arguments: dict[str, Any], expected: list[tuple]) -> None:
+def test_old_segments(what: str, log: list[FakeSegment], arguments: dict[str, Any], expected: list[Old]) -> None:
     assert old(log, **arguments) == expected, what
 
 

@@ -261,7 +261,12 @@ def test_a_log_without_aborted_transactions_is_not_searched_for_them() -> None:
     assert len(log.segments) > 1
     looked: list[str] = []
     size = producers.file_system.size
-    producers.file_system.size = lambda path: looked.append(path) or size(path)
+
+    def noted_size(path: str) -> int:
+        looked.append(path)
+        return int(size(path))
+
+    producers.file_system.size = noted_size
     found = log.read(0, 100, max_offset=50, min_one_batch=True, committed=True)
     assert found.records is not None
     found.records.release()

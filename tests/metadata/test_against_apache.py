@@ -116,8 +116,9 @@ def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
 def unexplained(value: Any) -> Iterator[str]:
     """Errors without a message, and messages without an error."""
     if isinstance(value, Struct):
-        if hasattr(value, "error_message") and bool(value.error_message) != bool(value.error_code):
-            yield f"{value.error_code}: {value.error_message!r}"
+        message, code = getattr(value, "error_message", None), getattr(value, "error_code", None)
+        if hasattr(value, "error_message") and bool(message) != bool(code):
+            yield f"{code}: {message!r}"
         for field in type(value).__slots__:
             yield from unexplained(getattr(value, field))
     elif isinstance(value, list):

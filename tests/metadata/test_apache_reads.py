@@ -22,6 +22,8 @@ from moldau.testing import jvm, requirements
 from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.wire import WireClient
 
+from .lookups import partition_of
+
 NOW = 1_700_000_000_000
 
 
@@ -231,8 +233,8 @@ def test_apache_kafka_and_moldau_continue_each_others_metadata() -> None:
         with server.node as metadata:
             assert set(metadata.image.topics_by_name) == {"alpha", "a.b", "gamma", "by-apache"}
             assert metadata.image.topics_by_name["by-apache"].topic_id == created.topic_id
-            assert metadata.image.partition("by-apache", 1).leader == 1
-            assert metadata.image.partition("alpha", 0).leader_epoch == 6
+            assert partition_of(metadata.image, "by-apache", 1).leader == 1
+            assert partition_of(metadata.image, "alpha", 0).leader_epoch == 6
             assert metadata.image.epoch == 4
             assert metadata.repairs == []
             assert allocate_producer_ids(metadata).producer_id_start >= 1000

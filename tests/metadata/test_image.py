@@ -44,6 +44,8 @@ from moldau.metadata.records import (
 from moldau.metadata.registrations import MIGRATING_DIRECTORY
 from moldau.metadata.transactions import TransactionFilter
 
+from .lookups import partition_of
+
 ALPHA, BETA = b"\1" * 16, b"\2" * 16
 DIRECTORY = b"\3" * 16
 
@@ -77,7 +79,7 @@ def image() -> MetadataImage:
 def test_a_topic_is_found_by_name_and_by_id(image: MetadataImage) -> None:
     assert image.topics_by_name["alpha"] is image.topics_by_id[ALPHA]
     assert set(image.topics_by_name["alpha"].partitions) == {0, 1}
-    assert image.partition("alpha", 1).leader == 1
+    assert partition_of(image, "alpha", 1).leader == 1
     assert image.partition("alpha", 2) is None
     assert image.partition("beta", 0) is None
     assert (image.offset, image.epoch, image.timestamp_ms, image.record_count) == (2, 1, 7, 3)
@@ -93,7 +95,7 @@ def test_an_image_does_not_change_when_records_are_replayed_onto_it(image: Metad
         ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="alpha", name="retention.ms", value="1"),
     )
     assert repr(image) == before
-    assert after.partition("alpha", 0).leader == -1
+    assert partition_of(after, "alpha", 0).leader == -1
     after, _ = replay(after, RemoveTopicRecord(topic_id=ALPHA))
     assert repr(image) == before
 
@@ -114,9 +116,9 @@ def test_every_named_leader_starts_a_leader_epoch(
     image: MetadataImage, changed: dict[str, Any], leader: int, leader_epoch: int
 ) -> None:
     image, _ = replay(image, change(**changed))
-    found = image.partition("alpha", 0)
+    found = partition_of(image, "alpha", 0)
     assert (found.leader, found.leader_epoch, found.partition_epoch) == (leader, leader_epoch, 1)
-    assert image.partition("alpha", 1).partition_epoch == 0
+    assert partition_of(image, "alpha", 1).partition_epoch == 0
 
 
 def test_a_partition_change_replaces_the_fields_that_it_names(image: MetadataImage) -> None:
@@ -133,7 +135,7 @@ def test_a_partition_change_replaces_the_fields_that_it_names(image: MetadataIma
             leader_recovery_state=1,
         ),
     )
-    found = image.partition("alpha", 0)
+    found = partition_of(image, "alpha", 0)
     assert found.replicas == (2, 1)
     assert found.isr == (2,)
     assert (found.removing_replicas, found.adding_replicas) == ((1,), (2,))
@@ -142,24 +144,24 @@ def test_a_partition_change_replaces_the_fields_that_it_names(image: MetadataIma
     assert found.leader_recovery_state == 1
     assert found.is_reassigning
     image, _ = replay(image, change(removing_replicas=[], adding_replicas=[]))
-    assert image.partition("alpha", 0).elr == (1,)
-    assert not image.partition("alpha", 0).is_reassigning
+    assert partition_of(image, "alpha", 0).elr == (1,)
+    assert not partition_of(image, "alpha", 0).is_reassigning
 
 
 def test_partitions_without_directories_have_the_migrating_directory(image: MetadataImage) -> None:
     image, _ = replay(image, partition(index=2, directories=[], replicas=[1, 2]))
-    assert image.partition("alpha", 2).directories == (MIGRATING_DIRECTORY, MIGRATING_DIRECTORY)
+    assert partition_of(image, "alpha", 2).directories == (MIGRATING_DIRECTORY, MIGRATING_DIRECTORY)
 
 
 def test_eligible_leader_replicas_are_cleared_for_one_topic_or_for_all(image: MetadataImage) -> None:
-    eligible = {"eligible_leader_replicas": [1], "last_known_elr": [1]}
+    eligible: dict[str, Any] = {"eligible_leader_replicas": [1], "last_known_elr": [1]}
     image, _ = replay(image, TopicRecord(name="beta", topic_id=BETA), partition(BETA, **eligible), change(**eligible))
     one, delta = replay(image, ClearElrRecord(topic_name="alpha"))
-    assert one.partition("alpha", 0).elr == ()
-    assert one.partition("beta", 0).elr == (1,)
+    assert partition_of(one, "alpha", 0).elr == ()
+    assert partition_of(one, "beta", 0).elr == (1,)
     assert [change.topic for change in delta.partitions] == ["alpha"]
     everywhere, _ = replay(image, ClearElrRecord())
-    assert everywhere.partition("alpha", 0).last_known_elr == everywhere.partition("beta", 0).elr == ()
+    assert partition_of(everywhere, "alpha", 0).last_known_elr == partition_of(everywhere, "beta", 0).elr == ()
 
 
 def test_deleting_a_topic_removes_its_partitions_and_configs(image: MetadataImage) -> None:
@@ -296,6 +298,7 @@ def test_quotas_credentials_tokens_and_access_control_are_kept() -> None:
     assert image.access_control_entries[ALPHA].principal == "User:a"
     assert image.scram_credentials["u", 1].iterations == 4096
     assert image.delegation_tokens["t"].owner == "User:a"
+    assert image.producer_ids is not None
     assert image.producer_ids.next_producer_id == 1000
     assert image.controllers[1].id == 1
     assert image.zk_migration_state == 1
@@ -307,7 +310,7 @@ def test_quotas_credentials_tokens_and_access_control_are_kept() -> None:
         RemoveUserScramCredentialRecord(name="u", mechanism=1),
         RemoveDelegationTokenRecord(token_id="t"),
     )
-    assert image.client_quotas == image.access_control_entries == image.scram_credentials == {}
+    assert (image.client_quotas, image.access_control_entries, image.scram_credentials) == ({}, {}, {})
     assert image.delegation_tokens == {}
 
 
@@ -331,7 +334,8 @@ SMALL_IDS = [ALPHA, BETA]
 def record_of(cls: type[MetadataRecord], draw: random.Random) -> MetadataRecord:
     """A record with fields from few values, so that records refer to the same objects."""
     record = cls()
-    for field in cls.__slots__:
+    names: tuple[str, ...] = cls.__slots__
+    for field in names:
         value = getattr(record, field)
         if field in ("topic_id", "id") and isinstance(value, bytes):
             value = draw.choice(SMALL_IDS)
@@ -356,7 +360,7 @@ def record_of(cls: type[MetadataRecord], draw: random.Random) -> MetadataRecord:
 @given(st.randoms(use_true_random=False), st.integers(1, 4))
 def test_no_sequence_of_records_makes_a_replay_fail(draw: random.Random, updates: int) -> None:
     kinds = list(RECORD_TYPES.values())
-    busy = [
+    busy: list[type[MetadataRecord]] = [
         TopicRecord,
         PartitionRecord,
         PartitionChangeRecord,

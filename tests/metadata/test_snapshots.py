@@ -16,6 +16,8 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
+from .lookups import end_offset_of
+
 DIRECTORY = "/data"
 LOG = f"{DIRECTORY}/__cluster_metadata-0"
 FIRST = f"{0:020d}-{0:010d}.checkpoint"
@@ -242,8 +244,8 @@ def test_old_snapshots_are_deleted_with_the_log_before_the_next_one(disk: Memory
     # The first two cover data that is more than a week old. The log before the third is deleted with them.
     assert [first in done[0], second in done[1], len(done)] == [True, True, 2]
     assert files(disk, ".checkpoint") == [third, fourth]
-    start_offset = parse_file_name(third).end_offset
-    assert files(disk, ".log") == [f"{start_offset:020d}.log", f"{parse_file_name(fourth).end_offset:020d}.log"]
+    start_offset = end_offset_of(third)
+    assert files(disk, ".log") == [f"{start_offset:020d}.log", f"{end_offset_of(fourth):020d}.log"]
     assert set(files(disk, ".checkpoint.deleted")) == {f"{first}.deleted", f"{second}.deleted"}
     trash = metadata.take_trash()
     assert {f"{LOG}/{first}.deleted", f"{LOG}/{0:020d}.log.deleted"} <= set(trash)
@@ -452,7 +454,7 @@ def test_a_damaged_snapshot_is_skipped_if_the_previous_one_and_the_log_suffice(
     assert state(again.image) == expected
     (reported,) = again.repairs
     assert f"{LOG}/{latest}" in reported
-    assert f"the one that ends at {parse_file_name(older).end_offset}" in reported
+    assert f"the one that ends at {end_offset_of(older)}" in reported
     assert files(disk, ".checkpoint")[-1] == older
     assert files(disk, ".damaged") == [f"{latest}.damaged"]
     # The next snapshot has a higher end offset, and the startup after it needs no repair.
@@ -495,15 +497,15 @@ def test_a_damaged_snapshot_is_rejected_if_the_log_before_it_is_damaged(disk: Me
     expected = state(metadata.image)
     metadata.abandon()
     *_, older, latest = files(disk, ".checkpoint")
-    segment = f"{parse_file_name(older).end_offset:020d}.log"
+    segment = f"{end_offset_of(older):020d}.log"
     damage(disk, segment, cut=False)
     assert state(start(disk.crash()).image) == expected
     damage(disk, latest, cut=False)
     before = contents(disk)
     with pytest.raises(MetadataLogError) as refused:
         start(disk)
-    assert f"The one before it ends at offset {parse_file_name(older).end_offset}" in str(refused.value)
-    assert f"the changes up to offset {parse_file_name(latest).end_offset} are in no other file" in str(refused.value)
+    assert f"The one before it ends at offset {end_offset_of(older)}" in str(refused.value)
+    assert f"the changes up to offset {end_offset_of(latest)} are in no other file" in str(refused.value)
     assert contents(disk) == before
 
 

@@ -52,7 +52,7 @@ def test_partitions_that_are_there_are_not_written_again() -> None:
     coordinator.add(producer, ("t", 9), ("t", 10))
     (record,) = coordinator.written()
     assert record.value is not None
-    (topic,) = record.value.transaction_partitions  # type: ignore[attr-defined]
+    (topic,) = record.value.transaction_partitions
     assert topic.partition_ids == list(range(11))
 
 

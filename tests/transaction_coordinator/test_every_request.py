@@ -196,7 +196,7 @@ def test_every_request_in_every_state(send: Send, state: str, column: str, expec
         assert error_of(sent) is ErrorCode.NONE
     else:
         assert error_of(sent).name == expected
-    written = [TransactionStatus(record.value.transaction_status).name for record in coordinator.written()]  # type: ignore[union-attr]
+    written = [TransactionStatus(record.value.transaction_status).name for record in coordinator.written()]
     if expected in STATES:
         assert written == [expected]
         assert coordinator.transaction().status.name == expected

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from moldau.protocol.messages.heartbeat import HeartbeatRequest
 from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from moldau.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
-from ..harness import Coordinator, FakeCaller
+from ...coordinator.harness import FakeCaller
+from ..harness import Coordinator
 
 SESSION_TIMEOUT_MS = 10_000
 REBALANCE_TIMEOUT_MS = 60_000
@@ -99,7 +102,7 @@ def start_joining(coordinator: Coordinator, **facts: object) -> tuple[str, FakeC
     return member_id, coordinator.send(request)
 
 
-def join_all(coordinator: Coordinator, *facts: dict[str, object]) -> list[str]:
+def join_all(coordinator: Coordinator, *facts: Mapping[str, object]) -> list[str]:
     """These members make the first generation of a group; their ids, the leader's first."""
     waiting = [start_joining(coordinator, **one) for one in facts]
     # The first rebalance waits, and again as long if another member has joined.
@@ -118,7 +121,7 @@ def sync_all(coordinator: Coordinator, generation_id: int, leader: str, *others:
         assert caller.response.assignment == assignments[member_id]
 
 
-def stable_group(coordinator: Coordinator, *facts: dict[str, object]) -> list[str]:
+def stable_group(coordinator: Coordinator, *facts: Mapping[str, object]) -> list[str]:
     """A stable group of these members at generation 1; of two plain ones if none are said. The leader is first."""
     members = join_all(coordinator, *(facts or ({}, {})))
     sync_all(coordinator, 1, *members)

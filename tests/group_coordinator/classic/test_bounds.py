@@ -7,9 +7,11 @@ import sys
 import pytest
 
 from moldau.coordinator.outcome import Now
+from moldau.group_coordinator.classic.group import ClassicGroup
 from moldau.protocol.errors import ErrorCode
 
-from ..harness import Coordinator, FakeCaller
+from ...coordinator.harness import FakeCaller
+from ..harness import Coordinator
 from .actors import SESSION_TIMEOUT_MS, heartbeat_request, join_request, stable_group, start_joining
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
@@ -59,7 +61,8 @@ def test_10_000_groups_without_a_generation_are_not_written() -> None:
         coordinator.send(join_request(group_id=f"group {number}"))
     coordinator.advance(SESSION_TIMEOUT_MS)
     assert coordinator.written() == []
-    assert not any(group.pending_members for group in coordinator.states.groups.values())
+    assert not any(group.pending_members for group in coordinator.states.all_of(ClassicGroup))
+    assert len(coordinator.states.groups) == len(list(coordinator.states.all_of(ClassicGroup)))
 
 
 @pytest.mark.parametrize("size", [1, 1000])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from moldau.coordinator.outcome import Record
@@ -9,7 +11,8 @@ from moldau.group_coordinator.classic.group import ClassicGroup, group_or_simple
 from moldau.group_coordinator.records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from moldau.protocol.errors import ErrorCode
 
-from ..harness import Coordinator, FakeCaller
+from ...coordinator.harness import FakeCaller
+from ..harness import Coordinator
 from .actors import (
     SESSION_TIMEOUT_MS,
     heartbeat_request,
@@ -54,11 +57,11 @@ def replay(coordinator: Coordinator, value: GroupMetadataValue | None) -> None:
     coordinator.shard.replay(Record(GroupMetadataKey(group="group"), value, 3), producer_id=-1)
 
 
-def member(member_id: str = "member", **facts: object) -> MemberMetadata:
+def member(member_id: str = "member", **facts: Any) -> MemberMetadata:
     return MemberMetadata(**{"member_id": member_id, "session_timeout": SESSION_TIMEOUT_MS, **facts})
 
 
-def generation(*members: MemberMetadata, **facts: object) -> GroupMetadataValue:
+def generation(*members: MemberMetadata, **facts: Any) -> GroupMetadataValue:
     leader = members[0].member_id if members else None
     protocol = "range" if members else None
     return GroupMetadataValue(

@@ -8,8 +8,8 @@ import pytest
 
 from moldau.protocol.errors import ErrorCode, KafkaError
 
-from ...coordinator.harness import EPOCH_MS
-from ..harness import Coordinator, FakeCaller
+from ...coordinator.harness import EPOCH_MS, FakeCaller
+from ..harness import Coordinator
 from .actors import (
     heartbeat_request,
     join_all,

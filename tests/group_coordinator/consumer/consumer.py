@@ -11,7 +11,8 @@ from moldau.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
-from ..harness import Coordinator, FakeCaller
+from ...coordinator.harness import FakeCaller
+from ..harness import Coordinator
 
 GROUP = "group"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..harness import Coordinator
 from .consumer import GROUP, Consumer
 
 
-def coordinator_with(**settings: object) -> Coordinator:
+def coordinator_with(**settings: Any) -> Coordinator:
     coordinator = Coordinator(**settings)
     coordinator.topics.create("t", 4)
     return coordinator

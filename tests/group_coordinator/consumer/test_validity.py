@@ -9,7 +9,8 @@ import pytest
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 
-from ..harness import Coordinator, FakeCaller
+from ...coordinator.harness import FakeCaller
+from ..harness import Coordinator
 
 
 def heartbeat(coordinator: Coordinator, *, api_version: int = 1, **fields: Any) -> FakeCaller:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,8 @@ from moldau.protocol.messages.offset_commit import (
 )
 from moldau.protocol.messages.sync_group import SyncGroupRequest
 
-from ..harness import Coordinator, FakeCaller, FakeTopics
+from ...coordinator.harness import FakeCaller
+from ..harness import Coordinator, FakeTopics
 from .actors import (
     GROUP,
     REBALANCE_TIMEOUT_MS,
@@ -39,7 +41,7 @@ from .actors import (
 RANGE = {"range": subscription("t")}
 
 
-def mixed(*, partitions: int = 4, **settings: object) -> Coordinator:
+def mixed(*, partitions: int = 4, **settings: Any) -> Coordinator:
     """A consumer group with one member, ``m``, which has everything at epoch 2. Time is not counted for assignments."""
     coordinator = Coordinator(consumer_assignment_interval_ms=0, **settings)
     coordinator.topics.create("t", partitions)
@@ -127,11 +129,11 @@ def test_joining_writes_the_member_and_the_next_group_epoch() -> None:
     assert records[0].key == ConsumerGroupMemberMetadataKey(group_id=GROUP, member_id="c")
     value = records[0].value
     assert value is not None
-    assert value.classic_member_metadata.session_timeout_ms == 7000  # type: ignore[attr-defined]
-    assert [one.name for one in value.classic_member_metadata.supported_protocols] == ["range"]  # type: ignore[attr-defined]
-    assert value.subscribed_topic_names == ["t"]  # type: ignore[attr-defined]
+    assert value.classic_member_metadata.session_timeout_ms == 7000
+    assert [one.name for one in value.classic_member_metadata.supported_protocols] == ["range"]
+    assert value.subscribed_topic_names == ["t"]
     assert records[1].key == ConsumerGroupMetadataKey(group_id=GROUP)
-    assert records[1].value.epoch == 3  # type: ignore[union-attr]
+    assert records[1].value.epoch == 3
 
 
 def test_a_new_member_gets_nothing_before_the_others_have_given_it_up() -> None:

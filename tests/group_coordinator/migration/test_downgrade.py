@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from moldau.group_coordinator.classic.state import ClassicGroupState
@@ -32,7 +34,7 @@ from .actors import (
 BOTH = {"cooperative-sticky": subscription("t", user_data=b"mine"), "range": subscription("t")}
 
 
-def mixed(*classic: str, **settings: object) -> Coordinator:
+def mixed(*classic: str, **settings: Any) -> Coordinator:
     """A consumer group of ``m`` and these classic members, who have synced."""
     coordinator = Coordinator(consumer_assignment_interval_ms=0, **settings)
     coordinator.topics.create("t", 4)
@@ -219,7 +221,7 @@ def test_the_members_have_whole_sessions_from_the_downgrade_on() -> None:
 # -- a static member takes the place of the last one -------------------------------------------------------------------
 
 
-def with_static(**settings: object) -> Coordinator:
+def with_static(**settings: Any) -> Coordinator:
     """Classic ``c`` and static ``static`` of the consumer protocol, each with half of the topic at epoch 3."""
     coordinator = Coordinator(consumer_assignment_interval_ms=0, **settings)
     coordinator.topics.create("t", 4)

@@ -48,10 +48,10 @@ def test_new_consumers_come_before_the_old_ones_go(*, cooperative: bool) -> None
         world.stop(consumer)
         world.settle()
     assert world.group.classic_members == 0
-    for consumer in [*world.consumers]:
-        world.classic(f"back-{consumer.name}", cooperative=cooperative)
+    for modern in [*world.consumers]:
+        world.classic(f"back-{modern.name}", cooperative=cooperative)
         world.settle()
-        world.stop(consumer)
+        world.stop(modern)
         world.settle()
     assert world.group.type == "classic"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from moldau.group_coordinator.consumer.member import MemberState
@@ -24,7 +26,8 @@ from moldau.protocol.messages.offset_commit import (
 )
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
-from ..harness import Coordinator, FakeCaller
+from ...coordinator.harness import FakeCaller
+from ..harness import Coordinator
 from .actors import (
     GROUP,
     REBALANCE_TIMEOUT_MS,
@@ -58,7 +61,7 @@ def sync(coordinator: Coordinator, member_id: str, assignments: dict[str, bytes]
     )
 
 
-def coordinator_of(**settings: object) -> Coordinator:
+def coordinator_of(**settings: Any) -> Coordinator:
     coordinator = Coordinator(consumer_assignment_interval_ms=0, **settings)
     coordinator.topics.create("t", 2)
     return coordinator
@@ -122,7 +125,7 @@ def test_the_records_end_the_classic_group_and_then_make_the_consumer_group() ->
     ]
     assert all(one.value is not None for one in upgrade[1:])
     # The topics are the same ones before and after the member that came.
-    assert upgrade[3].value.metadata_hash == coordinator.group().metadata_hash != 0  # type: ignore[union-attr]
+    assert upgrade[3].value.metadata_hash == coordinator.group().metadata_hash != 0
 
 
 def test_the_members_keep_their_racks() -> None:

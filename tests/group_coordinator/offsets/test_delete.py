@@ -16,7 +16,7 @@ OK = ErrorCode.NONE
 
 def largest_batch(coordinator: Any) -> int:
     """The records of the largest batch."""
-    return max(batch.record_count for batch in coordinator.log.batches())
+    return max(int(batch.record_count) for batch in coordinator.log.batches())
 
 
 def pending_commit(coordinator: Any, producer_id: int, topic: str, partition: int) -> None:

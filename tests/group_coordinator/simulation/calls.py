@@ -42,9 +42,8 @@ def _failed_txn_offset_commit(request: TxnOffsetCommitRequest, error: KafkaError
     )
 
 
-# What the server answers where the coordinator raises an error.
+# What the server answers where the coordinator raises an error. JoinGroup's response depends on the version.
 _FAILED: dict[type, Callable[[Any, KafkaError], Any]] = {
-    JoinGroupRequest: group_members.failed_join_group_in(9),
     SyncGroupRequest: group_members.failed_sync_group,
     HeartbeatRequest: group_members.failed_heartbeat,
     LeaveGroupRequest: group_members.failed_leave_group,
@@ -102,7 +101,10 @@ class Call:
         self._answered(self, decode(type(response), encode(response, self.api_version), self.api_version))
 
     def fail(self, error: KafkaError) -> None:
-        self.reply(_FAILED[type(self.request)](self.request, error))
+        if isinstance(self.request, JoinGroupRequest):
+            self.reply(group_members.failed_join_group_in(self.api_version)(self.request, error))
+        else:
+            self.reply(_FAILED[type(self.request)](self.request, error))
 
     def __str__(self) -> str:
         return f"{type(self.request).__name__} of {self.client.name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from moldau.group_coordinator.classic.group import ClassicGroup
+from moldau.group_coordinator.consumer.group import ConsumerGroup
 
 from .classic_client import CONSUMER, ClassicClient
 from .classic_client import State as ClassicState
@@ -53,6 +54,7 @@ def _restlessness(world: World, group_id: str) -> str | None:
         return f"it is {group.state_name}"
     if set(group.members) != {member.member_id for member in members}:
         return f"its members are {sorted(group.members)}"
+    assert isinstance(group, (ClassicGroup, ConsumerGroup))
     epoch = group.generation_id if isinstance(group, ClassicGroup) else group.group_epoch
     for member in members:
         if isinstance(member, ClassicClient):
