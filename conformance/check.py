@@ -41,7 +41,7 @@ _TIMEOUT_MS: Final = 30_000
 _BROKER: Final = 4
 GROUP: Final = 0
 TRANSACTION: Final = 1
-_COORDINATOR_NOT_READY: Final = frozenset(
+COORDINATOR_NOT_READY: Final = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
 
@@ -84,10 +84,17 @@ class Check:
             self._wire = self.connect()
         return self._wire
 
-    def connect(self, *, client_id: str | None = CLIENT_ID, address: str | None = None) -> Connection:
-        """A new connection, closed at the end of the case. A failure means that the server is lost."""
+    def connect(
+        self, *, client_id: str | None = CLIENT_ID, address: str | None = None, authenticated: bool = True
+    ) -> Connection:
+        """A new connection, closed at the end of the case. A failure means that the server is lost.
+
+        `authenticated`: false for a case that authenticates itself, if the server uses SASL.
+        """
         try:
-            connection = self.target.connect(self.recorder, self.remaining, client_id=client_id, address=address)
+            connection = self.target.connect(
+                self.recorder, self.remaining, client_id=client_id, address=address, authenticated=authenticated
+            )
         except OSError as error:
             raise InconclusiveError(f"no connection to {address or self.target.address}: {error}") from error
         connection.extra_bytes = lambda: self._in_setup > 0
@@ -122,7 +129,7 @@ class Check:
                 request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
             answer = self.call(request, version)
             found = answer.coordinators[0] if version >= 4 else answer
-            if found.error_code in _COORDINATOR_NOT_READY:
+            if found.error_code in COORDINATOR_NOT_READY:
                 return None
             self.error(found.error_code, ErrorCode.NONE, "FindCoordinator error_code")
             return self.target.brokers.get(found.node_id, f"{found.host}:{found.port}")
@@ -144,7 +151,7 @@ class Check:
             (found,) = self.call(DescribeTransactionsRequest(transactional_ids=[key]), to=connection).transaction_states
         else:
             return True
-        return found.error_code not in _COORDINATOR_NOT_READY
+        return found.error_code not in COORDINATOR_NOT_READY
 
     def crash(self) -> None:
         """Kill the server and start it again, together with the other running crash cases.

@@ -29,6 +29,8 @@ BATCHED_LEAVE = 3
 MEMBER_ID_REQUIRED = 4
 """The first version of JoinGroup with a second request for new members (KIP-394)."""
 JOIN_ATTEMPTS = 10
+_GROUP_REMOVED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+"""What a new member gets while the server removes its group, which has no members yet."""
 SESSION_MS = 30_000
 """Longer than a case takes."""
 
@@ -169,7 +171,10 @@ class Member:
 
     def take_id(self, version: int | None = None) -> None:
         """The first of the two requests of a new dynamic member (KIP-394): its response has the member ID."""
-        answer = self.ask_join(version)
+        for _ in range(JOIN_ATTEMPTS):
+            answer = self.ask_join(version)
+            if answer.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                break
         self.c.error(answer.error_code, ErrorCode.MEMBER_ID_REQUIRED, "error_code of the first JoinGroup")
         self.c.true(answer.member_id, "member_id of the first JoinGroup", expected="a member ID", actual="")
         self._take(answer.member_id)
@@ -194,13 +199,14 @@ class Member:
         """`start_join` and `joined`.
 
         A server may forget a group without members, and its new member's ID, between both requests of a new member,
-        which then begins again (see `ClassicGroup.keep`).
+        which then begins again (see `ClassicGroup.keep`). While Apache Kafka before 4.0 removes the group, it responds
+        COORDINATOR_NOT_AVAILABLE.
         """
         is_new = not self.member_id and self.instance_id is None
         for attempt in range(JOIN_ATTEMPTS):
             self.start_join(version)
             answer = self.joined()
-            if not is_new or answer.error_code != ErrorCode.UNKNOWN_MEMBER_ID or attempt == JOIN_ATTEMPTS - 1:
+            if not is_new or answer.error_code not in _GROUP_REMOVED or attempt == JOIN_ATTEMPTS - 1:
                 break
             self.member_id = ""
         return answer

@@ -16,7 +16,7 @@ from ..protocol.messages import (
 from ..protocol.schema import Request
 from ..protocol.uuid import uuid_to_str
 from .case import needs
-from .check import Check, Topic
+from .check import COORDINATOR_NOT_READY, Check, Topic
 
 NEEDS: Final = needs(
     ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, ApiKey.READ_SHARE_GROUP_STATE, 0, ApiKey.WRITE_SHARE_GROUP_STATE, 0,
@@ -40,6 +40,9 @@ class SharePartition:
         self.group = c.name("share-state")
         self.wire = c.coordinator(f"{self.group}:{uuid_to_str(self.topic.topic_id)}:0", COORDINATOR)
         c.at_end(lambda wire: wire.call(self._deletion(), 0))
+        with c.setup(f"waiting for the share coordinator of {self.group}"):
+            # It has not loaded its partition a moment after the first request for a share coordinator.
+            c.until(lambda: self.summary(0).error_code not in COORDINATOR_NOT_READY, "that it has loaded")
 
     def initialize(self, state_epoch: int, start_offset: int) -> Any:
         """The partition's part of the response, as for all methods."""

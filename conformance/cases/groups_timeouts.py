@@ -291,6 +291,7 @@ def waiting_members_stay(c: Check) -> None:
     group.wait_for_members(2)
     # Another group measures the time: it is empty when the session is over.
     clock = ClassicGroup(c)
+    clock.keep()
     clock.complete(clock.member(session_timeout_ms=session_ms))
     clock.wait_for_state("Empty")
     answer = first.join()
