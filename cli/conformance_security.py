@@ -42,7 +42,8 @@ def connection_security(tls: TlsOptions, sasl: SaslOptions) -> "Security":
         return Security(context)
     if not sasl.username:
         raise click.UsageError("--sasl-mechanism needs --username")
-    return Security(context, authenticator(Credentials(sasl.mechanism, sasl.username, _password(sasl))))
+    credentials = Credentials(sasl.mechanism, sasl.username, _password(sasl))
+    return Security(context, authenticator(credentials), credentials)
 
 
 def _password(sasl: SaslOptions) -> str:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from moldau import __version__
-from moldau.conformance.target import Target
+from moldau.conformance.sasl import MECHANISMS, Credentials, authenticator
+from moldau.conformance.target import Security, Target
 from moldau.testing import Broker, go_programs, kafka_jars
 from moldau.testing.apache_kafka import ApacheKafka, free_ports, guard
 from moldau.testing.requirements import require_program
@@ -65,6 +66,37 @@ def _apache(version: str) -> Callable[[float], AbstractContextManager[Target]]:
             raise UnavailableServerError(f"run `python -m moldau.testing.kafka_jars --version {version}`")
         with ApacheKafka(version=version) as kafka:
             yield _with_restarts(kafka, patience)
+
+    return start
+
+
+_USER: Final = Credentials("PLAIN", "conformance", "conformance-secret")
+_SECURED: Final = {
+    "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+    "listener.name.sasl.plain.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    f'user_{_USER.username}="{_USER.password}";',
+    **{
+        f"listener.name.sasl.{mechanism.lower()}.sasl.jaas.config": "org.apache.kafka.common.security.scram."
+        "ScramLoginModule required;"
+        for mechanism in MECHANISMS
+        if mechanism.startswith("SCRAM")
+    },
+    "listener.name.sasl.plain.connections.max.reauth.ms": "3600000",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": f"User:ANONYMOUS;User:{_USER.username}",
+    "delegation.token.secret.key": "conformance",
+}
+"""Settings of a server with authentication and authorization. The broker itself uses the listener without SASL."""
+
+
+def _apache_secured(version: str) -> Callable[[float], AbstractContextManager[Target]]:
+    @contextmanager
+    def start(patience: float) -> Iterator[Target]:
+        if kafka_jars.jars_dir(version) is None:
+            raise UnavailableServerError(f"run `python -m moldau.testing.kafka_jars --version {version}`")
+        with ApacheKafka(_SECURED, version=version, listeners={"SASL": "SASL_PLAINTEXT"}) as kafka:
+            security = Security(authenticate=authenticator(_USER), credentials=_USER)
+            yield Target(kafka.address_of("SASL"), security, patience)
 
     return start
 
@@ -196,6 +228,16 @@ CALIBRATION: Final = (
             "one node, from Maven's jars",
             lambda version=version: version,  # type: ignore[misc]
             _apache(version),
+        )
+        for version in (kafka_jars.KAFKA_VERSION, *kafka_jars.OLDER_SERVERS)
+    ),
+    *(
+        ConformanceServer(
+            f"apache-kafka-{version}-secured",
+            "Apache Kafka with SASL and ACLs",
+            "one node, from Maven's jars, with SASL, an authorizer and delegation tokens",
+            lambda version=version: version,  # type: ignore[misc]
+            _apache_secured(version),
         )
         for version in (kafka_jars.KAFKA_VERSION, *kafka_jars.OLDER_SERVERS)
     ),

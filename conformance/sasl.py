@@ -43,6 +43,8 @@ class Credentials(NamedTuple):
     mechanism: str
     username: str
     password: str
+    with_token: bool = False
+    """For SCRAM: they are the ID and the HMAC of a delegation token (KIP-48)."""
 
 
 def authenticator(credentials: Credentials) -> Callable[[Connection], None]:
@@ -85,12 +87,20 @@ def _authenticate(connection: Connection, credentials: Credentials) -> int:
         lifetime_ms = answer.session_lifetime_ms
         return bytes(answer.auth_bytes)
 
+    exchange_tokens(credentials, exchange)
+    return lifetime_ms
+
+
+def exchange_tokens(credentials: Credentials, exchange: Callable[[bytes], bytes]) -> None:
+    """Send the tokens of the mechanism with `exchange`, which returns the server's token for each.
+
+    Raises `AuthenticationError` if the server does not prove that it knows the password.
+    """
     if credentials.mechanism == PLAIN:
         exchange(b"\0" + credentials.username.encode() + b"\0" + credentials.password.encode())
     else:
         client = ScramClient(credentials, secrets.token_urlsafe(18))
         client.verify(exchange(client.final(exchange(client.first()))))
-    return lifetime_ms
 
 
 class ScramClient:
@@ -101,7 +111,7 @@ class ScramClient:
         self._password = credentials.password.encode()
         self._nonce = nonce
         name = credentials.username.replace("=", "=3D").replace(",", "=2C")
-        self._first_bare = f"n={name},r={nonce}"
+        self._first_bare = f"n={name},r={nonce}{',tokenauth=true' if credentials.with_token else ''}"
         self._server_signature = b""
 
     def first(self) -> bytes:

@@ -13,6 +13,7 @@ from ..protocol.messages.api_versions import ApiVersionsRequest
 from ..protocol.messages.metadata import MetadataRequest
 from .case import Release
 from .exchange import Connection, Recorder, open_socket
+from .sasl import Credentials
 
 CLIENT_ID: Final = "moldau-conformance"
 RESPONSE_SECONDS: Final = 10.0
@@ -41,6 +42,8 @@ class Security(NamedTuple):
     tls: ssl.SSLContext | None = None
     authenticate: Callable[[Connection], None] | None = None
     """Authenticates a new connection; raises `ConnectionError` with the server's reason."""
+    credentials: Credentials | None = None
+    """What `authenticate` uses, for cases that authenticate a connection themselves."""
 
 
 class Target:
@@ -73,12 +76,13 @@ class Target:
         *,
         address: str | None = None,
         client_id: str | None = CLIENT_ID,
+        authenticated: bool = True,
     ) -> Connection:
-        """A new authenticated connection. Raises OSError."""
+        """A new connection, authenticated if the server uses SASL. Raises OSError."""
         connection = Connection(
             address or self.address, recorder, client_id=client_id, remaining=remaining, tls=self.security.tls
         )
-        if self.security.authenticate is not None:
+        if authenticated and self.security.authenticate is not None:
             try:
                 self.security.authenticate(connection)
             except BaseException:
