@@ -40,25 +40,27 @@ def finalized(c: Check) -> dict[str, tuple[int, int]]:
 
 @case(
     "cluster.features.exchange",
-    "a dry run with the present level of a feature succeeds",
+    "a request with the present level of a feature succeeds",
     source="KIP-584 and KIP-778",
     layer=Layer.WIRE,
-    versions=versions_of(ApiKey.UPDATE_FEATURES, 1),
+    versions=versions_of(ApiKey.UPDATE_FEATURES),
     needs=needs(ApiKey.API_VERSIONS, 3),
     features={"metadata.version": 1},
 )
 def exchange(c: Check, version: int) -> None:
-    """Sends: UpdateFeatures with `validate_only` and the present level of `metadata.version`.
+    """Sends: UpdateFeatures with the present level of `metadata.version`; as a dry run since version 1.
 
-    Expects: no errors; in version 1 a result for the feature; the finalized levels are unchanged.
+    Expects: no errors; before version 2 a result for the feature; the finalized levels are unchanged.
 
     Why: tools that bring a cluster to a release send the levels of all features, most of which are already right.
     """
     before = finalized(c)
     level = before["metadata.version"][1]
-    response = dry_run(c, ("metadata.version", level, UPGRADE), version=version)
+    key = FeatureUpdateKey(feature="metadata.version", max_version_level=level)
+    request = UpdateFeaturesRequest(feature_updates=[key], validate_only=version >= 1, timeout_ms=t.TIMEOUT_MS)
+    response = c.call(request, version)
     c.error(response.error_code, ErrorCode.NONE)
-    if version == 1:
+    if version < 2:
         c.equal([each.feature for each in response.results], ["metadata.version"], "results (features)")
         c.error(response.results[0].error_code, ErrorCode.NONE, "error_code of metadata.version")
     c.equal(finalized(c), before, "finalized features")

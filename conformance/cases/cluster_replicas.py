@@ -414,10 +414,10 @@ def reassign_none(c: Check, version: int) -> None:
     "only ongoing reassignments are listed",
     source="KIP-455",
     layer=Layer.WIRE,
-    needs=needs(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0),
+    versions=versions_of(ApiKey.LIST_PARTITION_REASSIGNMENTS),
     variants={"named": (True, True), "unknown": (True, False), "none": (False, False), "all": (None, False)},
 )
-def list_reassignments(c: Check, named: bool | None, known: bool) -> None:
+def list_reassignments(c: Check, version: int, named: bool | None, known: bool) -> None:
     """Sends: ListPartitionReassignments of a topic without reassignments, of one that does not exist, of an empty list,
     and of all topics (null).
 

@@ -90,6 +90,34 @@ def until_quotas(c: Check, expected: Mapping[Entity, Mapping[str, float]], *comp
 
 
 @case(
+    "quotas.describe.exchange",
+    "the quotas of a client are described",
+    source="KIP-546",
+    layer=Layer.WIRE,
+    versions=versions_of(ApiKey.DESCRIBE_CLIENT_QUOTAS),
+    needs=BOTH,
+)
+def describe_exchange(c: Check, version: int) -> None:
+    """Sends: AlterClientQuotas with two quotas of one client ID and one of another; DescribeClientQuotas of the first.
+
+    Expects: no error, and the two quotas of the first client ID alone.
+
+    Why: an operator checks which quotas a client has before a change.
+    """
+    first, second = entity((CLIENT, c.name("client"))), entity((CLIENT, c.name("client")))
+    with removed(c, first, second):
+        altered = alter(c, entry(first, {PRODUCED: 1_000_000.0, REQUESTS: 50.0}), entry(second, {CONSUMED: 7.0}))
+        c.equal([each[1] for each in altered], [0, 0], "AlterClientQuotas error codes")
+        c.until(
+            lambda: (
+                quotas(c, (CLIENT, EXACT, first[0][1]), version=version)
+                == {first: {PRODUCED: 1_000_000.0, REQUESTS: 50.0}}
+            ),
+            "the quotas of the first client ID",
+        )
+
+
+@case(
     "quotas.describe.none",
     "a user without quotas is not described",
     source="KIP-546",

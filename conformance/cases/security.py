@@ -281,7 +281,8 @@ def deleted_afterwards(c: Check, *credentials: tuple[str, int]) -> Iterator[None
             c.call(AlterUserScramCredentialsRequest(deletions=[each]), 0)
 
 
-SCRAM = needs(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0)
+SCRAM = needs(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0)
+ALTER = versions_of(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
 RESOURCE_NOT_FOUND = int(ErrorCode.RESOURCE_NOT_FOUND)
 
 
@@ -348,9 +349,10 @@ def scram_all(c: Check, version: int, names: list[str] | None) -> None:
     "credentials are created, described, changed and deleted",
     source="KIP-554",
     layer=Layer.WIRE,
+    versions=ALTER,
     needs=SCRAM,
 )
-def scram_exchange(c: Check) -> None:
+def scram_exchange(c: Check, version: int) -> None:
     """Sends: AlterUserScramCredentials with two mechanisms of one user and one of another; then a change of one, and
     deletions; DescribeUserScramCredentials after each.
 
@@ -383,6 +385,7 @@ def scram_exchange(c: Check) -> None:
     "credentials that are impossible are rejected",
     source="KIP-554",
     layer=Layer.WIRE,
+    versions=ALTER,
     needs=SCRAM,
     variants={
         "few-iterations": (SHA_256, 4_095, ErrorCode.UNACCEPTABLE_CREDENTIAL),
@@ -392,7 +395,7 @@ def scram_exchange(c: Check) -> None:
         "mechanism-9": (9, 4_096, ErrorCode.UNSUPPORTED_SASL_MECHANISM),
     },
 )
-def scram_invalid(c: Check, mechanism: int, iterations: int, expected: ErrorCode) -> None:
+def scram_invalid(c: Check, version: int, mechanism: int, iterations: int, expected: ErrorCode) -> None:
     """Sends: AlterUserScramCredentials with too few or too many iterations, or a mechanism that does not exist, for a
     user; and a valid credential of another user.
 
@@ -413,9 +416,10 @@ def scram_invalid(c: Check, mechanism: int, iterations: int, expected: ErrorCode
     "a user needs a name",
     source="KIP-554",
     layer=Layer.WIRE,
+    versions=ALTER,
     needs=SCRAM,
 )
-def scram_no_user(c: Check) -> None:
+def scram_no_user(c: Check, version: int) -> None:
     """Sends: AlterUserScramCredentials of the user with an empty name: a credential, then a deletion.
 
     Expects: UNACCEPTABLE_CREDENTIAL for both.
@@ -432,13 +436,14 @@ def scram_no_user(c: Check) -> None:
     "a credential that does not exist cannot be deleted",
     source="KIP-554",
     layer=Layer.WIRE,
+    versions=ALTER,
     needs=SCRAM,
     variants={
         "unknown": (SHA_256, ErrorCode.RESOURCE_NOT_FOUND),
         "mechanism-0": (0, ErrorCode.UNSUPPORTED_SASL_MECHANISM),
     },
 )
-def scram_delete_unknown(c: Check, mechanism: int, expected: ErrorCode) -> None:
+def scram_delete_unknown(c: Check, version: int, mechanism: int, expected: ErrorCode) -> None:
     """Sends: AlterUserScramCredentials that deletes a credential of a user who has none, or of an unknown mechanism.
 
     Expects: RESOURCE_NOT_FOUND, or UNSUPPORTED_SASL_MECHANISM.
@@ -454,11 +459,12 @@ def scram_delete_unknown(c: Check, mechanism: int, expected: ErrorCode) -> None:
     "a user whose credential is altered twice is rejected",
     source="KIP-554",
     layer=Layer.WIRE,
+    versions=ALTER,
     needs=SCRAM,
     level=Level.APACHE,
     variants={"upserted": (False,), "deleted": (True,)},
 )
-def scram_alter_duplicate(c: Check, is_deleted: bool) -> None:
+def scram_alter_duplicate(c: Check, version: int, is_deleted: bool) -> None:
     """Sends: AlterUserScramCredentials with a credential; then with the same mechanism of this user twice: two
     credentials, or one and a deletion.
 

@@ -118,6 +118,33 @@ def write_rejected(c: Check, version: int) -> None:
 
 
 @case(
+    "share-groups.state.read.exchange",
+    "the state of a share partition is read",
+    source=SOURCE,
+    layer=Layer.WIRE,
+    level=Level.SHOULD,
+    features=FEATURES,
+    needs=NEEDS,
+    versions=versions_of(ApiKey.READ_SHARE_GROUP_STATE),
+)
+def read(c: Check, version: int) -> None:
+    """Sends: InitializeShareGroupState with state epoch 5 and start offset 10, and ReadShareGroupState twice.
+
+    Expects: no error; the same epoch and offset both times, and no batches.
+
+    Why: a broker that becomes the leader of the partition continues where the last one ended.
+    """
+    partition = SharePartition(c)
+    with c.setup("an initialized share partition"):
+        c.error(partition.initialize(5, 10).error_code, ErrorCode.NONE)
+    for _ in range(2):
+        found = partition.read()
+        c.error(found.error_code, ErrorCode.NONE)
+        c.equal((found.state_epoch, found.start_offset), (5, 10), "state_epoch and start_offset")
+        c.equal(batches_of(found), [], "state_batches")
+
+
+@case(
     "share-groups.state.read.rejected",
     "a read without a state, or with an older leader epoch, is rejected",
     source=SOURCE,
