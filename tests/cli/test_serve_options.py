@@ -18,6 +18,7 @@ from .conftest import Run
 EVERYTHING = [
     "--listen", "127.0.0.1:0", "--listen=INSIDE://h:1", "--data-dir", "/d", "--durable", "--config", "f",
     "--set", "a=b", "--set=c=d", "--allow-non-empty", "--ephemeral", "--print-config", "--exit-with-stdin",
+    "--control", "127.0.0.1:1",
 ]  # fmt: skip
 
 
@@ -32,6 +33,7 @@ def test_options_are_parsed() -> None:
         "--ephemeral": [],
         "--print-config": [],
         "--exit-with-stdin": [],
+        "--control": ["127.0.0.1:1"],
     }
     assert serve.parse([]) == {}
 
