@@ -19,6 +19,7 @@ from .. import partitions as p
 from ..case import case, needs, versions_of
 from ..check import TRANSACTION, Check
 from ..record_batches import batch
+from ..transactional_producer import FEATURE
 
 _EPOCH = 0
 
@@ -56,7 +57,9 @@ def leader_epoch(c: Check, version: int) -> None:
     commit = TxnOffsetCommitRequest(group_id=group, topics=topics, **identity)
     (answer,) = c.call(commit, version, to=group_coordinator).topics
     c.error(answer.partitions[0].error_code, ErrorCode.NONE, "TxnOffsetCommit error_code")
-    end_version = c.version(ApiKey.END_TXN, 4 if version < 5 else None)
+    # A coordinator whose transactions have the format of level 0 cannot end one with a new epoch.
+    new_epoch = version >= 5 and c.target.features.get(FEATURE, 0) >= 1
+    end_version = c.version(ApiKey.END_TXN, None if new_epoch else 4)
     ended = c.call(EndTxnRequest(committed=True, **identity), end_version, to=coordinator)
     c.error(ended.error_code, ErrorCode.NONE, "EndTxn error_code")
 
