@@ -52,8 +52,8 @@ OPTIONS: Final = (
     Option(
         "--control",
         "HOST:PORT",
-        "For tests: listen for HTTP requests that inject faults, list requests and move the clock. Whoever reaches "
-        "this address controls the server.",
+        "For tests: listen for HTTP requests that inject faults, list requests and move the clock. Every program that "
+        "reaches this address controls the server.",
     ),
     Option("--print-config", "", "Print all effective settings and their sources, then exit."),
     Option("--exit-with-stdin", "", "Stop when standard input is closed.", hidden=True),

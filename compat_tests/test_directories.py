@@ -122,7 +122,7 @@ def test_to_and_fro(tmp_path: Path) -> None:
     assert count == 90
 
 
-# What makes snapshots of the metadata frequent, and lets go of all but the last.
+# Frequent snapshots of the metadata, of which only the last is kept.
 SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "2000", "metadata.max.retention.bytes": "1"}
 
 

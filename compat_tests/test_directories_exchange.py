@@ -360,7 +360,7 @@ def java() -> Iterator[JavaClient]:
 
 
 def inspect_files(java: JavaClient, directory: Path, copy: Path, how: str) -> None:
-    """Nobody complains. The tool is given a copy: it opens indexes to write, and cuts them."""
+    """No tool reports an error. The tool works on a copy, because it opens indexes to write and truncates them."""
     assert wrong(verify(directory)) == []
     shutil.copytree(directory, copy)
     logs = [path for path in sorted(copy.glob("*-[0-9]/*.log")) if path.parent.name != "__cluster_metadata-0"]

@@ -164,7 +164,7 @@ class Play:
                 return asking.end(version, committed=request.op == "commit")
             case "marker":
                 if asking.producer_id < 0 or asking.epoch < 0:
-                    return "nobody's"
+                    return "unknown"
                 said = marker(
                     asking.producer_id,
                     asking.epoch,

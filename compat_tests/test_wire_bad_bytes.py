@@ -32,7 +32,7 @@ def topic(bootstrap_servers: str, topic_name: Callable[[], str]) -> Topic:
 
 
 def test_a_client_that_closes_its_half(wire: WireClient, bootstrap_servers: str) -> None:
-    """Answers that are on their way may come or not; the server must let go of the connection."""
+    """Responses on their way may arrive or not; the server must close the connection."""
     import socket
 
     host, _, port = bootstrap_servers.rpartition(":")

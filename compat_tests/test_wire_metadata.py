@@ -45,7 +45,7 @@ def test_the_metadata_log_is_no_topic(new_server: Callable[..., AbstractContextM
 
 
 def test_automatic_creation(new_server: Callable[..., AbstractContextManager[Server]]) -> None:
-    """On a server that creates topics when they are asked for; the client may say no (since version 4)."""
+    """On a server that creates requested topics; a client can opt out (since version 4)."""
     with (
         new_server({"auto.create.topics.enable": "true", "num.partitions": "2"}) as server,
         WireClient(server.bootstrap_servers) as wire,

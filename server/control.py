@@ -1,9 +1,9 @@
 """HTTP control of a server in tests, for languages other than Python: `moldau serve --control HOST:PORT`.
 
 It offers what `moldau.testing` offers: faults, the record of requests, and the commands of `steering`. `/openapi.json`
-describes it. It is off by default, and it is for tests only: whoever reaches it controls the server. Web pages do not
-reach it: a request must name an address or localhost as its host, have no other origin, and have JSON as its content
-type.
+describes it. It is off by default, and it is for tests only: every program that reaches it controls the server. Web
+pages do not reach it: a request must name an address or localhost as its host, have no other origin, and have JSON as
+its content type.
 
 The HTTP server is that of the standard library, with a thread for each connection; the commands run on the event loop
 of the broker.

@@ -153,7 +153,7 @@ def fenced(c: Check) -> None:
 
     Expects: UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION.
 
-    Why: these errors tell a client to rejoin, or to stop.
+    Why: after these errors a client rejoins, or stops.
     """
     group = MixedGroup(c)
     consumer = group.consumer(instance_id="c")

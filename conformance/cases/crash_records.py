@@ -130,8 +130,8 @@ def offsets(c: Check) -> None:
 
     Expects: the same offsets and timestamps, and a high watermark at the log end.
 
-    Why: a consumer that starts at a time must start at the same record; one at the end must not be told that its
-    offset is out of range.
+    Why: a consumer that starts at a time must start at the same record; a consumer at the end must not receive
+    OFFSET_OUT_OF_RANGE.
     """
     topic = c.topic()
     for stamp in (5_000, 1_000, 9_000, 7_000):

@@ -194,7 +194,7 @@ def decided(c: Check, committed: bool, implicit: bool) -> None:
     Expects: INVALID_TXN_STATE for the opposite; no error for the same; the transaction becomes
     complete as it was decided, and the producer continues.
 
-    Why: the producer has told its application; a transaction that changes its end splits the system.
+    Why: the application knows the outcome; a transaction whose outcome changes makes the systems disagree.
     """
     topic = c.topic()
     producer = new_producer(c, implicit=implicit)

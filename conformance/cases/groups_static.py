@@ -105,7 +105,7 @@ def fenced_while_waiting(c: Check, in_join: bool) -> None:
 
 @case(
     "groups.static.leader-restarts",
-    "a static leader that restarts is told whether to assign",
+    "a static leader that restarts learns whether to assign partitions",
     source="KIP-814",
     layer=Layer.WIRE,
     needs=STATIC,

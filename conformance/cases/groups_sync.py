@@ -52,7 +52,7 @@ def follower(c: Check, version: int) -> None:
     Expects: each member receives the assignment that the leader sent for it; the repeated request has the same
     response.
 
-    Why: a follower that receives another member's partitions reads them twice, and nobody reads its own.
+    Why: a follower that receives another member's partitions reads them twice, and no member reads its own.
     """
     group = ClassicGroup(c)
     leader, other = group.member(), group.member()

@@ -317,7 +317,7 @@ def same_partition_twice(c: Check) -> None:
 
     Expects: INVALID_REQUEST for partition 0; the offset of partition 1.
 
-    Why: the client could not tell which response belongs to which request.
+    Why: the client could not match responses to requests.
     """
     topic = c.topic(2)
     asked = [ListOffsetsPartition(partition_index=index, timestamp=when) for index, when in ((0, -1), (0, -2), (1, -1))]

@@ -298,7 +298,7 @@ def scram_unknown(c: Check, version: int) -> None:
 
     Expects: no error of the response; RESOURCE_NOT_FOUND for each user, and no credentials.
 
-    Why: a tool tells a user that does not exist from one that exists.
+    Why: tools distinguish a user that does not exist from one that exists.
     """
     names = [c.name("user"), c.name("user"), ""]
     found = describe(c, names)
@@ -373,8 +373,8 @@ def scram_exchange(c: Check, version: int) -> None:
         found = alter(c, [(first, SHA_512, 8_192), (second, SHA_256, 16_384)])
         c.equal(found, {first: 0, second: 0}, "results (user and error_code)")
         until({first: (0, [(SHA_256, 4_096), (SHA_512, 8_192)]), second: (0, [(SHA_256, 16_384)])})
-        everybody = describe(c, None)
-        c.equal({name: everybody.get(name) for name in names}, describe(c, names), "the users in the list of all")
+        all_users = describe(c, None)
+        c.equal({name: all_users.get(name) for name in names}, describe(c, names), "the users in the list of all")
         found = alter(c, [], [(first, SHA_256), (second, SHA_256)])
         c.equal(found, {first: 0, second: 0}, "results (user and error_code)")
         until({first: (0, [(SHA_512, 8_192)]), second: (RESOURCE_NOT_FOUND, [])})

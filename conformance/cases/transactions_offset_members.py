@@ -147,7 +147,7 @@ def rejected_group(c: Check, version: int) -> None:
 
     Expects: ILLEGAL_GENERATION; no such group in ListGroups.
 
-    Why: a client with a wrong group ID would leave groups behind that nobody uses.
+    Why: a client with a wrong group ID would create groups that no consumer uses.
     """
     topic, group = c.topic(), c.group()
     producer = _producer(c, version)

@@ -135,7 +135,7 @@ def after_end(c: Check, version: int, committed: bool) -> None:
 
     Expects: TRANSACTION_ABORTABLE or INVALID_TXN_STATE; nothing is appended.
 
-    Why: a request that was delayed in the network must not begin a transaction that nobody ends.
+    Why: a request that was delayed in the network must not begin a transaction that no producer ends.
     """
     topic = c.topic()
     producer = Producer(c).begin()

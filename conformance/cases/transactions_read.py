@@ -103,7 +103,7 @@ def overlapping(c: Check) -> None:
     Expects: the last stable offset 1, 1, 3 and 8; after the abort its first offset in the aborted transactions. A
     consumer returns the plain record and those of the second and third producer.
 
-    Why: offsets are read in order, so that one open transaction holds back everything after it.
+    Why: offsets are read in order, so no record after the start of an open transaction is read.
     """
     topic = c.topic()
     first, second, third = (Producer(c).begin() for _ in range(3))

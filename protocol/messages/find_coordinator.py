@@ -3,7 +3,7 @@
 Finds the broker that coordinates a group (`key_type` 0), a transactional id (1, since version 1) or a share group's
 partition (2, since version 6; KIP-932).
 
-Many keys at once since version 4 (KIP-699), TRANSACTION_ABORTABLE since 5 (KIP-890).
+Many keys in one request since version 4 (KIP-699), TRANSACTION_ABORTABLE since 5 (KIP-890).
 """
 
 from ..schema import Request, Response, Struct, array, int8, int16, int32, string

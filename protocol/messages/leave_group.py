@@ -1,6 +1,6 @@
 """LeaveGroup (API key 13): versions 0-5, flexible from 4.
 
-Leaves a classic group. Many members at once, by member id or instance id, since version 3 (KIP-345); reasons since 5
+Leaves a classic group. Many members in one request, by member id or instance id, since version 3 (KIP-345); reasons since 5
 (KIP-800).
 """
 

@@ -2,7 +2,7 @@
 
 Reads the offsets that groups committed. Null topics request all offsets of a group.
 
-Waiting for open transactions (`require_stable`) since version 7 (KIP-447), many groups at once since 8 (KIP-709),
+Waiting for open transactions (`require_stable`) since version 7 (KIP-447), many groups in one request since 8 (KIP-709),
 member epochs since 9 and topic ids since 10 (KIP-848).
 """
 

@@ -20,7 +20,7 @@ class KafkaPythonTransactor(Transactor):
 
     One wait has no end: kafka-python 3.0.12 takes a transactional request from its queue, and forgets it when the
     connection to the coordinator is refused just then (``Sender._maybe_send_pending_request``: what an exception leaves
-    by ``break`` is retried only without a node). Nobody knows then what became of the commit, and another producer with
+    by ``break`` is retried only without a node). The outcome of the commit is then unknown, and another producer with
     this transactional id continues, as after a restart of the program.
     """
 
