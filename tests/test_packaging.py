@@ -71,7 +71,7 @@ def test_the_package_says_its_version() -> None:
 @pytest.mark.slow
 @in_checkout
 def test_the_wheel_holds_every_module_and_puts_nothing_beside_moldau(tmp_path: Path) -> None:
-    """No ``log``, ``server`` or ``testing`` at the top of anybody's site-packages."""
+    """No ``log``, ``server`` or ``testing`` at the top of site-packages."""
     files = project_files()
     # Built from a copy: setuptools keeps a build/ folder, and packs what it finds there from an earlier build.
     for path in files:

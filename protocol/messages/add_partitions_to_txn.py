@@ -2,8 +2,8 @@
 
 Makes partitions part of a transaction, before the first write to each of them (KIP-98).
 
-Clients use versions up to 3. From version 4 on it is used between brokers, for many transactions in one request, to verify
-that a partition belongs to a transaction (KIP-890).
+Clients use versions up to 3. From version 4 on it is used between brokers, for many transactions in one request, to
+verify that a partition belongs to a transaction (KIP-890).
 """
 
 from ..schema import Request, Response, Struct, array, boolean, int16, int32, int64, string

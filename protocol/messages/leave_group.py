@@ -1,7 +1,7 @@
 """LeaveGroup (API key 13): versions 0-5, flexible from 4.
 
-Leaves a classic group. Many members in one request, by member id or instance id, since version 3 (KIP-345); reasons since 5
-(KIP-800).
+Leaves a classic group. Many members in one request, by member id or instance id, since version 3 (KIP-345);
+reasons since 5 (KIP-800).
 """
 
 from ..schema import Request, Response, Struct, array, int16, int32, string

@@ -2,8 +2,8 @@
 
 Reads the offsets that groups committed. Null topics request all offsets of a group.
 
-Waiting for open transactions (`require_stable`) since version 7 (KIP-447), many groups in one request since 8 (KIP-709),
-member epochs since 9 and topic ids since 10 (KIP-848).
+Waiting for open transactions (`require_stable`) since version 7 (KIP-447), many groups in one request since 8
+(KIP-709), member epochs since 9 and topic ids since 10 (KIP-848).
 """
 
 from ..schema import Request, Response, Struct, array, boolean, int16, int32, int64, string, uuid

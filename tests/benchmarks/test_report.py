@@ -65,7 +65,7 @@ def test_each_run_has_a_separate_section_the_newest_last() -> None:
     rows = [
         targeted(target),
         Row("other", "other work", "Group", never, targets=(target,)),
-        Row("third", "work that nobody has done", "Group", never, targets=(target,)),
+        Row("third", "work that was not measured", "Group", never, targets=(target,)),
     ]
     main = compared()
     main.add("fourth", "work of a row that is no more", "Group", MOLDAU, Outcome(1, 1.0, {"requests_per_s": 4.0}))
@@ -79,14 +79,14 @@ def test_each_run_has_a_separate_section_the_newest_last() -> None:
     assert "cpu abacus" in first
     assert "the main file" in first
     assert "| `row` | some work | requests/s | ≥ Apache Kafka | 2.01 | reached |" in first
-    assert "| `third` | work that nobody has done | requests/s | ≥ Apache Kafka | not measured |  |" in first
+    assert "| `third` | work that was not measured | requests/s | ≥ Apache Kafka | not measured |  |" in first
     assert "![a picture](it.svg)" in first
     assert "other work" not in first
     assert "cpu slide rule" in second
     assert "the later file" in second
     assert "| `other` | other work | requests/s | ≥ Apache Kafka | 3.00 | reached |" in second
     assert "| other work | requests/s | 30 | 10 | 3.00 |  |  |" in second
-    assert not [each for each in ("some work", "nobody has done", "picture") if each in second]
+    assert not [each for each in ("some work", "was not measured", "picture") if each in second]
     assert report.fullest([later, main]) is main
 
 

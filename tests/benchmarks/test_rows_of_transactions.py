@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks 
 
 ROWS = [row for row in all_rows() if row.group == GROUP]
 
-# Nobody has to be told to come again; of few producers the memory may be one that the server had already.
+# No request needs a retry. The memory for a few producers may be memory that the server had already.
 MAY_BE_NONE = ("retries", "kb_per_transactional_id", "kb_per_producer_id")
 
 

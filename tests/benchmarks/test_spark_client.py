@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks 
 
 JOB = Read("localhost:9092", "orders")
 
-# Counts its jobs, and says so with its process id where a real one tells records and bytes.
+# Counts its jobs, and prints the number with its process id where a real one prints records and bytes.
 COUNTING = """
 import json, os, sys
 for number, line in enumerate(sys.stdin, 1):
@@ -89,23 +89,23 @@ def test_a_job_that_takes_too_long_is_ended() -> None:
 
 
 def test_a_job_does_not_outlive_a_killed_harness(tmp_path: Path) -> None:
-    told = tmp_path / "pid"
+    pid_file = tmp_path / "pid"
     program = f"import os, time; open({str(tmp_path / 'new')!r}, 'w').write(str(os.getpid())); "
-    program += f"os.rename({str(tmp_path / 'new')!r}, {str(told)!r}); time.sleep(1000)"
+    program += f"os.rename({str(tmp_path / 'new')!r}, {str(pid_file)!r}); time.sleep(1000)"
     harness = "import sys; from moldau.benchmarks.spark_client import SparkClient; "
     harness += "from moldau.benchmarks.spark_jobs import Read; "
     harness += f"SparkClient([sys.executable, '-c', {program!r}]).run(Read('', ''))"
     running = subprocess.Popen([sys.executable, "-c", harness])
     try:
-        wait_until(told.exists, "a process under the harness")
+        wait_until(pid_file.exists, "a process under the harness")
     finally:
         running.kill()
         running.wait()
-    wait_until(lambda: not is_alive(int(told.read_text())), "its end")
+    wait_until(lambda: not is_alive(int(pid_file.read_text())), "its end")
 
 
 def is_alive(pid: int) -> bool:
-    """Not a process that has ended and is still listed, because nobody has waited for it."""
+    """Not a process that has ended and is still listed, because its parent has not waited for it."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
     except (FileNotFoundError, ProcessLookupError):

@@ -66,7 +66,7 @@ def next_epoch(heard: Heard, _number: int) -> tuple[ErrorCode, int, int]:
 
 
 class Broker(Stub):
-    """Takes transactions, and answers each request as it is told."""
+    """Takes transactions, and responds to each request with the given answer."""
 
     def __init__(self, answer: Answer = next_epoch) -> None:
         super().__init__()

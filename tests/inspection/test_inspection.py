@@ -36,7 +36,7 @@ def test_a_directory_that_was_left_cleanly(directory: Any) -> None:
 
 
 def has_no_meaning(path: str, before: Any, after: Any) -> str | None:
-    """Why nobody can notice it, or need not; None where somebody should."""
+    """Why the check cannot find it, or need not; None where it must."""
     if path.endswith("/meta.properties"):
         without_cluster = [
             [line for line in data.split(b"\n") if line and not line.startswith(b"cluster.id=")]
@@ -165,7 +165,7 @@ def test_missing_files(directory: Any) -> None:
 
 
 def test_a_high_watermark_of_a_deleted_topic_of_the_same_name() -> None:
-    """A server that was killed soon after the topic was made again had not written its checkpoint anew."""
+    """A server that was killed soon after the topic was re-created had not written its checkpoint again."""
     storage = Storage(MemoryFileSystem(recording=False))
     storage.create("t", {})
     storage.append("t", b"new")

@@ -138,7 +138,7 @@ def test_the_metadata_log_is_never_truncated(directory: Any) -> None:
 
 
 def test_a_second_repair_has_nothing_to_do_where_a_segment_is_missing(directory: Any) -> None:
-    """What cannot be mended is told again, and what was mended is not done again."""
+    """What cannot be repaired is reported again, and what was repaired is not repaired again."""
     paths = [path for path in sorted(files_of(directory)) if path.startswith(f"{DIRECTORY}/plain-0/")]
     logs = [path for path in paths if path.endswith(".log")]
     assert len(logs) >= 3
@@ -172,10 +172,10 @@ def test_a_repair_reports_its_actions(directory: Any) -> None:
     work = repair(directory)
     assert [action.remedy for action in work.done] == [Remedy.INDEXES]
     (report,) = [path for path in files_of(directory) if "moldau-repair-" in path]
-    told = json.loads(files_of(directory)[report])
-    assert [found["file"] for found in told["found"]] == [path]
-    assert [done["action"] for done in told["done"]] == ["indexes"]
-    assert told["left"] == []
+    written_report = json.loads(files_of(directory)[report])
+    assert [found["file"] for found in written_report["found"]] == [path]
+    assert [done["action"] for done in written_report["done"]] == ["indexes"]
+    assert written_report["left"] == []
 
 
 def test_a_directory_in_use_is_left_alone(directory: Any) -> None:

@@ -38,7 +38,7 @@ def evict(file_system: FileSystem, path: str, but_first: int = 0) -> None:
     if reason:
         pytest.skip(reason)
     if not evict_all([Path(path)]):
-        pytest.skip("the kernel does not let go of the file")
+        pytest.skip("the kernel does not evict the file")
     if but_first:
         fd = os.open(path, os.O_RDONLY)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # no more than is asked for
@@ -50,7 +50,7 @@ def evict(file_system: FileSystem, path: str, but_first: int = 0) -> None:
 def why_not_evicted(directory: str) -> str:
     """Tried with another file: looking at what is cold makes it warm soon."""
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
-        return "this system neither drops cached pages nor tells which are"
+        return "this system neither evicts cached pages nor reports which pages are cached"
     with tempfile.NamedTemporaryFile(dir=directory) as temporary:
         temporary.write(bytes(PAGE))
         temporary.flush()
@@ -62,7 +62,7 @@ def why_not_evicted(directory: str) -> str:
             except BlockingIOError:
                 continue
             except OSError as error:
-                return f"the file system of the temporary directory does not tell what is cached ({error.strerror})"
+                return f"the file system of the temporary directory does not report what is cached ({error.strerror})"
             return "the device of the temporary directory has read what is asked for before one could wait"
     return ""
 

@@ -213,7 +213,7 @@ def test_the_time_index_may_name_a_batch_that_compaction_has_emptied(partition: 
 
 
 def test_a_hole_after_a_power_failure_in_a_compacted_log_is_distinguished_from_compaction(compacted: Partition) -> None:
-    """What a sealed segment lost at its end is lost, and so is all after it; unless nobody knows who was there."""
+    """Records that a sealed segment lost at its end are lost, and all after them, unless the producers are unknown."""
     compacted.log.flush(NOW)
     for _ in range(2):
         write(compacted, (b"x", b"1"), (b"y", b"1"))

@@ -172,12 +172,12 @@ def test_a_broken_disk_takes_the_log_offline_and_notifies_its_owner_once(
     partition: Any, batch: Batch, name: str
 ) -> None:
     operation, call = OPERATIONS[name]
-    told: list[tuple[Any, OSError]] = []
+    reported: list[tuple[Any, OSError]] = []
     partition.append_values(b"a", b"b")
-    partition.log.on_failure = lambda log, error: told.append((log, error))
+    partition.log.on_failure = lambda log, error: reported.append((log, error))
     partition.file_system.fail_with = broken(operation)
     storage_error(lambda: call(partition, batch))
-    assert [(log, error.errno) for log, error in told] == [(partition.log, errno.EIO)]
+    assert [(log, error.errno) for log, error in reported] == [(partition.log, errno.EIO)]
     partition.file_system.fail_with = None
     for again in (
         lambda: partition.append(batch(b"x")),
@@ -195,7 +195,7 @@ def test_a_broken_disk_takes_the_log_offline_and_notifies_its_owner_once(
         lambda: partition.log.flush(NOW),
     ):
         storage_error(again)
-    assert len(told) == 1
+    assert len(reported) == 1
     partition.log.close(NOW)
 
 

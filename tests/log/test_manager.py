@@ -611,8 +611,8 @@ def fails_in(path: str, *operations: str, code: int = errno.EIO) -> Callable[[st
 def test_a_failing_directory_takes_its_partitions_offline_and_no_others(memory_broker: Broker, batch: Batch) -> None:
     memory_broker.start()
     logs = [memory_broker.create("t", partition) for partition in range(4)]
-    told: list[tuple[str, list[int]]] = []
-    memory_broker.manager.on_directory_failure = lambda directory, error, logs: told.append(
+    reported: list[tuple[str, list[int]]] = []
+    memory_broker.manager.on_directory_failure = lambda directory, error, logs: reported.append(
         (directory.path, sorted(log.partition for log in logs))
     )
     for partition in range(4):
@@ -621,7 +621,7 @@ def test_a_failing_directory_takes_its_partitions_offline_and_no_others(memory_b
     with pytest.raises(KafkaError):
         logs[0].append(batch(b"y"), now_ms=NOW, leader_epoch=1)
     memory_broker.file_system.fail_with = None
-    assert told == [("/one", [0, 2])]
+    assert reported == [("/one", [0, 2])]
     for partition in (0, 2):
         with pytest.raises(KafkaError) as caught:
             memory_broker.append("t", batch(b"y"), partition)

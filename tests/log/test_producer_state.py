@@ -251,7 +251,7 @@ def test_of_an_unknown_producer_the_lowest_sequence_that_was_seen_comes_first() 
     assert checked(producer, 8, verification) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
     assert checked(producer, 5, verification) == "NONE"
     verify(producer, 9, epoch=1)
-    assert checked(producer, 9, verification, epoch=1) == "NONE", "a new epoch counts anew"
+    assert checked(producer, 9, verification, epoch=1) == "NONE", "a new epoch starts its own sequence"
     verify(producer, 3)
     assert checked(producer, 9, verification, epoch=1) == "NONE", "an old one does not count any more"
 

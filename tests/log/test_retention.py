@@ -84,7 +84,7 @@ DELETE, COMPACT, BOTH, NOTHING = ("delete",), ("compact",), ("compact", "delete"
         ("no limit of size", segments(1, 1, 1), {"retention_bytes": -1}, []),
         ("size, up to the high watermark", segments(1, 1, 1), {"retention_bytes": 0, "until": 10}, [(SIZE, 1, 100)]),
         ("before the log start", segments(1, 1, 1), {"start": 20}, [(START, 2, 200)]),
-        ("in the midst of a segment", segments(1, 1, 1), {"start": 19}, [(START, 1, 100)]),
+        ("in the middle of a segment", segments(1, 1, 1), {"start": 19}, [(START, 1, 100)]),
         ("the log start is the end", segments(1, 1, 1), {"start": 30}, [(START, 2, 200)]),
         ("the log start beyond it", segments(1, 1, 1), {"start": 20, "until": 15}, [(START, 1, 100)]),
         (

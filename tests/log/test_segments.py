@@ -247,14 +247,14 @@ def test_truncation_keeps_time_lookups_correct(partition: Any, batch: Batch) -> 
 def test_the_checkpoint_is_lowered_before_the_files_are_truncated(partition: Any, batch: Batch) -> None:
     partition.append_values(b"a", b"b", b"c")
     partition.log.flush(NOW)
-    told: list[tuple[int, int]] = []
-    partition.log.on_recovery_point_lowered = lambda log: told.append((log.recovery_point, log.size))
+    reported: list[tuple[int, int]] = []
+    partition.log.on_recovery_point_lowered = lambda log: reported.append((log.recovery_point, log.size))
     size = partition.log.size
     partition.log.truncate_to(1, NOW)
-    assert told == [(1, size)]
+    assert reported == [(1, size)]
     assert partition.log.recovery_point == 1
     partition.log.truncate_fully_and_start_at(0, NOW)
-    assert len(told) == 2
+    assert len(reported) == 2
 
 
 # Deleting

@@ -138,18 +138,18 @@ def test_a_read_that_is_not_cached_is_reported_instead_of_waiting() -> None:
 
 
 class Consumer:
-    """Reads what was committed, as clients do it: told of aborted transactions by producer and first offset."""
+    """Reads what was committed, as clients do: by the list of aborted transactions, with producer and first offset."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.told: list[int] = []  # how many aborted transactions each answer named
+        self.counts: list[int] = []  # how many aborted transactions each answer named
 
     def values(self, start: int, last_stable_offset: int, max_bytes: int) -> Iterator[bytes | None]:
         offset = start
         while offset < last_stable_offset:
             found = self.log.read(offset, max_bytes, max_offset=last_stable_offset, min_one_batch=True, committed=True)
             assert found.records is not None
-            self.told.append(len(found.aborted_transactions))
+            self.counts.append(len(found.aborted_transactions))
             with found.records as records:
                 data = records.read()
             begins = sorted((entry.first_offset, entry.producer_id) for entry in found.aborted_transactions)
@@ -248,7 +248,7 @@ def test_a_small_read_returns_few_aborted_transactions(reopened: bool) -> None:
     consumer = Consumer(producers.log)
     assert list(consumer.values(0, producers.last_stable_offset, 1)) == producers.committed(0)
     # 200 bytes of log between two entries of the index hold three batches.
-    assert max(consumer.told) <= 3 + 4
+    assert max(consumer.counts) <= 3 + 4
 
 
 def test_a_log_without_aborted_transactions_is_not_searched_for_them() -> None:

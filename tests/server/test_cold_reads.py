@@ -436,7 +436,7 @@ def test_an_internal_error_in_a_resumed_fetch_fails_only_its_request(
 def cold_directory(tmp_path: Path) -> Any:
     """A function that evicts the logs below a directory from the page cache. The test is skipped if that fails."""
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
-        pytest.skip("this system neither drops cached pages nor tells which are")
+        pytest.skip("this system neither evicts cached pages nor reports which pages are cached")
 
     with tempfile.NamedTemporaryFile(dir=tmp_path) as temporary:
         temporary.write(bytes(4096))
@@ -448,7 +448,7 @@ def cold_directory(tmp_path: Path) -> Any:
         except BlockingIOError:
             pass
         except OSError as error:
-            pytest.skip(f"the file system of the temporary directory does not tell what is cached: {error}")
+            pytest.skip(f"the file system of the temporary directory does not report what is cached: {error}")
     return lambda: evict(tmp_path.rglob("*.log"))
 
 

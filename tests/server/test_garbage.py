@@ -190,7 +190,7 @@ def test_survivors_are_frozen_again(fixture: Fixture) -> None:
 def test_the_heap_is_trimmed_once_for_each_change(fixture: Fixture) -> None:
     fixture.resident += MUCH_MEMORY_BYTES - 1
     fixture.check(busy=True)
-    assert fixture.trims == 0, "there is little to give back"
+    assert fixture.trims == 0, "there is little memory to release"
     fixture.resident += 10 * MUCH_MEMORY_BYTES
     fixture.heap = 2 * MUCH_MEMORY_BYTES
     for _ in range(3):

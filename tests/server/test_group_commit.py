@@ -510,8 +510,8 @@ def test_pending_produce_requests_fail_immediately_when_their_topic_is_deleted(
         assert [error_of(producer.receive()) for _ in range(2)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
         disk.release()
         server.create_topic(topic, flush_messages=1)
-        assert produce(producer, topic, batch(b"anew")).base_offset == 0
-        assert values(fetch(admin, topic)) == [b"anew"]
+        assert produce(producer, topic, batch(b"again")).base_offset == 0
+        assert values(fetch(admin, topic)) == [b"again"]
 
 
 def test_pending_produce_requests_fail_when_the_leader_changes(

@@ -255,7 +255,7 @@ def test_a_kept_request_counts_until_it_is_released() -> None:
     assert budget.grow(a, 100, LARGE)
     kept = budget.keep(a)
     assert budget.used_bytes == kept == 100
-    assert budget.grow(b, 1, LARGE), "nobody else holds anything"
+    assert budget.grow(b, 1, LARGE), "no other connection holds memory"
     budget.release(b)
     budget.release_kept(kept)
     assert budget.used_bytes == 0

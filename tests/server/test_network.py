@@ -728,7 +728,7 @@ def test_the_memory_of_a_kept_request_is_released_after_its_connection_closes() 
         (pending,) = fixture.dispatcher.pending
         fixture.wait_until(lambda: pending.cancelled)
         assert fixture.call(lambda: fixture.network.budget.used_bytes) >= 900_000  # still in progress
-        fixture.call(lambda: pending.reply(b"nobody hears it"))
+        fixture.call(lambda: pending.reply(b"not received"))
         assert fixture.call(lambda: fixture.network.budget.used_bytes) == 0
 
 

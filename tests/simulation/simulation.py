@@ -286,12 +286,12 @@ class Simulation:
         subject.view += batch.records
         if subject.config.flush_messages == 1:
 
-            def told(error: KafkaError | None) -> None:
+            def on_committed(error: KafkaError | None) -> None:
                 # The current setting applies: it may have changed while the batch waited.
                 if error is None and subject.config.flush_messages == 1:
                     history.promised = max(history.promised, batch.end_offset)
 
-            subject.partition.when_committed(batch.end_offset, told)
+            subject.partition.when_committed(batch.end_offset, on_committed)
 
     def send_again(self, subject: Subject) -> None:
         """A producer has not received the response for its last batch and sends it again."""
@@ -305,7 +305,7 @@ class Simulation:
         data = self._bytes_of(batch, Codec.NONE)
         info = subject.partition.append(data, acks=-1, now_ms=self.now_ms, verification=DISABLED)
         assert info.duplicate, f"the last batch of producer {batch.producer_id} was taken twice"
-        assert info.last_offset == batch.end_offset - 1, "a duplicate is told other offsets"
+        assert info.last_offset == batch.end_offset - 1, "the response to a duplicate has other offsets"
 
     # Reading
 
@@ -330,11 +330,11 @@ class Simulation:
         later = expected[len(got) : len(got) + 1]
         assert not later or later[0].offset >= batches[-1].next_offset
         if level == ISOLATION_READ_COMMITTED:
-            told = {(entry.producer_id, entry.first_offset) for entry in found.aborted_transactions}
+            listed = {(entry.producer_id, entry.first_offset) for entry in found.aborted_transactions}
             _opened, aborted = subject.history.transactions()
-            assert told <= {(entry.producer_id, entry.first_offset) for entry in aborted}
+            assert listed <= {(entry.producer_id, entry.first_offset) for entry in aborted}
             in_range = range(max(offset, batches[0].base_offset), batches[-1].next_offset)
-            _check_aborted(subject, told, in_range)
+            _check_aborted(subject, listed, in_range)
 
     def look_up_time(self, subject: Subject) -> None:
         timestamp = self.now_ms + self.dice.randint(-100_000, 2_000)
@@ -663,10 +663,10 @@ class Simulation:
             assert partition.high_watermark == log.log_end_offset
             stable = max(min(opened, default=log.log_end_offset), log.log_start_offset)
             assert partition.last_stable_offset == stable
-        told = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
+        listed = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
         known = {tuple(entry) for entry in aborted}
-        assert {tuple(entry) for entry in told} <= known, f"aborted transactions that never were: {told}"
-        pairs = {(entry.producer_id, entry.first_offset) for entry in told}
+        assert {tuple(entry) for entry in listed} <= known, f"aborted transactions that never were: {listed}"
+        pairs = {(entry.producer_id, entry.first_offset) for entry in listed}
         _check_aborted(subject, pairs, range(log.log_start_offset, log.log_end_offset))
         self._check_producers(subject)
         epochs = {record.offset: batch.leader_epoch for batch in history.batches for record in batch.records}
@@ -730,12 +730,12 @@ def _records_of(batch: RecordBatch) -> list[Kept]:
     ]
 
 
-def _check_aborted(subject: Subject, told: set[tuple[int, int]], offsets: range) -> None:
+def _check_aborted(subject: Subject, listed: set[tuple[int, int]], offsets: range) -> None:
     """Check that the reader gets every aborted transaction with records in these offsets."""
     _opened, aborted = subject.history.transactions()
     there = {kept.offset for kept in subject.view if kept.offset in offsets}
     for transaction in aborted:
-        if (transaction.producer_id, transaction.first_offset) in told:
+        if (transaction.producer_id, transaction.first_offset) in listed:
             continue
         for batch in subject.history.batches:
             if (
@@ -744,7 +744,7 @@ def _check_aborted(subject: Subject, told: set[tuple[int, int]], offsets: range)
                 and transaction.first_offset <= batch.first_offset < transaction.last_offset
             ):
                 left = [kept.offset for kept in batch.records if kept.offset in there]
-                assert not left, f"the reader is not told that {left} were aborted ({transaction})"
+                assert not left, f"the reader does not learn that {left} were aborted ({transaction})"
 
 
 def simulate(seed: int, steps: int) -> Simulation:

@@ -38,7 +38,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 
 class Member:
-    """A member of the group ``g`` that joins when it is told to."""
+    """A member of the group ``g`` that joins when `join` is called."""
 
     def __init__(self, broker: Broker, instance_id: str | None = None) -> None:
         self.wire = WireClient(broker.bootstrap_servers)

@@ -1,4 +1,4 @@
-"""Single requests: what is sent is what was told, what is returned is what came."""
+"""Single requests: the given bytes are sent, and the received bytes are returned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moldau.testing.wire import WireClient
 
 
 class Peer:
-    """The other end of the connection, played by the test: nobody answers unless it says what."""
+    """The other end of the connection, played by the test, which supplies every response."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -93,7 +93,7 @@ def test_the_version_is_the_highest_that_both_sides_know(
     advertises(peer, wire, advertised)
 
     assert wire.highest_version(MetadataRequest()) == chosen
-    # Asked once: a second question would wait for an answer that nobody gives.
+    # Asked once: a second request would wait forever.
     assert wire.highest_version(MetadataRequest()) == chosen
 
 

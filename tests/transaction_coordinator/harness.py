@@ -39,7 +39,7 @@ class Producer(NamedTuple):
     epoch: int
 
 
-NOBODY = Producer(-1, -1)
+NO_PRODUCER = Producer(-1, -1)
 
 
 class Coordinator(Harness[TransactionShard]):
@@ -76,7 +76,7 @@ class Coordinator(Harness[TransactionShard]):
         transactional_id: str = "id",
         api_version: int = 5,
         *,
-        expected: Producer = NOBODY,
+        expected: Producer = NO_PRODUCER,
         timeout_ms: int = TIMEOUT_MS,
         **fields: Any,
     ) -> FakeCaller:

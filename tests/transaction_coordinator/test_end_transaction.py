@@ -1,4 +1,4 @@
-"""EndTxn: what a producer is told, also when it asks again."""
+"""EndTxn: the responses to a producer, also when it retries."""
 
 from __future__ import annotations
 
@@ -171,8 +171,8 @@ def test_without_a_producer_id_at_hand_the_last_epoch_has_to_wait() -> None:
 
 
 def test_below_transaction_version_1_the_next_producer_id_is_known_until_the_coordinator_moves() -> None:
-    # A client that has not heard of the downgrade. Its next id is lost with the coordinator; the epoch that nobody gets
-    # is in force then, and whoever begins gets another id.
+    # A client that does not know of the downgrade. Its next id is lost with the coordinator; the epoch that no
+    # producer gets is in force then, and a producer that begins gets another id.
     coordinator = Coordinator(transaction_version=0)
     producer = coordinator.begin_with_epoch(LAST_EPOCH)
     coordinator.add(producer, PARTITION, client_version=2)

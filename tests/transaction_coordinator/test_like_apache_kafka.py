@@ -48,7 +48,7 @@ from moldau.transaction_coordinator.records import (
 from moldau.transaction_coordinator.transaction import LAST_EPOCH
 
 from ..coordinator.harness import FakeCaller, decoded
-from .harness import NOBODY, Coordinator, Producer
+from .harness import NO_PRODUCER, Coordinator, Producer
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ class Both:
     ids: dict[int, int] = field(default_factory=dict)
     """Kafka's producer ids by ours."""
 
-    def init(self, name: str, api_version: int, expected: Producer = NOBODY) -> Producer | None:
+    def init(self, name: str, api_version: int, expected: Producer = NO_PRODUCER) -> Producer | None:
         theirs = self.wire.call(
             InitProducerIdRequest(
                 transactional_id=name,
@@ -236,7 +236,7 @@ def walk(both: Both, name: str, source: random.Random) -> None:
     may_bump = both.ours.transaction_version > 0
     bumps = may_bump and source.random() < 0.6
 
-    def somebody() -> Producer:
+    def any_producer() -> Producer:
         producer = had[-1] if source.random() < 0.7 else source.choice(had)
         return producer._replace(epoch=max(producer.epoch + source.choice((0,) * 8 + (-1, 1)), 0))
 
@@ -246,14 +246,14 @@ def walk(both: Both, name: str, source: random.Random) -> None:
             case "init":
                 gets = both.init(name, source.choice((1, 3, 4, 5)))
             case "go on":
-                gets = both.init(name, source.choice((3, 4, 5)), somebody())
+                gets = both.init(name, source.choice((3, 4, 5)), any_producer())
             case "add":
-                both.add(name, somebody(), source.choice(PARTITIONS), by_leader=bumps)
+                both.add(name, any_producer(), source.choice(PARTITIONS), by_leader=bumps)
             case "commit" | "abort" as what:
                 version = source.choice((5,) if bumps else (1, 2, 4))
-                gets = both.end(name, somebody(), version, committed=what == "commit")
+                gets = both.end(name, any_producer(), version, committed=what == "commit")
             case "verify":
-                both.verify(name, somebody(), source.choice(PARTITIONS))
+                both.verify(name, any_producer(), source.choice(PARTITIONS))
             case "change":
                 bumps = may_bump and not bumps
         if gets is not None and gets.id != -1:
@@ -344,7 +344,7 @@ def test_epochs_are_used_up_alike(tmp_path: Path) -> None:
                 if end in ("commit", "abort nothing"):
                     after = both.end(name, producer, 5, committed=end == "commit")
                 else:
-                    after = both.init(name, 5, producer if end == "go on" else NOBODY)
+                    after = both.init(name, 5, producer if end == "go on" else NO_PRODUCER)
             both.end(name, producer, 5, committed=end != "commit")
             both.init(name, 5, producer)
             both.describe(name)

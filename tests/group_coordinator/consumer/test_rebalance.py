@@ -1,4 +1,4 @@
-"""Members come and go, and partitions go from one to the other without anybody stopping."""
+"""Members join and leave, and partitions move between them while all members continue to read."""
 
 from __future__ import annotations
 

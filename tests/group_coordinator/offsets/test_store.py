@@ -1,4 +1,4 @@
-"""The committed offsets of a shard, and those that open transactions hold back."""
+"""The committed offsets of a shard, and those of open transactions."""
 
 from __future__ import annotations
 

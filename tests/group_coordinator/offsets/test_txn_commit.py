@@ -104,12 +104,12 @@ def test_of_several_transactions_the_later_commit_counts_in_whatever_order_they_
     for producer_id in (1, 2, 3):
         coordinator.commit_in_transaction("group", {"a": {0: producer_id * 10}}, producer_id=producer_id)
     step()
-    told = []
+    observed = []
     for producer_id, committed in ((2, True), (1, True), (3, False)):
         coordinator.end_transaction(producer_id, committed=committed)
         step()
-        told.append((coordinator.fetched("group"), stable(coordinator)))
-    assert told == [({"a": {0: 20}}, UNSTABLE), ({"a": {0: 20}}, UNSTABLE), ({"a": {0: 20}}, 20)]
+        observed.append((coordinator.fetched("group"), stable(coordinator)))
+    assert observed == [({"a": {0: 20}}, UNSTABLE), ({"a": {0: 20}}, UNSTABLE), ({"a": {0: 20}}, 20)]
 
 
 def test_a_later_commit_without_a_transaction_counts(coordinator: Any, step: Callable[[], None]) -> None:

@@ -1,6 +1,6 @@
 """A member of a classic group, as the Java consumer is one.
 
-It joins, syncs, sends heartbeats, and joins again when it is told to. An eager member gives up everything before it
+It joins, syncs, sends heartbeats, and rejoins when it is asked to. An eager member revokes everything before it
 joins; a cooperative one keeps what it has, gives up what its new assignment lacks, and joins again after that. The
 leader assigns with the topics as it sees them, and joins again when they have changed.
 """
@@ -329,7 +329,7 @@ class ClassicClient(Client):
                     self.synced_with_consumer_group = self.world.is_consumer_group(self.group_id)
                 self.state = State.STABLE
                 self._has_prepared = False
-                # What somebody else shall have was given up just now, and the others hear of it when it joins again.
+                # Partitions of another member were revoked just now, and the others learn it when it joins again.
                 self._wants_to_join = self.is_cooperative and not before <= self.owned
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 self._reset(keep_member_id=False)

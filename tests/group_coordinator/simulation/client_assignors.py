@@ -1,7 +1,7 @@
 """What the leader of a classic group does: read what the members subscribe to and own, and share the partitions out.
 
 Two assignors: ``range``, which gives each member a stretch of every topic, and ``cooperative-sticky``, which leaves
-partitions where they are, and gives nobody a partition in the generation in which somebody else gives it up (KIP-429).
+partitions where they are, and assigns no partition in the generation in which another member revokes it (KIP-429).
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class Invariants:
         since_ms = value.commit_timestamp
         group = self.world.coordinator.states.groups.get(group_id)
         if isinstance(group, ClassicGroup) and group.state is ClassicGroupState.EMPTY and group.protocol_type:
-            # A group that has had members is as old as its emptiness, whenever somebody else commits for it (KIP-211).
+            # The age of a group that had members counts from its last member, also if other clients commit (KIP-211).
             since_ms = min(since_ms, group.current_state_timestamp_ms)
         expired = self.world.clock().epoch_ms - since_ms >= self.world.config.offsets_retention_ms
         return expired and not self._is_read(group_id, topic)

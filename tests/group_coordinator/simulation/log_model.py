@@ -177,7 +177,7 @@ class LogModel:
             current.pop(member_id, None)
             return
         before = current.get(member_id)
-        # Only somebody who leaves for a while, comes back, or joins anew begins again.
+        # Only a member that leaves for a while, rejoins, or joins begins again.
         assert before is None or value.member_epoch >= min(before.member_epoch, 1) or value.member_epoch in (0, -2), (
             f"{member_id} of {group_id}: its epoch goes from {before.member_epoch} to {value.member_epoch}"
         )

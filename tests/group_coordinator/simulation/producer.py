@@ -1,7 +1,7 @@
 """A transactional producer that commits offsets of groups, together with the coordinator of its transactions.
 
-It commits in the name of a member, as consume-transform-produce applications do, or of nobody, as old clients. Its
-transactions end by a marker that is written until it is safe; only then does the next one begin, with another epoch
+It commits in the name of a member, as consume-transform-produce applications do, or without a member, as old clients.
+Its transactions end by a marker that is written until it is safe; only then does the next one begin, with another epoch
 (KIP-890). What the producer has sent before and what arrives after the marker is for the log to refuse.
 """
 

@@ -31,8 +31,8 @@ def come_to_rest(world: World) -> None:
     world.settle(now_ms + 20_000)
     for member in world.members():
         if isinstance(member, ClassicClient) and any(one.instance_id for one in world.members_of(member.group_id)):
-            # A static leader that comes back is told to leave the assignment as it is (KIP-814), and takes the topics
-            # for those of the assignment: what has changed while it was away, nobody sees.
+            # A static leader that rejoins is asked to keep the assignment unchanged (KIP-814), and takes the topics
+            # for those of the assignment: no member notices changes while it was away.
             member.join_again()
     while any(_restlessness(world, group_id) for group_id in GROUPS):
         if world.clock.monotonic_ms > now_ms + _LONGEST_UNREST_MS:
@@ -89,7 +89,7 @@ def _partitions_of(world: World, member: Member) -> list[tuple[str, int]]:
 
 def go_away(world: World) -> None:
     """All members leave, time passes, and no state remains in memory."""
-    world.note("everybody goes")
+    world.note("all members leave")
     for member in world.members():
         if world.random.random() < 0.5:
             member.leave()

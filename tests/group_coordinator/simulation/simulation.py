@@ -1,7 +1,8 @@
 """A seeded simulation of groups: members that come, go, crash, pause and commit, on a coordinator that is restarted.
 
 A run has three parts. In the first anything goes (`happenings`), and after each step the invariants are looked at. Then
-no more is broken, and all groups must come to rest. At last everybody goes, and nothing may be left in memory (`rest`).
+no more is broken, and all groups must come to rest. At the end all members leave, and no state may remain in
+memory (`rest`).
 
 A seed that breaks an invariant can be run again: everything is decided by one `random.Random`.
 """

@@ -205,7 +205,7 @@ class World:
                 return
             things[0]()
             self.invariants.after_step()
-        raise AssertionError("requests and answers go to and fro without end")
+        raise AssertionError("requests and responses follow each other without end")
 
     # -- the coordinator -----------------------------------------------------------------------------------------------
 

@@ -144,10 +144,10 @@ def test_apache_kafka_reads_what_is_left(
     )
     dump_segments(indexes + paths[".snapshot"] + paths[".txnindex"], compacted=True)
     apache_log.open(partition.directory, partition.config, recovery_point=partition.log.log_end_offset)
-    told = [line.split() for line in apache_log.ask_lines("describe")]
+    described = [line.split() for line in apache_log.ask_lines("describe")]
     apache_log.close()
-    assert ["offsets", "0", str(partition.log.log_end_offset)] in told
-    found = [(int(words[1]), words[3]) for words in told if words[0] == "record"]
+    assert ["offsets", "0", str(partition.log.log_end_offset)] in described
+    found = [(int(words[1]), words[3]) for words in described if words[0] == "record"]
     keys = {(offset, "x" + key.hex()) for offset, key, _value in contents}
     assert keys <= set(found)  # markers are records too
     assert len(found) == len(keys) + sum(batch.is_control and batch.record_count for batch in compactor.batches())

@@ -267,7 +267,7 @@ def test_a_process_that_dies_has_touched_no_file_of_the_log(compactor: Any) -> N
             break
         operations += 1
     assert operations > 8
-    # What it has told is on the device.
+    # Reported progress is durable.
     survivor = file_system.crash(random.Random(0))
     for replacement in result.replacements:
         for suffix in ("log", "index", "timeindex"):

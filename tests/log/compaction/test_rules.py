@@ -89,7 +89,7 @@ def test_a_record_without_a_key_is_removed(compactor: Any) -> None:
 
 
 def test_a_batch_of_which_everything_stays_is_not_touched(memory_compactor: Any) -> None:
-    """Not compressed anew either: what other libraries made of it is kept, byte for byte."""
+    """It is not compressed again: the output of other libraries is kept, byte for byte."""
     unusual = batch((b"a", b"x" * 2_000), (b"b", b"y" * 2_000), codec=Codec.GZIP, level=1)
     append(memory_compactor, batch((b"c", b"1")), unusual, batch((b"c", b"2")))
     memory_compactor.roll()
@@ -372,11 +372,11 @@ def test_progress_reaches_the_end_and_may_end_the_pass(memory_compactor: Any) ->
     for number in range(20):
         append(memory_compactor, batch((b"%d" % (number % 3), b"x" * 100)))
         memory_compactor.roll()
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     partition = memory_compactor.partition
-    compact(memory_compactor.job(), partition.file_system, on_progress=lambda *progress: told.append(progress))
-    assert told == sorted(told)
-    assert told[-1][0] == told[-1][1]
+    compact(memory_compactor.job(), partition.file_system, on_progress=lambda *progress: reported.append(progress))
+    assert reported == sorted(reported)
+    assert reported[-1][0] == reported[-1][1]
 
     def end(done: int, total: int) -> None:
         if done > total * 0.7:

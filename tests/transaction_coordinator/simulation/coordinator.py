@@ -1,7 +1,7 @@
-"""The coordinator's broker: a real runtime with a real shard, that dies and comes back, and the markers it sends.
+"""The coordinator's broker: a real runtime with a real shard, that crashes and recovers, and the markers it sends.
 
-It may die at any append: before the bytes are in the log, or afterwards, when nothing was replayed and nobody answered.
-When another replica takes over, what it does not have is gone.
+It may die at any append: before the bytes are in the log, or afterwards, when no record was replayed and no response
+was sent. When another replica takes over, the records that it does not have are lost.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.protocol.errors import ErrorCode
 
-from ..harness import NOBODY, Producer
+from ..harness import NO_PRODUCER, Producer
 from .calls import LOST, Add, End, Init, Pause, Verify, Write
 from .partitions import Entry
 
@@ -45,8 +45,8 @@ class History:
     producer: Producer
     acked: list[Entry] = field(default_factory=list)
     asked_to_commit: bool = False
-    told: bool | None = None
-    """The result that it was told to have come about."""
+    outcome: bool | None = None
+    """Whether the response said that it was committed; None without a response."""
 
 
 class GaveUpError(Exception):
@@ -55,9 +55,9 @@ class GaveUpError(Exception):
 
 def run(world: World, transactional_id: str, *, bumps: bool) -> Steps:
     """The life of a producer."""
-    producer = NOBODY
+    producer = NO_PRODUCER
     try:
-        producer = yield from begin(world, transactional_id, NOBODY, bumps=bumps)
+        producer = yield from begin(world, transactional_id, NO_PRODUCER, bumps=bumps)
         while world.is_broken and world.random.random() < 0.85:
             try:
                 producer = yield from one_transaction(world, transactional_id, producer, bumps=bumps)
@@ -97,7 +97,7 @@ def one_transaction(world: World, transactional_id: str, producer: Producer, *, 
     response = yield from again_and_again(
         lambda: End(world, transactional_id, producer, committed=committed, bumps=bumps)
     )
-    history.told = committed
+    history.outcome = committed
     if bumps:
         return Producer(response.producer_id, response.producer_epoch)
     return producer if is_whole else (yield from begin(world, transactional_id, producer, bumps=False))

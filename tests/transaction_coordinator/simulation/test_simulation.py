@@ -43,9 +43,9 @@ def test_the_simulation_breaks_what_it_should() -> None:
     worlds = [simulate(seed) for seed in range(20)]
 
     histories = [history for world in worlds for history in world.transactions]
-    assert sum(history.told is True for history in histories) > 100
-    assert sum(history.told is False for history in histories) > 50
-    assert sum(history.told is None for history in histories) > 50
+    assert sum(history.outcome is True for history in histories) > 100
+    assert sum(history.outcome is False for history in histories) > 50
+    assert sum(history.outcome is None for history in histories) > 50
     assert sum(world.coordinator.crashes for world in worlds) > 60
     outcomes = [outcome for world in worlds for one in world.partitions for outcome in one.outcomes.values()]
     assert outcomes.count(True) > 200

@@ -9,7 +9,7 @@ bumped (KIP-360), and what is late has to be found out by asking the coordinator
 What has to hold:
 
 * A transaction is committed in all of its partitions, or in none.
-* What a producer was told is what has come about, and what it did not ask to be committed is not.
+* The outcome in the response to a producer is the outcome in the log, and what it did not ask to be committed is not.
 * When a producer has begun, nothing is written any more by one that had begun before.
 * A partition never has two transactions of one producer at once, and no marker comes that it would refuse.
 * Loading the log gives the state that deciding gave, and every step in the log is one that may be taken.
@@ -227,8 +227,8 @@ class World:
 
         def served(answer: Any) -> None:
             if not is_late:
-                told = LOST if loses_answer else answer
-                self.later(f"{call} is answered: {told!r}", lambda: done(told))
+                received = LOST if loses_answer else answer
+                self.later(f"{call} is answered: {received!r}", lambda: done(received))
 
         arrives = (f"{call} arrives", lambda: self._start(producers.serve_write(self, call), served))
         if is_late:
@@ -257,7 +257,7 @@ class World:
         return history
 
     def begun(self, transactional_id: str, producer: Producer) -> None:
-        """A producer was told that it is the one."""
+        """A producer has received the response that it is the current one."""
         before = self._current.get(transactional_id, producer)
         if before.id != producer.id:
             self._former_ids.setdefault(transactional_id, set()).add(before.id)
@@ -286,11 +286,11 @@ class World:
         self._start(life(), ended.append)
         self._come_to_rest()
         assert ended, f"a new producer of {transactional_id} cannot do anything"
-        assert self.transactions[-1].told is not None
+        assert self.transactions[-1].outcome is not None
         self._check_at_rest()
 
     def check_outcomes(self) -> None:
-        """Nothing is half committed, nobody was told what is not so."""
+        """No transaction is committed in part, and every response that a producer received is true."""
         outcomes: dict[int, set[bool | None]] = {}
         written = set()
         for partition in self.partitions:
@@ -300,11 +300,11 @@ class World:
         for history in self.transactions:
             found = outcomes.get(history.number, set())
             assert len(found) <= 1, f"{history} is half committed"
-            if history.told is not None and history.acked:
-                assert found == {history.told}, f"{history} is {found}"
+            if history.outcome is not None and history.acked:
+                assert found == {history.outcome}, f"{history} is {found}"
             if not history.asked_to_commit:
                 assert found <= {False}, f"{history} was committed"
-            if history.told:
+            if history.outcome:
                 assert written.issuperset(history.acked), f"{history} has lost a write"
 
     def _check_log(self) -> None:
