@@ -41,7 +41,7 @@ SERVERS: Final = (*CALIBRATION, *OTHERS)
 
 _ENDED: Final = "the server ended during this case"
 _EXCHANGE_BYTES: Final = 120_000
-"""The exchanges of a report, so that the file stays below 300 kB."""
+"""The exchanges of a report, so that the file stays below 900 kB."""
 _EXCHANGE_OF_CASE_BYTES: Final = 2_500
 _TEXT_CHARACTERS: Final = 400
 _PATIENCE: Final = 0.5

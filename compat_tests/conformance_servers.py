@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from moldau import __version__
+from moldau.compat_tests import telemetry_receiver
 from moldau.conformance.sasl import MECHANISMS, Credentials, authenticator
 from moldau.conformance.target import Security, Target
 from moldau.testing import Broker, go_programs, kafka_jars
@@ -85,8 +86,10 @@ _SECURED: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": f"User:ANONYMOUS;User:{_USER.username}",
     "delegation.token.secret.key": "conformance",
+    "metric.reporters": telemetry_receiver.CLASS,
 }
-"""Settings of a server with authentication and authorization. The broker itself uses the listener without SASL."""
+"""Settings of a server with authentication, authorization and client metrics, for the cases that need them. The broker
+itself uses the listener without SASL."""
 
 
 def _apache_secured(version: str) -> Callable[[float], AbstractContextManager[Target]]:
@@ -94,9 +97,12 @@ def _apache_secured(version: str) -> Callable[[float], AbstractContextManager[Ta
     def start(patience: float) -> Iterator[Target]:
         if kafka_jars.jars_dir(version) is None:
             raise UnavailableServerError(f"run `python -m moldau.testing.kafka_jars --version {version}`")
-        with ApacheKafka(_SECURED, version=version, listeners={"SASL": "SASL_PLAINTEXT"}) as kafka:
-            security = Security(authenticate=authenticator(_USER), credentials=_USER)
-            yield Target(kafka.address_of("SASL"), security, patience)
+        with tempfile.TemporaryDirectory(prefix="telemetry-receiver-") as folder:
+            classes = telemetry_receiver.compiled(version, Path(folder))
+            listeners = {"SASL": "SASL_PLAINTEXT"}
+            with ApacheKafka(_SECURED, version=version, listeners=listeners, classes=classes) as kafka:
+                security = Security(authenticate=authenticator(_USER), credentials=_USER)
+                yield Target(kafka.address_of("SASL"), security, patience)
 
     return start
 
@@ -235,7 +241,7 @@ CALIBRATION: Final = (
         ConformanceServer(
             f"apache-kafka-{version}-secured",
             "Apache Kafka with SASL and ACLs",
-            "one node, from Maven's jars, with SASL, an authorizer and delegation tokens",
+            "one node, from Maven's jars, with SASL, an authorizer, delegation tokens and client metrics",
             lambda version=version: version,  # type: ignore[misc]
             _apache_secured(version),
         )

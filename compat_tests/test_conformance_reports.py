@@ -19,7 +19,7 @@ from moldau.conformance.reports import json_report
 from moldau.conformance.target import Target
 from moldau.testing import Broker
 
-MAX_BYTES = 300_000
+MAX_BYTES = 900_000
 PUBLISHED = sorted(path for path in reports.FOLDER.glob("*.json") if not path.stem.startswith("client-"))
 
 

@@ -9,6 +9,7 @@ has the options of `jvm`, which suit tests but not measurements; the benchmarks 
 
 import base64
 import enum
+import os
 import signal
 import socket
 import subprocess
@@ -52,7 +53,8 @@ class ApacheKafka:
     starts on a directory. ``parent`` is the parent of the temporary folder, which also contains the settings and the
     server's log. ``jvm_options`` replaces all options of the JVM. ``version``: 4.3.1, or one of
     ``kafka_jars.OLDER_SERVERS``, whose quorum is static by default. ``listeners`` are further listeners for clients, by
-    name, with their security protocol: ``{"SECURE": "SASL_SSL"}``; ``address_of`` has their addresses.
+    name, with their security protocol: ``{"SECURE": "SASL_SSL"}``; ``address_of`` has their addresses. ``classes`` is a
+    folder with the classes of plugins.
     """
 
     def __init__(
@@ -65,7 +67,9 @@ class ApacheKafka:
         jvm_options: Sequence[str] | None = None,
         version: str = KAFKA_VERSION,
         listeners: Mapping[str, str] | None = None,
+        classes: Path | None = None,
     ) -> None:
+        self._classes = classes
         self._listeners = dict(listeners or {})
         self._addresses: dict[str, str] = {}
         self._config = dict(config or {})
@@ -210,10 +214,11 @@ class ApacheKafka:
 
     def _command(self, main_class: str, *arguments: str) -> list[str]:
         if self._jvm_options is None and self._version == KAFKA_VERSION:
-            return jvm.command(main_class, *arguments, options=_HEAP_OPTIONS)
+            return jvm.command(main_class, *arguments, options=_HEAP_OPTIONS, classes=self._classes)
         libs, java = requirements.require_kafka_jars(self._version), requirements.require_program("java")
         options = (*jvm.OPTIONS, *_HEAP_OPTIONS) if self._jvm_options is None else self._jvm_options
-        return [java, *options, "-cp", f"{libs}/*", main_class, *arguments]
+        class_path = f"{libs}/*" if self._classes is None else f"{libs}/*{os.pathsep}{self._classes}"
+        return [java, *options, "-cp", class_path, main_class, *arguments]
 
     @property
     def properties(self) -> Path:
