@@ -190,7 +190,7 @@ def test_an_interruption_cleans_up_and_writes_the_reports(
 
 def test_the_second_interruption_does_not_clean_up(broker: Broker, proxy: Proxy, tmp_path: Path) -> None:
     proxy.kept = {ApiKey.FETCH, ApiKey.DELETE_TOPICS}
-    command = Command(tmp_path, proxy.address)
+    command = Command(tmp_path, proxy.address, "--area=fetch")
     proxy.wait_for(ApiKey.FETCH, 8)
     command.process.send_signal(signal.SIGINT)
     deletions = proxy.requests.count(ApiKey.DELETE_TOPICS)
