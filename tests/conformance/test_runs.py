@@ -312,9 +312,9 @@ class Terminal:
 
 
 def test_a_terminal_shows_a_bar_that_disappears_and_a_table(broker: Broker) -> None:
-    terminal = Terminal(broker.bootstrap_servers)
+    terminal = Terminal(broker.bootstrap_servers, "--area=produce")
     assert terminal.end() == 0
-    cases = len(catalog.select())
+    cases = len(catalog.select(areas=["produce"]))
     assert f"/{cases}" in terminal.plain
     *_, last = terminal.text.rpartition("\x1b[2K")  # the bar is erased
     assert "produce" in last

@@ -112,7 +112,8 @@ def says(data: bytes) -> Callable[[socket.socket], None]:
         (says(b"\0\0\0\x05\0\0\0\x01"), "not a Kafka server"),
         (says(b"\0\0\0\x0a\0\0\0\0\0\0\0\0\0\x09"), "not a response to ApiVersions"),
         (says(b"\0\0\0\x0a\0\0\0\0\0\0\0\0\0\0"), "lists no APIs"),
-        (says(b"\0\0\0\x0b\0\0\0\0\0\0\0\0\0\0\x07"), "1 bytes too many"),
+        # Some servers send bytes after the response, which cases report; the reason is what the response says.
+        (says(b"\0\0\0\x0b\0\0\0\0\0\0\0\0\0\0\x07"), "lists no APIs"),
         (says(b"SSH-2.0-OpenSSH_9.2\r\n"), "an SSH server"),
         (says(b"\x15\x03\x01\0\x02\x02\x46"), "a TLS listener. Use --tls."),
         (says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "an HTTP server"),
@@ -130,7 +131,11 @@ def test_an_http_server_that_waits_for_a_line() -> None:
         def log_message(self, *arguments: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            """The suite may leave while the server responds. The default prints to the same standard error."""
+
+    with Server(("127.0.0.1", 0), Quiet) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         check_unusable(f"127.0.0.1:{server.server_port}", "an HTTP server")
         server.shutdown()
