@@ -20,6 +20,9 @@ from ..record_batches import batch
 
 Sizes = dict[tuple[str, int], int]
 
+UNKNOWN_BYTES = (-1, -1)
+"""KIP-827: the server does not know the size of the volume, for example because it stores in memory."""
+
 
 def describe(
     c: Check, topics: Mapping[str, Sequence[int]] | None, version: int | None = None
@@ -87,7 +90,7 @@ def exchange(c: Check, version: int) -> None:
 
     Expects: the directories have paths and no errors. Exactly these two partitions are in them, each in one, with lag
     0 and not as future replica; size 0, then the size of the batch for partition 1. Since version 4, the size of the
-    volume and its usable bytes; since version 5, that the directory is not cordoned.
+    volume and its usable bytes, both -1 if unknown; since version 5, that the directory is not cordoned.
 
     Why: tools for moving partitions and for planning of capacity rely on these sizes.
     """
@@ -107,9 +110,9 @@ def exchange(c: Check, version: int) -> None:
         c.true(each.log_dir, "log_dir", expected="a path", actual=each.log_dir)
         if version >= 4:
             c.true(
-                0 < each.usable_bytes <= each.total_bytes,
+                0 < each.usable_bytes <= each.total_bytes or (each.total_bytes, each.usable_bytes) == UNKNOWN_BYTES,
                 f"total_bytes and usable_bytes of {each.log_dir}",
-                expected="positive numbers, the second not above the first",
+                expected="positive numbers, the second not above the first, or -1 for both",
                 actual=(each.total_bytes, each.usable_bytes),
             )
         if version >= 5:
