@@ -24,7 +24,7 @@ import enum
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..protocol.errors import ErrorCode
+from ..protocol.errors import ErrorCode, error_name
 from ..protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ..protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -235,7 +235,7 @@ class BrokerLifecycle:
             self._register_again(now_ms)
             return
         if response.error_code:
-            self.problem = f"The controller rejects heartbeats with {_name(response.error_code)}"
+            self.problem = f"The controller rejects heartbeats with {error_name(response.error_code)}"
             self._retry(now_ms)
             return
         self.problem = None
@@ -288,10 +288,6 @@ class BrokerLifecycle:
         self.error = error
 
 
-def _name(code: int) -> str:
-    return ErrorCode(code).name if code in ErrorCode else f"error {code}"
-
-
 def _refusal(code: int, node_id: int) -> str:
     """What a rejected registration means, and what to do."""
     match code:
@@ -315,4 +311,4 @@ def _refusal(code: int, node_id: int) -> str:
                 "The cluster has finalized a feature at a level that Moldau does not support (UNSUPPORTED_VERSION); "
                 "the controller's log names it. Lower it with kafka-features.sh downgrade"
             )
-    return f"The controller rejects the registration with {_name(code)}"
+    return f"The controller rejects the registration with {error_name(code)}"

@@ -299,9 +299,10 @@ class StoredMetadataLog:
         segment that ends here, which are not checked again. Then call `end_snapshot`. Raises KafkaError with
         KAFKA_STORAGE_ERROR, or OSError; then nothing has changed.
         """
-        snapshot = SnapshotId(self.end_offset, self._log.latest_epoch)
-        self._log.roll(now_ms)
-        self._log.segments.active.make_files()  # startup needs the file, even if no records follow the snapshot
+        snapshot = self._snapshot_now()
+        if snapshot.end_offset == self.end_offset:
+            self._log.roll(now_ms)
+            self._log.segments.active.make_files()  # startup needs the file, even if no records follow the snapshot
         self._counted = (self.records_after_snapshot, self.bytes_after_snapshot)
         batches = snapshot_batches(
             records,
@@ -312,6 +313,10 @@ class StoredMetadataLog:
             max_records=RECORDS_PER_BATCH,
         )
         return SnapshotFile(self._file_system, self._directory, snapshot, batches, timestamp_ms)
+
+    def _snapshot_now(self) -> SnapshotId:
+        """What a snapshot would contain that is begun now."""
+        return SnapshotId(self.end_offset, self._log.latest_epoch)
 
     def end_snapshot(self, snapshot: SnapshotFile) -> None:
         """The snapshot is durable: from now on startup reads it."""
@@ -370,8 +375,9 @@ class StoredMetadataLog:
             0, snapshot.end_offset, snapshot.epoch, content.last_contained_timestamp_ms, (), content.records
         )
 
-    def _read_log(self, offset: int) -> Iterator[MetadataBatch]:
-        end = self._log.log_end_offset
+    def _read_log(self, offset: int, end_offset: int | None = None) -> Iterator[MetadataBatch]:
+        """The batches from `offset` on; with `end_offset` only those that end there or before."""
+        end = self._log.log_end_offset if end_offset is None else min(end_offset, self._log.log_end_offset)
         while offset < end:
             found = self._log.read(offset, _READ_BYTES, max_offset=end, min_one_batch=True).records
             if found is None:
@@ -379,6 +385,8 @@ class StoredMetadataLog:
             with found:
                 data = found.read()
             for batch in iter_batches(data):
+                if batch.next_offset > end:
+                    return
                 if batch.base_offset >= offset:
                     self.bytes_after_snapshot += batch.size
                     yield decode_batch(batch, what=self._directory)

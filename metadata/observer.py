@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from ..protocol.errors import ErrorCode
+from ..protocol.errors import ErrorCode, error_name
 from ..protocol.messages import fetch as fetch_messages
 from ..protocol.messages import fetch_snapshot as snapshot_messages
 from ..protocol.messages.fetch import FetchRequest, FetchResponse
@@ -381,7 +381,7 @@ class Observer:
             else:
                 self._retry_elsewhere(None)
             return
-        name = ErrorCode(code).name if code in ErrorCode else str(code)
+        name = error_name(code)
         hint = ""
         if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             hint = ", so it is not a listener of a controller"
