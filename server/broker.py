@@ -38,10 +38,12 @@ from .upkeep.trash import Trash
 if TYPE_CHECKING:
     from ..config.sources import BrokerConfig
     from ..protocol.errors import ErrorCode
+    from ..replication.replicas import TopicKey
     from .concurrency.background import Background
     from .concurrency.slices import Sliced
     from .concurrency.timers import TimerWheel
     from .coordination.groups import GroupCoordinators
+    from .coordination.peers import Peers
     from .coordination.transactions import TransactionCoordinators
     from .network.read_ahead import ReadAhead
     from .storage.opening import Storage
@@ -79,7 +81,7 @@ class Broker:
         self.metadata = storage.metadata
         self.node_id = self.metadata.node_id
         self.cluster_id = self.metadata.cluster_id
-        self.replicas = Replicas()
+        self.replicas = Replicas(self._has_partition)
         self.fetch_sessions = FetchSessionCache(config.int("max.incremental.fetch.session.cache.slots"), rng)
         self.fetch_max_bytes = config.int("fetch.max.bytes")
         self.auto_create_topics = config.bool("auto.create.topics.enable")
@@ -114,10 +116,15 @@ class Broker:
             image=lambda: self.metadata.image,
             run_soon=self.run_soon,
             create_topic=self._create_topic,
+            peers=lambda: self.peers,
         )
+        self._peers: Peers | None = None
+        self._rng = rng
         self.coordinators = CoordinatorsOnDemand(services, config, self.producer_ids.next)
         self.markers = self.coordinators.markers
-        self.verifications = Verifications(loop, timers, self.slices, clock, lambda: self.transactions)
+        self.verifications = Verifications(
+            loop, timers, self.slices, clock, lambda: self.transactions, lambda: self.peers.verification
+        )
         self.housekeeping = Housekeeping(
             loop,
             self.file_jobs,
@@ -213,6 +220,24 @@ class Broker:
         """See `CoordinatorsOnDemand.transactions`."""
         return self.coordinators.transactions
 
+    @property
+    def peers(self) -> Peers:
+        """The other brokers of the cluster. Created on first use: a single broker has none."""
+        if self._peers is None:
+            from .coordination.peers import Peers
+
+            self._peers = Peers(
+                self.loop,
+                self.timers,
+                self.background,
+                self.run_soon,
+                self._rng,
+                self.node_id,
+                lambda: self.metadata.image,
+                self.config,
+            )
+        return self._peers
+
     def create_missing_topics(self, names: list[str], origin: Origin | None) -> Sliced[dict[str, ErrorCode]]:
         """Create the topics of these names that do not exist. Coordinators' topics get their configs.
 
@@ -220,6 +245,11 @@ class Broker:
         """
         request = partial(self.controller.request, origin=origin)
         return create_missing_topics(lambda: self.metadata.image, names, self.config, request)
+
+    def _has_partition(self, topic: TopicKey, index: int) -> bool:
+        image = self.metadata.image
+        found = image.topics_by_name.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
+        return found is not None and index in found.partitions
 
     def _create_topic(self, name: str) -> Sliced[ErrorCode | None]:
         errors = yield from self.create_missing_topics([name], None)
@@ -242,6 +272,8 @@ class Broker:
 
     async def close(self) -> None:
         """Stop the background work. The owner of the logs and of the metadata closes those."""
+        if self._peers is not None:
+            self._peers.close()
         self.publisher.late_replicas.close()
         await self.replica_mover.close()  # it may still report a directory to the controller, in slices
         if self.metadata.is_changing:
