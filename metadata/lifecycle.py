@@ -149,6 +149,8 @@ class BrokerLifecycle:
 
     def replayed(self, registration: BrokerRegistration | None, offset: int, now_ms: int) -> None:
         """The registration of this node in the committed metadata up to `offset`."""
+        if self.state in (State.SHUTTING_DOWN, State.FAILED):
+            return
         if not self.is_registered or offset < self.broker_epoch:
             return
         if registration is None:

@@ -249,7 +249,7 @@ class Observer:
     def failed(self, problem: str) -> None:
         """There was no response from `destination`: no connection, or a timeout."""
         self._snapshot = None
-        self._retry_elsewhere(f"{self.destination}: {problem}")
+        self._retry_elsewhere(problem)
 
     def handle(self, response: FetchResponse | FetchSnapshotResponse) -> list[Effect]:
         """The effects of a response to the latest `request`. Raises ObserverError."""
@@ -274,6 +274,9 @@ class Observer:
             self._refused(partition.error_code, learned=bool(effects))
             return effects
         self._succeeded()
+        if self.leader_address is None:
+            self.leader_address = self.destination  # only the leader responds without an error
+            self._ask_leader = True
         if partition.diverging_epoch.epoch >= 0:
             diverging = partition.diverging_epoch
             effects.append(self._truncate(diverging.epoch, diverging.end_offset))

@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from ..metadata.auto_create import create_missing_topics
+from ..metadata.quorum import Metadata
 from ..replication.replicas import Replicas
 from .concurrency.clock import Clock, wall_clock
 from .concurrency.event_loop import EndOfIteration, turns_of
@@ -36,7 +37,10 @@ from .upkeep.retention import Retention
 from .upkeep.trash import Trash
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..config.sources import BrokerConfig
+    from ..metadata.broker_metadata import BrokerMetadata
     from ..protocol.errors import ErrorCode
     from ..replication.replicas import TopicKey
     from .concurrency.background import Background
@@ -68,7 +72,11 @@ class Broker:
         advertised: dict[str, tuple[str, int]],
         clock: Clock = wall_clock,
         rng: Random,
+        slices: Slices | None = None,
+        remote: Callable[[BrokerMetadata], ControllerClient] | None = None,
     ) -> None:
+        """``remote`` creates the client of remote controllers; without it, the controller is in this process.
+        ``slices``: the slices that such a client uses."""
         self.config = config
         self.now_ms = clock
         """Milliseconds since the epoch."""
@@ -76,7 +84,7 @@ class Broker:
         self.timers = timers
         self.read_ahead = read_ahead
         self.turns = turns_of(loop)
-        self.slices = Slices(loop.call_soon, clock=self.turns.clock)
+        self.slices = slices if slices is not None else Slices(loop.call_soon, clock=self.turns.clock)
         self.log_manager = storage.log_manager
         self.metadata = storage.metadata
         self.node_id = self.metadata.node_id
@@ -96,9 +104,7 @@ class Broker:
         self.searches = SearchQueue(self.decoder)
         self.run_soon = EndOfIteration(loop.call_soon)
         self.group_commit = GroupCommit(loop, background, self.now_ms, self.run_soon)
-        self.controller: ControllerClient = LocalController(
-            self.metadata, self.slices, self.group_commit, clock, timers
-        )
+        self.controller = self._local_controller() if remote is None else remote(self.metadata)
         self.producer_ids = ProducerIds(
             self.slices,
             lambda request: self.controller.request(request, 0, None),
@@ -209,6 +215,10 @@ class Broker:
             self.group_commit.flush,
             self.slices,
         )
+
+    def _local_controller(self) -> ControllerClient:
+        assert isinstance(self.metadata, Metadata), "this node has no controller"
+        return LocalController(self.metadata, self.slices, self.group_commit, self.now_ms, self.timers)
 
     @property
     def groups(self) -> GroupCoordinators:
