@@ -117,8 +117,7 @@ def receive_snapshot(metadata: FollowedMetadata, snapshot: SnapshotId, data: byt
 
 def same(image: MetadataImage, controller: Controller) -> bool:
     expected = controller.metadata.image
-    ignored = {"offset": 0, "epoch": 0, "timestamp_ms": 0}
-    return image._replace(**ignored) == expected._replace(**ignored)
+    return image._replace(offset=0, epoch=0, timestamp_ms=0) == expected._replace(offset=0, epoch=0, timestamp_ms=0)
 
 
 def recorder(deltas: list[MetadataDelta]) -> Callable[[MetadataDelta, MetadataImage], None]:
