@@ -4,8 +4,8 @@ The markers of one iteration of the event loop that go to the same broker share 
 each producer, because the response identifies markers by producer id; a second one goes into another request.
 
 Each marker is written once: the coordinator retries, with the leader of that time (`transactions`). A request whose
-response was lost may have written its markers. A repetition does no harm: with transaction.version 2, the partition
-rejects it with INVALID_PRODUCER_EPOCH, which means that the marker is not needed.
+response was lost may have written its markers. A repetition does no harm: the partition accepts it (KAFKA-19999), or
+rejects it with INVALID_PRODUCER_EPOCH if the producer has a newer epoch, which means that the marker is not needed.
 """
 
 from __future__ import annotations
