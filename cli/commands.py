@@ -17,6 +17,7 @@ _MODULES: Final = {
     "transactions": "transactions",
     "configs": "configs",
     "cluster": "describe_cluster",
+    "format": "format_directories",
     "log": "log",
     "spark": "spark",
     "doctor": "doctor",

@@ -141,6 +141,11 @@ class BrokerConfig(TypedAccess):
         return tuple(listener for listener in parsed if listener.name not in self.controller_listener_names)
 
     @property
+    def has_remote_controllers(self) -> bool:
+        """Whether this node is only a broker, and other processes are the controllers."""
+        return set(self.list("process.roles")) == {"broker"}
+
+    @property
     def controller_listener_names(self) -> frozenset[str]:
         return frozenset(name.upper() for name in self.list("controller.listener.names"))
 

@@ -55,10 +55,12 @@ SECTIONS: Final = (
         Setting(
             "initial.broker.registration.timeout.ms", INT, 60_000, None, MEDIUM,
             "Time to wait for the first registration with the controller before giving up.",
+            acted_on=True,
         ),
         Setting(
             "broker.heartbeat.interval.ms", INT, 2000, None, MEDIUM,
             "Interval of the heartbeats that a broker sends to the controller.",
+            acted_on=True,
         ),
         Setting(
             "broker.session.timeout.ms", INT, 9000, None, MEDIUM,
@@ -363,12 +365,13 @@ SECTIONS: Final = (
         "Controller quorum",
         Setting(
             "controller.quorum.voters", LIST, (), HostsAndPorts(with_id=True), HIGH,
-            "Voters of a static quorum, as `id@host:port`. Moldau is the only voter.",
+            "Voters of a static quorum, as `id@host:port`. If this node is a controller, it must be the only voter.",
             acted_on=True,
         ),
         Setting(
             "controller.quorum.bootstrap.servers", LIST, (), HostsAndPorts(with_id=False), HIGH,
-            "Addresses at which the quorum can be found.",
+            "Addresses at which a node that is only a broker finds the controllers.",
+            acted_on=True,
         ),
         Setting(
             "controller.quorum.auto.join.enable", BOOLEAN, False, None, LOW,
@@ -389,18 +392,22 @@ SECTIONS: Final = (
         Setting(
             "controller.quorum.fetch.max.bytes", INT, 1_048_576, at_least(1), LOW,
             "Maximum bytes of a fetch of metadata.",
+            acted_on=True,
         ),
         Setting(
             "controller.quorum.fetch.snapshot.max.bytes", INT, 1_048_576, at_least(1), LOW,
             "Maximum bytes of a fetch of a metadata snapshot.",
+            acted_on=True,
         ),
         Setting(
             "controller.quorum.request.timeout.ms", INT, 2000, at_least(0), MEDIUM,
             "Timeout of a request within the quorum.",
+            acted_on=True,
         ),
         Setting(
             "controller.quorum.retry.backoff.ms", INT, 20, at_least(0), LOW,
             "Delay before a request within the quorum is retried.",
+            acted_on=True,
         ),
         Setting(
             "controller.quorum.append.linger.ms", INT, 25, at_least(0), MEDIUM,

@@ -107,16 +107,28 @@ def _conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
     if 0 < queued < largest:
         rule = f"Value must be at least socket.request.max.bytes ({largest}), or -1 for no limit"
         yield _invalid(config, "queued.max.request.bytes", rule)
-    if set(config.list("process.roles")) != {"broker", "controller"}:
-        yield _invalid(config, "process.roles", "Moldau always runs broker and controller in one process")
-    voters = {entry.partition("@")[0] for entry in config.list("controller.quorum.voters")}
-    if len(voters) > 1:
-        rule = "Moldau is the only voter of its quorum; the directory of one of several nodes cannot be served"
-        yield _invalid(config, "controller.quorum.voters", rule)
+    yield from _role_conflicts(config)
     if config.str("authorizer.class.name"):
         rule = "Moldau has no authorization yet, so every client would have full access"
         yield _invalid(config, "authorizer.class.name", rule)
     yield from _listener_conflicts(config)
+
+
+def _role_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
+    roles = set(config.list("process.roles"))
+    voters = {entry.partition("@")[0] for entry in config.list("controller.quorum.voters")}
+    if roles == {"broker"}:
+        if not voters and not config.list("controller.quorum.bootstrap.servers"):
+            rule = "a broker without the controller role requires controller.quorum.bootstrap.servers"
+            yield _invalid(config, "process.roles", rule)
+        if str(config.node_id) in voters:
+            rule = f"node {config.node_id} is a voter, so process.roles must include controller"
+            yield _invalid(config, "controller.quorum.voters", rule)
+    elif roles == {"controller"}:
+        yield _invalid(config, "process.roles", "Moldau's controller runs in the process of a broker")
+    elif len(voters) > 1:
+        rule = "Moldau is the only voter of its quorum; the directory of one of several nodes cannot be served"
+        yield _invalid(config, "controller.quorum.voters", rule)
 
 
 def _group_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:

@@ -4,7 +4,8 @@ The image contains only what is durable. Startup replays the latest snapshot and
 changes come from the controller: `publish` replaces the image, and `notify` calls the listeners. A snapshot is built
 from the image, and represents all of the log before it.
 
-A broker without its own controller would use this module and an observer of the log in place of `controller.py`.
+A broker without its own controller uses this module and an observer of the log in place of `controller.py`
+(`followed.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .transactions import TransactionFilter
 
 if TYPE_CHECKING:
     from ..protocol.steps import Steps
-    from .metadata_log import MetadataLog
+    from .metadata_log import StoredMetadataLog
     from .snapshots import SnapshotFile
 
 logger = logging.getLogger(__name__)
@@ -40,10 +41,17 @@ _SNAPSHOT_MIN_RECORDS: Final = 5_000
 Each restart elects all leaders again, and without a snapshot the next restart would have to read those records, too."""
 
 
+def check_metadata_version(image: MetadataImage) -> None:
+    """Raise MetadataLogError if this software does not support the cluster's metadata.version."""
+    level, supported = image.metadata_version, SUPPORTED_FEATURES[METADATA_VERSION]
+    if level and level not in supported:
+        raise MetadataLogError(f"the cluster's metadata.version {level} is not supported; supported: {supported}")
+
+
 class CommittedMetadata:
     """See the module docstring."""
 
-    def __init__(self, log: MetadataLog, node_id: int, cluster_id: str, now_ms: int) -> None:
+    def __init__(self, log: StoredMetadataLog, node_id: int, cluster_id: str, now_ms: int) -> None:
         self._log = log
         self._node_id = node_id
         self._last_snapshot_ms = now_ms
@@ -74,10 +82,7 @@ class CommittedMetadata:
         last = self.image.brokers.get(self._node_id)
         # Each version of Apache Kafka has other features, or another range of metadata.version.
         self.was_served_by_this_version = last is not None and last.features == SUPPORTED_FEATURES
-        level = self.image.metadata_version
-        if level and level not in SUPPORTED_FEATURES[METADATA_VERSION]:
-            supported = SUPPORTED_FEATURES[METADATA_VERSION]
-            raise MetadataLogError(f"the cluster's metadata.version {level} is not supported; supported: {supported}")
+        check_metadata_version(self.image)
         if check is not None:
             check(self.image, deleted_topics)
         if self._log.kraft_version:

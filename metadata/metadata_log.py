@@ -126,24 +126,61 @@ def format_directory(
     file_system.sync_directory(data_directory)
 
 
-class MetadataLog:
-    """See the module docstring. Call `open`, then `replay` once, then `start_epoch`, then `append` and `flush`."""
+class LogParts(NamedTuple):
+    """What `open_parts` has found on disk."""
+
+    log: Log
+    state: QuorumState
+    snapshots: Snapshots
+    content: Snapshot | None
+    """The content of the latest snapshot."""
+
+
+def open_parts(file_system: FileSystem, data_directory: str, settings: MetadataLogSettings, *, now_ms: int) -> LogParts:
+    """Open the files of a directory, and truncate a torn tail. Raises MetadataLogError, OSError."""
+    directory = join(data_directory, DIRECTORY)
+    state = QuorumState()
+    path = join(directory, QUORUM_STATE_FILE)
+    if file_system.exists(path):
+        try:
+            state = decode_quorum_state(file_system.read_file(path))
+        except QuorumStateError as error:
+            raise MetadataLogError(f"{path}: {error}") from None
+    snapshots = Snapshots(file_system, directory)
+    content = snapshots.open()
+    latest = snapshots.latest
+    # As in Kafka, no marker of a clean shutdown is trusted: the log after the snapshot is read anyway. The log
+    # before it was durable, with its indexes, when the snapshot was renamed.
+    log = load_log(
+        DescriptorCache(file_system, 8),
+        directory,
+        CLUSTER_METADATA,
+        0,
+        settings.log_config,
+        clean=False,
+        now_ms=now_ms,
+        recovery_point=latest.end_offset + 1 if latest is not None else 0,
+    )
+    if log.topic_id is None:
+        log.set_topic_id(ONE_UUID)
+    return LogParts(log, state, snapshots, content)
+
+
+class StoredMetadataLog:
+    """The files of a metadata log: its segments, its snapshots and `quorum-state`. `MetadataLog` appends to it as the
+    only voter; `log_copy.MetadataLogCopy` is the copy of an observer. Call `replay` once after `open`."""
 
     def __init__(
         self,
         file_system: FileSystem,
         data_directory: str,
-        voter: LocalVoter,
         settings: MetadataLogSettings,
-        log: Log,
-        state: QuorumState,
-        snapshots: Snapshots,
-        content: Snapshot | None,
+        parts: LogParts,
     ) -> None:
+        log, state, snapshots, content = parts
         self._file_system = file_system
         self._data_directory = data_directory
         self._directory = join(data_directory, DIRECTORY)
-        self.voter = voter
         self.settings = settings
         self._log = log
         self._state = state
@@ -164,47 +201,6 @@ class MetadataLog:
         """Called if the log's files fail: nothing is appended after that."""
         log.on_flushed = self._flushed
         log.on_failure = self._failed
-
-    @classmethod
-    def open(
-        cls,
-        file_system: FileSystem,
-        data_directory: str,
-        voter: LocalVoter,
-        settings: MetadataLogSettings,
-        *,
-        now_ms: int,
-    ) -> MetadataLog:
-        """Open the log of a formatted directory, and truncate a torn tail.
-
-        Raises MetadataLogError if the directory cannot be read or belongs to another quorum; OSError.
-        """
-        directory = join(data_directory, DIRECTORY)
-        state = QuorumState()
-        path = join(directory, QUORUM_STATE_FILE)
-        if file_system.exists(path):
-            try:
-                state = decode_quorum_state(file_system.read_file(path))
-            except QuorumStateError as error:
-                raise MetadataLogError(f"{path}: {error}") from None
-        snapshots = Snapshots(file_system, directory)
-        content = snapshots.open()
-        latest = snapshots.latest
-        # As in Kafka, no marker of a clean shutdown is trusted: the log after the snapshot is read anyway. The log
-        # before it was durable, with its indexes, when the snapshot was renamed.
-        log = load_log(
-            DescriptorCache(file_system, 8),
-            directory,
-            CLUSTER_METADATA,
-            0,
-            settings.log_config,
-            clean=False,
-            now_ms=now_ms,
-            recovery_point=latest.end_offset + 1 if latest is not None else 0,
-        )
-        if log.topic_id is None:
-            log.set_topic_id(ONE_UUID)
-        return cls(file_system, data_directory, voter, settings, log, state, snapshots, content)
 
     def _flushed(self) -> None:
         if self.on_flushed is not None:
@@ -259,13 +255,6 @@ class MetadataLog:
         self._snapshots.trash.clear()
         return paths
 
-    def bootstrap_records(self) -> list[MetadataRecord]:
-        """The records with which the directory was formatted, for an empty log; none if the file is missing."""
-        path = join(self._data_directory, BOOTSTRAP_FILE)
-        if not self._file_system.exists(path):
-            return []
-        return list(decode_snapshot(self._file_system.read_file(path), name=path).records)
-
     def replay(self, now_ms: int) -> Iterator[MetadataBatch]:
         """All records of the latest snapshot and of the log after it, in order.
 
@@ -296,51 +285,8 @@ class MetadataLog:
             yield batch
         self._check_voters()
 
-    def start_epoch(self, now_ms: int) -> None:
-        """Become the leader of a new epoch: store the epoch in `quorum-state`, and begin it in the log."""
-        voter = self.voter
-        latest = self._snapshots.latest
-        epoch = max(self._state.leader_epoch, self._log.latest_epoch, latest.epoch if latest is not None else 0) + 1
-        self._state = QuorumState(leader_id=voter.node_id, leader_epoch=epoch)
-        self._file_system.replace_file(
-            join(self._directory, QUORUM_STATE_FILE), self._state.encode(self._kraft_version), sync=True
-        )
-        this = Voter(voter_id=voter.node_id)
-        records: list[ControlRecord] = [
-            LeaderChangeMessage(version=0, leader_id=voter.node_id, voters=[this], granting_voters=[this])
-        ]
-        voters = _voters_record(voter)
-        if self._kraft_version > 0 and (not self._voters_in_log or self._voters != voters):
-            records += [KRaftVersionRecord(version=0, kraft_version=self._kraft_version), voters]
-            self._voters, self._voters_in_log = voters, True
-        batch = control_batch(records, base_offset=self.end_offset, epoch=epoch, timestamp_ms=now_ms)
-        self.bytes_after_snapshot += len(batch)
-        self._log.append(batch, now_ms=now_ms, leader_epoch=epoch, client=False)
-
-    def append(self, records: Sequence[Versioned], now_ms: int) -> int:
-        """Append records, in one batch if it can hold them, and return the offset after them. Not durable yet.
-
-        Raises KafkaError with KAFKA_STORAGE_ERROR; then nothing was appended.
-        """
-        return self.append_encoded(completed(self.encode(records, now_ms)), len(records), now_ms)
-
-    def encode(self, records: Sequence[Versioned], now_ms: int) -> Steps[bytes]:
-        """Encode these records for `append_encoded`, in as few batches as possible. The log assigns their offsets."""
-        data = []
-        for batch in metadata_batches_in_steps(
-            records, base_offset=0, epoch=self.epoch, timestamp_ms=now_ms, max_records=MAX_RECORDS_PER_REQUEST
-        ):
-            if batch is not None:
-                data.append(batch[1])
-            yield 0
-        return b"".join(data)
-
-    def append_encoded(self, data: bytes, count: int, now_ms: int) -> int:
-        """The same as `append`, for `count` encoded records."""
-        last_offset = self._log.append(data, now_ms=now_ms, leader_epoch=self.epoch, client=False).last_offset
-        self.records_after_snapshot += count
-        self.bytes_after_snapshot += len(data)
-        return last_offset + 1
+    def _check_voters(self) -> None:
+        """Raise MetadataLogError if this node must not use the log. Called when it has been read."""
 
     def flush(self, now_ms: int) -> None:
         """Return when all appended records are durable. Raises KafkaError with KAFKA_STORAGE_ERROR."""
@@ -353,9 +299,10 @@ class MetadataLog:
         segment that ends here, which are not checked again. Then call `end_snapshot`. Raises KafkaError with
         KAFKA_STORAGE_ERROR, or OSError; then nothing has changed.
         """
-        snapshot = SnapshotId(self.end_offset, self._log.latest_epoch)
-        self._log.roll(now_ms)
-        self._log.segments.active.make_files()  # startup needs the file, even if no records follow the snapshot
+        snapshot = self._snapshot_now()
+        if snapshot.end_offset == self.end_offset:
+            self._log.roll(now_ms)
+            self._log.segments.active.make_files()  # startup needs the file, even if no records follow the snapshot
         self._counted = (self.records_after_snapshot, self.bytes_after_snapshot)
         batches = snapshot_batches(
             records,
@@ -366,6 +313,10 @@ class MetadataLog:
             max_records=RECORDS_PER_BATCH,
         )
         return SnapshotFile(self._file_system, self._directory, snapshot, batches, timestamp_ms)
+
+    def _snapshot_now(self) -> SnapshotId:
+        """What a snapshot would contain that is begun now."""
+        return SnapshotId(self.end_offset, self._log.latest_epoch)
 
     def end_snapshot(self, snapshot: SnapshotFile) -> None:
         """The snapshot is durable: from now on startup reads it."""
@@ -424,8 +375,9 @@ class MetadataLog:
             0, snapshot.end_offset, snapshot.epoch, content.last_contained_timestamp_ms, (), content.records
         )
 
-    def _read_log(self, offset: int) -> Iterator[MetadataBatch]:
-        end = self._log.log_end_offset
+    def _read_log(self, offset: int, end_offset: int | None = None) -> Iterator[MetadataBatch]:
+        """The batches from `offset` on; with `end_offset` only those that end there or before."""
+        end = self._log.log_end_offset if end_offset is None else min(end_offset, self._log.log_end_offset)
         while offset < end:
             found = self._log.read(offset, _READ_BYTES, max_offset=end, min_one_batch=True).records
             if found is None:
@@ -433,6 +385,8 @@ class MetadataLog:
             with found:
                 data = found.read()
             for batch in iter_batches(data):
+                if batch.next_offset > end:
+                    return
                 if batch.base_offset >= offset:
                     self.bytes_after_snapshot += batch.size
                     yield decode_batch(batch, what=self._directory)
@@ -447,6 +401,91 @@ class MetadataLog:
                 self._voters_in_log = True
             case LeaderChangeMessage():
                 self._election_voters = tuple(voter.voter_id for voter in record.voters)
+
+
+class MetadataLog(StoredMetadataLog):
+    """See the module docstring. Call `open`, then `replay` once, then `start_epoch`, then `append` and `flush`."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        data_directory: str,
+        voter: LocalVoter,
+        settings: MetadataLogSettings,
+        parts: LogParts,
+    ) -> None:
+        super().__init__(file_system, data_directory, settings, parts)
+        self.voter = voter
+
+    @classmethod
+    def open(
+        cls,
+        file_system: FileSystem,
+        data_directory: str,
+        voter: LocalVoter,
+        settings: MetadataLogSettings,
+        *,
+        now_ms: int,
+    ) -> MetadataLog:
+        """Open the log of a formatted directory, and truncate a torn tail.
+
+        Raises MetadataLogError if the directory cannot be read or belongs to another quorum; OSError.
+        """
+        parts = open_parts(file_system, data_directory, settings, now_ms=now_ms)
+        return cls(file_system, data_directory, voter, settings, parts)
+
+    def bootstrap_records(self) -> list[MetadataRecord]:
+        """The records with which the directory was formatted, for an empty log; none if the file is missing."""
+        path = join(self._data_directory, BOOTSTRAP_FILE)
+        if not self._file_system.exists(path):
+            return []
+        return list(decode_snapshot(self._file_system.read_file(path), name=path).records)
+
+    def start_epoch(self, now_ms: int) -> None:
+        """Become the leader of a new epoch: store the epoch in `quorum-state`, and begin it in the log."""
+        voter = self.voter
+        latest = self._snapshots.latest
+        epoch = max(self._state.leader_epoch, self._log.latest_epoch, latest.epoch if latest is not None else 0) + 1
+        self._state = QuorumState(leader_id=voter.node_id, leader_epoch=epoch)
+        self._file_system.replace_file(
+            join(self._directory, QUORUM_STATE_FILE), self._state.encode(self._kraft_version), sync=True
+        )
+        this = Voter(voter_id=voter.node_id)
+        records: list[ControlRecord] = [
+            LeaderChangeMessage(version=0, leader_id=voter.node_id, voters=[this], granting_voters=[this])
+        ]
+        voters = _voters_record(voter)
+        if self._kraft_version > 0 and (not self._voters_in_log or self._voters != voters):
+            records += [KRaftVersionRecord(version=0, kraft_version=self._kraft_version), voters]
+            self._voters, self._voters_in_log = voters, True
+        batch = control_batch(records, base_offset=self.end_offset, epoch=epoch, timestamp_ms=now_ms)
+        self.bytes_after_snapshot += len(batch)
+        self._log.append(batch, now_ms=now_ms, leader_epoch=epoch, client=False)
+
+    def append(self, records: Sequence[Versioned], now_ms: int) -> int:
+        """Append records, in one batch if it can hold them, and return the offset after them. Not durable yet.
+
+        Raises KafkaError with KAFKA_STORAGE_ERROR; then nothing was appended.
+        """
+        return self.append_encoded(completed(self.encode(records, now_ms)), len(records), now_ms)
+
+    def encode(self, records: Sequence[Versioned], now_ms: int) -> Steps[bytes]:
+        """Encode these records for `append_encoded`, in as few batches as possible. The log assigns their offsets."""
+        data = []
+        for batch in metadata_batches_in_steps(
+            records, base_offset=0, epoch=self.epoch, timestamp_ms=now_ms, max_records=MAX_RECORDS_PER_REQUEST
+        ):
+            if batch is not None:
+                data.append(batch[1])
+            yield 0
+        return b"".join(data)
+
+    def append_encoded(self, data: bytes, count: int, now_ms: int) -> int:
+        """The same as `append`, for `count` encoded records."""
+        last_offset = self._log.append(data, now_ms=now_ms, leader_epoch=self.epoch, client=False).last_offset
+        self.records_after_snapshot += count
+        self.bytes_after_snapshot += len(data)
+        return last_offset + 1
 
     def _check_voters(self) -> None:
         """Raise unless this node is the only voter of the directory's quorum."""

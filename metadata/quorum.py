@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ..protocol.steps import completed
 from ..protocol.uuid import random_uuid as draw_uuid
 from .batches import MetadataLogError
+from .broker_metadata import BrokerMetadata
 from .brokers import NodeDescription
 from .committed import Check, CommittedMetadata, ImageListener
 from .context import ControllerContext
 from .controller import Controller
-from .features import BOOTSTRAP_FEATURES, SUPPORTED_FEATURES, reported_features
+from .features import BOOTSTRAP_FEATURES, SUPPORTED_FEATURES
 from .metadata_log import LocalVoter, MetadataLog, format_directory
 from .outcome import Versioned
 from .records import FeatureLevelRecord
@@ -40,10 +41,8 @@ from .settings import MetadataLogSettings
 if TYPE_CHECKING:
     from ..config.sources import BrokerConfig
     from ..log.files import FileSystem
-    from ..log.partition_log import Log
     from ..protocol.schema import Request
-    from .image import MetadataImage
-    from .snapshots import SnapshotFile
+    from .controller import Change
 
 __all__ = ["Endpoint", "ImageListener", "Metadata", "MetadataLogError"]
 
@@ -51,20 +50,16 @@ DEFAULT_CONTROLLER_ENDPOINT: Final = Endpoint("CONTROLLER", "localhost", 9093)
 """The controller listener in the records. Nothing listens there, because the controller is embedded."""
 
 
-class Metadata:
+class Metadata(BrokerMetadata):
     """See the module docstring. Create it with `open`."""
 
     def __init__(
         self, log: MetadataLog, node: NodeDescription, context: ControllerContext, cluster_id: str, now_ms: int
     ) -> None:
+        committed = CommittedMetadata(log, node.node_id, cluster_id, now_ms)
+        super().__init__(log, committed, context, SUPPORTED_FEATURES)
         self._log = log
-        self._node_id = node.node_id
         self._node = node
-        self._context = context
-        self._committed = CommittedMetadata(log, node.node_id, cluster_id, now_ms)
-        self.settings = log.settings
-        self.supported_features = SUPPORTED_FEATURES
-        """Supported version ranges by feature, for ApiVersions."""
 
     @classmethod
     def open(
@@ -121,60 +116,13 @@ class Metadata:
         self._log.flush(now_ms)
 
     @property
-    def image(self) -> MetadataImage:
-        """The committed state."""
-        return self._committed.image
-
-    @property
-    def node_id(self) -> int:
-        return self._node_id
-
-    @property
-    def cluster_id(self) -> str:
-        return self.image.cluster_id
-
-    @property
-    def broker_epoch(self) -> int:
-        """The epoch with which this broker is registered."""
-        return self.image.brokers[self._node_id].epoch
-
-    @property
-    def finalized_features(self) -> dict[str, int]:
-        """Finalized levels that clients may use here, for ApiVersions; their epoch is `image.offset`."""
-        return reported_features(self.image.features)
-
-    @property
-    def broker_config(self) -> BrokerConfig:
-        """The effective settings of the node: the static settings, overridden with the dynamic ones of the image."""
-        return self._context.broker_config(self.image)
-
-    @property
-    def was_served_by_this_version(self) -> bool:
-        """Whether this software made the last registration of the broker before this startup."""
-        return self._committed.was_served_by_this_version
-
-    @property
-    def is_changing(self) -> bool:
-        """Whether a change is waiting for a sync, or listeners are applying one."""
-        return self.controller.last_pending is not None or self._committed.is_notifying
-
-    @property
-    def repairs(self) -> list[str]:
-        """The damage that opening the log has repaired, as text."""
-        return self._log.repairs
-
-    @property
-    def log(self) -> Log:
-        """The underlying log, for flushing it in a thread."""
-        return self._log.log
+    def last_pending(self) -> Change | None:
+        """The latest change that waits for a sync (`Controller.last_pending`)."""
+        return self.controller.last_pending
 
     def on_log_failure(self, callback: Callable[[OSError], None]) -> None:
         """Call `callback` if the log fails: after that the metadata cannot change."""
         self.controller.on_log_failure = callback
-
-    def subscribe(self, listener: ImageListener) -> None:
-        """Call `listener(delta, image)` after every change from now on, in the order of subscription."""
-        self._committed.subscribe(listener)
 
     def request(self, request: Request, *, version: int = 0, now_ms: int) -> Any:
         """The response to a controller request, in one step; for programs without an event loop.
@@ -205,35 +153,3 @@ class Metadata:
         except BaseException:
             self._log.abandon()
             raise
-
-    def abandon(self) -> None:
-        """Close the files without writing anything, as if the process had crashed."""
-        self._committed.unsubscribe_all()
-        self._log.abandon()
-
-    # Snapshots
-
-    def snapshot_reason(self, now_ms: int) -> str | None:
-        """The reason why a snapshot is due (`CommittedMetadata.snapshot_reason`)."""
-        return self._committed.snapshot_reason(now_ms)
-
-    def begin_snapshot(self, now_ms: int) -> SnapshotFile:
-        """Begin a snapshot (`CommittedMetadata.begin_snapshot`). Not while `is_changing`."""
-        return self._committed.begin_snapshot(now_ms)
-
-    def end_snapshot(self, snapshot: SnapshotFile, now_ms: int) -> None:
-        """The snapshot is finished (`CommittedMetadata.end_snapshot`)."""
-        self._committed.end_snapshot(snapshot, now_ms)
-
-    def write_snapshot(self, now_ms: int) -> None:
-        """Write a whole snapshot (`CommittedMetadata.write_snapshot`)."""
-        self._committed.write_snapshot(now_ms)
-
-    def clean(self, now_ms: int) -> list[str]:
-        """Delete snapshots, and the log before them, above the limits of age and size (`MetadataLog.clean`).
-        Returns what was done, as text."""
-        return self._log.clean(now_ms)
-
-    def take_trash(self) -> list[str]:
-        """Files to unlink, after `internal.metadata.delete.delay.millis`."""
-        return self._log.take_trash()

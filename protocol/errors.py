@@ -196,6 +196,14 @@ _RETRIABLE = frozenset(
 )
 
 
+def error_name(code: int) -> str:
+    """The name of an error code from a message, which may be newer than this software."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
 class KafkaError(Exception):
     """A failure with a Kafka error code; `message` is the response's `error_message` if the API has one."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..protocol.errors import ErrorCode
 from .partition import Partition
@@ -13,7 +13,9 @@ TopicKey = bytes | str  # the topic id, or the name
 class Replicas:
     """Partitions by topic and index. Partitions whose log directory failed are included, and reject requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, exists: Callable[[TopicKey, int], bool]) -> None:
+        """``exists`` returns whether the cluster has a partition, on any broker."""
+        self._exists = exists
         # One inner dictionary per topic, under its name and under its id.
         self._topics: dict[TopicKey, dict[int, Partition]] = {}
         self._offline: set[tuple[TopicKey, int]] = set()
@@ -59,6 +61,8 @@ class Replicas:
         """The error for a partition that `partition_by_key` does not have."""
         if (topic, index) in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        if self._exists(topic, index):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if isinstance(topic, bytes) and topic not in self._topics:
             return ErrorCode.UNKNOWN_TOPIC_ID
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

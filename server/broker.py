@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from ..metadata.auto_create import create_missing_topics
+from ..metadata.quorum import Metadata
 from ..replication.replicas import Replicas
 from .concurrency.clock import Clock, wall_clock
 from .concurrency.event_loop import EndOfIteration, turns_of
@@ -36,12 +37,17 @@ from .upkeep.retention import Retention
 from .upkeep.trash import Trash
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..config.sources import BrokerConfig
+    from ..metadata.broker_metadata import BrokerMetadata
     from ..protocol.errors import ErrorCode
+    from ..replication.replicas import TopicKey
     from .concurrency.background import Background
     from .concurrency.slices import Sliced
     from .concurrency.timers import TimerWheel
     from .coordination.groups import GroupCoordinators
+    from .coordination.peers import Peers
     from .coordination.transactions import TransactionCoordinators
     from .network.read_ahead import ReadAhead
     from .storage.opening import Storage
@@ -66,7 +72,11 @@ class Broker:
         advertised: dict[str, tuple[str, int]],
         clock: Clock = wall_clock,
         rng: Random,
+        slices: Slices | None = None,
+        remote: Callable[[BrokerMetadata], ControllerClient] | None = None,
     ) -> None:
+        """``remote`` creates the client of remote controllers; without it, the controller is in this process.
+        ``slices``: the slices that such a client uses."""
         self.config = config
         self.now_ms = clock
         """Milliseconds since the epoch."""
@@ -74,12 +84,12 @@ class Broker:
         self.timers = timers
         self.read_ahead = read_ahead
         self.turns = turns_of(loop)
-        self.slices = Slices(loop.call_soon, clock=self.turns.clock)
+        self.slices = slices if slices is not None else Slices(loop.call_soon, clock=self.turns.clock)
         self.log_manager = storage.log_manager
         self.metadata = storage.metadata
         self.node_id = self.metadata.node_id
         self.cluster_id = self.metadata.cluster_id
-        self.replicas = Replicas()
+        self.replicas = Replicas(self._has_partition)
         self.fetch_sessions = FetchSessionCache(config.int("max.incremental.fetch.session.cache.slots"), rng)
         self.fetch_max_bytes = config.int("fetch.max.bytes")
         self.auto_create_topics = config.bool("auto.create.topics.enable")
@@ -94,9 +104,7 @@ class Broker:
         self.searches = SearchQueue(self.decoder)
         self.run_soon = EndOfIteration(loop.call_soon)
         self.group_commit = GroupCommit(loop, background, self.now_ms, self.run_soon)
-        self.controller: ControllerClient = LocalController(
-            self.metadata, self.slices, self.group_commit, clock, timers
-        )
+        self.controller = self._local_controller() if remote is None else remote(self.metadata)
         self.producer_ids = ProducerIds(
             self.slices,
             lambda request: self.controller.request(request, 0, None),
@@ -114,10 +122,15 @@ class Broker:
             image=lambda: self.metadata.image,
             run_soon=self.run_soon,
             create_topic=self._create_topic,
+            peers=lambda: self.peers,
         )
+        self._peers: Peers | None = None
+        self._rng = rng
         self.coordinators = CoordinatorsOnDemand(services, config, self.producer_ids.next)
         self.markers = self.coordinators.markers
-        self.verifications = Verifications(loop, timers, self.slices, clock, lambda: self.transactions)
+        self.verifications = Verifications(
+            loop, timers, self.slices, clock, lambda: self.transactions, lambda: self.peers.verification
+        )
         self.housekeeping = Housekeeping(
             loop,
             self.file_jobs,
@@ -203,6 +216,10 @@ class Broker:
             self.slices,
         )
 
+    def _local_controller(self) -> ControllerClient:
+        assert isinstance(self.metadata, Metadata), "this node has no controller"
+        return LocalController(self.metadata, self.slices, self.group_commit, self.now_ms, self.timers)
+
     @property
     def groups(self) -> GroupCoordinators:
         """See `CoordinatorsOnDemand.groups`."""
@@ -213,6 +230,24 @@ class Broker:
         """See `CoordinatorsOnDemand.transactions`."""
         return self.coordinators.transactions
 
+    @property
+    def peers(self) -> Peers:
+        """The other brokers of the cluster. Created on first use: a single broker has none."""
+        if self._peers is None:
+            from .coordination.peers import Peers
+
+            self._peers = Peers(
+                self.loop,
+                self.timers,
+                self.background,
+                self.run_soon,
+                self._rng,
+                self.node_id,
+                lambda: self.metadata.image,
+                self.config,
+            )
+        return self._peers
+
     def create_missing_topics(self, names: list[str], origin: Origin | None) -> Sliced[dict[str, ErrorCode]]:
         """Create the topics of these names that do not exist. Coordinators' topics get their configs.
 
@@ -220,6 +255,11 @@ class Broker:
         """
         request = partial(self.controller.request, origin=origin)
         return create_missing_topics(lambda: self.metadata.image, names, self.config, request)
+
+    def _has_partition(self, topic: TopicKey, index: int) -> bool:
+        image = self.metadata.image
+        found = image.topics_by_name.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
+        return found is not None and index in found.partitions
 
     def _create_topic(self, name: str) -> Sliced[ErrorCode | None]:
         errors = yield from self.create_missing_topics([name], None)
@@ -242,6 +282,8 @@ class Broker:
 
     async def close(self) -> None:
         """Stop the background work. The owner of the logs and of the metadata closes those."""
+        if self._peers is not None:
+            self._peers.close()
         self.publisher.late_replicas.close()
         await self.replica_mover.close()  # it may still report a directory to the controller, in slices
         if self.metadata.is_changing:

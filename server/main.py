@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .concurrency.clock import MovableClock, wall_clock
 from .concurrency.event_loop import new_event_loop
@@ -125,10 +125,15 @@ async def _serve(
     # be spent in collections that find no garbage.
     gc.disable()
     try:
-        await server.start()
+        if config.has_remote_controllers:
+            await _start_unless_stopped(server, signals)
+        else:
+            await server.start()
         collector.begin()
     finally:
         gc.enable()
+    if server.broker is None:
+        return
     collector.check_regularly(loop)
     if pipe is not None and server.broker is not None:
         pipe.serve(server.broker, server.network)
@@ -139,11 +144,29 @@ async def _serve(
         logger.info("Listening on %s", ", ".join(f"{host}:{port}" for host, port in server.addresses))
     if signals.received is None:
         print(f"moldau is ready: {server.bootstrap_servers}", flush=True)
-    ends = [loop.create_task(signals.wait()), loop.create_task(stdin_ended.wait())]
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    ends: list[asyncio.Future[Any]] = [loop.create_task(signals.wait()), loop.create_task(stdin_ended.wait())]
+    lost = server.membership_lost
+    await asyncio.wait([*ends, lost] if lost is not None else ends, return_when=asyncio.FIRST_COMPLETED)
     for end in ends:
         end.cancel()
+    reason = lost.result() if lost is not None and lost.done() else None
     logger.info("Stopping")
     if control is not None:
         control.close()
     await server.stop()
+    if reason is not None:
+        raise StartError(reason)
+
+
+async def _start_unless_stopped(server: Server, signals: EndSignals) -> None:
+    """Start a server that waits for other servers. A signal ends the wait."""
+    starting = asyncio.create_task(server.start())
+    stopped = asyncio.create_task(signals.wait())
+    await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+    stopped.cancel()
+    try:
+        await starting
+    except asyncio.CancelledError:
+        logger.info("Stopped before the broker had joined the cluster")

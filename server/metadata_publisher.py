@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ..log.directory import LogDirectory
     from ..log.manager import LogManager
     from ..log.partition_log import Log
+    from ..metadata.broker_metadata import BrokerMetadata
     from ..metadata.image import MetadataDelta, MetadataImage
-    from ..metadata.quorum import Metadata
     from ..metadata.registrations import PartitionRegistration, TopicImage
     from ..replication.replicas import Replicas
     from .concurrency.clock import Clock
@@ -48,7 +48,7 @@ class MetadataPublisher:
 
     def __init__(
         self,
-        metadata: Metadata,
+        metadata: BrokerMetadata,
         replicas: Replicas,
         log_manager: LogManager,
         timers: TimerWheel,
@@ -79,6 +79,8 @@ class MetadataPublisher:
         self._config = metadata.broker_config
         self._leaving: dict[tuple[str, int], TopicImage] = {}  # partitions of deleted topics, still to be removed
         self.late_replicas = LateReplicas(timers, self._retry)
+        self.on_directory_failed: Callable[[bytes], None] | None = None
+        """Called with the id of a log directory that has failed, when its partitions are offline."""
         metadata.subscribe(self.apply)
         log_manager.on_directory_failure = self._directory_failed
 
@@ -281,3 +283,5 @@ class MetadataPublisher:
                 for coordinators in self._coordinators:
                     if log.topic == coordinators.topic:
                         coordinators.follow(log.partition)
+        if self.on_directory_failed is not None:
+            self.on_directory_failed(directory.directory_id)

@@ -14,7 +14,9 @@ import asyncio
 import errno
 import logging
 import os
+from collections.abc import Coroutine
 from random import Random, SystemRandom
+from typing import TYPE_CHECKING, Any
 
 from ..config.broker_config import BrokerConfig, Listener
 from ..log.files import FileSystem, RealFileSystem
@@ -29,6 +31,9 @@ from .requests.dispatch import Dispatcher
 from .requests.load_ahead import LoadAhead, modules_of_requests
 from .storage.opening import Storage, StorageError, open_storage
 
+if TYPE_CHECKING:
+    from .cluster.membership import Membership
+
 logger = logging.getLogger(__name__)
 
 # How long a shutdown waits for peers that do not read their responses, and for waiting fetches.
@@ -37,6 +42,10 @@ CLOSE_GRACE_SECONDS = 0.5
 # Threads that flush the logs at shutdown, as many as for group commit: the journal commits pending syncs together. A
 # shutdown with 1,000 new partitions took 9 s with one thread, 3 s with two, and 1 s with 16.
 CLOSING_THREADS = 16
+
+
+LEAVE_SECONDS = 10.0
+"""How long a shutdown waits for the controllers of the cluster to move the leaderships of this broker."""
 
 
 class StartError(Exception):
@@ -73,6 +82,8 @@ class Server:
         self._background: Background | None = None
         self._network: Network | None = None
         self._storage: Storage | None = None
+        self._joining: Storage | None = None  # locked, but without logs
+        self._membership: Membership | None = None
         self.broker: Broker | None = None
 
     @property
@@ -119,8 +130,12 @@ class Server:
         try:
             for listener in config.listeners:
                 self._bind(self._network, listener)
-            now_ms = self._clock()
-            self._storage = self._open_storage(now_ms)
+            if config.has_remote_controllers:
+                await self._join()
+            else:
+                self._storage = self._open_storage(self._clock())
+            membership = self._membership
+            assert self._storage is not None
             self.broker = Broker(
                 config,
                 loop,
@@ -131,9 +146,14 @@ class Server:
                 advertised=self._advertised(),
                 clock=self._clock,
                 rng=self._rng,
+                slices=None if membership is None else membership.slices,
+                remote=None if membership is None else membership.controller,
             )
             self.broker.decoder.process.budget = self._network.budget
             self.broker.load()
+            if membership is not None:
+                self.broker.publisher.on_directory_failed = membership.directory_failed
+                await self._wait(membership.serve())
         except BaseException:
             await self._abort()
             raise
@@ -142,8 +162,48 @@ class Server:
             accepting.start()
         LoadAhead(self._timers, modules_of_requests()).start()
 
+    @property
+    def membership_lost(self) -> asyncio.Future[str] | None:
+        """Completed with the reason if the broker cannot be part of its cluster any longer; None without a cluster."""
+        return None if self._membership is None else self._membership.failed
+
+    async def _join(self) -> None:
+        """Join the cluster of remote controllers."""
+        from .cluster.joining import Joining  # a server with its own controller does not need it
+
+        assert self._background is not None
+        assert self._timers is not None
+        try:
+            joining = Joining(
+                self.config,
+                self._log_dirs,
+                self._listening_on(),
+                file_system=self._file_system,
+                background=self._background,
+                timers=self._timers,
+                clock=self._clock,
+                rng=self._rng,
+            )
+            self._membership = joining.membership
+            self._joining = joining.storage
+            await self._wait(joining.run())
+        except StorageError as error:
+            self._joining = None  # it was abandoned
+            raise StartError(str(error)) from error
+        self._storage, self._joining = joining.storage, None
+
+    async def _wait(self, steps: Coroutine[Any, Any, None]) -> None:
+        from .cluster.membership import MembershipError
+
+        try:
+            await steps
+        except MembershipError as error:
+            raise StartError(str(error)) from error
+
     async def stop(self) -> None:
         """Complete the pending requests, flush, and close; the next startup finds a clean directory."""
+        if self._membership is not None:
+            await self._membership.leave(LEAVE_SECONDS)
         if self._background is not None:
             self._background.prepare_stop()
         if self.broker is not None:
@@ -152,6 +212,8 @@ class Server:
             # Records that are being flushed will be acknowledged, however slow the disk is.
             flushed = None if self.broker is None else self.broker.group_commit.wait_idle
             await self._network.close(CLOSE_GRACE_SECONDS, flushed)
+        if self._membership is not None:
+            self._membership.close()
         if self.broker is not None:
             await self.broker.close()
         if self._background is not None:
@@ -173,12 +235,15 @@ class Server:
         assert self._background is not None
         self._background.prepare_stop()
         await self._network.close(0)
+        if self._membership is not None:
+            self._membership.close()
         if self.broker is not None:
             await self.broker.coordinators.close()
             await self.broker.close()
         await self._background.close()
-        if self._storage is not None:
-            self._storage.abandon()
+        storage = self._storage or self._joining
+        if storage is not None:
+            storage.abandon()
         self._timers.close()
 
     def _open_storage(self, now_ms: int) -> Storage:

@@ -257,6 +257,14 @@ class Coordinators(ABC, Generic[S]):
                 )
         return partition_of(key, partitions)
 
+    def other_coordinator(self, key: str) -> int | None:
+        """The other broker that coordinates a group or transactional id. None: this broker, or none is known."""
+        topic = self._services.image().topics_by_name.get(self.topic)
+        if topic is None or not topic.partitions:
+            return None
+        leader = topic.partitions[partition_of(key, len(topic.partitions))].leader
+        return leader if leader >= 0 and leader != self._services.node_id else None
+
     def _partitions_in_image(self) -> int:
         topic = self._services.image().topics_by_name.get(self.topic)
         return 0 if topic is None else len(topic.partitions)

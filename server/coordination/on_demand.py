@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..concurrency.timers import TimerWheel
     from .coordinators import Coordinators
     from .groups import GroupCoordinators
+    from .peers import Peers
     from .transactions import TransactionCoordinators
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ class Services(NamedTuple):
     """Run the callback at the end of this iteration of the event loop."""
     create_topic: Callable[[str], Sliced[ErrorCode | None]]
     """Create a coordinator's topic if it does not exist. Returns the error if it still does not exist."""
+    peers: Callable[[], Peers]
+    """The other brokers. Created on first use."""
 
 
 class CoordinatorsOnDemand:

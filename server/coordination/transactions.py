@@ -8,7 +8,8 @@ the prepared transaction in the log and writes all markers again. A second marke
 If a partition rejects its marker, the write is retried, with growing delays, until it succeeds or the topic is deleted.
 Meanwhile new transactions of that producer wait; other producers are not affected.
 
-Markers for partitions that other brokers lead would be sent with WriteTxnMarkers: `_write` is the place for that.
+Markers for partitions that other brokers lead are sent to them (`remote_markers`). Each retry looks for the leader
+again, because the partition may have moved.
 """
 
 from __future__ import annotations
@@ -144,8 +145,17 @@ class TransactionCoordinators(Coordinators[TransactionShard]):
             became(_Marker.WRITTEN if error is None else self._refused(ending, topic, index, error))
 
         markers = ending.markers
+        leader = registered.partitions[index].leader
         try:
-            self._markers.write(
+            if leader < 0:
+                written(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{index} has no leader."))
+                return
+            write = (
+                self._markers.write
+                if leader == self._services.node_id
+                else partial(self._services.peers().markers.write, leader)
+            )
+            write(
                 topic,
                 index,
                 producer_id=markers.producer_id,
@@ -161,6 +171,8 @@ class TransactionCoordinators(Coordinators[TransactionShard]):
 
     def _written(self, ending: _Ending, markers: list[_Marker]) -> None:
         """Handle the results of the missing markers."""
+        if self._hosted.get(ending.hosted.partition.index) is not ending.hosted:
+            return  # the current coordinator finds the transaction in the log
         ending.missing = [
             partition for partition, marker in zip(ending.missing, markers, strict=True) if marker is _Marker.LATER
         ]

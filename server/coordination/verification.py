@@ -10,6 +10,8 @@ receives the proof (`log.verification`). The question depends on the client:
 * For older clients, the coordinator checks whether they have added the partition, unless
   ``transaction.partition.verification.enable`` is false. The error is one that the client's version supports.
 
+If another broker coordinates the transaction, the question is sent to it (`remote_verification`).
+
 A later request of the same producer must not overtake a request that waits for the coordinator: the requests of one
 transactional id enter here one after the other. Other requests do not wait.
 """
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from ..concurrency.slices import Sliced, Slices
     from ..concurrency.timers import TimerWheel
     from ..context import RequestContext
+    from .remote_verification import Codes, RemoteVerification
     from .transactions import TransactionCoordinators
 
 
@@ -100,12 +103,15 @@ class Verifications:
         slices: Slices,
         now_ms: Clock,
         transactions: Callable[[], TransactionCoordinators],
+        remote: Callable[[], RemoteVerification],
     ) -> None:
-        """``transactions`` returns the transaction coordinator, which is created on first use."""
+        """``transactions`` returns the transaction coordinator, ``remote`` asks those of other brokers. Both are
+        created on first use."""
         self._loop = loop
         self._timers = timers
         self._slices = slices
         self._transactions = transactions
+        self._remote = remote
         self._now_ms = now_ms
         self._queues: dict[str, _Queue] = {}  # by transactional id
         self._enabled = True
@@ -183,7 +189,7 @@ class Verifications:
                     verified.verifications[partition] = verification
         if verified.verifications:
             if client_support < ClientSupport.ADDING:
-                self._ask(transactional_id, producer, client_support, verified)
+                yield from self._ask(transactional_id, producer, client_support, verified)
             else:
                 retry_ms = self._retry_total_ms if retries else 0
                 yield from self._add(context, transactional_id, producer, verified, retry_ms)
@@ -191,13 +197,22 @@ class Verifications:
 
     def _ask(
         self, transactional_id: str, producer: Producer, client_support: ClientSupport, verified: Verified
-    ) -> None:
+    ) -> Sliced[None]:
         """Check whether the client has added the partitions; the others get an error."""
         requested = {(partition.topic, partition.index): partition for partition in verified.verifications}
         try:
-            shard = self._transactions().read(transactional_id)
-            codes = shard.verify_partitions(transactional_id, producer.id, producer.epoch, list(requested))
+            transactions = self._transactions()
+            elsewhere = transactions.other_coordinator(transactional_id)
+            if elsewhere is None:
+                shard = transactions.read(transactional_id)
+                codes = shard.verify_partitions(transactional_id, producer.id, producer.epoch, list(requested))
+            else:
+                codes = yield from self._ask_other(
+                    elsewhere, transactional_id, producer, list(requested), verify_only=True
+                )
         except KafkaError as error:
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                return  # the coordinator's broker is older than KIP-890: nothing can be verified
             codes = dict.fromkeys(requested, error.code)
         for at, code in codes.items():
             if code is ErrorCode.TRANSACTION_ABORTABLE and client_support < ClientSupport.ABORTABLE:
@@ -213,11 +228,16 @@ class Verifications:
         partitions = [(partition.topic, partition.index) for partition in verified.verifications]
         until = self._loop.time() + retry_ms / 1000
         while True:
-            later: SlicedFuture[KafkaError | None] = SlicedFuture(self._slices, immediately=True)
-            caller = Awaiting(context, later)
-            decide = partial(_decide, caller, transactional_id, producer, partitions)
-            self._transactions().run(transactional_id, caller, decide)
-            error = yield from later.result()
+            transactions = self._transactions()
+            elsewhere = transactions.other_coordinator(transactional_id)
+            if elsewhere is None:
+                later: SlicedFuture[KafkaError | None] = SlicedFuture(self._slices, immediately=True)
+                caller = Awaiting(context, later)
+                decide = partial(_decide, caller, transactional_id, producer, partitions)
+                transactions.run(transactional_id, caller, decide)
+                error = yield from later.result()
+            else:
+                error = yield from self._add_elsewhere(elsewhere, transactional_id, producer, verified)
             if error is None:
                 return
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS or self._loop.time() >= until:
@@ -226,6 +246,50 @@ class Verifications:
             self._timers.call_after(self._retry_ms, partial(pause.succeed, None))
             yield from pause.result()
         verified.errors.update(dict.fromkeys(verified.verifications, _as_of_produce(error)))
+
+    def _add_elsewhere(
+        self, node_id: int, transactional_id: str, producer: Producer, verified: Verified
+    ) -> Sliced[KafkaError | None]:
+        """Add the partitions to a transaction that another broker coordinates. Returns the error of all of them, or
+        records the errors of single partitions."""
+        requested = {(partition.topic, partition.index): partition for partition in verified.verifications}
+        try:
+            codes = yield from self._ask_other(node_id, transactional_id, producer, list(requested), verify_only=False)
+        except KafkaError as error:
+            return error
+        if ErrorCode.CONCURRENT_TRANSACTIONS in codes.values():
+            return KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        for at, code in codes.items():
+            if code is not ErrorCode.NONE and at in requested:
+                verified.errors[requested[at]] = _as_of_produce(KafkaError(code))
+        return None
+
+    def _ask_other(
+        self,
+        node_id: int,
+        transactional_id: str,
+        producer: Producer,
+        partitions: list[tuple[str, int]],
+        *,
+        verify_only: bool,
+    ) -> Sliced[Codes]:
+        """The error codes from the coordinator on another broker.
+
+        Raises:
+            KafkaError: the error of all partitions.
+        """
+        later: SlicedFuture[Codes] = SlicedFuture(self._slices, immediately=True)
+
+        def answered(result: Codes | KafkaError) -> None:
+            if isinstance(result, KafkaError):
+                later.fail(result)
+            else:
+                later.succeed(result)
+
+        self._remote().ask(node_id, transactional_id, producer, partitions, verify_only=verify_only, verified=answered)
+        codes = yield from later.result()
+        # A partition that the response does not mention was not verified.
+        return {at: codes.get(at, ErrorCode.UNKNOWN_SERVER_ERROR) for at in partitions}
 
 
 def _decide(

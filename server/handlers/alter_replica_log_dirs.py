@@ -54,8 +54,7 @@ def _move(broker: Broker, topic: str, index: int, path: str) -> Sliced[None]:
     partition = broker.replicas.partition_by_key(topic, index)
     if partition is None:
         code = broker.replicas.missing_partition_error(topic, index)
-        known = broker.metadata.image.topics_by_name.get(topic)
-        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and known is not None and index in known.partitions:
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             code = ErrorCode.REPLICA_NOT_AVAILABLE
         raise KafkaError(code)
     yield from broker.replica_mover.move(partition, directory)

@@ -36,7 +36,7 @@ from ..concurrency.slices import release
 from ..context import DEFERRED, Deferred
 from ..records.fetch_session import FetchContext, PartitionKey, SessionPartition, TopicKey, requested_in_steps
 from .brokers import node_endpoints
-from .topic_state import LEADER_ERRORS
+from .topic_state import LEADER_ERRORS, current_leader
 
 if TYPE_CHECKING:
     from ...log.transaction_index import AbortedTransaction as KnownAborted
@@ -270,8 +270,10 @@ class _Read:
             aborted_transactions=None if partition is not None else [],
             records=b"",
         )
-        if code in LEADER_ERRORS and partition is not None and self._context.api_version >= 16:
-            data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=partition.leader_epoch)
+        if code in LEADER_ERRORS and self._context.api_version >= 16:
+            leader = current_leader(self._broker, partition, wanted.topic, wanted.index)
+            if leader is not None:
+                data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         return data
 
     def release(self) -> None:

@@ -43,7 +43,7 @@ from ..concurrency.pending import Pending
 from ..context import DEFERRED, Deferred
 from ..coordination.verification import ClientSupport, of_produce
 from .brokers import node_endpoints
-from .topic_state import LEADER_ERRORS
+from .topic_state import LEADER_ERRORS, current_leader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ...log.partition_log import WrittenAhead
     from ...log.verification import Verification
     from ...replication.partition import Partition
+    from ...replication.replicas import TopicKey
     from ..broker import Broker
     from ..concurrency.slices import Sliced
     from ..context import RequestContext
@@ -299,6 +300,8 @@ class _Produce:
                         self._append(partition, records, result, verification)
                 except KafkaError as error:
                     self._fail(result, error, partition)
+                    if partition is None:
+                        self._add_leader(result, error, None, key)
 
     def _check(self, records: Buffer | None) -> Buffer:
         """Check what the log does not check, because it depends on the request."""
@@ -396,11 +399,21 @@ class _Produce:
             ]
             if partition is not None:
                 result.log_start_offset = partition.log.log_start_offset
-        if error.code in LEADER_ERRORS and partition is not None and self._context.api_version >= 10:
-            result.current_leader = LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=partition.leader_epoch)
-            self._failed_leaders.add(partition.leader_id)
+        if partition is not None:
+            self._add_leader(result, error, partition, partition.topic)
         if self._first_error is None:
             self._first_error = result
+
+    def _add_leader(
+        self, result: PartitionProduceResponse, error: KafkaError, partition: Partition | None, key: TopicKey
+    ) -> None:
+        """Name the leader, after an error for which the client looks for it (KIP-951)."""
+        if error.code not in LEADER_ERRORS or self._context.api_version < 10:
+            return
+        leader = current_leader(self._broker, partition, key, result.index)
+        if leader is not None:
+            result.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+            self._failed_leaders.add(leader[0])
 
     # -- responding ----------------------------------------------------------------------------------------------------
 

@@ -11,10 +11,22 @@ from ...protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from ...metadata.image import MetadataImage
     from ...metadata.registrations import PartitionRegistration, TopicImage
+    from ...replication.partition import Partition
+    from ...replication.replicas import TopicKey
     from ..broker import Broker
 
 # Errors of partitions after which a client looks for the leader. The responses of Produce and Fetch name it (KIP-951).
 LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+def current_leader(broker: Broker, partition: Partition | None, topic: TopicKey, index: int) -> tuple[int, int] | None:
+    """The leader of a partition and its epoch, also of a partition without a replica here. None: it is unknown."""
+    if partition is not None:
+        return partition.leader_id, partition.leader_epoch
+    image = broker.metadata.image
+    found = image.topics_by_name.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
+    registered = None if found is None else found.partitions.get(index)
+    return None if registered is None else (registered.leader, registered.leader_epoch)
 
 
 def leader_error(partition: PartitionRegistration) -> ErrorCode:

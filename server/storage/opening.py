@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...config.broker_config import BrokerConfig, Listener
 from ...log.config import LogConfig
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...log.checkpoints import TopicPartition
+    from ...metadata.broker_metadata import BrokerMetadata
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Storage:
     """The open directories and the metadata."""
 
     def __init__(
-        self, log_manager: LogManager, metadata: Metadata, metadata_directory: LogDirectory | None = None
+        self, log_manager: LogManager, metadata: BrokerMetadata, metadata_directory: LogDirectory | None = None
     ) -> None:
         """`metadata_directory`: the directory of the metadata log, if it is not one of the log directories."""
         self.log_manager = log_manager
@@ -87,6 +88,61 @@ class Storage:
             self._metadata_directory.release()
 
 
+class OpenDirectories(NamedTuple):
+    """The locked log directories of a node, before its metadata is opened."""
+
+    manager: LogManager
+    home: LogDirectory
+    """The directory with the metadata log."""
+    separate: LogDirectory | None
+    """The same, if it is not one of the log directories."""
+    config: BrokerConfig
+    """With the `node.id` of the directories, if the settings have none."""
+    release: contextlib.ExitStack
+    """Releases the locks; empty it (`pop_all`) when something else does."""
+
+
+def open_directories(
+    config: BrokerConfig,
+    log_dirs: list[str],
+    *,
+    file_system: FileSystem,
+    new_uuid: Callable[[], bytes],
+    allow_non_empty: bool,
+    check: Callable[[LogManager, LogDirectory], None],
+) -> OpenDirectories:
+    """Lock the directories, and create missing ones. `check` is called before anything is written, and may raise.
+
+    Raises StorageError, as `open_storage`.
+    """
+    metadata_path = (config.optional_str("metadata.log.dir") or log_dirs[0]).rstrip("/")
+    try:
+        paths = dict.fromkeys([metadata_path, *log_dirs])
+        check_data_directories(file_system, paths, allow_non_empty=allow_non_empty)
+    except DataDirectoryError as error:
+        raise StorageError(str(error)) from None
+    config = with_node_id_of(config, [metadata_path, *log_dirs], file_system)
+    with contextlib.ExitStack() as opened:
+        try:
+            metadata_directory = None
+            if metadata_path not in [path.rstrip("/") for path in log_dirs]:
+                metadata_directory = LogDirectory(file_system, metadata_path, new_uuid)
+                opened.callback(metadata_directory.release)
+                metadata_directory.open(config.node_id)
+            cluster_id = None if metadata_directory is None else metadata_directory.cluster_id
+            manager = LogManager(
+                log_dirs, node_id=config.node_id, cluster_id=cluster_id, file_system=file_system, new_uuid=new_uuid
+            )
+            home = metadata_directory or next(each for each in manager.directories if each.path == metadata_path)
+            manager.open(lambda: check(manager, home))
+            for directory in manager.directories:
+                opened.callback(directory.release)
+            home.adopt(manager.cluster_id, config.node_id)
+        except (LogDirectoryError, OwnershipError) as error:
+            raise StorageError(str(error)) from None
+        return OpenDirectories(manager, home, metadata_directory, config, opened.pop_all())
+
+
 def open_storage(
     config: BrokerConfig,
     log_dirs: list[str],
@@ -109,31 +165,16 @@ def open_storage(
     """
     random = rng or SystemRandom()
     new_uuid = partial(random_uuid, random.randbytes)
-    metadata_path = (config.optional_str("metadata.log.dir") or log_dirs[0]).rstrip("/")
-    try:
-        paths = dict.fromkeys([metadata_path, *log_dirs])
-        check_data_directories(file_system, paths, allow_non_empty=allow_non_empty)
-    except DataDirectoryError as error:
-        raise StorageError(str(error)) from None
-    config = with_node_id_of(config, [metadata_path, *log_dirs], file_system)
-    with contextlib.ExitStack() as opened:
-        try:
-            metadata_directory = None
-            if metadata_path not in [path.rstrip("/") for path in log_dirs]:
-                metadata_directory = LogDirectory(file_system, metadata_path, new_uuid)
-                opened.callback(metadata_directory.release)
-                metadata_directory.open(config.node_id)
-            cluster_id = None if metadata_directory is None else metadata_directory.cluster_id
-            manager = LogManager(
-                log_dirs, node_id=config.node_id, cluster_id=cluster_id, file_system=file_system, new_uuid=new_uuid
-            )
-            home = metadata_directory or next(each for each in manager.directories if each.path == metadata_path)
-            manager.open(lambda: _check(file_system, config, manager, home))
-            for directory in manager.directories:
-                opened.callback(directory.release)
-            home.adopt(manager.cluster_id, config.node_id)
-        except (LogDirectoryError, OwnershipError) as error:
-            raise StorageError(str(error)) from None
+    directories = open_directories(
+        config,
+        log_dirs,
+        file_system=file_system,
+        new_uuid=new_uuid,
+        allow_non_empty=allow_non_empty,
+        check=lambda manager, home: _check(file_system, config, manager, home),
+    )
+    manager, home, config = directories.manager, directories.home, directories.config
+    with directories.release as opened:
         try:
             metadata = Metadata.open(
                 file_system,
@@ -143,10 +184,7 @@ def open_storage(
                 cluster_id=manager.cluster_id,
                 directory_ids=[directory.directory_id for directory in manager.online_directories()],
                 voter_directory_id=home.directory_id,
-                listeners=[
-                    Endpoint(each.name, each.host, each.port, _SECURITY_PROTOCOLS[each.security_protocol])
-                    for each in listeners
-                ],
+                listeners=endpoints(listeners),
                 now_ms=now_ms,
                 rack=config.optional_str("broker.rack"),
                 random_uuid=new_uuid,
@@ -158,20 +196,18 @@ def open_storage(
         except (MetadataLogError, KafkaError, OSError) as error:
             raise StorageError(f"Cannot use the metadata in {home.path}: {error}") from error
         opened.pop_all()
-    storage = Storage(manager, metadata, metadata_directory)
+    storage = Storage(manager, metadata, directories.separate)
     # A failure of the metadata log is a failure of its directory, as for any other log in the directory.
     metadata.on_log_failure(lambda error: manager.directory_failed(home, error))
-    try:
-        for repair in metadata.repairs:
-            logger.warning("Metadata log: %s", repair)
-        _load_logs(storage, now_ms)
-    except LogDirectoryError as error:
-        storage.abandon()
-        raise StorageError(str(error)) from None
-    except BaseException:
-        storage.abandon()
-        raise
+    load_logs(storage, now_ms)
     return storage
+
+
+def endpoints(listeners: Iterable[Listener]) -> list[Endpoint]:
+    """Listeners as they are registered with the controller."""
+    return [
+        Endpoint(each.name, each.host, each.port, _SECURITY_PROTOCOLS[each.security_protocol]) for each in listeners
+    ]
 
 
 def _check(file_system: FileSystem, config: BrokerConfig, manager: LogManager, home: LogDirectory) -> None:
@@ -182,6 +218,24 @@ def _check(file_system: FileSystem, config: BrokerConfig, manager: LogManager, h
         where = "in the first log directory" if config.get("metadata.log.dir") is None else f"in {home.path}"
         raise StorageError(f"The metadata is {where}, which is offline: {home.failure}")
     check_before_changing(file_system, manager.directories, home)
+
+
+def load_logs(storage: Storage, now_ms: int) -> None:
+    """Load the logs of the partitions in the image. After an error the storage is abandoned.
+
+    Raises:
+        StorageError: a directory cannot be used.
+    """
+    try:
+        for repair in storage.metadata.repairs:
+            logger.warning("Metadata log: %s", repair)
+        _load_logs(storage, now_ms)
+    except LogDirectoryError as error:
+        storage.abandon()
+        raise StorageError(str(error)) from None
+    except BaseException:
+        storage.abandon()
+        raise
 
 
 def _load_logs(storage: Storage, now_ms: int) -> None:

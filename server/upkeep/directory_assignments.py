@@ -23,7 +23,7 @@ from ...protocol.messages.assign_replicas_to_dirs import (
 if TYPE_CHECKING:
     from ...log.directory import LogDirectory
     from ...log.manager import LogManager
-    from ...metadata.quorum import Metadata
+    from ...metadata.broker_metadata import BrokerMetadata
     from ...replication.partition import Partition
     from ..concurrency.slices import Sliced, Slices
     from ..controller_client import ControllerClient
@@ -37,7 +37,7 @@ class DirectoryAssignments:
 
     def __init__(
         self,
-        metadata: Metadata,
+        metadata: BrokerMetadata,
         controller: ControllerClient,
         log_manager: LogManager,
         slices: Slices,

@@ -25,8 +25,8 @@ from ..controller_client import until_done
 if TYPE_CHECKING:
     from ...log.manager import LogManager
     from ...log.partition_log import Log
+    from ...metadata.broker_metadata import BrokerMetadata
     from ...metadata.image import MetadataDelta, MetadataImage
-    from ...metadata.quorum import Metadata
     from ...metadata.snapshots import SnapshotFile
     from ..concurrency.clock import Clock
     from ..concurrency.file_jobs import FileJobs
@@ -50,7 +50,7 @@ class MetadataSnapshots:
         loop: asyncio.AbstractEventLoop,
         file_jobs: FileJobs,
         timers: TimerWheel,
-        metadata: Metadata,
+        metadata: BrokerMetadata,
         log_manager: LogManager,
         now_ms: Clock,
         trash: Trash,
@@ -154,7 +154,7 @@ class MetadataSnapshots:
 
         def steps() -> Sliced[None]:
             try:
-                while (change := self._metadata.controller.last_pending) is not None:
+                while (change := self._metadata.last_pending) is not None:
                     yield from until_done(change, self._slices)
                 while self._metadata.is_changing:
                     yield 0

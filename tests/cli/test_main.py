@@ -53,6 +53,7 @@ COMMANDS = [
     ["spark", "audit"],
     ["spark", "compact"],
     ["spark", "replay"],
+    ["format"],
     ["bench"],
     ["conformance"],
     ["conformance", "run"],

@@ -230,7 +230,7 @@ def test_every_invalid_value_is_reported_with_its_rule_and_origin() -> None:
         ({"log_cleaner_min_compaction_lag_ms": "5", "log_cleaner_max_compaction_lag_ms": "4"}, "(4)"),
         ({"node_id": "1", "broker_id": "2"}, "node.id is 1"),
         ({"queued_max_request_bytes": "1000"}, "at least socket.request.max.bytes (104857600)"),
-        ({"process_roles": "broker"}, "broker and controller in one process"),
+        ({"process_roles": "broker"}, "requires controller.quorum.bootstrap.servers"),
         ({"authorizer_class_name": "org.apache.kafka.Authorizer"}, "no authorization yet"),
     ],
 )

@@ -8,6 +8,7 @@ from moldau.config.broker_config import BrokerConfig, Listener
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.producer_state import EndTransactionMarker, build_end_transaction_marker
 from moldau.log.verification import DISABLED
+from moldau.metadata.quorum import Metadata
 from moldau.protocol.compression import Codec
 from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.protocol.records import Record, build_batch
@@ -47,7 +48,9 @@ class Storage:
                 )
             ]
         )
-        (result,) = self.storage.metadata.request(request, now_ms=self.now_ms).topics
+        metadata = self.storage.metadata
+        assert isinstance(metadata, Metadata)
+        (result,) = metadata.request(request, now_ms=self.now_ms).topics
         assert result.error_code == 0
         registered = self.storage.metadata.image.topics_by_name[topic]
         for number, registration in registered.partitions.items():

@@ -15,6 +15,7 @@ from moldau.config.broker_config import BrokerConfig, StaticValue
 from moldau.log.directory import LogDirectory
 from moldau.log.files import FileSystem
 from moldau.metadata.outcome import Versioned
+from moldau.metadata.quorum import Metadata
 from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.replication.partition import Partition
 from moldau.server.broker import Broker
@@ -144,6 +145,7 @@ class RunningServer:
     def append_metadata(self, make_record: Callable[[int], Versioned]) -> None:
         """Append a record to the metadata log; it is committed soon. ``make_record`` gets the offset of the record."""
         metadata = self.broker.metadata
+        assert isinstance(metadata, Metadata)
 
         def append() -> None:
             metadata.controller.append([make_record(metadata.controller.end_offset)], self.clock())

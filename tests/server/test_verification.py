@@ -255,7 +255,7 @@ def test_thousands_of_requests_of_one_transactional_id_run_one_at_a_time() -> No
     number."""
     callbacks: list[Any] = []
     slices = Slices(callbacks.append)
-    verifications = Verifications(None, None, slices, None, None)  # type: ignore[arg-type]
+    verifications = Verifications(None, None, slices, None, None, None)  # type: ignore[arg-type]
     answer: SlicedFuture[None] = SlicedFuture(slices, immediately=True)
     done = []
 

@@ -1,0 +1,46 @@
+"""``moldau format``: prepare the log directories of a broker for the cluster of its controllers."""
+
+import os
+from pathlib import Path
+
+import click
+
+from ..config.definition import ConfigError
+from ..config.sources import load
+from ..log.files import RealFileSystem
+from ..server.storage.formatting import format_directories
+from ..server.storage.opening import StorageError
+from .failure import Failure
+
+
+@click.command()
+@click.option("--cluster-id", metavar="ID", required=True, help="The id of the cluster that the controllers run.")
+@click.option("--config", metavar="FILE", required=True, help="The settings of the broker: node.id and log.dirs.")
+def command(cluster_id: str, config: str) -> None:
+    """Format log directories for a broker that joins controllers.
+
+    Writes meta.properties into each directory of log.dirs, as kafka-storage.sh format does. Directories with data, or
+    of another node or cluster, are refused and not changed. `moldau serve` without controllers formats its own
+    directory.
+
+    \b
+    Examples:
+      moldau format --cluster-id 4L6g3nShT-eMCtK--X86sw --config server.properties
+    """
+    try:
+        settings = load(file=Path(config).expanduser(), environment=os.environ, overrides=(), command_line={})
+    except ConfigError as error:
+        raise Failure(str(error)) from None
+    if not settings.log_dirs:
+        raise Failure(f"{config} does not set log.dirs, so there is no directory to format.")
+    if "node.id" not in settings.static:
+        raise Failure(f"{config} does not set node.id, which each broker of a cluster needs.")
+    paths = [str(Path(path).absolute()) for path in settings.log_dirs]
+    try:
+        formatted = format_directories(settings, paths, cluster_id, RealFileSystem())
+    except StorageError as error:
+        raise Failure(str(error)) from None
+    for path in formatted:
+        click.echo(f"Formatted {path} for node {settings.node_id} of cluster {cluster_id}.")
+    if not formatted:
+        click.echo("All directories are formatted already.")

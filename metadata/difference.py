@@ -1,0 +1,54 @@
+"""The delta between any two images.
+
+Usually a delta is the result of the records between two images (`MetadataUpdate`). A snapshot that replaces the copy of
+a broker has no such records: its image is built from nothing, and the difference is found by comparison.
+"""
+
+from __future__ import annotations
+
+from .image import MetadataDelta, MetadataImage, PartitionChange
+from .registrations import TopicImage
+
+
+def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
+    """What has changed between two images, as if the records between them had been replayed."""
+    created = [topic for topic_id, topic in after.topics_by_id.items() if topic_id not in before.topics_by_id]
+    deleted = [topic for topic_id, topic in before.topics_by_id.items() if topic_id not in after.topics_by_id]
+    changes = [
+        PartitionChange(topic.name, topic.topic_id, index, gone, None)
+        for topic in deleted
+        for index, gone in topic.partitions.items()
+    ]
+    for topic_id, topic in after.topics_by_id.items():
+        changes += _changed_partitions(before.topics_by_id.get(topic_id), topic)
+    deleted_names = {topic.name for topic in deleted}
+    configs = {
+        resource
+        for resource in {*before.configs, *after.configs}
+        if before.configs.get(resource) != after.configs.get(resource)
+        and (resource in after.configs or resource.name not in deleted_names)
+    }
+    brokers = {
+        broker_id
+        for broker_id in {*before.brokers, *after.brokers}
+        if before.brokers.get(broker_id) != after.brokers.get(broker_id)
+    }
+    return MetadataDelta(
+        before,
+        after,
+        tuple(created),
+        tuple(deleted),
+        tuple(changes),
+        frozenset(configs),
+        frozenset(brokers),
+        before.features != after.features,
+    )
+
+
+def _changed_partitions(before: TopicImage | None, after: TopicImage) -> list[PartitionChange]:
+    previous = {} if before is None else before.partitions
+    return [
+        PartitionChange(after.name, after.topic_id, index, previous.get(index), registration)
+        for index, registration in sorted(after.partitions.items())
+        if previous.get(index) != registration
+    ]

@@ -1,0 +1,193 @@
+"""The membership of this broker in a cluster with remote controllers: it joins, and leaves.
+
+    membership = Membership(...)
+    await membership.catch_up()     register; the image contains the registration: logs can be loaded
+    await membership.serve()        the broker is unfenced: clients can be served
+    await membership.leave()        a controlled shutdown: the controller has moved the leaderships
+    membership.close()
+
+`failed` is set if the broker cannot be part of the cluster any longer. Each kind of request to the controller has its
+own connection, as in Apache Kafka's brokers, because responses on a connection are in order: heartbeats, forwarded
+requests of clients, and requests of the broker itself. The metadata log is followed over another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from ...metadata.features import KEPT_FEATURES
+from ...metadata.followed import REGISTERED_FEATURES, FollowedMetadata
+from ...metadata.lifecycle import BrokerDescription, BrokerLifecycle, LifecycleSettings, State
+from .broker_heartbeats import BrokerHeartbeats
+from .controller_channel import ControllerChannel
+from .metadata_follower import MetadataFollower
+from .remote_controller import RemoteController
+
+if TYPE_CHECKING:
+    from ...config.broker_config import BrokerConfig
+    from ...metadata.broker_metadata import BrokerMetadata
+    from ...metadata.registrations import Endpoint
+    from ..concurrency.clock import Clock
+    from ..concurrency.slices import Slices
+    from ..concurrency.timers import TimerWheel
+    from ..storage.joining import JoiningStorage
+    from .peers import Connect
+
+logger = logging.getLogger(__name__)
+
+_FORWARDING_TIMEOUT_MS: Final = 30_000
+"""The timeout of a single attempt to forward a request. The request itself may have a shorter one."""
+
+
+class MembershipError(Exception):
+    """The broker cannot join the cluster. The message is for the user."""
+
+
+class Membership:
+    """See the module docstring."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        opened: JoiningStorage,
+        listeners: Iterable[Endpoint],
+        connect: Connect,
+        timers: TimerWheel,
+        slices: Slices,
+        now_ms: Clock,
+        *,
+        incarnation_id: bytes,
+    ) -> None:
+        self.slices = slices
+        self.metadata = metadata = opened.metadata
+        self._log_manager = opened.storage.log_manager
+        self._timers = timers
+        self._node_id = metadata.node_id
+        timeout_ms = config.int("controller.quorum.request.timeout.ms")
+        self._heartbeat_ms = config.int("broker.heartbeat.interval.ms")
+
+        def channel(timeout_ms: int) -> ControllerChannel:
+            return ControllerChannel(
+                connect,
+                lambda: metadata.observer.leader_address,
+                timers,
+                client_id=str(self._node_id),
+                request_timeout_ms=timeout_ms,
+            )
+
+        self._heartbeat_channel = channel(timeout_ms)
+        self._forwarding_channel = channel(_FORWARDING_TIMEOUT_MS)
+        self._own_channel = channel(_FORWARDING_TIMEOUT_MS)
+        self._channels = (self._heartbeat_channel, self._forwarding_channel, self._own_channel)
+        directories = self._log_manager.online_directories()
+        description = BrokerDescription(
+            self._node_id,
+            metadata.cluster_id,
+            incarnation_id,
+            tuple(listeners),
+            REGISTERED_FEATURES,
+            tuple(directory.directory_id for directory in directories),
+            config.optional_str("broker.rack"),
+        )
+        lifecycle = BrokerLifecycle(
+            description,
+            LifecycleSettings(self._heartbeat_ms, config.int("initial.broker.registration.timeout.ms")),
+            timers.now_ms(),
+            previous_broker_epoch=opened.previous_broker_epoch,
+        )
+        self.heartbeats = BrokerHeartbeats(
+            lifecycle,
+            metadata,
+            self._heartbeat_channel,
+            timers,
+            request_timeout_ms=max(self._heartbeat_ms, timeout_ms),
+            on_end=self._end,
+        )
+        self.follower = MetadataFollower(
+            metadata,
+            connect,
+            timers,
+            slices,
+            now_ms,
+            request_timeout_ms=timeout_ms,
+            on_applied=self._applied,
+            on_end=self._end,
+        )
+        self._leader = metadata.observer.leader_address
+        self._started = False
+        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """The reason why the broker cannot be part of the cluster any longer."""
+
+    def controller(self, metadata: BrokerMetadata) -> RemoteController:
+        """The client of the controllers, for a broker with this metadata."""
+        assert isinstance(metadata, FollowedMetadata)
+        return RemoteController(metadata, self._forwarding_channel, self._own_channel, self.slices, self._timers)
+
+    async def catch_up(self) -> None:
+        """Register, and return when the image contains the registration. Raises MembershipError."""
+        self.follower.start()
+        self.heartbeats.start()
+        await self._reach(State.RECOVERY)
+        kept = sorted(name for name in self.metadata.image.features if name in KEPT_FEATURES)
+        if kept:
+            logger.warning(
+                "The cluster has finalized %s, which Moldau does not implement: its clients cannot use these features "
+                "on this broker. For a mixed cluster, lower them with kafka-features.sh downgrade --feature %s=0",
+                ", ".join(kept),
+                kept[0],
+            )
+
+    async def serve(self) -> None:
+        """The partitions exist: return when the broker is unfenced. Raises MembershipError."""
+        self.heartbeats.ready()
+        await self._reach(State.RUNNING)
+
+    async def _reach(self, state: State) -> None:
+        reached = asyncio.ensure_future(self.heartbeats.wait_for(state))
+        waiting: list[asyncio.Future[Any]] = [reached, self.failed]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if self.failed.done():
+            reached.cancel()
+            raise MembershipError(self.failed.result())
+
+    async def leave(self, timeout_s: float) -> None:
+        """Ask the controller to move the leaderships, and return when it has done so, or after the timeout."""
+        if self.failed.done():
+            return
+        self.heartbeats.begin_shutdown()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._reach(State.SHUTTING_DOWN)
+        except TimeoutError:
+            logger.warning("The controller has not granted the shutdown within %g s; stopping without it", timeout_s)
+        except MembershipError as error:
+            logger.warning("Stopping without the controller: %s", error)
+
+    def directory_failed(self, directory_id: bytes) -> None:
+        """A log directory has failed: report it with the next heartbeat, which is sent now."""
+        self.heartbeats.directory_failed(directory_id)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self.heartbeats.close()
+        self.follower.close()
+        for channel in self._channels:
+            channel.close()
+        if not self.failed.done():
+            self.failed.cancel()
+
+    def _applied(self) -> None:
+        leader = self.metadata.observer.leader_address
+        if leader != self._leader:
+            self._leader = leader
+            for channel in self._channels:
+                channel.controller_changed()
+        self.heartbeats.replayed()
+
+    def _end(self, reason: str) -> None:
+        if not self.failed.done():
+            problem = self.follower.problem
+            self.failed.set_result(f"{reason} ({problem})" if problem and problem not in reason else reason)

@@ -1,0 +1,55 @@
+"""Directories are formatted for the cluster of remote controllers, and never overwritten."""
+
+import pytest
+
+from moldau.config.sources import BrokerConfig, StaticValue
+from moldau.log.checkpoints import decode_properties
+from moldau.log.memory_files import MemoryFileSystem
+from moldau.server.storage.formatting import format_directories
+from moldau.server.storage.opening import StorageError
+
+CLUSTER, OTHER = "AA0Sd-u3S2aJ7jN2u5Mk0g", "AA0Sd-u3S2aJ7jN2u5Mk0w"
+
+
+def config(node_id: int = 3) -> BrokerConfig:
+    return BrokerConfig({"node.id": StaticValue(str(node_id), "test")})
+
+
+def properties(files: MemoryFileSystem, directory: str) -> dict[str, str]:
+    return decode_properties(files.read_file(f"{directory}/meta.properties"))
+
+
+def test_each_directory_gets_an_owner_and_its_own_id() -> None:
+    files = MemoryFileSystem()
+    assert format_directories(config(), ["/a", "/b"], CLUSTER, files) == ["/a", "/b"]
+    found = [properties(files, path) for path in ("/a", "/b")]
+    assert [(each["cluster.id"], each["node.id"], each["version"]) for each in found] == [(CLUSTER, "3", "1")] * 2
+    assert found[0]["directory.id"] != found[1]["directory.id"]
+
+
+def test_formatted_directories_are_unchanged() -> None:
+    files = MemoryFileSystem()
+    format_directories(config(), ["/a"], CLUSTER, files)
+    before = properties(files, "/a")
+    assert format_directories(config(), ["/a", "/b"], CLUSTER, files) == ["/b"]
+    assert properties(files, "/a") == before
+
+
+@pytest.mark.parametrize(("node_id", "cluster_id"), [(3, OTHER), (4, CLUSTER), (3, "no id")])
+def test_another_owner_is_refused_before_anything_is_written(node_id: int, cluster_id: str) -> None:
+    files = MemoryFileSystem()
+    format_directories(config(), ["/a"], CLUSTER, files)
+    before = properties(files, "/a")
+    with pytest.raises(StorageError):
+        format_directories(config(node_id), ["/b", "/a"], cluster_id, files)
+    assert properties(files, "/a") == before
+    assert not files.exists("/b/meta.properties")
+
+
+def test_data_without_an_owner_is_refused() -> None:
+    files = MemoryFileSystem()
+    files.make_directory("/a/t-0")
+    files.replace_file("/a/t-0/00000000000000000000.log", b"x", sync=True)
+    with pytest.raises(StorageError):
+        format_directories(config(), ["/a"], CLUSTER, files)
+    assert not files.exists("/a/meta.properties")

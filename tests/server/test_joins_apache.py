@@ -1,0 +1,195 @@
+"""A Moldau broker joins a cluster whose controller is Apache Kafka's.
+
+The controller's process is also a broker (node 1). Moldau is node 2.
+"""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
+from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
+from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.protocol.uuid import random_uuid, uuid_to_str
+from moldau.testing import Broker, BrokerError
+from moldau.testing.apache_kafka import ApacheKafka
+from moldau.testing.waiting import wait_until
+from moldau.testing.wire import WireClient
+
+NODE = 2
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def apache() -> Iterator[ApacheKafka]:
+    with ApacheKafka() as kafka:
+        yield kafka
+
+
+def properties_of(path: Path) -> dict[str, str]:
+    lines = path.read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def joining(apache: ApacheKafka, directory: Path, **config: str) -> Broker:
+    controllers = properties_of(apache.properties)["controller.quorum.bootstrap.servers"]
+    settings = {
+        "process.roles": "broker",
+        "node.id": str(NODE),
+        "controller.quorum.bootstrap.servers": controllers,
+        "broker.heartbeat.interval.ms": "500",
+        **config,
+    }
+    return Broker(config=settings, data_dir=directory)
+
+
+def format_directory(apache: ApacheKafka, directory: Path, *, cluster_id: str | None = None) -> None:
+    cluster_id = cluster_id or properties_of(apache.data_dir / "meta.properties")["cluster.id"]
+    directory.mkdir(exist_ok=True)
+    content = {
+        "version": "1",
+        "cluster.id": cluster_id,
+        "node.id": str(NODE),
+        "directory.id": uuid_to_str(b"\0" + random_uuid()[1:]),
+    }
+    (directory / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in content.items()))
+
+
+@pytest.fixture(scope="module")
+def broker(apache: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    directory = tmp_path_factory.mktemp("joined") / "data"
+    format_directory(apache, directory)
+    with joining(apache, directory) as started:
+        yield started
+
+
+@pytest.fixture
+def topic(apache: ApacheKafka, broker: Broker) -> str:
+    """A new topic whose only replica is on Moldau, created through Apache Kafka's broker."""
+    name = f"topic-{next(_numbers)}"
+    create_on(apache.bootstrap_servers, name)
+    with WireClient(broker.bootstrap_servers) as wire:
+        wait_until(lambda: name in topics(wire))
+    return name
+
+
+def create_on(address: str, name: str) -> None:
+    assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=[NODE])
+    requested = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment])
+    with WireClient(address) as wire:
+        response = wire.call(CreateTopicsRequest(topics=[requested], timeout_ms=20_000))
+    assert [result.error_code for result in response.topics] == [ErrorCode.NONE], response
+
+
+def topics(wire: WireClient) -> dict[str, int]:
+    """The leader of partition 0, by topic."""
+    response = wire.call(MetadataRequest(topics=None))
+    return {topic.name: topic.partitions[0].leader_id for topic in response.topics if topic.partitions}
+
+
+def wait_for_leader(apache: ApacheKafka, topic: str, leader: int) -> None:
+    with WireClient(apache.bootstrap_servers) as wire:
+        wait_until(lambda: topics(wire)[topic] == leader)
+
+
+def test_both_brokers_see_each_other(apache: ApacheKafka, broker: Broker) -> None:
+    for address in (apache.bootstrap_servers, broker.bootstrap_servers):
+        with WireClient(address) as wire:
+            assert sorted(each.broker_id for each in wire.call(DescribeClusterRequest()).brokers) == [1, NODE]
+
+
+def test_a_topic_on_this_broker_is_written_and_read(broker: Broker, topic: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all")
+    sent = [producer.send(topic, str(number).encode(), partition=0) for number in range(100)]
+    assert [each.get(timeout=20).offset for each in sent] == list(range(100))
+    producer.close()
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest")
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.seek_to_beginning()
+    values = [int(next(consumer).value) for _ in range(100)]
+    consumer.close()
+    assert values == list(range(100))
+
+
+def test_requests_for_the_controller_are_forwarded(apache: ApacheKafka, broker: Broker) -> None:
+    name = f"topic-{next(_numbers)}"
+    create_on(broker.bootstrap_servers, name)
+    with WireClient(broker.bootstrap_servers) as wire, WireClient(apache.bootstrap_servers) as other:
+        assert topics(wire)[name] == NODE  # the response came after the change was applied
+        deleted = wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=20_000))
+        assert [each.error_code for each in deleted.responses] == [ErrorCode.NONE]
+        wait_until(lambda: name not in topics(wire) and name not in topics(other))
+
+
+def test_the_quorum_lists_this_broker_as_an_observer(broker: Broker) -> None:
+    metadata_log = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
+    with WireClient(broker.bootstrap_servers) as wire:
+        response = wire.call(DescribeQuorumRequest(topics=[metadata_log]))
+    (partition,) = response.topics[0].partitions
+    assert partition.leader_id == 1
+    assert NODE in [observer.replica_id for observer in partition.observers]
+
+
+def producer_id(wire: WireClient, request: InitProducerIdRequest) -> int:
+    """Waits until the broker has a block of producer ids."""
+
+    def allocated() -> int | None:
+        response = wire.call(request)
+        return None if response.error_code else response.producer_id
+
+    return wait_until(allocated)
+
+
+def test_producer_ids_come_from_the_controller(apache: ApacheKafka, broker: Broker) -> None:
+    ids = []
+    for address in (apache.bootstrap_servers, broker.bootstrap_servers):
+        with WireClient(address) as wire:
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+            ids.append(producer_id(wire, request))
+    assert ids[0] // 1000 != ids[1] // 1000
+
+
+def test_a_missing_topic_is_created_on_demand(broker: Broker) -> None:
+    name = f"topic-{next(_numbers)}"
+    with WireClient(broker.bootstrap_servers) as wire:
+        response = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True))
+        assert [each.error_code for each in response.topics] == [ErrorCode.NONE]
+
+
+def test_data_and_leadership_survive_restarts(apache: ApacheKafka, broker: Broker, topic: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all")
+    producer.send(topic, b"before", partition=0).get(timeout=20)
+    producer.close()
+    for stop in (broker.stop, broker.kill):
+        stop()
+        wait_for_leader(apache, topic, -1)
+        broker.start()
+        wait_for_leader(apache, topic, NODE)
+        consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek_to_beginning()
+        assert next(consumer).value == b"before"
+        consumer.close()
+
+
+def test_another_cluster_is_refused(apache: ApacheKafka, tmp_path: Path) -> None:
+    format_directory(apache, tmp_path / "data", cluster_id=uuid_to_str(b"\0" + random_uuid()[1:]))
+    with pytest.raises(BrokerError, match="belongs to another cluster"):
+        joining(apache, tmp_path / "data").start()
+
+
+def test_a_directory_that_is_not_formatted_is_refused(apache: ApacheKafka, tmp_path: Path) -> None:
+    with pytest.raises(BrokerError, match="is not formatted"):
+        joining(apache, tmp_path / "data").start()
+    assert not (tmp_path / "data" / "meta.properties").exists()
