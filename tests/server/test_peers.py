@@ -23,6 +23,7 @@ from moldau.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
+from moldau.server.concurrency.event_loop import EndOfIteration
 from moldau.server.coordination.broker_links import BrokerLinks
 from moldau.server.coordination.remote_markers import RemoteMarkers
 from moldau.server.coordination.remote_verification import Codes, RemoteVerification
@@ -78,10 +79,10 @@ class Asking:
 
     def __init__(self, node: TcpNode, address: str) -> None:
         host, _, port = address.rpartition(":")
-        loop = asyncio.get_running_loop()
+        run_soon = EndOfIteration(asyncio.get_running_loop().call_soon)
         self._brokers = BrokerLinks(node.links, 1, lambda: image_with(host, int(port)), config_with())
-        self._markers = RemoteMarkers(self._brokers, loop.call_soon)
-        self._verification = RemoteVerification(self._brokers, loop.call_soon)
+        self._markers = RemoteMarkers(self._brokers, run_soon)
+        self._verification = RemoteVerification(self._brokers, run_soon)
 
     async def write(
         self, producer: Transactional, *partitions: int, epoch: int, committed: bool, version: int
