@@ -15,13 +15,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import IO, Any, NamedTuple, Self
 
@@ -34,9 +34,8 @@ from moldau.protocol.messages.incremental_alter_configs import (
 from moldau.protocol.records import build_batch
 from moldau.testing import requirements
 from moldau.testing import topic_requests as w
-from moldau.testing.clients.franz_go import FranzGoClient
+from moldau.testing.clients.commands import member_command
 from moldau.testing.clients.group_member import Options
-from moldau.testing.clients.java import java_command
 from moldau.testing.group_requests import committed
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
@@ -87,30 +86,19 @@ class Kind:
 def kinds() -> list[Kind]:
     """Every client that supports groups, with each of its protocols."""
 
-    def of_json(client: str, protocols: Sequence[str], command: Callable[[Options], list[str]]) -> list[Kind]:
-        return [Kind(client, protocol, command, _json_events) for protocol in protocols]
-
-    def python(module: str) -> Callable[[Options], list[str]]:
-        program = f"moldau.testing.clients.group_member_{module}"
-        return lambda options: [sys.executable, "-m", program, json.dumps(asdict(options))]
-
-    def franz_go(options: Options) -> list[str]:
-        return [*FranzGoClient.command(), "group-member", json.dumps(asdict(options))]
+    def of_json(client: str, *protocols: str) -> list[Kind]:
+        return [Kind(client, protocol, partial(member_command, client), _json_events) for protocol in protocols]
 
     return [
-        *of_json("kafka-python", ("range",), python("kafka_python")),
-        *of_json("confluent-kafka", ("range", "cooperative", "consumer"), python("confluent")),
-        *of_json("aiokafka", ("range",), python("aiokafka")),
-        *of_json(
-            "java",
-            ("range", "sticky", "cooperative", "consumer"),
-            lambda options: [*java_command("GroupMember"), json.dumps(asdict(options))],
-        ),
-        *of_json("franz-go", ("range", "cooperative"), franz_go),
+        *of_json("kafka-python", "range"),
+        *of_json("confluent-kafka", "range", "cooperative", "consumer"),
+        *of_json("aiokafka", "range"),
+        *of_json("java", "range", "sticky", "cooperative", "consumer"),
+        *of_json("franz-go", "range", "cooperative"),
         Kind(
             "franz-go",
             "consumer",
-            franz_go,
+            partial(member_command, "franz-go"),
             _json_events,
             without_static="franz-go 1.22 leaves with epoch -2 but without its instance id, which Kafka refuses",
         ),

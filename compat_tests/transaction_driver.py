@@ -5,10 +5,10 @@ be killed has its own process. No checks here: a step returns the client's resul
 """
 
 import builtins
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Self
@@ -16,7 +16,7 @@ from typing import Self
 import pytest
 
 from moldau.testing.client import ClientError
-from moldau.testing.clients.franz_go import FranzGoClient
+from moldau.testing.clients.commands import transactor_command
 from moldau.testing.clients.java import java_command
 from moldau.testing.clients.program import Program
 from moldau.testing.kafka_jars import OLDER_CLIENTS
@@ -43,18 +43,14 @@ class Kind:
 def kinds() -> list[Kind]:
     """Every client that has transactions; of Java also clients that have no epoch for each of them (KIP-890)."""
 
-    def python(module: str) -> Callable[[], list[str]]:
-        return lambda: [sys.executable, "-m", f"moldau.testing.clients.transactor_{module}"]
-
     def older(version: str) -> Kind:
         return Kind(f"java-{version}", lambda: java_command("Transactor", version))
 
     return [
-        Kind("confluent-kafka", python("confluent")),
-        Kind("kafka-python", python("kafka_python")),
-        Kind("aiokafka", python("aiokafka")),
-        Kind("franz-go", lambda: [*FranzGoClient.command(), "transactor"]),
-        Kind("java", lambda: java_command("Transactor")),
+        *(
+            Kind(client, partial(transactor_command, client))
+            for client in ("confluent-kafka", "kafka-python", "aiokafka", "franz-go", "java")
+        ),
         *(older(version) for version in OLDER_CLIENTS),
     ]
 

@@ -41,6 +41,7 @@ class Feature(enum.Enum):
     ERROR_CODES = "report the error code of a failed request"
     OFFSET_OUT_OF_RANGE = "report an offset out of range instead of resetting"
     PARTITION_OFFSETS = "look up the first and last offset of a partition"
+    COMMITTED_OFFSETS = "commit and look up an offset of a group without joining it"
 
 
 class ClientError(Exception):
@@ -132,10 +133,12 @@ class Client(ABC):
         max_request_size: int = 1_048_576,
         linger_ms: int = 5,
         give_up_ms: int = 30_000,
+        request_timeout_ms: int | None = None,
     ) -> list[Delivered]:
         """Send all records and wait for all acknowledgments. ``acks`` is ``0``, ``1`` or ``all``.
 
-        ``max_request_size`` is the client's own limit in bytes; after ``give_up_ms`` it stops retrying.
+        ``max_request_size`` is the client's own limit in bytes; after ``give_up_ms`` it stops retrying; it waits for a
+        response as long as ``request_timeout_ms``, or its default.
         Raises ClientError for the first record that failed.
         """
 
@@ -201,6 +204,14 @@ class Client(ABC):
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset of a partition, and the one after its last."""
         raise self._unsupported(Feature.PARTITION_OFFSETS)
+
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Commit an offset for a group without members."""
+        raise self._unsupported(Feature.COMMITTED_OFFSETS)
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        """The committed offset of a group, or None."""
+        raise self._unsupported(Feature.COMMITTED_OFFSETS)
 
 
 class ThreadStream(Stream):

@@ -103,8 +103,9 @@ class Faults:
         return self._add("stale metadata", ApiKey.METADATA, choice)
 
     def move_coordinator(self, group: str, **choice: Any) -> Fault:
-        """Respond with NOT_COORDINATOR to all requests for a group or transactional ID, until their client (by its
-        client ID) has sent FindCoordinator for it. The state of the group is kept, as when another broker loads it."""
+        """Respond with NOT_COORDINATOR to the requests for a group or transactional ID, at least to the next one of
+        each client (by its client ID), until this client sends FindCoordinator for it. The state of the group is kept,
+        as when another broker loads it."""
         return self._add("move coordinator", None, choice, group=group)
 
     def advertise(self, host: str, port: int, **choice: Any) -> Fault:

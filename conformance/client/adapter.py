@@ -7,7 +7,7 @@ Values are text. What the program writes to standard error is shown if a scenari
      "options": {"acks": "all", "idempotent": true, "give_up_ms": 30000}}
     -> {"id": 1, "acknowledged": [{"value": "a", "offset": 0}, {"value": "b", "offset": 1}]}
 
-    {"id": 2, "job": "consume", "bootstrap": ..., "topic": "t", "partition": 0, "start": 0}
+    {"id": 2, "job": "consume", "bootstrap": ..., "topic": "t", "partition": 0, "start": 0, "options": {}}
     -> {"id": 2, "records": [{"value": "a", "offset": 0}, ...]}     all records from `start` to the end of the partition
 
     {"id": 3, "job": "create_topic", "bootstrap": ..., "topic": "t", "partitions": 3}
@@ -15,6 +15,8 @@ Values are text. What the program writes to standard error is shown if a scenari
 
     {"id": 4, "job": "offset_for_time", "bootstrap": ..., "topic": "t", "partition": 0, "timestamp": 1700000000000}
     -> {"id": 4, "offset": 17}                                      null if no record is that late
+
+docs/conformance.md has all jobs: also `consume_group`, `commit`, `committed`, `transact`, and those of administration.
 
 A job that fails is answered with `{"id": ..., "error": {"code": "MESSAGE_TOO_LARGE", "message": ...}}`; the code is
 Kafka's name of the error if there is one. A job or an option that the client does not have is answered with

@@ -7,20 +7,33 @@ the first fault and after the last one: `stored` removes the faults.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ...protocol.api import ApiKey
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ...protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ...protocol.messages.find_coordinator import FindCoordinatorRequest
+from ...protocol.messages.init_producer_id import InitProducerIdRequest
+from ...protocol.messages.metadata import MetadataRequest
 from ...protocol.records import iter_records
+from ...protocol.release_versions import HIGHEST_VERSIONS
 from ...testing import Broker
 from ...testing.faults import Fault
+from ...testing.group_requests import committed
 from ...testing.request_log import Recorded
-from ...testing.topic_requests import batches_of, create_topic, fetch
+from ...testing.topic_requests import batches_of, create_topic, fetch, fetch_request
 from ...testing.wire import WireClient
-from ..outcome import MismatchError
+from ..outcome import InconclusiveError, MismatchError
 from .adapter import Adapter, JobError
 
 JOB_SECONDS: Final = 60.0
+
+T = TypeVar("T")
 
 _OWN_CLIENT_IDS: Final = ("scene", "moldau-testing")
 
@@ -35,11 +48,15 @@ class Stored(NamedTuple):
 class Scene:
     """The environment of one scenario."""
 
+    _numbers = count()
+
     def __init__(self, broker: Broker, adapter: Adapter, patience: float) -> None:
         self.broker = broker
         self._adapter = adapter
         self._patience = patience
         self._topics = 0
+        self.number = next(self._numbers)
+        """For names that no other scenario of this run has used: groups and transactional IDs outlive a reset."""
 
     @property
     def faults(self) -> Any:
@@ -49,7 +66,7 @@ class Scene:
     def topic(self, partitions: int = 1, **configs: str) -> str:
         """A new topic."""
         self._topics += 1
-        name = f"topic-{self._topics}"
+        name = f"topic-{self.number}-{self._topics}"
         create_topic(
             self.broker.bootstrap_servers,
             name,
@@ -58,6 +75,17 @@ class Scene:
         )
         return name
 
+    def recreate(self, topic: str) -> None:
+        """Delete a topic, and create it again."""
+        with WireClient(self.broker.bootstrap_servers, client_id="scene") as wire:
+            delete = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=10_000)
+            create = CreateTopicsRequest(
+                topics=[CreatableTopic(name=topic, num_partitions=1, replication_factor=1)], timeout_ms=10_000
+            )
+            errors = [wire.call(delete, 6).responses[0].error_code, wire.call(create, 7).topics[0].error_code]
+        if errors != [0, 0]:
+            raise InconclusiveError(f"the topic {topic} cannot be created again: {errors}")
+
     # Jobs
 
     def produce(self, topic: str, values: Sequence[str], *, partition: int = 0, **options: Any) -> list[Stored]:
@@ -65,10 +93,52 @@ class Scene:
         answer = self._do("produce", topic=topic, partition=partition, values=list(values), options=options)
         return [Stored(each["offset"], each["value"]) for each in answer["acknowledged"]]
 
-    def consume(self, topic: str, *, partition: int = 0, start: int = 0) -> list[Stored]:
+    def consume(self, topic: str, *, partition: int = 0, start: int = 0, bootstrap: str | None = None) -> list[Stored]:
         """Let the client read from `start` to the end. Raises `JobError`."""
-        answer = self._do("consume", topic=topic, partition=partition, start=start)
+        more = {} if bootstrap is None else {"bootstrap": bootstrap}
+        answer = self._do("consume", topic=topic, partition=partition, start=start, options={}, **more)
         return [Stored(each["offset"], each["value"]) for each in answer["records"]]
+
+    def read_committed(self, topic: str) -> list[str]:
+        """Let the client read the committed values of partition 0. Raises `JobError`."""
+        options = {"isolation": "read_committed"}
+        answer = self._do("consume", topic=topic, partition=0, start=0, options=options)
+        return [each["value"] for each in answer["records"]]
+
+    def consume_group(self, group: str, topic: str, count: int, **options: Any) -> list[tuple[int, int]]:
+        """Let the client join a group, read this many records, commit and leave; the partitions and offsets. Raises
+        `JobError`."""
+        answer = self._do("consume_group", group=group, topic=topic, count=count, options=options)
+        return [(each["partition"], each["offset"]) for each in answer["records"]]
+
+    def commit(self, group: str, topic: str, offset: int) -> None:
+        """Let the client commit an offset of partition 0 without joining the group. Raises `JobError`."""
+        self._do("commit", group=group, topic=topic, partition=0, offset=offset)
+
+    def committed(self, group: str, topic: str) -> int | None:
+        """Let the client look up the committed offset of partition 0. Raises `JobError`."""
+        found: int | None = self._do("committed", group=group, topic=topic, partition=0)["offset"]
+        return found
+
+    def transact(self, transactional_id: str, *transactions: dict[str, Any]) -> list[str]:
+        """Let the client run transactions; the outcome of each. Raises `JobError`."""
+        answer = self._do("transact", transactional_id=transactional_id, transactions=list(transactions))
+        return [str(each["outcome"]) for each in answer["outcomes"]]
+
+    def admin(self, job: str, **arguments: Any) -> dict[str, Any]:
+        """One of the jobs `create_topic`, `delete_topic`, `create_partitions`, `list_topics` and `delete_records`."""
+        return self._do(job, **arguments)
+
+    @contextmanager
+    def during(self, job: Callable[[], T]) -> Iterator[Callable[[], T]]:
+        """Run a job in the background. The result of the block's variable waits for it, and raises its error."""
+        with ThreadPoolExecutor(1, thread_name_prefix="job") as pool:
+            running = pool.submit(job)
+            try:
+                yield running.result
+            except BaseException:
+                self._adapter.kill()  # ends the job
+                raise
 
     def offset_for_time(self, topic: str, timestamp: int) -> int | None:
         """Let the client look up an offset. Raises `JobError`."""
@@ -87,7 +157,8 @@ class Scene:
             raise MismatchError(what, " or ".join(expected), "no error")
 
     def _do(self, job: str, **arguments: Any) -> dict[str, Any]:
-        return self._adapter.do(job, JOB_SECONDS * self._patience, bootstrap=self.broker.bootstrap_servers, **arguments)
+        where = {"bootstrap": self.broker.bootstrap_servers, **arguments}
+        return self._adapter.do(job, JOB_SECONDS * self._patience, **where)
 
     # The broker
 
@@ -114,6 +185,75 @@ class Scene:
                         ]
                 offset = batches[-1].next_offset
         return found
+
+    def topics(self) -> list[str]:
+        """The topics that the broker has, internal ones excepted. Removes the faults."""
+        self.broker.faults.clear()
+        with WireClient(self.broker.bootstrap_servers, client_id="scene") as wire:
+            return sorted(
+                each.name for each in wire.call(MetadataRequest(topics=None), 9).topics if not each.is_internal
+            )
+
+    def wait_for(self, api: ApiKey) -> Recorded:
+        """The first request of an API, when the client has sent it."""
+        return self.broker.requests.wait_for(api, timeout=JOB_SECONDS * self._patience)
+
+    def only_versions_of(self, release: str) -> None:
+        """The client has used no API or version that a release of Apache Kafka does not have."""
+        known = HIGHEST_VERSIONS[release]
+        for each in self.broker.requests.all():
+            # The first ApiVersions may have any version: its response says which the broker has (KIP-511).
+            if each.client_id in _OWN_CLIENT_IDS or each.api is ApiKey.API_VERSIONS:
+                continue
+            highest = known.get(each.api, -1)
+            self.true(
+                each.version <= highest, f"the version of {each.api.message_name}", f"at most {highest}", each.version
+            )
+
+    def stored_offset(self, group: str, topic: str, partition: int = 0) -> int | None:
+        """The committed offset that the broker has. Removes the faults."""
+        self.broker.faults.clear()
+        with WireClient(self.broker.bootstrap_servers, client_id="scene") as wire:
+            found = committed(wire, group, topic, [partition])[partition]
+        return found if found >= 0 else None
+
+    def committed_values(self, topic: str) -> list[str]:
+        """The values of partition 0 that a reader of committed records gets from the broker. Removes the faults."""
+        self.broker.faults.clear()
+        with WireClient(self.broker.bootstrap_servers, client_id="scene") as wire:
+            request = fetch_request(topic, {0: 0}, max_wait_ms=0)
+            request.isolation_level = 1
+            data = wire.call(request, 12).responses[0].partitions[0]
+        open_aborted = sorted(data.aborted_transactions or (), key=lambda each: each.first_offset, reverse=True)
+        aborted: set[int] = set()
+        values: list[str] = []
+        for batch in batches_of(data):
+            while open_aborted and open_aborted[-1].first_offset <= batch.base_offset:
+                aborted.add(open_aborted.pop().producer_id)
+            if batch.is_control:
+                aborted.discard(batch.producer_id)
+            elif batch.producer_id not in aborted:
+                values += [(record.value or b"").decode(errors="replace") for record in iter_records(batch)]
+        return values
+
+    def fence(self, transactional_id: str) -> None:
+        """Take a transactional ID over, as another producer with this ID does when it starts."""
+        with WireClient(self.broker.bootstrap_servers, client_id="scene") as wire:
+            (coordinator,) = wire.call(
+                FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]), 4
+            ).coordinators
+            if coordinator.error_code:
+                raise InconclusiveError(f"no coordinator of {transactional_id}: {coordinator.error_code}")
+            request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+            deadline = time.monotonic() + JOB_SECONDS
+            while time.monotonic() < deadline:
+                # The first request ends the open transaction, and is to be repeated until it is complete.
+                error = wire.call(request, 4).error_code
+                if error == 0:
+                    return
+                if error not in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+                    break
+        raise InconclusiveError(f"InitProducerId for {transactional_id}: {ErrorCode(error).name}")
 
     def requests(self, api: ApiKey) -> list[Recorded]:
         """The requests of the client under test."""
@@ -166,6 +306,11 @@ class Scene:
                 f"at least {at_least}",
                 f"{count}: the client did not try again",
             )
+
+    def after(self, began: float, seconds: float) -> None:
+        """Return when a request that was delayed since `began` has been processed, so that its effect is compared, too.
+        If the broker takes longer, a duplicate may be missed; nothing fails that is right."""
+        time.sleep(max(0.0, began + seconds + 0.5 - time.monotonic()))
 
     def is_recent(self, seconds: float, began: float, what: str) -> None:
         """A generous bound for what must not hang."""

@@ -44,7 +44,7 @@ class Kind(StrEnum):
     STALE_METADATA = "stale metadata"
     """The response to Metadata describes the topics as they were when the fault was added."""
     MOVE_COORDINATOR = "move coordinator"
-    """Requests for a group or transactional ID get NOT_COORDINATOR until their client has sent FindCoordinator."""
+    """Requests for a group or transactional ID get NOT_COORDINATOR until their client sends FindCoordinator then."""
     ADVERTISE = "advertise"
     """The responses that contain the addresses of brokers have another address."""
     TAGGED_FIELDS = "tagged fields"
@@ -111,7 +111,9 @@ class Fault:
         self._probability: float | None = given.pop("probability", None)
         self._random = Random(given.pop("seed", 0))
         self._topic_id_of = topic_id_of
-        self._have_looked_up: set[str] = set()  # for MOVE_COORDINATOR: client IDs
+        # For MOVE_COORDINATOR: client IDs. A lookup counts after the first error, because clients also look up without.
+        self._have_failed: set[str] = set()
+        self._have_looked_up: set[str] = set()
         self.matched = 0
         self.triggered = 0
         if given:
@@ -143,6 +145,7 @@ class Fault:
         if self._probability is not None and self._random.random() >= self._probability:
             return False
         self.triggered += 1
+        self._have_failed.add(client_id)
         return True
 
     def _check_kind(self) -> None:
@@ -162,7 +165,7 @@ class Fault:
     def _is_for_old_coordinator(self, api: int, client_id: str, decode: Callable[[], Struct | None]) -> bool:
         if api == ApiKey.FIND_COORDINATOR:
             request = decode()
-            if request is not None and self._mentioned_in(request):
+            if client_id in self._have_failed and request is not None and self._mentioned_in(request):
                 self._have_looked_up.add(client_id)
             return False
         return api in _OF_COORDINATORS and client_id not in self._have_looked_up

@@ -14,7 +14,9 @@ from typing import Any
 
 from moldau.testing.client import Client, ClientError, Record
 from moldau.testing.clients import client_class
+from moldau.testing.clients.group_job import Unsupported, consume_group
 from moldau.testing.clients.program import close_programs
+from moldau.testing.clients.transact_job import read_committed, transact
 
 
 def main(arguments: list[str]) -> int:
@@ -34,8 +36,17 @@ def main(arguments: list[str]) -> int:
 
 def _answer(name: str, job: dict[str, Any]) -> dict[str, Any]:
     try:
+        match job["job"]:
+            case "consume_group":
+                return consume_group(name, job)
+            case "transact":
+                return transact(name, job)
+            case "consume" if job["options"].get("isolation") == "read_committed":
+                return read_committed(name, job)
         with client_class(name)(job["bootstrap"]) as client:
             return _do(client, job)
+    except Unsupported as reason:
+        return {"unsupported": str(reason)}
     except ClientError as error:
         return {"error": {"code": error.code, "message": str(error)}}
     except AssertionError as error:  # a driver's own deadline
@@ -59,8 +70,23 @@ def _do(client: Client, job: dict[str, Any]) -> dict[str, Any]:
         case "offset_for_time":
             return {"offset": client.offset_for_time(job["topic"], job["partition"], job["timestamp"])}
         case "create_topic":
-            client.create_topic(job["topic"], job["partitions"])
+            client.send_create_topic(job["topic"], job["partitions"], {})
             return {}
+        case "delete_topic":
+            client.delete_topic(job["topic"])
+            return {}
+        case "create_partitions":
+            client.create_partitions(job["topic"], job["total"])
+            return {}
+        case "list_topics":
+            return {"topics": client.topics()}
+        case "delete_records":
+            return {"offset": client.delete_records(job["topic"], job["partition"], job["offset"])}
+        case "commit":
+            client.commit_offset(job["group"], job["topic"], job["partition"], job["offset"])
+            return {}
+        case "committed":
+            return {"offset": client.committed_offset(job["group"], job["topic"], job["partition"])}
         case unknown:
             return {"unsupported": f"this adapter has no job {unknown!r}"}
 

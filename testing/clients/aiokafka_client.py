@@ -60,6 +60,7 @@ class AiokafkaClient(Client):
         max_request_size: int = 1_048_576,
         linger_ms: int = 5,
         give_up_ms: int = 30_000,
+        request_timeout_ms: int | None = None,
     ) -> list[Delivered]:
         async def work() -> list[Delivered]:
             producer = AIOKafkaProducer(
@@ -70,7 +71,7 @@ class AiokafkaClient(Client):
                 max_request_size=max_request_size,
                 max_batch_size=max(262_144, max_request_size),
                 linger_ms=linger_ms,
-                request_timeout_ms=give_up_ms,
+                request_timeout_ms=request_timeout_ms or give_up_ms,
             )
             async with producer:
                 futures = [
@@ -135,6 +136,27 @@ class AiokafkaClient(Client):
                 first = await consumer.beginning_offsets([where])
                 last = await consumer.end_offsets([where])
                 return first[where], last[where]
+
+        return self._run(work())
+
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        where = TopicPartition(topic, partition)
+
+        async def work() -> None:
+            async with self._consumer(group_id=group) as consumer:
+                consumer.assign([where])
+                await consumer.commit({where: offset})
+
+        self._run(work())
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        where = TopicPartition(topic, partition)
+
+        async def work() -> int | None:
+            async with self._consumer(group_id=group) as consumer:
+                consumer.assign([where])
+                offset: int | None = await consumer.committed(where)
+                return offset
 
         return self._run(work())
 
@@ -224,7 +246,7 @@ class AiokafkaClient(Client):
             return asyncio.run_coroutine_threadsafe(bounded, self._loop).result()
 
     @asynccontextmanager
-    async def _consumer(self, **settings: int | None) -> AsyncIterator[AIOKafkaConsumer]:
+    async def _consumer(self, **settings: int | str | None) -> AsyncIterator[AIOKafkaConsumer]:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self.bootstrap_servers,
             enable_auto_commit=False,

@@ -55,6 +55,7 @@ class ConfluentClient(Client):
         max_request_size: int = 1_048_576,
         linger_ms: int = 5,
         give_up_ms: int = 30_000,
+        request_timeout_ms: int | None = None,
     ) -> list[Delivered]:
         producer = Producer(
             {
@@ -67,6 +68,7 @@ class ConfluentClient(Client):
                 "delivery.timeout.ms": give_up_ms,
                 # For this long it does not report that a topic does not exist.
                 "topic.metadata.propagation.max.ms": 1_000,
+                **_request_timeout(request_timeout_ms),
             }
         )
         delivered: list[Delivered | KafkaError | None] = [None] * len(records)
@@ -128,6 +130,17 @@ class ConfluentClient(Client):
             first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=DEADLINE_SECONDS)
             return first, end
 
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        with _errors(), self._consumer(**{"group.id": group}) as consumer:
+            for each in consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False):
+                _raise(each.error)
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        with _errors(), self._consumer(**{"group.id": group}) as consumer:
+            (found,) = consumer.committed([TopicPartition(topic, partition)], DEADLINE_SECONDS)
+            _raise(found.error)
+            return int(found.offset) if found.offset >= 0 else None
+
     def open_stream(self, topic: str, partitions: int) -> Stream:
         producer = Producer(
             {
@@ -187,7 +200,7 @@ class ConfluentClient(Client):
             return int(self._admin.delete_records([where])[where].result(DEADLINE_SECONDS).low_watermark)
 
     @contextmanager
-    def _consumer(self, **settings: int | None) -> Iterator[Any]:
+    def _consumer(self, **settings: int | str | None) -> Iterator[Any]:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -203,6 +216,11 @@ class ConfluentClient(Client):
             yield consumer
         finally:
             consumer.close()
+
+
+def _request_timeout(milliseconds: int | None) -> dict[str, int]:
+    # request.timeout.ms is the server's deadline; that of the client is the one of the socket.
+    return {} if milliseconds is None else {"request.timeout.ms": milliseconds, "socket.timeout.ms": milliseconds}
 
 
 def _received(message: Any) -> Received:

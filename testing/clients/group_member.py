@@ -12,6 +12,7 @@ closes its consumer as its client does, and exits. It may also be killed.
     consumed            partition, first, last: offsets of records that are consecutive
     committed           the coordinator has accepted the offsets of all consumed records
     refused             reason: it has rejected them. The member retries, unless another member owns the records by now
+    error               code, reason: the client reports an error to its application, other than of a commit
     left                the consumer is closed
 
 Each record is reported as consumed before its offset is committed. A member owns the partitions that were assigned and
@@ -22,8 +23,11 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from moldau.protocol.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,19 @@ def report_consumed(records: Iterable[tuple[int, int]]) -> None:
     for partition, of_partition in ranges.items():
         for first, last in of_partition:
             report("consumed", partition=partition, first=first, last=last)
+
+
+@contextmanager
+def reported(kind: type[Exception]) -> Iterator[None]:
+    """Report an error of the client before it ends the program."""
+    try:
+        yield
+    except kind as error:
+        number = getattr(error, "errno", None)
+        known = number in ErrorCode._value2member_map_
+        code = ErrorCode(number).name if known and number is not None else type(error).__name__
+        report("error", code=code, reason=str(error))
+        raise
 
 
 def begin() -> tuple[Options, threading.Event]:

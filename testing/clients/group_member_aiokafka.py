@@ -11,7 +11,7 @@ from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
-from moldau.testing.clients.group_member import Options, begin, report, report_consumed
+from moldau.testing.clients.group_member import Options, begin, report, report_consumed, reported
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # of a package without types
@@ -40,10 +40,12 @@ async def _run(options: Options, leaving: threading.Event) -> None:
         fetch_max_wait_ms=100,
     )
     consumer.subscribe([options.topic], listener=_Listener(consumer))
-    await consumer.start()
+    with reported(KafkaError):
+        await consumer.start()
     uncommitted = False
     while not leaving.is_set():
-        batches = await consumer.getmany(timeout_ms=100)
+        with reported(KafkaError):
+            batches = await consumer.getmany(timeout_ms=100)
         report_consumed((each.partition, each.offset) for records in batches.values() for each in records)
         if not batches and not uncommitted:
             continue

@@ -7,6 +7,18 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from moldau.testing.clients.group_member import Options, begin, report, report_consumed
 
 
+def _code(error: KafkaError) -> str:
+    """The name of the error's code. A fatal error contains only the text of the error that caused it."""
+    if error.code() == KafkaError._FATAL:
+        for number, cause in _FATAL_CAUSES.items():
+            if KafkaError(number).str() in error.str():
+                return cause
+    return str(error.name())
+
+
+_FATAL_CAUSES = {KafkaError.FENCED_INSTANCE_ID: "FENCED_INSTANCE_ID"}
+
+
 def _settings(options: Options) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "bootstrap.servers": options.bootstrap_servers,
@@ -47,7 +59,11 @@ def main() -> None:
     )
     uncommitted = False
     while not leaving.is_set():
-        records = [each for each in consumer.consume(500, timeout=0.1) if each.error() is None]
+        received = consumer.consume(500, timeout=0.1)
+        for error in (each.error() for each in received):
+            if error is not None:
+                report("error", code=_code(error), reason=error.str())
+        records = [each for each in received if each.error() is None]
         report_consumed((each.partition(), each.offset()) for each in records)
         if not records and not uncommitted:
             continue

@@ -9,7 +9,7 @@ from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 
-from moldau.testing.clients.group_member import begin, report, report_consumed
+from moldau.testing.clients.group_member import begin, report, report_consumed, reported
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # of a package without types
@@ -49,7 +49,8 @@ def main() -> None:
     consumer.partitions_for_topic(options.topic)
     uncommitted = False
     while not leaving.is_set():
-        batches = consumer.poll(timeout_ms=100)
+        with reported(KafkaError):
+            batches = consumer.poll(timeout_ms=100)
         report_consumed((each.partition, each.offset) for records in batches.values() for each in records)
         if not batches and not uncommitted:
             continue

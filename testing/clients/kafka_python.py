@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import BrokerResponseError, KafkaError
+from kafka.structs import OffsetAndMetadata
 
 from moldau.protocol.errors import ErrorCode
 from moldau.testing.client import (
@@ -55,6 +56,7 @@ class KafkaPythonClient(Client):
         max_request_size: int = 1_048_576,
         linger_ms: int = 5,
         give_up_ms: int = 30_000,
+        request_timeout_ms: int | None = None,
     ) -> list[Delivered]:
         with (
             _errors(),
@@ -68,6 +70,7 @@ class KafkaPythonClient(Client):
                     batch_size=262_144,
                     linger_ms=linger_ms,
                     max_block_ms=give_up_ms,
+                    **({} if request_timeout_ms is None else {"request_timeout_ms": request_timeout_ms}),
                 )
             ) as producer,
         ):
@@ -175,6 +178,19 @@ class KafkaPythonClient(Client):
         assert isinstance(low_watermark, int)
         return low_watermark
 
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        where = TopicPartition(topic, partition)
+        with _errors(), self._consumer(group_id=group) as consumer:
+            consumer.assign([where])
+            consumer.commit({where: OffsetAndMetadata(offset, "", -1)})
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        where = TopicPartition(topic, partition)
+        with _errors(), self._consumer(group_id=group) as consumer:
+            consumer.assign([where])
+            offset: int | None = consumer.committed(where)
+            return offset
+
     @property
     def _admin(self) -> Any:
         if self._admin_client is None:
@@ -188,7 +204,7 @@ class KafkaPythonClient(Client):
             self._offset_reader = self._new_consumer()
         return self._offset_reader
 
-    def _new_consumer(self, **settings: int | None) -> Any:
+    def _new_consumer(self, **settings: int | str | None) -> Any:
         return KafkaConsumer(
             bootstrap_servers=self.bootstrap_servers,
             enable_auto_commit=False,
@@ -199,7 +215,7 @@ class KafkaPythonClient(Client):
         )
 
     @contextmanager
-    def _consumer(self, **settings: int | None) -> Iterator[Any]:
+    def _consumer(self, **settings: int | str | None) -> Iterator[Any]:
         consumer = self._new_consumer(**settings)
         try:
             yield consumer

@@ -79,6 +79,7 @@ class KcatClient(Client):
         max_request_size: int = 1_048_576,
         linger_ms: int = 5,
         give_up_ms: int = 30_000,
+        request_timeout_ms: int | None = None,
     ) -> list[Delivered]:
         settings = {
             "acks": acks,

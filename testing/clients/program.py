@@ -7,8 +7,9 @@ any server, because a JVM takes longer to start than a test to run. It exits at 
 
     op                  arguments besides bootstrap_servers                answer
     produce             topic codec acks idempotent max_request_size       [[partition, offset], ...]
-                        linger_ms give_up_ms records [[partition, timestamp, key,
-                        value, [[name, value], ...]], ...]
+                        linger_ms give_up_ms request_timeout_ms records
+                        [[partition, timestamp, key, value, [[name, value], ...]],
+                        ...]
     read                topic partition start fetch_max_bytes              [[offset, timestamp, type, key, value,
                                                                            [[name, value], ...]], ...]
     offset_for_time     topic partition timestamp                          offset or null
@@ -16,6 +17,8 @@ any server, because a JVM takes longer to start than a test to run. It exits at 
     stream_start        topic partitions                                   null
     stream_wait         count timeout                                      null
     stream_stop                                                            {partition: [value, ...]}, values as text
+    commit_offset       group topic partition start                        null
+    committed_offset    group topic partition                              offset or null
     create_topic        topic partitions configs                           null
     topics                                                                 {name: partitions}
     delete_topic        topic                                              null
@@ -155,6 +158,7 @@ class ProgramClient(Client):
         max_request_size: int = 1_048_576,
         linger_ms: int = 5,
         give_up_ms: int = 30_000,
+        request_timeout_ms: int | None = None,
     ) -> list[Delivered]:
         answer = self.call(
             "produce",
@@ -165,6 +169,7 @@ class ProgramClient(Client):
             max_request_size=max_request_size,
             linger_ms=linger_ms,
             give_up_ms=give_up_ms,
+            request_timeout_ms=request_timeout_ms,
             records=[
                 [
                     record.partition,
@@ -202,6 +207,13 @@ class ProgramClient(Client):
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
         first, end = self.call("offsets", topic=topic, partition=partition)
         return first, end
+
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        self.call("commit_offset", group=group, topic=topic, partition=partition, start=offset)
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        offset: int | None = self.call("committed_offset", group=group, topic=topic, partition=partition)
+        return offset
 
     def open_stream(self, topic: str, partitions: int) -> Stream:
         self.call("stream_start", topic=topic, partitions=partitions)

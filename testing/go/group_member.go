@@ -4,8 +4,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,6 +60,11 @@ func groupMember(argument string) {
 		polled, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		fetches := client.PollFetches(polled)
 		cancel()
+		fetches.EachError(func(_ string, _ int32, err error) {
+			if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+				report("error", map[string]any{"code": codeOf(err), "reason": err.Error()})
+			}
+		})
 		reportConsumed(fetches)
 		if uncommitted || fetches.NumRecords() > 0 {
 			uncommitted = !commit(client)
@@ -71,7 +78,7 @@ func groupMember(argument string) {
 func memberSettings(options *memberOptions) []kgo.Opt {
 	heartbeat := min(300, options.SessionTimeoutMs/6)
 	settings := []kgo.Opt{
-		kgo.SeedBrokers(options.BootstrapServers),
+		kgo.SeedBrokers(strings.Split(options.BootstrapServers, ",")...),
 		kgo.ConsumerGroup(options.GroupID),
 		kgo.ConsumeTopics(options.Topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,8 @@ type request struct {
 	MaxRequestSize   int32             `json:"max_request_size"`
 	LingerMs         int64             `json:"linger_ms"`
 	GiveUpMs         int64             `json:"give_up_ms"`
+	RequestTimeoutMs *int64            `json:"request_timeout_ms"`
+	Group            string            `json:"group"`
 	Records          []record          `json:"records"`
 	Start            *int64            `json:"start"`
 	FetchMaxBytes    *int32            `json:"fetch_max_bytes"`
@@ -107,7 +110,7 @@ func perform(ctx context.Context, req *request) (any, error) {
 	case "stream_stop":
 		return running.finish(ctx)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(req.BootstrapServers))
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(req.BootstrapServers, ",")...))
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +134,7 @@ func codec(name string) kgo.CompressionCodec {
 
 func produce(ctx context.Context, req *request) (any, error) {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(req.BootstrapServers),
+		kgo.SeedBrokers(strings.Split(req.BootstrapServers, ",")...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(codec(req.Codec)),
 		kgo.ProducerBatchMaxBytes(req.MaxRequestSize),
@@ -146,6 +149,11 @@ func produce(ctx context.Context, req *request) (any, error) {
 		options = append(options, kgo.RequiredAcks(kgo.NoAck()))
 	case "1":
 		options = append(options, kgo.RequiredAcks(kgo.LeaderAck()))
+	}
+	if req.RequestTimeoutMs != nil {
+		// The client waits for the server's deadline and some overhead.
+		half := time.Duration(*req.RequestTimeoutMs) * time.Millisecond / 2
+		options = append(options, kgo.ProduceRequestTimeout(half), kgo.RequestTimeoutOverhead(half))
 	}
 	client, err := kgo.NewClient(options...)
 	if err != nil {
@@ -186,7 +194,7 @@ func read(ctx context.Context, req *request) (any, error) {
 		where = kgo.NewOffset().At(*req.Start)
 	}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(req.BootstrapServers),
+		kgo.SeedBrokers(strings.Split(req.BootstrapServers, ",")...),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{req.Topic: {req.Partition: where}}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(50 * time.Millisecond),
@@ -266,7 +274,7 @@ type stream struct {
 
 func startStream(req *request) (*stream, error) {
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(req.BootstrapServers),
+		kgo.SeedBrokers(strings.Split(req.BootstrapServers, ",")...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(5*time.Millisecond),
 	)
@@ -370,6 +378,24 @@ func administer(ctx context.Context, admin *kadm.Client, req *request) (any, err
 	case "offsets":
 		first, end, err := offsets(ctx, admin, req)
 		return [2]int64{first, end}, err
+	case "commit_offset":
+		offsets := kadm.Offsets{}
+		offsets.AddOffset(req.Topic, req.Partition, *req.Start, -1)
+		committed, err := admin.CommitOffsets(ctx, req.Group, offsets)
+		if err == nil {
+			err = committed.Error()
+		}
+		return nil, err
+	case "committed_offset":
+		fetched, err := admin.FetchOffsetsForTopics(ctx, req.Group, req.Topic)
+		if err != nil {
+			return nil, err
+		}
+		found, _ := fetched.Lookup(req.Topic, req.Partition)
+		if found.Err != nil || found.At < 0 {
+			return nil, found.Err
+		}
+		return found.At, nil
 	case "create_topic":
 		configs := map[string]*string{}
 		for key, value := range req.Configs {

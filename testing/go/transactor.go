@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -111,7 +112,7 @@ func performTransactor(
 
 func openTransactor(ctx context.Context, req *transactorRequest) (*transactorProducer, error) {
 	settings := []kgo.Opt{
-		kgo.SeedBrokers(req.BootstrapServers),
+		kgo.SeedBrokers(strings.Split(req.BootstrapServers, ",")...),
 		kgo.TransactionalID(req.TransactionalID),
 		kgo.TransactionTimeout(time.Duration(req.TimeoutMs) * time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -171,7 +172,7 @@ func (producer *transactorProducer) end(ctx context.Context, how kgo.Transaction
 
 func readAll(ctx context.Context, req *transactorRequest) (any, error) {
 	settings := []kgo.Opt{
-		kgo.SeedBrokers(req.BootstrapServers),
+		kgo.SeedBrokers(strings.Split(req.BootstrapServers, ",")...),
 		kgo.FetchMaxWait(50 * time.Millisecond),
 		kgo.FetchIsolationLevel(kgo.ReadUncommitted()),
 	}

@@ -43,6 +43,7 @@ import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
@@ -98,6 +99,10 @@ public final class CompatDriver {
                 return offsetForTime(servers, partition(request), request.get("timestamp").asLong());
             case "offsets":
                 return offsets(servers, partition(request));
+            case "commit_offset":
+                return commitOffset(servers, request);
+            case "committed_offset":
+                return committedOffset(servers, request);
             case "stream_start":
                 stream = new Stream(servers, request.get("topic").asText(), request.get("partitions").asInt());
                 stream.start();
@@ -138,6 +143,9 @@ public final class CompatDriver {
         settings.put(ProducerConfig.MAX_BLOCK_MS_CONFIG, giveUpMs);
         settings.put(ProducerConfig.REQUEST_TIMEOUT_MS_CONFIG, giveUpMs / 2);
         settings.put(ProducerConfig.DELIVERY_TIMEOUT_MS_CONFIG, giveUpMs);
+        if (request.hasNonNull("request_timeout_ms")) {
+            settings.put(ProducerConfig.REQUEST_TIMEOUT_MS_CONFIG, request.get("request_timeout_ms").asInt());
+        }
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         List<Object> delivered = new ArrayList<>();
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings)) {
@@ -158,7 +166,39 @@ public final class CompatDriver {
         return delivered;
     }
 
+    private static Object commitOffset(String servers, JsonNode request) {
+        TopicPartition where = partition(request);
+        try (KafkaConsumer<byte[], byte[]> consumer = ofGroup(servers, request)) {
+            consumer.assign(List.of(where));
+            consumer.commitSync(Map.of(where, new OffsetAndMetadata(request.get("start").asLong())));
+        }
+        return null;
+    }
+
+    private static Object committedOffset(String servers, JsonNode request) {
+        TopicPartition where = partition(request);
+        try (KafkaConsumer<byte[], byte[]> consumer = ofGroup(servers, request)) {
+            OffsetAndMetadata found = consumer.committed(Set.of(where)).get(where);
+            return found == null ? null : found.offset();
+        }
+    }
+
+    private static KafkaConsumer<byte[], byte[]> ofGroup(String servers, JsonNode request) {
+        Map<String, Object> settings = consumerSettings(servers);
+        settings.put(ConsumerConfig.GROUP_ID_CONFIG, request.get("group").asText());
+        return new KafkaConsumer<>(settings);
+    }
+
     private static KafkaConsumer<byte[], byte[]> consumer(String servers, JsonNode fetchMaxBytes) {
+        Map<String, Object> settings = consumerSettings(servers);
+        if (fetchMaxBytes != null && !fetchMaxBytes.isNull()) {
+            settings.put(ConsumerConfig.FETCH_MAX_BYTES_CONFIG, fetchMaxBytes.asInt());
+            settings.put(ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, fetchMaxBytes.asInt());
+        }
+        return new KafkaConsumer<>(settings);
+    }
+
+    private static Map<String, Object> consumerSettings(String servers) {
         Map<String, Object> settings = new HashMap<>();
         settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, servers);
         settings.put(ConsumerConfig.KEY_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class);
@@ -168,11 +208,7 @@ public final class CompatDriver {
         settings.put(ConsumerConfig.ALLOW_AUTO_CREATE_TOPICS_CONFIG, false);
         settings.put(ConsumerConfig.FETCH_MAX_WAIT_MS_CONFIG, 50); // close() waits for the pending fetch
         settings.put(ConsumerConfig.DEFAULT_API_TIMEOUT_MS_CONFIG, 10_000);
-        if (fetchMaxBytes != null && !fetchMaxBytes.isNull()) {
-            settings.put(ConsumerConfig.FETCH_MAX_BYTES_CONFIG, fetchMaxBytes.asInt());
-            settings.put(ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, fetchMaxBytes.asInt());
-        }
-        return new KafkaConsumer<>(settings);
+        return settings;
     }
 
     private static Object read(String servers, JsonNode request) throws Exception {

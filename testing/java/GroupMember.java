@@ -20,6 +20,7 @@ import org.apache.kafka.clients.consumer.RangeAssignor;
 import org.apache.kafka.clients.consumer.StickyAssignor;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** A member of a consumer group with the Java client: see testing/clients/group_member.py for its output. */
@@ -48,7 +49,14 @@ public final class GroupMember {
             consumer.subscribe(List.of(options.get("topic").asText()), new Listener(consumer));
             boolean uncommitted = false;
             while (!leaving.get()) {
-                ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(100));
+                ConsumerRecords<byte[], byte[]> records;
+                try {
+                    records = consumer.poll(Duration.ofMillis(100));
+                } catch (KafkaException error) {
+                    report(event("error").put("code", Errors.forException(error).name())
+                            .put("reason", String.valueOf(error)));
+                    throw error;
+                }
                 for (TopicPartition partition : records.partitions()) {
                     reportConsumed(partition.partition(), records.records(partition));
                 }

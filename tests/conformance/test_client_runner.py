@@ -25,6 +25,7 @@ def run(defect: str, *ids: str, patience: float = 1.0) -> list[Result]:
 def test_there_are_at_least_sixty_scenarios_and_each_is_explained() -> None:
     found = all_scenarios().values()
     assert len(found) >= 60
+    assert {each.area for each in found} == {"produce", "consume", "groups", "transactions", "admin", "cluster"}
     for each in found:
         assert all(text.endswith(".") for text in (each.broker, each.job, each.expects)), each.id
 
