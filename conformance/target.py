@@ -102,6 +102,7 @@ class Target:
         """Whether the server responds to ApiVersions: a proxy before it accepts connections while it is down."""
         try:
             with self.connect(Recorder(), self._within(RESPONSE_SECONDS)) as connection:
+                connection.extra_bytes = lambda: True
                 connection.call(ApiVersionsRequest(), 0)
         except (OSError, KafkaError, MalformedMessage):
             return False

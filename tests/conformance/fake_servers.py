@@ -49,6 +49,8 @@ class Proxy:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.change: Change = lambda api, response: None
         """Called with each response."""
+        self.extra = b""
+        """Bytes at the end of each response."""
         self.kept: set[ApiKey] = set()
         """The APIs whose responses never arrive."""
         self.seen = threading.Condition()
@@ -121,7 +123,7 @@ class Proxy:
             header, at = decode_at(ResponseHeader, frame, header_version, 0)
             response, _ = decode_at(response_class(api), frame, version, at)
             self.change(ApiKey(api), response)
-            frame = encode(header, header_version) + encode(response, version)
+            frame = encode(header, header_version) + encode(response, version) + self.extra
             client.sendall(len(frame).to_bytes(4, "big") + frame)
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
 """An adapter of `moldau conformance-client` with a client of its own, right or with one defect.
 
-    python -m moldau.tests.conformance.naive_client DEFECT [FILE]
+    python naive_client.py DEFECT [FILE]
 
 It sends single requests, and repeats those that fail. It is not idempotent. FILE is created when it begins
 to hang.

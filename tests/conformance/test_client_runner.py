@@ -16,9 +16,12 @@ from moldau.conformance.client.scene import Scene
 from moldau.conformance.outcome import Verdict
 from moldau.testing.waiting import wait_until
 
+# By its path: an installed package has no tests.
+NAIVE_CLIENT = (sys.executable, str(Path(__file__).with_name("naive_client.py")))
+
 
 def run(defect: str, *ids: str, patience: float = 1.0) -> list[Result]:
-    command = [sys.executable, "-m", "moldau.tests.conformance.naive_client", defect]
+    command = [*NAIVE_CLIENT, defect]
     return Runner(command, jobs=1, patience=patience).run(select(ids))
 
 
@@ -94,7 +97,7 @@ def test_the_json_report_has_the_requests_of_a_failure() -> None:
 def test_the_command(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "moldau", "conformance-client", "--json", str(report), "--scenario"]
-    adapter = ["--", sys.executable, "-m", "moldau.tests.conformance.naive_client", "loses"]
+    adapter = ["--", *NAIVE_CLIENT, "loses"]
     done = subprocess.run([*command, "produce.normal.plain", *adapter], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "FAILED produce.normal.plain" in done.stdout
@@ -107,7 +110,7 @@ def test_the_command(tmp_path: Path) -> None:
 def test_ctrl_c_ends_a_client_that_hangs_and_the_report_is_written(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "moldau", "conformance-client", "--jobs", "1", "--json", str(report)]
-    adapter = ["--", sys.executable, "-m", "moldau.tests.conformance.naive_client", "hangs", str(tmp_path / "started")]
+    adapter = ["--", *NAIVE_CLIENT, "hangs", str(tmp_path / "started")]
     process = subprocess.Popen(command + adapter, stdout=subprocess.PIPE, text=True)
     wait_until((tmp_path / "started").exists, "the first job")
     process.send_signal(signal.SIGINT)

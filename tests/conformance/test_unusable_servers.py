@@ -19,7 +19,7 @@ from moldau.cli.main import main
 from moldau.testing import Broker
 from moldau.testing.certificates import certificate
 
-from .fake_servers import fake_server
+from .fake_servers import Proxy, fake_server
 
 SECONDS = 30.0
 
@@ -197,6 +197,16 @@ def test_a_tls_listener(tls_address: str, pem: Path, verified: bool) -> None:
     options = ("--tls-ca", str(pem)) if verified else ("--tls-no-verify",)
     code, out, err = conformance(tls_address, *options, "--case", "produce.exchange")
     assert code == 0, out + err
+
+
+def test_a_server_with_an_extra_byte_in_each_response_is_tested_and_fails(broker: Broker) -> None:
+    """Most clients do not notice it, so the remaining behavior of such a server can be tested."""
+    with Proxy(broker.bootstrap_servers) as proxy:
+        proxy.extra = b"\x07"
+        code, out, err = conformance(proxy.address, "--case", "produce.exchange")
+    assert (code, err) == (1, ""), out
+    assert "1 bytes too many at the end of ProduceResponse" in out
+    assert "lost" not in out
 
 
 def test_tls_for_a_plaintext_listener(broker: Broker) -> None:
