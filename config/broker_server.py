@@ -130,11 +130,13 @@ SECTIONS: Final = (
         Setting(
             "inter.broker.listener.name", STRING, None, None, MEDIUM,
             "Listener for connections between brokers.",
+            acted_on=True,
         ),
         Setting(
             "security.inter.broker.protocol", STRING, "PLAINTEXT",
             one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), MEDIUM,
             "Security protocol between brokers when `inter.broker.listener.name` is not set.",
+            acted_on=True,
         ),
         Setting(
             "controller.listener.names", LIST, ("CONTROLLER",), list_of(empty_allowed=False), HIGH,
@@ -214,6 +216,7 @@ SECTIONS: Final = (
         Setting(
             "request.timeout.ms", INT, 30_000, None, HIGH,
             "Timeout of the server's own requests.",
+            acted_on=True,
         ),
         Setting(
             "socket.connection.setup.timeout.ms", LONG, 10_000, None, MEDIUM,

@@ -178,9 +178,7 @@ def test_stock_file_of_apache_kafka_is_accepted(tmp_path: Path) -> None:
     assert [str(listener) for listener in config.listeners] == ["PLAINTEXT://:9092"]
     assert str(config.advertised_listeners["PLAINTEXT"]) == "PLAINTEXT://localhost:9092"
     assert config.log_dirs == ("/tmp/kraft-combined-logs",)
-    assert warnings(config) == [
-        "settings that have no effect yet: controller.quorum.bootstrap.servers, inter.broker.listener.name"
-    ]
+    assert warnings(config) == []
 
 
 def test_variables_of_a_compose_file_are_accepted() -> None:
