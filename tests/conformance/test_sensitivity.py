@@ -21,6 +21,9 @@ from moldau.testing import Broker
 from .mutating_proxy import MutatingProxy, Mutation
 from .mutations import MUTATIONS
 
+# About the cases, which are the same on every Python.
+pytestmark = pytest.mark.slow
+
 # A mutation may make a case wait for its deadline, which is short: most cases take milliseconds against this server.
 PATIENCE = 0.1
 # CI's machine runs other tests beside it.
