@@ -11,7 +11,7 @@ The embedded broker passes through the same states in its own controller, as a c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..protocol.errors import ErrorCode, KafkaError
@@ -95,6 +95,11 @@ def register_broker(
     image: MetadataImage, node: NodeDescription, broker_epoch: int, context: ControllerContext
 ) -> list[Versioned]:
     """Records that register the node as a broker, fenced. Leaderships from before a crash end."""
+    return [*remove_from_partitions(image, node.node_id, context), broker_record(image, node, broker_epoch)]
+
+
+def broker_record(image: MetadataImage, node: NodeDescription, broker_epoch: int) -> Versioned:
+    """The registration of a broker of this software."""
     record = RegisterBrokerRecord(
         broker_id=node.node_id,
         incarnation_id=node.incarnation_id,
@@ -112,10 +117,7 @@ def register_broker(
     )
     if image.metadata_version >= DIRECTORIES_SINCE:
         record.log_dirs = list(node.directories)
-    return [
-        *_removed_from_partitions(image, node.node_id, context),
-        Versioned(record, register_broker_version(image.metadata_version)),
-    ]
+    return Versioned(record, register_broker_version(image.metadata_version))
 
 
 def unfence_broker(image: MetadataImage, broker_id: int, context: ControllerContext) -> list[Versioned]:
@@ -135,14 +137,30 @@ def shut_down_broker(image: MetadataImage, broker_id: int, context: ControllerCo
     broker = image.brokers[broker_id]
     return [
         _change(broker_id, broker.epoch, in_controlled_shutdown=1, version=1),
-        *_removed_from_partitions(image, broker_id, context),
+        *remove_from_partitions(image, broker_id, context),
     ]
 
 
 def fence_broker(image: MetadataImage, broker_id: int, context: ControllerContext) -> list[Versioned]:
     """Records that fence a broker."""
     epoch = image.brokers[broker_id].epoch
-    return [*_removed_from_partitions(image, broker_id, context), _change(broker_id, epoch, fenced=_FENCE)]
+    return [*remove_from_partitions(image, broker_id, context), _change(broker_id, epoch, fenced=_FENCE)]
+
+
+def fail_directories(
+    image: MetadataImage, broker_id: int, offline: Collection[bytes], context: ControllerContext
+) -> list[Versioned]:
+    """Records after a failure of log directories: the broker leaves the partitions in them (KIP-858)."""
+    broker = image.brokers[broker_id]
+    affected = (
+        partition
+        for partition in _partitions(image)
+        if partition[2].directory(broker_id) in offline
+        and (broker_id in partition[2].isr or broker_id in partition[2].elr)
+    )
+    remaining = [directory for directory in broker.directories if directory not in offline]
+    record = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, log_dirs=remaining)
+    return [*_elections(image, affected, context, leaving=broker_id), Versioned(record, 2)]
 
 
 def unregister_broker(
@@ -156,7 +174,7 @@ def unregister_broker(
         message = f"There is no broker {request.broker_id}"
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, message)
     record = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
-    records = [*_removed_from_partitions(image, broker.id, context), Versioned(record)]
+    records = [*remove_from_partitions(image, broker.id, context), Versioned(record)]
     return Outcome(UnregisterBrokerResponse(error_message=None), records)
 
 
@@ -275,8 +293,13 @@ def _partitions(image: MetadataImage) -> Iterator[Partition]:
             yield topic, partition, registration
 
 
-def _removed_from_partitions(image: MetadataImage, broker_id: int, context: ControllerContext) -> list[Versioned]:
-    """Records that remove a broker from in-sync sets and leadership, as far as other replicas can take over."""
+def remove_from_partitions(
+    image: MetadataImage, broker_id: int, context: ControllerContext, *, unclean: bool = False
+) -> list[Versioned]:
+    """Records that remove a broker from in-sync sets and leadership, as far as other replicas can take over.
+
+    `unclean`: its data may be lost, so it is no longer an eligible leader (KIP-966).
+    """
     elr_enabled = bool(image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION))
     affected = (
         partition
@@ -284,7 +307,7 @@ def _removed_from_partitions(image: MetadataImage, broker_id: int, context: Cont
         if (broker_id in partition[2].isr or broker_id in partition[2].elr)
         and (elr_enabled or not _needs_no_election(partition[2]))
     )
-    return _elections(image, affected, context, leaving=broker_id)
+    return _elections(image, affected, context, leaving=broker_id, is_unclean=unclean)
 
 
 def _needs_no_election(partition: PartitionRegistration) -> bool:
@@ -308,6 +331,7 @@ def _elections(
     *,
     joining: int | None = None,
     leaving: int | None = None,
+    is_unclean: bool = False,
 ) -> list[Versioned]:
     elr_enabled = bool(image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION))
     unclean: dict[str, bool] = {}
@@ -324,13 +348,14 @@ def _elections(
             election=Election.UNCLEAN if unclean[topic.name] else Election.ONLINE,
             isr=tuple(replica for replica in partition.isr if replica != leaving),
             elr_enabled=elr_enabled,
-            min_in_sync_replicas=_min_in_sync_replicas(image, topic, context) if elr_enabled else 1,
+            unclean_replicas=(leaving,) if is_unclean and leaving is not None else (),
+            min_in_sync_replicas=min_in_sync_replicas(image, topic, context) if elr_enabled else 1,
         )
         if record is not None:
             records.append(record)
     return records
 
 
-def _min_in_sync_replicas(image: MetadataImage, topic: TopicImage, context: ControllerContext) -> int:
+def min_in_sync_replicas(image: MetadataImage, topic: TopicImage, context: ControllerContext) -> int:
     own = image.topic_configs(topic.name).get("min.insync.replicas")
     return context.broker_config(image).int("min.insync.replicas") if own is None else int(own)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ..protocol.api import ApiKey
 from ..protocol.errors import ErrorCode, KafkaError
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from .committed import CommittedMetadata
     from .context import ControllerContext
     from .metadata_log import MetadataLog
+    from .observer_reads import Observers
+    from .sessions import BrokerSessions
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +89,16 @@ class Change:
             callback()
 
 
+class RemoteBrokers(NamedTuple):
+    """What the active controller knows about brokers of other processes, beside the metadata."""
+
+    sessions: BrokerSessions
+    observers: Observers
+    """Those that fetch the log from this node."""
+    session_ms: Callable[[], int]
+    """The time on the clock of the sessions."""
+
+
 class Controller:
     """See the module docstring."""
 
@@ -96,6 +108,8 @@ class Controller:
         self.context = context
         self.image = committed.image
         """The image with every appended record: requests are decided on it."""
+        self.remote: RemoteBrokers | None = None
+        """The soft state about remote brokers; None if the controller does not listen."""
         self.register_again: RegisterAgain | None = None
         self.on_log_failure: Callable[[OSError], None] | None = None
         """Called if the log fails: after that the metadata cannot change."""
@@ -137,12 +151,14 @@ class Controller:
             outcome = yield from decide(before)
             if not outcome.records:
                 if self.image is before:
+                    if outcome.on_appended is not None:
+                        outcome.on_appended()
                     return outcome.response, self.last_pending
                 continue  # what the response has seen may have been lost in the meantime
             timestamp_ms = now_ms()
             if len(outcome.records) <= _FEW_RECORDS:
                 if self.image is before:
-                    return outcome.response, self._append_and_sync(outcome.records, timestamp_ms)
+                    return outcome.response, self._append_and_sync(outcome, timestamp_ms)
                 continue
             update = MetadataUpdate(before)
             for number, versioned in enumerate(outcome.records, 1):
@@ -155,13 +171,17 @@ class Controller:
                 end_offset = self._log.append_encoded(data, len(outcome.records), timestamp_ms)
                 image, delta = update.finish(offset=end_offset - 1, epoch=self._log.epoch, timestamp_ms=timestamp_ms)
                 change = self._appended(image, delta, end_offset)
+                if outcome.on_appended is not None:
+                    outcome.on_appended()
                 self._sync(timestamp_ms)
                 return outcome.response, change
             logger.debug("Attempt %d: the metadata changed while a request was processed", attempt + 1)
         outcome = completed(decide(self.image))
         if not outcome.records:
+            if outcome.on_appended is not None:
+                outcome.on_appended()
             return outcome.response, self.last_pending
-        return outcome.response, self._append_and_sync(outcome.records, now_ms())
+        return outcome.response, self._append_and_sync(outcome, now_ms())
 
     def append(self, records: Sequence[Versioned], now_ms: int) -> Change:
         """Append records and replay them. They are not durable yet, and no flush is requested.
@@ -173,8 +193,10 @@ class Controller:
         image, delta = self.image.apply(replayed, end_offset=end_offset, epoch=self._log.epoch, timestamp_ms=now_ms)
         return self._appended(image, delta, end_offset)
 
-    def _append_and_sync(self, records: Sequence[Versioned], now_ms: int) -> Change:
-        change = self.append(records, now_ms)
+    def _append_and_sync(self, outcome: Outcome[Any], now_ms: int) -> Change:
+        change = self.append(outcome.records, now_ms)
+        if outcome.on_appended is not None:
+            outcome.on_appended()
         self._sync(now_ms)
         return change
 
@@ -348,8 +370,46 @@ class Controller:
             controller_endpoint=voter.endpoint,
             log_end_offset=self._log.end_offset,
             high_watermark=self._log.flushed_offset,
+            observers=self.remote.observers.states(now_ms()) if self.remote is not None else (),
         )
         return Outcome(describe_quorum(request, version, status, now_ms()), [])
+
+    # Requests of remote brokers. Registrations and heartbeats are decided in one step, on the current sessions.
+
+    def _register_broker(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
+        from .broker_registration import register
+
+        yield from ()
+        assert self.remote is not None
+        session_ms = self.remote.session_ms()
+        end_offset = self._log.end_offset
+        return register(
+            image, request, self.remote.sessions, self.context, end_offset=end_offset, session_ms=session_ms
+        )
+
+    def _heartbeat(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
+        from .broker_heartbeat import heartbeat
+
+        yield from ()
+        assert self.remote is not None
+        return heartbeat(image, request, self.remote.sessions, self.context, self._log.end_offset)
+
+    def _alter_partition(self, image: MetadataImage, request: Any, version: int, *_: object) -> Steps[Outcome[Any]]:
+        from .alter_partition import alter_partition
+
+        yield 0
+        return alter_partition(image, request, version, self.context)
+
+    def fence_expired(self, image: MetadataImage) -> Steps[Outcome[int | None]]:
+        """The decision to fence the broker whose session has expired first. The response is its id if it was active."""
+        from .broker_heartbeat import fence_expired
+
+        yield from ()
+        assert self.remote is not None
+        session_ms = self.remote.session_ms()
+        return fence_expired(
+            image, self.remote.sessions, self.context, end_offset=self._log.end_offset, session_ms=session_ms
+        )
 
 
 _DECISIONS: Final[dict[ApiKey, Callable[..., Steps[Outcome[Any]]]]] = {
@@ -366,4 +426,7 @@ _DECISIONS: Final[dict[ApiKey, Callable[..., Steps[Outcome[Any]]]]] = {
     ApiKey.ALLOCATE_PRODUCER_IDS: Controller._allocate_producer_ids,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: Controller._assign_directories,
     ApiKey.DESCRIBE_QUORUM: Controller._describe_quorum,
+    ApiKey.BROKER_REGISTRATION: Controller._register_broker,
+    ApiKey.BROKER_HEARTBEAT: Controller._heartbeat,
+    ApiKey.ALTER_PARTITION: Controller._alter_partition,
 }

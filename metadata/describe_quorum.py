@@ -22,6 +22,9 @@ from ..protocol.messages.describe_quorum import (
 from .topic_names import CLUSTER_METADATA
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .observer_reads import ObserverState
     from .registrations import Endpoint
 
 
@@ -34,6 +37,7 @@ class QuorumStatus(NamedTuple):
     controller_endpoint: Endpoint
     log_end_offset: int
     high_watermark: int
+    observers: Sequence[ObserverState] = ()
 
 
 def describe_quorum(
@@ -58,12 +62,23 @@ def describe_quorum(
         leader_epoch=status.leader_epoch,
         high_watermark=status.high_watermark,
         current_voters=[voter],
+        observers=[
+            ReplicaState(
+                replica_id=each.replica_id,
+                log_end_offset=each.end_offset,
+                last_fetch_timestamp=each.last_fetch_ms,
+                last_caught_up_timestamp=each.last_caught_up_ms,
+            )
+            for each in status.observers
+        ],
     )
     response = DescribeQuorumResponse(
         error_message=None, topics=[ResponseTopicData(topic_name=CLUSTER_METADATA, partitions=[partition])]
     )
     if version >= 2:
         voter.replica_directory_id = status.directory_id
+        for observer, state in zip(partition.observers, status.observers, strict=True):
+            observer.replica_directory_id = state.directory_id
         endpoint = status.controller_endpoint
         listener = Listener(name=endpoint.name, host=endpoint.host, port=endpoint.port)
         response.nodes = [Node(node_id=status.leader_id, listeners=[listener])]

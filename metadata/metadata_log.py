@@ -244,6 +244,17 @@ class StoredMetadataLog:
         return self._snapshots.latest
 
     @property
+    def earliest_snapshot(self) -> SnapshotId | None:
+        stored = self._snapshots.stored
+        return stored[0].id if stored else None
+
+    def snapshot_path(self, snapshot: SnapshotId) -> str | None:
+        """The file of a snapshot; None if there is none."""
+        if all(stored.id != snapshot for stored in self._snapshots.stored):
+            return None
+        return join(self._directory, snapshot.file_name)
+
+    @property
     def start_offset(self) -> int:
         """The records before this offset are only in a snapshot."""
         return self._log.log_start_offset

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 from ..protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .records import MetadataRecord
 
 T = TypeVar("T")
@@ -32,6 +34,9 @@ class Outcome(NamedTuple, Generic[T]):
 
     response: T
     records: list[Versioned]
+    on_appended: Callable[[], None] | None = None
+    """Changes the soft state of the controller, once the records are appended. A decision that is repeated, or whose
+    records cannot be appended, changes nothing."""
 
 
 class ApiError(NamedTuple):

@@ -55,11 +55,13 @@ def change_partition(
     default_directory: Callable[[int], bytes] | None = None,
     min_in_sync_replicas: int = 1,
     elr_enabled: bool = False,
+    unclean_replicas: Sequence[int] = (),
 ) -> Versioned | None:
     """The record that brings the partition to the target state; None if it is in that state.
 
     `None` for `isr` and similar parameters means unchanged. `may_lead`: whether a broker is active and its directory
-    online. `default_directory` returns the directory of a new replica; without it the broker chooses.
+    online. `default_directory` returns the directory of a new replica; without it the broker chooses. The
+    `unclean_replicas` have restarted without a clean shutdown: they are not eligible leaders.
     """
     target_isr = tuple(partition.isr if isr is None else isr)
     target_replicas = tuple(partition.replicas if replicas is None else replicas)
@@ -71,7 +73,9 @@ def change_partition(
     if completed is not None:
         target_replicas, target_isr = completed
         target_removing = target_adding = ()
-    target_elr = _target_elr(partition, target_isr, min_in_sync_replicas) if elr_enabled else partition.elr
+    target_elr = partition.elr
+    if elr_enabled:
+        target_elr = _target_elr(partition, target_isr, min_in_sync_replicas, unclean_replicas)
 
     record = PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id)
     leader, unclean = _elect(partition, target_replicas, target_isr, target_elr, election, may_lead, elr_enabled)
@@ -142,12 +146,12 @@ def complete_reassignment(
 
 
 def _target_elr(
-    partition: PartitionRegistration, target_isr: Sequence[int], min_in_sync_replicas: int
+    partition: PartitionRegistration, target_isr: Sequence[int], min_in_sync_replicas: int, unclean: Sequence[int]
 ) -> tuple[int, ...]:
     if len(target_isr) >= min_in_sync_replicas:
         return ()
     candidates = dict.fromkeys((*partition.elr, *partition.isr))
-    return tuple(replica for replica in candidates if replica not in target_isr)
+    return tuple(replica for replica in candidates if replica not in target_isr and replica not in unclean)
 
 
 def _elect(

@@ -77,15 +77,18 @@ class Metadata(BrokerMetadata):
         rack: str | None = None,
         voter_directory_id: bytes | None = None,
         check: Check | None = None,
+        is_broker: bool = True,
         random_uuid: Callable[[], bytes] = draw_uuid,
         draw: Callable[[int], int] | None = None,
     ) -> Metadata:
-        """Start on a data directory, and format it if it is new. The broker is registered and active on return.
+        """Start on a data directory, and format it if it is new.
 
         `directory_ids` are those of all log directories. `voter_directory_id` is that of `data_directory`, if it is not
         the first of these. `listeners` are advertised. `check` may raise to refuse what was read; its exception
-        propagates. `random_uuid` and `draw` are random sources, for tests. Raises MetadataLogError if a directory
-        cannot be read or belongs to another quorum, KafkaError or OSError after an I/O error.
+        propagates. `is_broker`: the node is also a broker, which is registered and active on return; otherwise its only
+        directory is that of the metadata. `random_uuid` and `draw` are random sources, for tests. Raises
+        MetadataLogError if a directory cannot be read or belongs to another quorum, KafkaError or OSError after an I/O
+        error.
         """
         node = NodeDescription(
             node_id, random_uuid(), tuple(listeners), controller_endpoint, tuple(directory_ids), rack
@@ -100,20 +103,27 @@ class Metadata(BrokerMetadata):
         try:
             context = ControllerContext(node_id, config, random_uuid=random_uuid, draw=draw)
             metadata = cls(log, node, context, cluster_id, now_ms)
-            metadata._start(now_ms, check)
+            metadata._start(now_ms, check, is_broker)
         except BaseException:
             log.abandon()
             raise
         return metadata
 
-    def _start(self, now_ms: int, check: Check | None) -> None:
+    def _start(self, now_ms: int, check: Check | None, is_broker: bool) -> None:
         transaction_open = self._committed.replay(now_ms, check)
         self._log.start_epoch(now_ms)
         self.controller = Controller(self._log, self._committed, self._context)
         self.controller.activate(now_ms, transaction_open=transaction_open)
         self._registration = NodeRegistration(self._node, self.controller)
         self._registration.register(now_ms)
+        if is_broker:
+            self._registration.register_broker(now_ms)
         self._log.flush(now_ms)
+
+    @property
+    def metadata_log(self) -> MetadataLog:
+        """The log of this voter, which observers fetch."""
+        return self._log
 
     @property
     def last_pending(self) -> Change | None:
@@ -146,7 +156,8 @@ class Metadata(BrokerMetadata):
         self._committed.unsubscribe_all()
         self.controller.stop_serving()
         try:
-            self._registration.shut_down(now_ms)
+            if self._registration.is_broker:
+                self._registration.shut_down(now_ms)
             self._log.flush(now_ms)
             self._committed.write_last_snapshot(now_ms, may_write_snapshot)
             self._log.close(now_ms)

@@ -26,13 +26,19 @@ class NodeRegistration:
     def __init__(self, node: NodeDescription, controller: Controller) -> None:
         self._node = node
         self._controller = controller
-        controller.register_again = self.records_after
+        self.is_broker = False
 
     def register(self, now_ms: int) -> None:
-        """Append the registrations and unfence the broker. The records are not durable yet."""
+        """Append the registration as a controller. The record is not durable yet."""
         controller, node = self._controller, self._node
         if controller.image.metadata_version >= CONTROLLER_REGISTRATION_SINCE:
             controller.append(register_controller(node), now_ms)
+
+    def register_broker(self, now_ms: int) -> None:
+        """Append the registration as a broker and unfence it. The records are not durable yet."""
+        controller, node = self._controller, self._node
+        self.is_broker = True
+        controller.register_again = self.records_after
         # The broker epoch is the offset of the first record of the registration: offsets are unique.
         records = register_broker(controller.image, node, controller.end_offset, controller.context)
         controller.append(records, now_ms)

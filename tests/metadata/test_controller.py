@@ -9,11 +9,17 @@ import pytest
 
 from moldau.config.broker_config import BrokerConfig
 from moldau.log.memory_files import MemoryFileSystem
-from moldau.metadata.controller import Change
+from moldau.metadata.controller import Change, RemoteBrokers
+from moldau.metadata.features import SUPPORTED_FEATURES
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.outcome import Outcome
+from moldau.metadata.observer_reads import Observers
+from moldau.metadata.outcome import Outcome, Versioned
 from moldau.metadata.quorum import Endpoint, Metadata
+from moldau.metadata.records import NoOpRecord
+from moldau.metadata.sessions import BrokerSessions
 from moldau.protocol.errors import ErrorCode, KafkaError
+from moldau.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from moldau.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -157,6 +163,84 @@ def test_a_decision_on_a_change_that_is_lost_before_it_ends_is_made_again(served
     with pytest.raises(KafkaError) as refused:
         completed(steps)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("count", [0, 1, 5000])
+def test_soft_state_changes_once_when_the_records_are_appended(served: Served, count: int) -> None:
+    """Also if the metadata changed during the decision, which is then repeated, and for many and for no records."""
+    effects: list[int] = []
+    ends = served.controller.end_offset
+
+    def decide(image: MetadataImage) -> Steps[Outcome[None]]:
+        yield 0
+        records = [Versioned(NoOpRecord()) for _ in range(count)]
+        return Outcome(None, records, lambda: effects.append(served.controller.end_offset))
+
+    steps = served.controller.change(decide, lambda: NOW)
+    next(steps)
+    served.create("a")  # the decision was based on an earlier image
+    appended = served.controller.end_offset
+    assert appended > ends
+    completed(steps)
+    assert effects == [appended + count]
+
+
+@pytest.mark.parametrize("count", [1, 5000])
+def test_soft_state_is_unchanged_if_the_append_fails(served: Served, count: int) -> None:
+    effects: list[None] = []
+
+    def decide(image: MetadataImage) -> Steps[Outcome[None]]:
+        yield 0
+        return Outcome(None, [Versioned(NoOpRecord()) for _ in range(count)], lambda: effects.append(None))
+
+    served.disk.capacity_bytes = served.disk.used_bytes()
+    with pytest.raises(KafkaError):
+        completed(served.controller.change(decide, lambda: NOW))
+    assert not effects
+
+
+def registration(broker_id: int) -> BrokerRegistrationRequest:
+    return BrokerRegistrationRequest(
+        broker_id=broker_id,
+        cluster_id="cluster",
+        incarnation_id=bytes([broker_id]) * 16,
+        features=[
+            Feature(name=name, min_supported_version=versions.minimum, max_supported_version=versions.maximum)
+            for name, versions in SUPPORTED_FEATURES.items()
+        ],
+        log_dirs=[bytes([broker_id]) * 16],
+    )
+
+
+def test_a_remote_broker_registers_beats_and_is_fenced(served: Served) -> None:
+    now_ms = 0
+    sessions = BrokerSessions(9000)
+    served.controller.remote = RemoteBrokers(sessions, Observers(), lambda: now_ms)
+    registered, _ = served.request(registration(2))
+    epoch = registered.broker_epoch
+    served.flush()
+    assert served.metadata.image.brokers[2].fenced
+
+    def beat() -> BrokerHeartbeatResponse:
+        offset = served.metadata.image.offset
+        response: BrokerHeartbeatResponse
+        response, _ = served.request(
+            BrokerHeartbeatRequest(broker_id=2, broker_epoch=epoch, current_metadata_offset=offset)
+        )
+        served.flush()
+        return response
+
+    assert not beat().is_fenced
+    assert served.metadata.image.brokers[2].is_active
+    now_ms = 8999
+    assert completed(served.controller.change(served.controller.fence_expired, lambda: NOW)) == (None, None)
+    now_ms = 9000
+    fenced, change = completed(served.controller.change(served.controller.fence_expired, lambda: NOW))
+    assert fenced == 2
+    assert change is not None
+    assert sessions.expired(now_ms) is None
+    assert beat().is_fenced  # the response to a broker that has not applied the fencing
+    assert not beat().is_fenced
 
 
 def test_an_unflushed_change_waits_for_the_next_flush(served: Served) -> None:

@@ -12,8 +12,10 @@ from moldau.log.memory_files import MemoryFileSystem, SimulatedCrash
 from moldau.metadata.auto_create import missing_topics
 from moldau.metadata.batches import control_batch, metadata_batches, read_batches
 from moldau.metadata.checkpoint import SnapshotId, decode_snapshot, encode_snapshot, parse_file_name
+from moldau.metadata.controller import RemoteBrokers
 from moldau.metadata.create_topics import auto_create_request
 from moldau.metadata.image import MetadataDelta, MetadataImage
+from moldau.metadata.observer_reads import Observers
 from moldau.metadata.outcome import Versioned
 from moldau.metadata.quorum import Metadata, MetadataLogError
 from moldau.metadata.quorum_state import QuorumState, QuorumStateError, decode_quorum_state
@@ -28,6 +30,7 @@ from moldau.metadata.records import (
     UserScramCredentialRecord,
 )
 from moldau.metadata.registrations import NO_LEADER, Endpoint
+from moldau.metadata.sessions import BrokerSessions
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages import incremental_alter_configs as incremental
 from moldau.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -290,6 +293,24 @@ def test_the_quorum_describes_itself(metadata: Metadata, version: int) -> None:
     assert voter.last_caught_up_timestamp == (NOW + 5 if version >= 1 else -1)
     assert voter.replica_directory_id == (DIRECTORY_ID if version >= 2 else bytes(16))
     assert [node.node_id for node in response.nodes] == ([1] if version >= 2 else [])
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_quorum_describes_its_observers(metadata: Metadata, version: int) -> None:
+    from moldau.protocol.codec import decode, encode
+
+    observers, end_offset = Observers(), metadata.image.offset + 1
+    observers.fetched(2, b"2" * 16, end_offset, end_offset, NOW)
+    observers.fetched(2, b"2" * 16, end_offset - 1, end_offset, NOW + 3)
+    metadata.controller.remote = RemoteBrokers(BrokerSessions(9000), observers, lambda: 0)
+    requested = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+    response = metadata.request(DescribeQuorumRequest(topics=requested), version=version, now_ms=NOW + 5)
+    response = decode(type(response), encode(response, version), version)
+    (observer,) = response.topics[0].partitions[0].observers
+    assert (observer.replica_id, observer.log_end_offset) == (2, end_offset - 1)
+    assert observer.last_fetch_timestamp == (NOW + 3 if version >= 1 else -1)
+    assert observer.last_caught_up_timestamp == (NOW if version >= 1 else -1)
+    assert observer.replica_directory_id == (b"2" * 16 if version >= 2 else bytes(16))
 
 
 def test_only_the_metadata_partition_has_a_quorum(metadata: Metadata) -> None:
@@ -772,3 +793,16 @@ def test_metadata_survive_restarts_on_real_files(tmp_path: Any) -> None:
     assert len(metadata.image.topics_by_name["a"].partitions) == 3
     metadata.close(NOW)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["__cluster_metadata-0", "bootstrap.checkpoint"]
+
+
+# A controller without a broker
+
+
+def test_a_controller_without_a_broker_registers_only_itself(disk: MemoryFileSystem) -> None:
+    for epoch in (1, 2):
+        metadata = start(disk, is_broker=False)
+        assert not metadata.image.brokers
+        assert set(metadata.image.controllers) == {1}
+        assert metadata.metadata_log.epoch == epoch
+        metadata.close(NOW)
+        assert not metadata.image.brokers
