@@ -119,7 +119,7 @@ test-apache: $(VENV)/.installed-test ## The client and Spark tests against Apach
 
 .PHONY: test-abuse
 test-abuse: $(VENV)/.installed-test ## Attacks as large as the protocol allows, with several seeds (hours)
-	@MOLDAU_ABUSE_LONG=1 MOLDAU_ABUSE_SEEDS=$${MOLDAU_ABUSE_SEEDS:-1,2,3} $(BIN)/pytest tests/abuse $(PYTEST_ARGS)
+	@MOLDAU_ABUSE_LONG=1 MOLDAU_ABUSE_SEEDS=$${MOLDAU_ABUSE_SEEDS:-1,2,3} $(BIN)/pytest --timeout 1800 tests/abuse $(PYTEST_ARGS)
 
 ##@ Benchmark
 

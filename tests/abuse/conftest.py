@@ -100,7 +100,9 @@ class Target:
         self.faults: list[str] = []
         self._bystander = bystander
 
-    def wire(self, timeout_s: float = 120.0) -> WireClient:
+    def wire(self, timeout_s: float = 600.0) -> WireClient:
+        """The timeout is for a server that hangs: the long forms recompress millions of records, for minutes if the
+        machine is busy."""
         return WireClient(self.address, timeout_s=timeout_s)
 
     def start_coordinators(self) -> None:
