@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -218,15 +218,26 @@ class Broker:
         Compaction and transactions leave such gaps; clients must not treat them as data loss. The server is stopped
         cleanly and restarted, so this does not work with ``ephemeral``. Clients have to reconnect.
         """
-        from .offset_gap import insert_offset_gap
+        from .log_changes import insert_offset_gap
 
-        self._running()
-        data_dir = self.data_dir
-        self.stop()
-        try:
-            return insert_offset_gap(self._broker_config(), data_dir, topic, partition, count)
-        finally:
-            self.start()
+        return self._change_log(lambda config, data: insert_offset_gap(config, data, topic, partition, count))
+
+    def truncate(self, topic: str, partition: int, offset: int, values: Sequence[bytes] = ()) -> int:
+        """Lose the batch with ``offset`` and everything after it, append ``values``, and return the offset of the
+        partition's next record.
+
+            broker.truncate("orders", 0, 12, [b"another record with offset 12"])
+
+        Acknowledged records are lost like this if a replica becomes the leader that does not have them (unclean leader
+        election), or if the only replica lost them in a power failure. ``values`` have a new leader epoch, by which a
+        consumer that has read further notices the loss (KIP-320). The server is stopped cleanly and restarted, so this
+        does not work with ``ephemeral``. Clients have to reconnect.
+
+        Raises ValueError if the partition does not exist, or does not have this offset.
+        """
+        from .log_changes import truncate
+
+        return self._change_log(lambda config, data: truncate(config, data, topic, partition, offset, values))
 
     def roll(self, topic: str, partition: int) -> None:
         """Roll the active segment of the partition, as if it were full. Retention and compaction work on whole segments
@@ -442,6 +453,15 @@ class Broker:
         self.close()
 
     # -- internals --
+
+    def _change_log(self, change: Callable[[BrokerConfig, Path], int]) -> int:
+        self._running()
+        data_dir = self.data_dir
+        self.stop()
+        try:
+            return change(self._broker_config(), data_dir)
+        finally:
+            self.start()
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "moldau", "serve", "--exit-with-stdin", "--listen", self._listen]

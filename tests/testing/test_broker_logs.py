@@ -10,6 +10,11 @@ import pytest
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from moldau.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from moldau.protocol.records import iter_batches, iter_records
 from moldau.testing import Broker, BrokerError
 from moldau.testing.builders import batch, fetch, produce
@@ -167,6 +172,35 @@ def test_a_gap_that_cannot_be_leaves_the_broker_as_it_was(broker: Broker) -> Non
 
     assert records(broker) == [(0, b"a")]
     assert append(broker, b"b") == 1
+
+
+def test_a_truncated_log_has_a_new_leader_epoch_from_there_on(broker: Broker) -> None:
+    append(broker, b"a")
+    append(broker, b"b")
+    append(broker, b"c")
+
+    assert broker.truncate(TOPIC, 0, 1, [b"B", b"C", b"D"]) == 4
+    assert append(broker, b"e") == 4
+
+    assert records(broker) == [(0, b"a"), (1, b"B"), (2, b"C"), (3, b"D"), (4, b"e")]
+    wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
+    topic = OffsetForLeaderTopic(topic=TOPIC, partitions=[wanted])
+    with WireClient(broker.bootstrap_servers) as wire:
+        (found,) = wire.call(OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic])).topics[0].partitions
+    assert (found.error_code, found.leader_epoch, found.end_offset) == (0, 0, 1)
+
+
+def test_a_log_can_lose_all_and_nothing(broker: Broker) -> None:
+    append(broker, b"a", b"b")
+
+    assert broker.truncate(TOPIC, 0, 2) == 2
+    assert records(broker) == [(0, b"a"), (1, b"b")]
+    assert broker.truncate(TOPIC, 0, 1) == 0  # both are in one batch
+    assert records(broker) == []
+    assert append(broker, b"c") == 0
+    for topic, partition, offset, words in ((TOPIC, 0, 2, "0 to 1, not 2"), (TOPIC, 2, 0, "t-2")):
+        with pytest.raises(ValueError, match=words):
+            broker.truncate(topic, partition, offset)
 
 
 @pytest.mark.parametrize("thread", [False, True])
