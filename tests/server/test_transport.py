@@ -21,6 +21,7 @@ from moldau.server.network.sending import READ_BYTES
 from moldau.server.network.transport import PIECE_BYTES, PlainTransport, SendFirst, Transport, send_by_reading
 from moldau.server.server import StartError
 from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 from .test_network import Fixture, frame, receive
@@ -237,8 +238,10 @@ def test_requests_sent_before_a_disconnect_are_served(client: tuple[Any, WireCli
     with server.wire() as leaving:
         for number in range(300):
             leaving.send(produce_request("t", batch(b"%d" % number), acks=0), 9, answered=False)
+    # The server may not even have accepted the connection yet.
+    expected = [b"%d" % number for number in range(300)]
+    wait_until(lambda: read_all(wire) == expected, state=lambda: read_all(wire))
     server.wait_until(lambda: len(server.network.connections) == 1)
-    assert read_all(wire) == [b"%d" % number for number in range(300)]
 
 
 def test_a_paused_connection_resumes_with_data_in_the_transport(
