@@ -21,7 +21,7 @@ from ..protocol.api import (
     response_header_version,
 )
 from ..protocol.codec import decode_at
-from ..protocol.errors import MalformedMessage
+from ..protocol.errors import MalformedMessage, UnsupportedVersion
 from ..protocol.messages.headers import RequestHeader, ResponseHeader
 from ..protocol.schema import Request
 from ..testing.wire import WireClient
@@ -88,7 +88,7 @@ class Frame(NamedTuple):
                 header, at = decode_at(ResponseHeader, self.data, header_version, 0)
                 found.append(header)
                 found.append(decode_at(response_class(self.api_key), self.data, self.version, at)[0])
-        except (MalformedMessage, ValueError):
+        except (MalformedMessage, UnsupportedVersion, ValueError):
             return found
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import threading
 import time
 from typing import Final
 
@@ -16,7 +17,12 @@ from .sasl import AuthenticationError
 from .target import CLIENT_ID, RESPONSE_SECONDS, Target
 
 PROBE_SECONDS: Final = 3.0
+LAST_PROBE_SECONDS: Final = 1.0
+QUIET_SECONDS: Final = 2.0
+"""After this time without a response, the server is asked whether it is another one."""
 _TLS_RECORDS: Final = (0x15, 0x16)
+_TLS: Final = "a TLS listener. Use --tls."
+_HTTP: Final = "an HTTP server, not a Kafka server. Use the port of the Kafka listener."
 _CERTIFICATE_REASONS: Final = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE")
 
 
@@ -26,12 +32,40 @@ class UnusableServerError(Exception):
 
 def describe(target: Target) -> None:
     """`Target.describe`, or `UnusableServerError` within seconds."""
-    try:
-        target.describe()
-        return
-    except (OSError, KafkaError, MalformedMessage, ValueError) as error:
-        failure = error
-    raise UnusableServerError(_explain(target, failure)) from failure
+    describing = _Describing(target)
+    share = min(target.patience, 1.0)
+    if target.security.tls is None and not describing.ends_within(QUIET_SECONDS * share):
+        kind = _kind_of(target.address, PROBE_SECONDS * share)
+        if kind is not None and not describing.ends_within(0):
+            raise UnusableServerError(f"{target.address} is {kind}")
+    describing.ends_within(None)
+    failure = describing.failure
+    if isinstance(failure, OSError | KafkaError | MalformedMessage | ValueError):
+        raise UnusableServerError(_explain(target, failure)) from failure
+    if failure is not None:
+        raise failure
+
+
+class _Describing:
+    """`Target.describe` in a thread, because a server that is not a Kafka server may wait for more bytes."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._ended = threading.Event()
+        self.failure: Exception | None = None
+        """Set before `ends_within` returns true."""
+        threading.Thread(target=self._describe, name="describe", daemon=True).start()
+
+    def ends_within(self, seconds: float | None) -> bool:
+        return self._ended.wait(seconds)
+
+    def _describe(self) -> None:
+        try:
+            self._target.describe()
+        except Exception as error:  # noqa: BLE001 - the caller's thread raises it
+            self.failure = error
+        finally:
+            self._ended.set()
 
 
 def _explain(target: Target, failure: Exception) -> str:
@@ -59,7 +93,9 @@ def _explain(target: Target, failure: Exception) -> str:
         ):
             return f"{address} does not use TLS ({reason}). Is it a plaintext listener? Omit --tls."
     else:
-        kind = _kind_of(address, PROBE_SECONDS * min(target.patience, 1.0))
+        # After a timeout, only a server with one connection at a time can still be another one.
+        seconds = LAST_PROBE_SECONDS if isinstance(failure, TimeoutError) else PROBE_SECONDS
+        kind = _kind_of(address, seconds * min(target.patience, 1.0))
         if kind is not None:
             return f"{address} is {kind}"
     if isinstance(failure, TimeoutError):
@@ -88,18 +124,21 @@ def _is_end(failure: ConnectionError) -> bool:
 
 def _kind_of(address: str, seconds: float) -> str | None:
     """What a server that is not a Kafka server is, and what to do; None if it may be a Kafka server."""
+    # An HTTP server waits for the end of a line.
+    page = _first_bytes(address, b"GET / HTTP/1.0\r\n\r\n", seconds)
+    if _is_http(page):
+        return _HTTP
+    if _is_tls(page) or _speaks_tls(address, seconds):
+        return _TLS
     header = RequestHeader(request_api_key=18, request_api_version=0, correlation_id=0, client_id=CLIENT_ID)
     frame = encode(header, 1)
     seen = _first_bytes(address, len(frame).to_bytes(4, "big") + frame, seconds)
+    if _is_tls(seen) or _is_http(seen):
+        return _TLS if _is_tls(seen) else _HTTP
     if len(seen) >= 8:
         length, correlation_id = int.from_bytes(seen[:4], "big"), int.from_bytes(seen[4:8], "big")
         if correlation_id == 0 and 6 <= length <= 1 << 20:
             return None
-    if _is_tls(seen) or _speaks_tls(address, seconds):
-        return "a TLS listener. Use --tls."
-    # An HTTP server waits for the end of a line.
-    if _is_http(seen) or _is_http(_first_bytes(address, b"GET / HTTP/1.0\r\n\r\n", seconds)):
-        return "an HTTP server, not a Kafka server. Use the port of the Kafka listener."
     if seen[:4] == b"SSH-":
         return "an SSH server, not a Kafka server. Check the port."
     if seen:

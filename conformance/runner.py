@@ -225,7 +225,8 @@ class Runner:
         except TimeoutError:
             request = check.recorder.last_request() or "what it waited for"
             self._disconnected[case.id] = time.monotonic()
-            failure = MismatchError(request, "a response", f"none before the deadline of {case.seconds:g} s")
+            seconds = case.seconds * self._target.patience
+            failure = MismatchError(request, "a response", f"none before the deadline of {seconds:g} s")
         except MalformedMessage as error:
             request = check.recorder.last_request() or "the response"
             failure = MismatchError(request, "a response in the format of its version", f"bytes that are not: {error}")

@@ -141,7 +141,12 @@ def _areas(report: Mapping[str, Any]) -> Html:
     for case in report["cases"]:
         areas.setdefault(case["area"], Counter())[case["verdict"]] += 1
     heads = [
-        _element("th", _element("span", _SYMBOLS[verdict], aria_hidden="true"), f" {verdict}", scope="col")
+        _element(
+            "th",
+            _element("span", _SYMBOLS[verdict], aria_hidden="true"),
+            _element("span", f" {verdict}", class_="word"),
+            scope="col",
+        )
         for verdict in Verdict
     ]
     rows = []
@@ -180,7 +185,7 @@ def _apis(cases: Sequence[Mapping[str, Any]]) -> Html:
     for api, versions in sorted(apis.items()):
         chips = [_element("li", _chip(api, version, verdicts)) for version, verdicts in sorted(versions.items())]
         items.append(_element("div", _element("h3", api), _element("ul", *chips)))
-    legend = "Each number is a version. ✓ all its cases passed, ✗ one failed, – the server does not have it."
+    legend = "Each number is a version. ✓ all its cases passed, ✗ one failed, ? one is inconclusive, – it is missing."
     return _element(
         "section",
         _element("h2", "Versions of APIs"),

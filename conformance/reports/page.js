@@ -5,7 +5,7 @@
   const form = byId("filters"), text = byId("text"), version = byId("version");
   const cases = [...document.querySelectorAll(".case")];
   const groups = [...document.querySelectorAll(".group")];
-  const exchanges = JSON.parse(byId("exchanges").textContent);
+  let exchanges = null; // many megabytes, which are parsed when the first case is opened
   let api = "";
 
   function element(name, className, ...children) {
@@ -139,8 +139,11 @@
   }
 
   function drawExchange(each) {
-    const target = each.querySelector(".exchange"), exchange = exchanges[each.id];
-    if (!target || !exchange || target.childElementCount) return;
+    const target = each.querySelector(".exchange");
+    if (!target || target.childElementCount) return;
+    exchanges ??= JSON.parse(byId("exchanges").textContent);
+    const exchange = exchanges[each.id];
+    if (!exchange) return;
     target.append(element("h4", "", `Exchange: ${exchange.frames.length} frames`));
     exchange.frames.forEach((frame, index) => target.append(frameElement(frame, index, exchange)));
   }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -63,9 +63,6 @@ class Browser:
         )
         os.close(commands_read)
         os.close(events_write)
-        self._watchdog = threading.Timer(_TIMEOUT_SECONDS, self._process.kill)
-        self._watchdog.daemon = True
-        self._watchdog.start()
         self._buffer = b""
         self._number = 0
         self._session: str | None = None
@@ -143,7 +140,8 @@ class Browser:
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
-            data = os.read(self._events, 1 << 20)
+            ready, _, _ = select.select([self._events], [], [], _TIMEOUT_SECONDS)
+            data = os.read(self._events, 1 << 20) if ready else b""
             if not data:
                 raise BrowserError("the browser exited, or did not respond in time")
             self._buffer += data
@@ -164,7 +162,6 @@ class Browser:
             self.console.append(parameters["entry"]["text"])
 
     def close(self) -> None:
-        self._watchdog.cancel()
         self._process.kill()
         self._process.wait()
         os.close(self._commands)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from moldau.conformance import catalog
+from moldau.conformance.outcome import Result, Verdict
 from moldau.conformance.reports import json_report
 from moldau.conformance.reports.html import SHOWN_BYTES, to_html
 from moldau.conformance.runner import Runner
@@ -34,6 +36,24 @@ def report() -> Report:
 def page(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(to_html(report), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def page_of_all_cases(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every case of the suite: one in three has failed, one is inconclusive, one does not apply."""
+    (sample,) = [case for case in report["cases"] if case["id"] == "produce.exchange.v9"]
+    failure = {key: sample[key] for key in ("verdict", "reason", "what", "expected", "actual", "exchange", "differs")}
+    others = [{"verdict": "inconclusive", "reason": "no topic"}, {"verdict": "not applicable", "reason": "no API"}]
+    results = [Result(case, Verdict.PASSED, 0.1) for case in catalog.all_cases().values()]
+    whole = json_report.to_json(report["server"], results, complete=True)
+    for number, case in enumerate(whole["cases"]):
+        case.update([failure, *others][number % 3])
+    whole["summary"] = {verdict.value: 0 for verdict in Verdict}
+    for case in whole["cases"]:
+        whole["summary"][case["verdict"]] += 1
+    path = tmp_path_factory.mktemp("report") / "all.html"
+    path.write_text(to_html(whole), encoding="utf-8")
     return path
 
 
@@ -112,6 +132,10 @@ def visible(browser: Browser) -> list[str]:
     return list(browser.evaluate("[...document.querySelectorAll('.case')].filter(e => e.offsetParent).map(e => e.id)"))
 
 
+# Elements that end to the right of a place.
+OUTSIDE = "[...document.querySelectorAll('body *:not(.skip)')].filter(e => e.getBoundingClientRect().right >"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (360, 740)], ids=["wide", "narrow"])
 def test_the_page_fits_and_is_readable(browser: Browser, page: Path, width: int, height: int, scheme: str) -> None:
@@ -123,11 +147,43 @@ def test_the_page_fits_and_is_readable(browser: Browser, page: Path, width: int,
 
     assert browser.screenshot(page.with_name(f"{width}-{scheme}.png"), whole=True).startswith(b"\x89PNG")
     assert browser.evaluate("document.documentElement.scrollWidth") == width
-    outside = "[...document.querySelectorAll('body *:not(.skip)')].filter(e => e.getBoundingClientRect().right >"
-    assert browser.evaluate(f"{outside} {width} && !e.closest('pre')).map(e => e.outerHTML.slice(0, 200))") == []
+    assert browser.evaluate(f"{OUTSIDE} {width} && !e.closest('pre')).map(e => e.outerHTML.slice(0, 200))") == []
     background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", background))) > 380) == (scheme == "light")
     assert browser.evaluate(CONTRASTS) == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (360, 740)], ids=["wide", "narrow"])
+def test_a_page_of_all_cases_fits(browser: Browser, page_of_all_cases: Path, width: int, height: int) -> None:
+    browser.display(width, height, "light")
+    browser.open(page_of_all_cases)
+
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    matrices = OUTSIDE.replace("body *:not(.skip)", "header *, #summary *, #areas *, #apis *, #filters *")
+    assert browser.evaluate(f"{matrices} {width}).map(e => e.outerHTML.slice(0, 200))") == []
+    # A count stays in one line, and a name of an area breaks only between its words.
+    lines = "(e) => { const r = document.createRange(); r.selectNodeContents(e); return r.getClientRects().length; }"
+    assert browser.evaluate(f"[...document.querySelectorAll('#areas td button')].every(e => ({lines})(e) === 1)")
+    assert browser.evaluate(f"[...document.querySelectorAll('#areas th button')].every(e => ({lines})(e) <= 2)")
+
+
+def test_a_page_of_all_cases_opens_one_of_them(browser: Browser, page_of_all_cases: Path) -> None:
+    browser.display(1280, 900, "light")
+    browser.open(page_of_all_cases)
+    everything = list(catalog.all_cases())
+    assert len(visible(browser)) == len(everything)
+    # The layout of the cases that are out of view is not computed, so that each filter takes a moment.
+    assert browser.evaluate(
+        "!document.querySelector('.not-applicable.case .name').checkVisibility(SKIPPED)".replace(
+            "SKIPPED", "{ contentVisibilityAuto: true }"
+        )
+    )
+    last = everything[(len(everything) - 1) // 3 * 3]
+    browser.evaluate(f"location.hash = '#{last}'")
+    browser.evaluate("new Promise(done => setTimeout(done, 50))")
+    assert browser.evaluate(f"document.getElementById('{last}').querySelectorAll('.frame.differs mark').length") >= 2
+    top = browser.evaluate(f"document.getElementById('{last}').getBoundingClientRect().top")
+    assert 0 <= top < 900
 
 
 # Texts whose contrast with their background is below 4.5 (WCAG AA).

@@ -12,8 +12,9 @@ import pytest
 from moldau.conformance.exchange import Frame
 from moldau.conformance.outcome import Result, Verdict
 from moldau.conformance.reports import badge, comparison, difference, json_report, junit, text
+from moldau.protocol.api import ApiKey
 from moldau.protocol.codec import encode
-from moldau.protocol.messages.headers import ResponseHeader
+from moldau.protocol.messages.headers import RequestHeader, ResponseHeader
 from moldau.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 from .samples import HOSTILE, passes, sample
@@ -62,6 +63,21 @@ def test_the_json_report() -> None:
     assert header == {"ResponseHeader": {"correlation_id": 5}}
     assert "topic_id" not in message["ProduceResponse"]["responses"][0]  # since version 13
     assert report == json_report.to_json(SERVER, RESULTS, complete=True)
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "parts"), [(ApiKey.API_VERSIONS, 100, 1), (ApiKey.PRODUCE, 99, 1), (32_000, 0, 0)]
+)
+def test_a_request_that_kafka_does_not_have_is_in_the_report(api_key: int, version: int, parts: int) -> None:
+    header = RequestHeader(request_api_key=api_key, request_api_version=version, correlation_id=5, client_id="c")
+    data = encode(header, 2) + bytes(3)
+    result = failed("produce.b", frames=(Frame(0.25, 0, True, data, len(data)), response(1, 4)))
+
+    (case,) = json_report.to_json(SERVER, [result], complete=True)["cases"]
+    request, _ = case["exchange"]
+    assert request["hex"] == data.hex()
+    assert len(request["decoded"]) == parts
+    assert case["differs"]["frame"] == 1
 
 
 def test_a_json_report_is_read_again(tmp_path: Path) -> None:

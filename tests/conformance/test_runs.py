@@ -254,6 +254,13 @@ def test_a_case_ends_at_its_deadline(broker: Broker) -> None:
     assert "none before the deadline of 0.2 s" in result.actual
 
 
+def test_the_deadline_of_a_failure_includes_the_patience(broker: Broker) -> None:
+    target = Target(broker.bootstrap_servers, patience=0.1)
+    target.describe()
+    (result,) = Runner(target).run([sample("area.case", lambda c: c.wire.receive_frame(), seconds=2.0)])
+    assert result.actual == "none before the deadline of 0.2 s"
+
+
 def test_a_version_that_the_server_lacks_does_not_apply(broker: Broker) -> None:
     result = run(broker, passes, needs=(Need(ApiKey.PRODUCE, 99),))
     assert (result.verdict, result.reason) == (Verdict.NOT_APPLICABLE, "the server does not have Produce v99")

@@ -126,12 +126,13 @@ def test_another_server(serve: Callable[[socket.socket], None], expected: str) -
         check_unusable(address, expected)
 
 
-def test_an_http_server_that_waits_for_a_line() -> None:
+@pytest.mark.parametrize("threads", [True, False], ids=["threads", "one connection at a time"])
+def test_an_http_server_that_waits_for_a_line(threads: bool) -> None:
     class Quiet(http.server.BaseHTTPRequestHandler):
         def log_message(self, *arguments: object) -> None:
             pass
 
-    class Server(http.server.ThreadingHTTPServer):
+    class Server(http.server.ThreadingHTTPServer if threads else http.server.HTTPServer):  # type: ignore[misc]
         def handle_error(self, request: object, client_address: object) -> None:
             """The suite may leave while the server responds. The default prints to the same standard error."""
 
