@@ -141,9 +141,20 @@ class BrokerConfig(TypedAccess):
         return tuple(listener for listener in parsed if listener.name not in self.controller_listener_names)
 
     @property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        """The addresses in ``listeners`` on which a controller serves brokers; none if it is embedded."""
+        parsed = self._parse_listeners("listeners")
+        return tuple(listener for listener in parsed if listener.name in self.controller_listener_names)
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """``process.roles``."""
+        return frozenset(self.list("process.roles"))
+
+    @property
     def has_remote_controllers(self) -> bool:
         """Whether this node is only a broker, and other processes are the controllers."""
-        return set(self.list("process.roles")) == {"broker"}
+        return self.roles == {"broker"}
 
     @property
     def controller_listener_names(self) -> frozenset[str]:
@@ -170,6 +181,9 @@ class BrokerConfig(TypedAccess):
             if not colon or not listener:
                 raise invalid_value(name, text, "entries are written NAME:PROTOCOL, separated by commas")
             protocols[listener.upper()] = protocol.upper()
+        if self.origin(name) == "default":
+            for listener in self.controller_listener_names:
+                protocols.setdefault(listener, "PLAINTEXT")
         return protocols
 
     def _text(self, name: str) -> str | None:

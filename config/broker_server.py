@@ -65,6 +65,7 @@ SECTIONS: Final = (
         Setting(
             "broker.session.timeout.ms", INT, 9000, None, MEDIUM,
             "Time without a heartbeat after which the controller fences a broker.",
+            acted_on=True,
         ),
         Setting(
             "controlled.shutdown.enable", BOOLEAN, True, None, MEDIUM,

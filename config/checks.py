@@ -115,19 +115,19 @@ def _conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
 
 
 def _role_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
-    roles = set(config.list("process.roles"))
     voters = {entry.partition("@")[0] for entry in config.list("controller.quorum.voters")}
-    if roles == {"broker"}:
+    if config.roles == {"broker"}:
         if not voters and not config.list("controller.quorum.bootstrap.servers"):
             rule = "a broker without the controller role requires controller.quorum.bootstrap.servers"
             yield _invalid(config, "process.roles", rule)
         if str(config.node_id) in voters:
             rule = f"node {config.node_id} is a voter, so process.roles must include controller"
             yield _invalid(config, "controller.quorum.voters", rule)
-    elif roles == {"controller"}:
-        yield _invalid(config, "process.roles", "Moldau's controller runs in the process of a broker")
     elif len(voters) > 1:
         rule = "Moldau is the only voter of its quorum; the directory of one of several nodes cannot be served"
+        yield _invalid(config, "controller.quorum.voters", rule)
+    elif config.roles == {"controller"} and voters - {str(config.node_id)}:
+        rule = f"the voter must be node {config.node_id}, which is the only controller"
         yield _invalid(config, "controller.quorum.voters", rule)
 
 
@@ -156,13 +156,19 @@ def _group_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
 def _listener_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
     try:
         listeners, advertised = config.listeners, config.advertised_listeners
+        if config.roles == {"controller"}:
+            if listeners:
+                rule = f"without the broker role, {listeners[0].name} must be one of controller.listener.names"
+                yield _invalid(config, "listeners", rule)
+            listeners = config.controller_listeners
     except ConfigError as error:
         yield error
         return
     names = {listener.name for listener in listeners}
     addresses = [(listener.host, listener.port) for listener in listeners if listener.port]
     if not listeners:
-        yield _invalid(config, "listeners", "there must be a listener for clients")
+        peers = "clients" if "broker" in config.roles else "brokers, with one of controller.listener.names"
+        yield _invalid(config, "listeners", f"there must be a listener for {peers}")
     if len(names) != len(listeners):
         yield _invalid(config, "listeners", "the names of the listeners must be unique")
     if len(set(addresses)) != len(addresses):

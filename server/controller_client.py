@@ -24,7 +24,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 from .concurrency.slices import SlicedFuture
 
 if TYPE_CHECKING:
-    from ..metadata.controller import Change
+    from ..metadata.controller import Change, Decide
     from ..metadata.quorum import Metadata
     from ..protocol.schema import Request
     from .concurrency.clock import Clock
@@ -89,6 +89,15 @@ class LocalController:
                 yield from until_done(change, self._slices)
             else:
                 yield from self._until_done_in_time(change, deadline_ms)
+            if change.error is not None:
+                raise change.error
+        return response
+
+    def decide(self, decide: Decide[T]) -> Sliced[T]:
+        """The response of a decision that no request has caused, when its change is done."""
+        response, change = yield from self._slices.exclusively(self._controller.change(decide, self._now_ms))
+        if change is not None:
+            yield from until_done(change, self._slices)
             if change.error is not None:
                 raise change.error
         return response

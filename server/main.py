@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
     from .concurrency.clock import Clock
     from .control import Control
+    from .controller_server import ControllerServer
     from .steering import Pipe
     from .storage.ephemeral import EphemeralDirectory
 
@@ -119,20 +120,26 @@ async def _serve(
         except ControlError as error:
             raise StartError(str(error)) from error
         clock = MovableClock()
-    server = Server(config, log_dirs, durable=durable, clock=clock, allow_non_empty=allow_non_empty)
+    make: type[Server | ControllerServer] = Server
+    if config.roles == {"controller"}:
+        from .controller_server import ControllerServer  # other servers do not need it
+
+        make = ControllerServer
+    server = make(config, log_dirs, durable=durable, clock=clock, allow_non_empty=allow_non_empty)
     collector = Collector()
     # Startup creates many long-lived objects and hardly any cycles. With 10,000 partitions, a third of its time would
     # be spent in collections that find no garbage.
     gc.disable()
     try:
         if config.has_remote_controllers:
+            assert isinstance(server, Server)
             await _start_unless_stopped(server, signals)
         else:
             await server.start()
         collector.begin()
     finally:
         gc.enable()
-    if server.broker is None:
+    if config.has_remote_controllers and server.broker is None:
         return
     collector.check_regularly(loop)
     if pipe is not None and server.broker is not None:

@@ -129,7 +129,7 @@ class Server:
         )
         try:
             for listener in config.listeners:
-                self._bind(self._network, listener)
+                bind(self._network, listener)
             if config.has_remote_controllers:
                 await self._join()
             else:
@@ -267,25 +267,6 @@ class Server:
                 f"{advice}, then start the server again."
             ) from error
 
-    def _bind(self, network: Network, listener: Listener) -> None:
-        try:
-            network.listen(listener.name, listener.host, listener.port, listener.security_protocol)
-        except OSError as error:
-            where = f"{listener.host or '*'}:{listener.port}"
-            if error.errno == errno.EADDRINUSE:
-                raise StartError(
-                    f"{where} is in use by another server. "
-                    "Stop it, or use another address with --listen HOST:PORT (port 0 selects a free port)."
-                ) from None
-            if error.errno == errno.EACCES:
-                raise StartError(f"No permission to listen on {where}; use a port above 1023.") from None
-            raise StartError(f"Cannot listen on {where}: {error.strerror or error}.") from None
-        except UnsupportedProtocol:
-            raise StartError(
-                f"The listener {listener.name} uses {listener.security_protocol}, "
-                f"and only {', '.join(TRANSPORTS)} is supported yet."
-            ) from None
-
     def _chosen(self, name: str) -> int:
         """A socket setting if it is set explicitly, otherwise -1 for the kernel's default.
 
@@ -312,3 +293,24 @@ class Server:
             name: (listener.host, listener.port or ports.get(name, 0))
             for name, listener in self.config.advertised_listeners.items()
         }
+
+
+def bind(network: Network, listener: Listener) -> None:
+    """Bind a listener. Raises StartError."""
+    try:
+        network.listen(listener.name, listener.host, listener.port, listener.security_protocol)
+    except OSError as error:
+        where = f"{listener.host or '*'}:{listener.port}"
+        if error.errno == errno.EADDRINUSE:
+            raise StartError(
+                f"{where} is in use by another server. "
+                "Stop it, or use another address with --listen HOST:PORT (port 0 selects a free port)."
+            ) from None
+        if error.errno == errno.EACCES:
+            raise StartError(f"No permission to listen on {where}; use a port above 1023.") from None
+        raise StartError(f"Cannot listen on {where}: {error.strerror or error}.") from None
+    except UnsupportedProtocol:
+        raise StartError(
+            f"The listener {listener.name} uses {listener.security_protocol}, "
+            f"and only {', '.join(TRANSPORTS)} is supported yet."
+        ) from None

@@ -23,6 +23,10 @@ from ...protocol.messages.api_versions import (
 from ..apis import APIS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...metadata.broker_metadata import BrokerMetadata
+    from ..apis import Api
     from ..broker import Broker
     from ..context import RequestContext
 
@@ -31,14 +35,21 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List the APIs and the features."""
+    return response_with(APIS, broker.metadata, context, request)
+
+
+def response_with(
+    apis: Iterable[Api], metadata: BrokerMetadata, context: RequestContext, request: ApiVersionsRequest
+) -> ApiVersionsResponse:
+    """The response of a listener that serves these APIs."""
     if context.api_version >= 3:
         for text in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(text):
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
         context.set_client_software(request.client_software_name, request.client_software_version)
-    image = broker.metadata.image
+    image = metadata.image
     return ApiVersionsResponse(
-        api_keys=_api_keys(),
+        api_keys=_api_keys(apis),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=versions.minimum, max_version=versions.maximum)
             for name, versions in sorted(SUPPORTED_FEATURES.items())
@@ -47,7 +58,7 @@ def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest)
         finalized_features_epoch=image.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, level in sorted(broker.metadata.finalized_features.items())
+            for name, level in sorted(metadata.finalized_features.items())
         ],
     )
 
@@ -57,10 +68,10 @@ def failed(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsRespons
     return ApiVersionsResponse(error_code=error.code)
 
 
-def unsupported_version_response() -> ApiVersionsResponse:
+def unsupported_version_response(apis: Iterable[Api]) -> ApiVersionsResponse:
     """The response to an unknown version of this API, to be sent in version 0."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys())
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys(apis))
 
 
-def _api_keys() -> list[ApiVersion]:
-    return [ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version) for api in APIS]
+def _api_keys(apis: Iterable[Api]) -> list[ApiVersion]:
+    return [ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version) for api in apis]

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from importlib import import_module
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...log.descriptors import FileRange
 from ...protocol.api import ApiKey, request_class, request_header_version, response_class, response_header_version
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ..apis import Api
     from ..broker import Broker
     from ..concurrency.slices import Sliced
+    from ..concurrency.timers import TimerWheel
     from ..context import RequestContext
     from ..network.connection import Connection
     from ..network.frames import Frame, Part
@@ -67,7 +68,6 @@ _FEW_STEPS = 16
 """A handler that is done after this many steps is served without slices, which cost ten microseconds."""
 
 
-_BY_KEY = {api.key: api for api in APIS}
 _HEADER = struct.Struct(">Ii")  # api key and version as one number, correlation id
 _CLIENT_ID_LENGTH = struct.Struct(">h")
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
@@ -77,6 +77,13 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 Handler = Callable[[Any, "RequestContext", Any], Any]
 """Receives the broker, the context and the request."""
+
+
+class Node(Protocol):
+    """What the dispatcher needs of the first argument of the handlers."""
+
+    slices: Slices
+    timers: TimerWheel
 
 
 class Route:
@@ -203,25 +210,40 @@ class Route:
 class Dispatcher:
     """Decodes requests, calls their handlers, and encodes their responses."""
 
-    def __init__(self) -> None:
-        self._broker: Broker | None = None
+    def __init__(self, apis: Iterable[Api] = APIS) -> None:
+        self._apis = {api.key: api for api in apis}
+        self._broker: Any = None  # the first argument of the handlers
         self._routes: dict[int, Route] = {}
         self._slices: Slices | None = None
         # Set by `serve`:
         self._clock: Callable[[], float]  # of the slices
         self._new_produce_fast_path: Callable[[], ProduceFastPath]  # of a connection
-        self._new_fetch_fast_path: Callable[[], FetchFastPath]
+        self._new_fetch_fast_path: Callable[[], FetchFastPath] | None = None
         self._waiting_apis: set[str] = set()  # those whose wait was logged
 
     def serve(self, broker: Broker) -> None:
         """Set the broker. To be called before the first frame."""
-        self._broker = broker
-        self._slices = broker.slices
-        self._clock = broker.slices.clock
+        self.serve_node(broker)
         self._new_produce_fast_path = partial(ProduceFastPath, broker.replicas, broker.appends, broker.now_ms)
         self._new_fetch_fast_path = partial(
             FetchFastPath, broker.replicas, broker.fetch_sessions, broker.now_ms, lambda: broker.fetch_max_bytes
         )
+
+    def serve_node(self, node: Node) -> None:
+        """Set what the handlers receive, if no API has a fast path. To be called before the first frame."""
+        self._broker = node
+        self._slices = node.slices
+        self._clock = node.slices.clock
+
+    def route_of(self, key: int, version: int) -> Sliced[Route | None]:
+        """The route of an API of the table, for a request inside another one; None if this version is not served."""
+        route_key = key << 16 | version
+        route = self._routes.get(route_key)
+        if route is None:
+            api = self._served(route_key)
+            if api is not None:
+                route = self._routes[route_key] = yield from _new_route(api, route_key)
+        return route
 
     def handle(self, connection: Connection, frame: Frame) -> ServedRequest | list[Part] | None:
         """Serve one frame; see `frames.FrameHandler`."""
@@ -231,7 +253,7 @@ class Dispatcher:
         route_key, correlation_id = _HEADER.unpack_from(frame)
         route = self._routes.get(route_key)
         if route is None or len(frame) > SLICED_BYTES:
-            api = _served(route_key)
+            api = self._served(route_key)
             if api is None:
                 return self._refuse(connection, route_key, correlation_id)
             context = ServedRequest(connection, route, correlation_id)
@@ -243,7 +265,7 @@ class Dispatcher:
             if parts is not None:
                 return parts
         try:
-            client_id, offset = _decode_client_id(frame, route.header_version)
+            client_id, offset = decode_client_id(frame, route.header_version)
             request, _ = route.decode(frame, offset)
         except MalformedMessage as error:
             connection.close(f"{route.api.key.name} v{route.version} cannot be decoded: {error}")
@@ -265,9 +287,10 @@ class Dispatcher:
             self._learn(context, route, frame, answer)
         elif route.has_file_ranges and parts is not None:
             fast_path = connection.fetch_fast_path
-            if fast_path is None:
+            if fast_path is None and self._new_fetch_fast_path is not None:
                 fast_path = connection.fetch_fast_path = self._new_fetch_fast_path()
-            fast_path.learn(route, frame, offset, request, answer)
+            if fast_path is not None:
+                fast_path.learn(route, frame, offset, request, answer)
         return parts
 
     def _call(self, context: ServedRequest, route: Route, request: Message) -> Any:
@@ -336,8 +359,8 @@ class Dispatcher:
                 )
                 return
             if route is None:
-                route = self._routes[route_key] = yield from _new_route(route_key)
-            client_id, offset = _decode_client_id(frame, route.header_version)
+                route = self._routes[route_key] = yield from _new_route(self._apis[ApiKey(route_key >> 16)], route_key)
+            client_id, offset = decode_client_id(frame, route.header_version)
             decode = sliced_decoder(request_class(route.api.key), route.version)
             (request, _), elements = yield from within(decode(frame, offset), route.api.max_elements)
         except MalformedMessage as error:
@@ -348,7 +371,7 @@ class Dispatcher:
             key, version = ApiKey(route_key >> 16), route_key & 0xFFFF
             connection.close(
                 f"{key.name} v{version} has {error.elements} or more elements in its arrays, but the limit is "
-                f"{_BY_KEY[key].max_elements}: send several smaller requests"
+                f"{self._apis[key].max_elements}: send several smaller requests"
             )
             return
         except OSError as error:  # an import failed: there is no route that could respond
@@ -383,7 +406,7 @@ class Dispatcher:
 
     def completes_earlier(self, frame: Frame) -> bool:
         """See `frames.FrameHandler`."""
-        return not _BY_KEY[ApiKey(int.from_bytes(frame[:2], "big"))].may_wait_behind
+        return not self._apis[ApiKey(int.from_bytes(frame[:2], "big"))].may_wait_behind
 
     def finish(self, context: ServedRequest, answer: Any) -> None:
         """Complete a pending request; see `frames.FrameHandler`."""
@@ -438,6 +461,14 @@ class Dispatcher:
             answer = route.fault(context)
         return (yield from answer) if type(answer) is GeneratorType else answer
 
+    def _served(self, route_key: int) -> Api | None:
+        """The API's row of the table, if it has this version."""
+        api = self._apis.get(route_key >> 16)  # type: ignore[call-overload]
+        if api is None or not max(api.min_version, api.lowest_served) <= route_key & 0xFFFF <= api.max_version:
+            return None
+        row: Api = api
+        return row
+
     # -- rare cases ----------------------------------------------------------------------------------------------------
 
     def _refuse(self, connection: Connection, route_key: int, correlation_id: int) -> list[Part] | None:
@@ -447,10 +478,10 @@ class Dispatcher:
             # supported versions (KIP-511).
             from ..handlers.api_versions import unsupported_version_response
 
-            route = Route(_BY_KEY[ApiKey.API_VERSIONS], 0)
-            return route.encode_response(correlation_id, unsupported_version_response())
+            route = Route(self._apis[ApiKey.API_VERSIONS], 0)
+            return route.encode_response(correlation_id, unsupported_version_response(self._apis.values()))
         name = ApiKey(key).name if key in ApiKey.__members__.values() else "unknown"
-        api = _BY_KEY.get(key)  # type: ignore[call-overload]
+        api = self._apis.get(key)  # type: ignore[call-overload]
         served = (
             "this API is not served"
             if api is None
@@ -460,25 +491,16 @@ class Dispatcher:
         return None
 
 
-def _served(route_key: int) -> Api | None:
-    """The API's row of the table, if it has this version."""
-    api = _BY_KEY.get(route_key >> 16)  # type: ignore[call-overload]
-    if api is None or not max(api.min_version, api.lowest_served) <= route_key & 0xFFFF <= api.max_version:
-        return None
-    row: Api = api
-    return row
-
-
-def _new_route(route_key: int) -> Sliced[Route]:
+def _new_route(api: Api, route_key: int) -> Sliced[Route]:
     """Import and compile the parts of a route in separate steps: each takes some milliseconds."""
     key, version = ApiKey(route_key >> 16), route_key & 0xFFFF
-    import_module(f"...handlers.{_BY_KEY[key].module}", __name__)
+    import_module(f"...handlers.{api.module}", __name__)
     yield 0
     decoder(request_class(key), version)
     yield 0
     encoder(response_class(key), version)
     yield 0
-    return Route(_BY_KEY[key], version)
+    return Route(api, version)
 
 
 def _ending_work(context: ServedRequest, work: Sliced[None]) -> Sliced[None]:
@@ -522,7 +544,7 @@ def _joined(parts: list[Part]) -> list[Part]:
     return joined
 
 
-def _decode_client_id(frame: Frame, header_version: int) -> tuple[str | None, int]:
+def decode_client_id(frame: Frame, header_version: int) -> tuple[str | None, int]:
     """The client id, and the position of the request's body.
 
     RequestHeader has the versions 1 and 2; version 2 adds tagged fields.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
 class StorageError(Exception):
@@ -205,9 +205,7 @@ def open_storage(
 
 def endpoints(listeners: Iterable[Listener]) -> list[Endpoint]:
     """Listeners as they are registered with the controller."""
-    return [
-        Endpoint(each.name, each.host, each.port, _SECURITY_PROTOCOLS[each.security_protocol]) for each in listeners
-    ]
+    return [Endpoint(each.name, each.host, each.port, SECURITY_PROTOCOLS[each.security_protocol]) for each in listeners]
 
 
 def _check(file_system: FileSystem, config: BrokerConfig, manager: LogManager, home: LogDirectory) -> None:

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..controller_client import until_done
 
 if TYPE_CHECKING:
-    from ...log.manager import LogManager
+    from ...log.directory import LogDirectory
     from ...log.partition_log import Log
     from ...metadata.broker_metadata import BrokerMetadata
     from ...metadata.image import MetadataDelta, MetadataImage
@@ -42,6 +42,17 @@ SLICE_SECONDS = 0.001
 _LOOK_MS = 60_000
 
 
+class LogDirectories(Protocol):
+    """The log directories of a node."""
+
+    @property
+    def directories(self) -> Sequence[LogDirectory]:
+        """All of them; also those that are offline."""
+
+    def sync_names(self) -> None:
+        """Make the names of partitions durable. Runs in a thread. Raises OSError."""
+
+
 class MetadataSnapshots:
     """Runs from the server's startup to its shutdown."""
 
@@ -51,7 +62,7 @@ class MetadataSnapshots:
         file_jobs: FileJobs,
         timers: TimerWheel,
         metadata: BrokerMetadata,
-        log_manager: LogManager,
+        log_directories: LogDirectories,
         now_ms: Clock,
         trash: Trash,
         flush: Callable[[Log], Awaitable[bool]],
@@ -62,7 +73,7 @@ class MetadataSnapshots:
         self._file_jobs = file_jobs
         self._timers = timers
         self._metadata = metadata
-        self._log_manager = log_manager
+        self._log_directories = log_directories
         self._now_ms = now_ms
         self._trash = trash
         self._flush = flush
@@ -122,7 +133,7 @@ class MetadataSnapshots:
     async def _work(self) -> None:
         try:
             reason = self._metadata.snapshot_reason(self._now_ms())
-            if reason is not None and all(directory.online for directory in self._log_manager.directories):
+            if reason is not None and all(directory.online for directory in self._log_directories.directories):
                 await self._write_snapshot(reason)
             for done in self._metadata.clean(self._now_ms()):
                 logger.info("Metadata log: %s", done)
@@ -187,7 +198,7 @@ class MetadataSnapshots:
                     return
                 until = self._loop.time() + SLICE_SECONDS
             # Partitions that were deleted before the snapshot was begun have been renamed already.
-            await self._file_jobs.run(self._log_manager.sync_names)
+            await self._file_jobs.run(self._log_directories.sync_names)
             await self._file_jobs.run(snapshot.finish)
         except BaseException:
             await self._file_jobs.run(snapshot.discard)

@@ -13,12 +13,11 @@ import asyncio
 import logging
 from functools import partial
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ...log.manager import LogManager
     from ..concurrency.clock import Clock
     from ..concurrency.file_jobs import FileJobs
     from ..concurrency.timers import Timer, TimerWheel
@@ -26,6 +25,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT_MS = 60_000
+
+
+class DeletedFiles(Protocol):
+    """Renamed files and directories that are to be unlinked."""
+
+    def take_trash(self) -> list[str]:
+        """Those that were renamed since the last call."""
+
+    def delete_delay_ms(self, path: str) -> int | None:
+        """How long a file must be kept; None if it belongs to no topic."""
+
+    def remove_trash(self, paths: Iterable[str]) -> list[OSError]:
+        """Unlink them. Runs in a thread. Returns the errors."""
 
 
 class Trash:
@@ -36,7 +48,7 @@ class Trash:
         loop: asyncio.AbstractEventLoop,
         file_jobs: FileJobs,
         timers: TimerWheel,
-        log_manager: LogManager,
+        deleted: DeletedFiles,
         now_ms: Clock,
         directory_delay_ms: Callable[[], int],
     ) -> None:
@@ -44,10 +56,10 @@ class Trash:
         self._loop = loop
         self._file_jobs = file_jobs
         self._timers = timers
-        self._log_manager = log_manager
+        self._deleted = deleted
         self._now_ms = now_ms
         self._directory_delay_ms = directory_delay_ms
-        self._waiting = [(0, path) for path in log_manager.take_trash()]  # a heap: (unlink at, path)
+        self._waiting = [(0, path) for path in deleted.take_trash()]  # a heap: (unlink at, path)
         self._removing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
@@ -79,13 +91,13 @@ class Trash:
             while self._waiting and self._waiting[0][0] <= now_ms:
                 due.append(heappop(self._waiting)[1])
             if due:
-                for problem in await self._file_jobs.run(partial(self._log_manager.remove_trash, due)):
+                for problem in await self._file_jobs.run(partial(self._deleted.remove_trash, due)):
                     logger.warning("Cannot remove deleted files; the next startup removes them: %s", problem)
 
     def _take(self) -> None:
         now_ms = self._now_ms()
-        for path in self._log_manager.take_trash():
-            delay_ms = self._log_manager.delete_delay_ms(path)
+        for path in self._deleted.take_trash():
+            delay_ms = self._deleted.delete_delay_ms(path)
             heappush(self._waiting, (now_ms + (self._directory_delay_ms() if delay_ms is None else delay_ms), path))
 
     def _check_soon(self) -> None:

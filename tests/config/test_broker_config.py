@@ -12,6 +12,9 @@ def config_of(**settings: str) -> BrokerConfig:
     return BrokerConfig({name.replace("_", "."): StaticValue(text, "--set") for name, text in settings.items()})
 
 
+_CONTROLLER = {"process_roles": "controller", "listeners": "CONTROLLER://localhost:1"}
+
+
 def refusal(**settings: str) -> str:
     with pytest.raises(ConfigError) as refused:
         check_broker_config(config_of(**settings))
@@ -231,11 +234,29 @@ def test_every_invalid_value_is_reported_with_its_rule_and_origin() -> None:
         ({"node_id": "1", "broker_id": "2"}, "node.id is 1"),
         ({"queued_max_request_bytes": "1000"}, "at least socket.request.max.bytes (104857600)"),
         ({"process_roles": "broker"}, "requires controller.quorum.bootstrap.servers"),
+        ({"process_roles": "controller"}, "PLAINTEXT must be one of controller.listener.names"),
+        (
+            {"process_roles": "controller", "listeners": "A://:1", "listener_security_protocol_map": "A:PLAINTEXT"},
+            "A must be one of controller.listener.names",
+        ),
+        ({**_CONTROLLER, "controller_quorum_voters": "2@localhost:1"}, "the voter must be node 1"),
+        ({**_CONTROLLER, "controller_quorum_voters": "1@localhost:1,2@localhost:2"}, "only voter"),
+        ({**_CONTROLLER, "listener_security_protocol_map": "CONTROLLER:SSL"}, "only PLAINTEXT is supported"),
+        ({**_CONTROLLER, "advertised_listeners": "B://localhost:1"}, "has no protocol for B"),
         ({"authorizer_class_name": "org.apache.kafka.Authorizer"}, "no authorization yet"),
     ],
 )
 def test_conflicting_settings_prevent_startup(settings: dict[str, str], words: str) -> None:
     assert words in refusal(**settings)
+
+
+def test_a_controller_without_a_broker_listens_for_brokers() -> None:
+    config = config_of(**_CONTROLLER, controller_quorum_voters="1@localhost:1")
+    check_broker_config(config)
+    assert config.listeners == ()
+    (listener,) = config.controller_listeners
+    assert (listener.name, listener.host, listener.port) == ("CONTROLLER", "localhost", 1)
+    assert listener.security_protocol == "PLAINTEXT"  # the default for controller listeners, as in Apache Kafka
 
 
 def test_request_bytes_may_be_unlimited() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from moldau.protocol.api import request_class, response_class
 from moldau.server.apis import APIS
+from moldau.server.controller_apis import CONTROLLER_APIS, FORWARDABLE
 from moldau.server.requests.api_page import page
 from moldau.server.requests.dispatch import Dispatcher, Route
 
@@ -14,7 +15,7 @@ def test_the_documentation_of_apis_is_up_to_date() -> None:
 
 
 def test_every_served_version_has_a_handler_a_decoder_and_an_encoder() -> None:
-    for api in APIS:
+    for api in (*APIS, *CONTROLLER_APIS):
         for version in range(max(api.min_version, api.lowest_served), api.max_version + 1):
             route = Route(api, version)
             assert callable(route.handle)
@@ -22,7 +23,7 @@ def test_every_served_version_has_a_handler_a_decoder_and_an_encoder() -> None:
 
 
 def test_served_versions_are_declared_and_stable() -> None:
-    for api in APIS:
+    for api in (*APIS, *CONTROLLER_APIS):
         for cls in (request_class(api.key), response_class(api.key)):
             assert api.max_version <= cls.STABLE_VERSIONS.highest
             assert max(api.min_version, api.lowest_served) >= cls.VERSIONS.lowest
@@ -31,6 +32,12 @@ def test_served_versions_are_declared_and_stable() -> None:
 def test_api_keys_are_unique_and_in_order() -> None:
     keys = [int(api.key) for api in APIS]
     assert keys == sorted(set(keys))
+
+
+def test_a_controller_serves_each_api_once_and_all_that_brokers_forward() -> None:
+    keys = [api.key for api in CONTROLLER_APIS]
+    assert len(set(keys)) == len(keys)
+    assert set(keys) >= FORWARDABLE
 
 
 def test_the_table_determines_whose_response_waits_behind_earlier_requests() -> None:

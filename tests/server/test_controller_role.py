@@ -1,0 +1,252 @@
+"""Moldau as the only controller of a cluster (`process.roles=controller`), with brokers of Apache Kafka and of Moldau.
+
+The controller is node 3000, Apache Kafka's broker is node 1, Moldau's is node 2.
+"""
+
+import itertools
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.protocol.uuid import random_uuid, uuid_to_str
+from moldau.testing import Broker, jvm
+from moldau.testing.apache_kafka import ApacheKafka
+from moldau.testing.waiting import wait_until
+from moldau.testing.wire import WireClient
+
+from .controllers import CONTROLLER, Controller
+
+BROKER = 1
+MOLDAU = 2
+_numbers = itertools.count()
+
+
+def format_directory(controller: Controller, directory: Path, node_id: int) -> None:
+    directory.mkdir()
+    content = {
+        "version": "1",
+        "cluster.id": controller.cluster_id,
+        "node.id": str(node_id),
+        "directory.id": uuid_to_str(b"\0" + random_uuid()[1:]),
+    }
+    (directory / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in content.items()))
+
+
+class ApacheBroker(ApacheKafka):
+    """A broker of Apache Kafka without the controller role."""
+
+    def __init__(self, controller: Controller, folder: Path) -> None:
+        super().__init__(
+            {
+                "process.roles": "broker",
+                "node.id": str(BROKER),
+                "controller.quorum.bootstrap.servers": controller.address,
+            },
+            data_dir=folder / "apache",
+            parent=folder,
+        )
+        format_directory(controller, folder / "apache", BROKER)
+
+    def prepare(self) -> None:
+        super().prepare()
+        listeners = f"PLAINTEXT://{self.bootstrap_servers}"
+        lines = self.properties.read_text().splitlines()
+        changed = {"listeners": listeners, "advertised.listeners": listeners}
+        settings = dict(line.split("=", 1) for line in lines) | changed
+        settings["controller.quorum.bootstrap.servers"] = self._config["controller.quorum.bootstrap.servers"]
+        self.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+
+@pytest.fixture(scope="module")
+def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]:
+    controller = Controller(tmp_path_factory.mktemp("cluster"))
+    controller.start()
+    yield controller
+    controller.stop()
+
+
+@pytest.fixture(scope="module")
+def apache(controller: Controller, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheBroker]:
+    with ApacheBroker(controller, tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def moldau(controller: Controller, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    directory = tmp_path_factory.mktemp("moldau") / "data"
+    format_directory(controller, directory, MOLDAU)
+    settings = {
+        "process.roles": "broker",
+        "node.id": str(MOLDAU),
+        "controller.quorum.bootstrap.servers": controller.address,
+        "broker.heartbeat.interval.ms": "500",
+    }
+    with Broker(config=settings, data_dir=directory) as broker:
+        yield broker
+
+
+def leaders(address: str) -> dict[str, int]:
+    """The leader of partition 0, by topic."""
+    with WireClient(address) as wire:
+        response = wire.call(MetadataRequest(topics=None))
+    return {topic.name: topic.partitions[0].leader_id for topic in response.topics if topic.partitions}
+
+
+def create(address: str, node_id: int = BROKER) -> str:
+    """A new topic on this broker, which asks the controller to create it (Envelope)."""
+    name = f"topic-{next(_numbers)}"
+    assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=[node_id])
+    requested = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment])
+    with WireClient(address) as wire:
+        response = wire.call(CreateTopicsRequest(topics=[requested], timeout_ms=20_000))
+    assert [result.error_code for result in response.topics] == [ErrorCode.NONE], response
+    wait_until(lambda: leaders(address).get(name) == node_id)
+    return name
+
+
+def produce(address: str, topic: str, *values: bytes, idempotent: bool = True) -> list[int]:
+    producer = KafkaProducer(bootstrap_servers=address, acks="all", enable_idempotence=idempotent)
+    sent = [producer.send(topic, value, partition=0) for value in values]
+    offsets = [each.get(timeout=60).offset for each in sent]
+    producer.close()
+    return offsets
+
+
+def consume(address: str, topic: str, count: int) -> list[bytes]:
+    consumer = KafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest")
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.seek_to_beginning()
+    values = [next(consumer).value for _ in range(count)]
+    consumer.close()
+    return values
+
+
+def test_a_topic_is_created_written_read_and_deleted(apache: ApacheBroker) -> None:
+    address = apache.bootstrap_servers
+    topic = create(address)
+    values = [str(number).encode() for number in range(100)]
+    assert produce(address, topic, *values) == list(range(100))
+    assert consume(address, topic, 100) == values
+    with WireClient(address) as wire:
+        deleted = wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=20_000))
+    assert [each.error_code for each in deleted.responses] == [ErrorCode.NONE]
+    wait_until(lambda: topic not in leaders(address))
+
+
+def test_a_group_commits_its_offsets(apache: ApacheBroker) -> None:
+    """The broker asks for the internal topic itself, and assigns it to its directory."""
+    address = apache.bootstrap_servers
+    topic = create(address)
+    produce(address, topic, b"a", b"b")
+    for expected in (b"a", b"b"):
+        consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=address,
+            group_id="group",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            max_poll_records=1,
+        )
+        assert next(consumer).value == expected
+        consumer.commit()
+        consumer.close()
+
+
+def test_apache_kafka_describes_the_quorum(apache: ApacheBroker, controller: Controller) -> None:
+    """Through the broker, and directly at the controller."""
+    for option in (["--bootstrap-server", apache.bootstrap_servers], ["--bootstrap-controller", controller.address]):
+        command = jvm.command("org.apache.kafka.tools.MetadataQuorumCommand", *option, "describe", "--replication")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = [line.split() for line in done.stdout.splitlines() if line[:1].isdigit()]
+        assert {(int(row[0]), row[-1]) for row in rows} == {(CONTROLLER, "Leader"), (BROKER, "Observer")}, done.stdout
+
+
+def test_the_broker_stops_while_the_controller_runs(apache: ApacheBroker) -> None:
+    """It gives up its leaderships first, and its session ends, so that it can register again immediately."""
+    topic = create(apache.bootstrap_servers)
+    produce(apache.bootstrap_servers, topic, b"before")
+    apache.restart()
+    wait_until(lambda: leaders(apache.bootstrap_servers).get(topic) == BROKER)
+    assert consume(apache.bootstrap_servers, topic, 1) == [b"before"]
+
+
+def test_a_killed_broker_is_fenced_and_comes_back(apache: ApacheBroker, controller: Controller) -> None:
+    topic = create(apache.bootstrap_servers)
+    produce(apache.bootstrap_servers, topic, b"before")
+    fenced = f"Fenced broker {BROKER}"
+    before = controller.log().count(fenced)
+    apache.kill()
+    wait_until(lambda: controller.log().count(fenced) > before)
+    apache.start()
+    wait_until(lambda: leaders(apache.bootstrap_servers).get(topic) == BROKER)
+    assert consume(apache.bootstrap_servers, topic, 1) == [b"before"]
+
+
+# From here on the cluster has two brokers.
+
+
+def test_a_broker_of_moldau_serves_clients(moldau: Broker) -> None:
+    address = moldau.bootstrap_servers
+    topic = create(address, MOLDAU)
+    values = [str(number).encode() for number in range(100)]
+    assert produce(address, topic, *values) == list(range(100))
+    assert consume(address, topic, 100) == values
+
+
+def test_a_broker_of_moldau_restarts(moldau: Broker, controller: Controller) -> None:
+    address = moldau.bootstrap_servers
+    topic = create(address, MOLDAU)
+    produce(address, topic, b"before")
+    for end in (moldau.stop, moldau.kill):
+        end()
+        moldau.start()
+        wait_until(lambda: leaders(address).get(topic) == MOLDAU)
+        assert consume(address, topic, 1) == [b"before"]
+
+
+def test_both_brokers_serve_the_partitions_of_a_topic(apache: ApacheBroker, moldau: Broker) -> None:
+    name = f"topic-{next(_numbers)}"
+    assignments = [
+        CreatableReplicaAssignment(partition_index=index, broker_ids=[node_id])
+        for index, node_id in enumerate((BROKER, MOLDAU))
+    ]
+    requested = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=assignments)
+    with WireClient(moldau.bootstrap_servers) as wire:
+        response = wire.call(CreateTopicsRequest(topics=[requested], timeout_ms=20_000))
+    assert [result.error_code for result in response.topics] == [ErrorCode.NONE]
+    addresses = sorted((apache.bootstrap_servers, moldau.bootstrap_servers))
+    wait_until(lambda: all(name in leaders(address) for address in addresses))
+    for address in addresses:
+        producer = KafkaProducer(bootstrap_servers=address, acks="all")
+        for partition in (0, 1):
+            producer.send(name, address.encode(), partition=partition).get(timeout=60)
+        producer.close()
+    consumer = KafkaConsumer(bootstrap_servers=moldau.bootstrap_servers, auto_offset_reset="earliest")
+    partitions = [TopicPartition(name, 0), TopicPartition(name, 1)]
+    consumer.assign(partitions)
+    consumer.seek_to_beginning()
+    read = sorted((record.partition, record.value.decode()) for record in itertools.islice(consumer, 4))
+    consumer.close()
+    assert read == [(partition, address) for partition in (0, 1) for address in addresses]
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_the_broker_serves_while_the_controller_restarts(
+    apache: ApacheBroker, controller: Controller, end: str
+) -> None:
+    topic = create(apache.bootstrap_servers)
+    getattr(controller, end)()
+    # An idempotent producer needs an id, and the broker may have used up its block.
+    assert produce(apache.bootstrap_servers, topic, b"1", idempotent=False) == [0]
+    assert consume(apache.bootstrap_servers, topic, 1) == [b"1"]
+    controller.start()
+    create(apache.bootstrap_servers)
+    assert leaders(apache.bootstrap_servers)[topic] == BROKER
