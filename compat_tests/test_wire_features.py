@@ -1,4 +1,7 @@
-"""Features (KIP-584): what group.version opens and closes (KIP-848), and changes of finalized levels."""
+"""Features (KIP-584): what group.version opens and closes (KIP-848), and changes of finalized levels.
+
+These are no conformance cases, because they change features of the server, and some of them cannot be changed back.
+"""
 
 import subprocess
 from collections.abc import Callable, Iterator

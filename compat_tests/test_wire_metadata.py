@@ -1,4 +1,7 @@
-"""Metadata and its relatives: which topics there are, under which names and ids, and topics that a question creates."""
+"""Topics that Metadata creates, on a server whose settings say how.
+
+The conformance cases `metadata.auto-creation` apply with any settings, and test less.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager

@@ -160,7 +160,10 @@ def fetch(
 
 
 def fetched(c: Check, group: Any, version: int) -> Fetched:
-    """A group of a response or, up to version 7, the response."""
+    """A group of a response or, up to version 7, the response.
+
+    Where nothing is committed, null metadata is as good as an empty string: no client reads it.
+    """
     once(c, [topic.topic_id if version >= FETCH_BY_ID else topic.name for topic in group.topics], "topics")
     for topic in group.topics:
         once(c, [each.partition_index for each in topic.partitions], "partitions")
@@ -169,7 +172,10 @@ def fetched(c: Check, group: Any, version: int) -> Fetched:
         {
             (topic.topic_id if version >= FETCH_BY_ID else topic.name): {
                 each.partition_index: Committed(
-                    each.committed_offset, each.committed_leader_epoch, each.metadata, each.error_code
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    "" if each.committed_offset < 0 and each.metadata is None else each.metadata,
+                    each.error_code,
                 )
                 for each in topic.partitions
             }

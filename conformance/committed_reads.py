@@ -48,7 +48,7 @@ def stored(
         isolation_level=READ_COMMITTED if committed else 0,
     )
     c.error(data.error_code, ErrorCode.NONE, "Fetch partition error_code")
-    aborted = data.aborted_transactions
+    aborted = data.aborted_transactions or ([] if committed else None)
     return Stored(
         data.high_watermark,
         data.last_stable_offset,

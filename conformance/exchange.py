@@ -222,6 +222,10 @@ class Connection(WireClient):
         self._socket.settimeout(self._remaining())
         return super().closed_by_server()
 
+    def end_of_stream(self) -> None:
+        """Close the sending half: the server sees the end, and can still send."""
+        self._socket.shutdown(socket.SHUT_WR)
+
     def interrupt(self) -> None:
         """End a wait for bytes in another thread: it sees the end of the connection."""
         with contextlib.suppress(OSError):

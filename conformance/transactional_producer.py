@@ -66,6 +66,8 @@ _RETRIABLE: Final = frozenset(
     }
 )
 """What a client repeats its request for, for example because a busy server did not write to its log in time."""
+_UNFINISHED: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+"""The states of a transaction whose end has not been written to all of its partitions."""
 _NOT_READY: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -367,7 +369,10 @@ class Producer:
         retry = self.duplicate()
         self.c.error(self.end(version, committed=committed).error_code, ErrorCode.NONE, "EndTxn error_code")
         if self.c.target.supports(ApiKey.DESCRIBE_TRANSACTIONS, 0):
-            self.wait_for_state("CompleteCommit" if committed else "CompleteAbort")
+            self.c.until(
+                lambda: self.described().transaction_state not in _UNFINISHED,
+                f"the end of the transaction of {self.transactional_id}",
+            )
             return
 
         def is_complete() -> bool:

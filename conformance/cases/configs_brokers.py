@@ -281,7 +281,7 @@ def accept(c: Check, key: str, value: str, for_all: bool) -> None:
         before = k.value(c, resource, key)
         result = k.alter(c, resource, (key, k.SET, value), validate_only=True)
         c.error(result.error_code, ErrorCode.NONE, f"error_code of {resource.name or 'all brokers'}")
-        c.equal(result.error_message, None, "error_message")
+        c.true(not result.error_message, "error_message", expected="none", actual=result.error_message)
         c.equal(k.value(c, resource, key), before, f"{key} after the dry run (value and source)")
 
 

@@ -44,7 +44,7 @@ def exchange(c: Check, version: int) -> None:
     def heartbeat() -> bool:
         answer = member.heartbeat(version) if epochs else member.join(version)
         c.error(answer.error_code, ErrorCode.NONE)
-        c.equal(answer.error_message, None, "error_message")
+        c.true(not answer.error_message, "error_message", expected="none", actual=answer.error_message)
         c.equal(answer.member_id, member_id, "member_id")
         c.true(answer.member_epoch > 0, "member_epoch", expected="a positive epoch", actual=answer.member_epoch)
         is_config(c, answer.heartbeat_interval_ms, member.group, INTERVAL, "heartbeat_interval_ms")

@@ -59,7 +59,7 @@ def describe_exchange(c: Check, version: int) -> None:
         at = f"groups[{index}]"
         member, topic = members[index], topics[index]
         c.error(group.error_code, ErrorCode.NONE, f"{at}.error_code")
-        c.equal(group.error_message, None, f"{at}.error_message")
+        c.true(not group.error_message, f"{at}.error_message", expected="none", actual=group.error_message)
         c.equal(group.group_state, "Stable", f"{at}.group_state")
         c.equal(group.group_epoch, member.epoch, f"{at}.group_epoch")
         c.equal(group.assignment_epoch, member.epoch, f"{at}.assignment_epoch")

@@ -50,7 +50,7 @@ def alter(c: Check, version: int) -> None:
     wanted = allowed_session(c)
     answer = k.alter(c, resource, (SESSION, k.SET, wanted), version=version)
     c.error(answer.error_code, ErrorCode.NONE)
-    c.equal(answer.error_message, None, "error_message")
+    c.true(not answer.error_message, "error_message", expected="none", actual=answer.error_message)
     k.until_value(c, resource, SESSION, (wanted, k.DYNAMIC_GROUP))
     found = described(c, resource, SESSION)
     synonyms = [(each.name, each.value, each.source) for each in found.synonyms]

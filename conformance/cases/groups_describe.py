@@ -59,7 +59,7 @@ def exchange(c: Check, version: int) -> None:
     c.equal((found.protocol_type, found.protocol_data), ("consumer", "range"), "protocol_type and protocol_data")
     c.equal(found.authorized_operations, NOT_REQUESTED, "groups[0].authorized_operations")
     if version >= NOT_FOUND_SINCE:
-        c.equal(found.error_message, None, "groups[0].error_message")
+        c.true(not found.error_message, "groups[0].error_message", expected="none", actual=found.error_message)
     members = {
         each.member_id: (each.group_instance_id, each.client_id, each.member_metadata, each.member_assignment)
         for each in found.members

@@ -49,7 +49,12 @@ def exchange(c: Check, version: int) -> None:
             c.equal(answer.log_start_offset, 0, "partition_responses[0].log_start_offset")
         if version >= 8:
             c.equal(answer.record_errors, [], "partition_responses[0].record_errors")
-            c.equal(answer.error_message, None, "partition_responses[0].error_message")
+            c.true(
+                not answer.error_message,
+                "partition_responses[0].error_message",
+                expected="none",
+                actual=answer.error_message,
+            )
     c.equal(p.values(c, topic, partition=1), [b"a", b"b"] * 2, "the values of partition 1")
 
 

@@ -64,7 +64,7 @@ def split(c: Check, position: int) -> None:
     c.call(ApiVersionsRequest(), 0, to=other)
     c.wire.send_bytes(first[position:] + second[:position])
     found = frames.receive(c.wire, ApiKey.METADATA, 9, correlation_id=1)
-    c.equal(found.topics, [], "topics of Metadata")
+    c.true(found.brokers, "brokers of Metadata", expected="at least one", actual=found.brokers)
     c.wire.send_bytes(second[position:])
     found = frames.receive(c.wire, ApiKey.API_VERSIONS, 0, correlation_id=2)
     c.error(found.error_code, ErrorCode.NONE, "error_code of ApiVersions")
@@ -130,6 +130,26 @@ def large(c: Check) -> None:
 
 
 @case(
+    "protocol.frame.large-rejected",
+    "a batch of 20 MB is rejected, and its connection remains",
+    source=SOURCE,
+    needs=needs(ApiKey.PRODUCE, 9),
+)
+def large_rejected(c: Check) -> None:
+    """Sends: Produce with a batch of 20,000,000 bytes, for a topic with max.message.bytes 1,000,000; then ApiVersions
+    on the same connection.
+
+    Expects: MESSAGE_TOO_LARGE; then the response to ApiVersions.
+
+    Why: the limit of a topic concerns the batch; a producer whose connection is closed repeats the same batch.
+    """
+    topic = c.topic(1, {"max.message.bytes": "1000000"})
+    answer = p.produce(c, topic, batch(bytes(20_000_000)))
+    c.error(answer.error_code, ErrorCode.MESSAGE_TOO_LARGE)
+    c.error(c.call(ApiVersionsRequest(), 0).error_code, ErrorCode.NONE, "error_code of ApiVersions")
+
+
+@case(
     "protocol.frame.trailing-bytes",
     "bytes after the body of a request are ignored",
     source="Apache Kafka's behavior",
@@ -146,7 +166,8 @@ def trailing_bytes(c: Check) -> None:
     """
     c.wire.send_frame(frames.frame(NONE_TOPICS, 9, correlation_id=3) + b"more")
     c.wire.send_frame(frames.frame(ApiVersionsRequest(), 0, correlation_id=4))
-    c.equal(frames.receive(c.wire, ApiKey.METADATA, 9, correlation_id=3).topics, [], "topics of Metadata")
+    metadata = frames.receive(c.wire, ApiKey.METADATA, 9, correlation_id=3)
+    c.true(metadata.brokers, "brokers of Metadata", expected="at least one", actual=metadata.brokers)
     frames.receive(c.wire, ApiKey.API_VERSIONS, 0, correlation_id=4)
 
 
@@ -417,7 +438,8 @@ def behind_valid(c: Check) -> None:
         wire.send(NONE_TOPICS, 9)
         wire.send(ApiVersionsRequest(), 0)
         wire.send_frame(b"\xff" * 20)
-        c.equal(wire.receive().topics, [], "topics of Metadata")
+        metadata = wire.receive()
+        c.true(metadata.brokers, "brokers of Metadata", expected="at least one", actual=metadata.brokers)
         c.error(wire.receive().error_code, ErrorCode.NONE, "error_code of ApiVersions")
         c.closed(wire)
 
@@ -468,3 +490,29 @@ def silent_connections(c: Check) -> None:
     for connection in waiting:
         found = frames.receive(connection, ApiKey.API_VERSIONS, 0, correlation_id=6)
         c.error(found.error_code, ErrorCode.NONE)
+
+
+@case(
+    "protocol.connections.half-closed",
+    "a connection whose client sends nothing more is closed",
+    source=SOURCE,
+    layer=Layer.WIRE,
+    level=Level.SHOULD,
+)
+def half_closed(c: Check) -> None:
+    """Sends: ApiVersions, and the end of the stream; the client continues to read.
+
+    Expects: the connection is closed, with or without the response before; other connections are served.
+
+    Why: a server that waits for more keeps the connections of dead clients for a long time.
+    """
+    if c.target.security.tls is not None:
+        c.not_applicable("the connection uses TLS, which ends a stream in its own way")
+    with frames.others_served(c) as wire:
+        wire.send(ApiVersionsRequest(), 0)
+        wire.end_of_stream()
+        try:
+            wire.receive()
+        except ConnectionError:
+            return
+        c.closed(wire)

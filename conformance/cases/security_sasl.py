@@ -66,7 +66,8 @@ def authenticate(c: Check, connection: Connection, credentials: Credentials, ver
 
 
 def is_served(c: Check, connection: Connection) -> None:
-    c.equal(c.call(MetadataRequest(topics=[]), to=connection).topics, [], "topics of Metadata")
+    metadata = c.call(MetadataRequest(topics=[]), to=connection)
+    c.true(metadata.brokers, "brokers of Metadata", expected="at least one", actual=metadata.brokers)
 
 
 @case(

@@ -247,7 +247,8 @@ def login(c: Check) -> None:
         return wire
 
     wire = c.until(log_in, "an authentication with the token")
-    c.equal(c.call(MetadataRequest(topics=[]), to=wire).topics, [], "topics of Metadata")
+    metadata = c.call(MetadataRequest(topics=[]), to=wire)
+    c.true(metadata.brokers, "brokers of Metadata", expected="at least one", actual=metadata.brokers)
     answer = c.call(CreateDelegationTokenRequest(max_lifetime_ms=-1), to=wire)
     c.error(answer.error_code, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "CreateDelegationToken error_code")
     c.call(ExpireDelegationTokenRequest(hmac=bytes(token.hmac), expiry_time_period_ms=-1))

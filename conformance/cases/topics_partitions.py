@@ -34,7 +34,7 @@ def exchange(c: Check, version: int) -> None:
     p.append(c, topic, batch(b"old"))
     result = t.add_partitions(c, topic.name, 3, assignments=[[node], [node]], version=version)
     c.error(result.error_code, ErrorCode.NONE)
-    c.equal(result.error_message, None, "error_message")
+    c.true(not result.error_message, "error_message", expected="none", actual=result.error_message)
     grown = c.topic_ready(topic.name, 3)
     c.equal(grown.topic_id, topic.topic_id, "topic_id in Metadata")
     c.equal(t.shape(c, topic.name), [(index, node, [node], [node]) for index in range(3)], "partitions in Metadata")

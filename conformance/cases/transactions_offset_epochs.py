@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode
-from ...protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ...protocol.messages.end_txn import EndTxnRequest
-from ...protocol.messages.init_producer_id import InitProducerIdRequest
 from ...protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from ...protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from .. import partitions as p
 from ..case import case, needs, versions_of
-from ..check import TRANSACTION, Check
+from ..check import Check
 from ..record_batches import batch
-from ..transactional_producer import FEATURE
+from ..transactional_producer import FEATURE, Producer
 
 _EPOCH = 0
 
@@ -38,36 +28,20 @@ def leader_epoch(c: Check, version: int) -> None:
 
     Why: a consumer that continues at this offset finds out with the epoch whether its records were lost.
     """
-    topic, group, transactional_id = c.topic(), c.group(), c.name("transaction")
+    topic, group = c.topic(), c.group()
     p.append(c, topic, batch(b"a", b"b"))
-    with c.setup("beginning a transaction"):
-        coordinator = c.coordinator(transactional_id, TRANSACTION)
-        group_coordinator = c.coordinator(group)
-        init = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-        found = c.until(lambda: _without_error(c.call(init, to=coordinator)), "a producer ID")
-        identity = {"transactional_id": transactional_id, "producer_id": found.producer_id}
-        identity["producer_epoch"] = found.producer_epoch
-        add = AddOffsetsToTxnRequest(group_id=group, **identity)
-        added = c.call(add, c.version(ApiKey.ADD_OFFSETS_TO_TXN, 3), to=coordinator)
-        c.error(added.error_code, ErrorCode.NONE, "AddOffsetsToTxn error_code")
-    partition = TxnOffsetCommitRequestPartition(
-        partition_index=0, committed_offset=1, committed_leader_epoch=_EPOCH, committed_metadata="text"
-    )
-    topics = [TxnOffsetCommitRequestTopic(name=topic.name, partitions=[partition])]
-    commit = TxnOffsetCommitRequest(group_id=group, topics=topics, **identity)
-    (answer,) = c.call(commit, version, to=group_coordinator).topics
-    c.error(answer.partitions[0].error_code, ErrorCode.NONE, "TxnOffsetCommit error_code")
+    producer = Producer(c).begin()
+    producer.write_offsets(group, topic, {0: 1}, version=version, leader_epoch=_EPOCH, metadata="text")
     # A coordinator whose transactions have the format of level 0 cannot end one with a new epoch.
     new_epoch = version >= 5 and c.target.features.get(FEATURE, 0) >= 1
-    end_version = c.version(ApiKey.END_TXN, None if new_epoch else 4)
-    ended = c.call(EndTxnRequest(committed=True, **identity), end_version, to=coordinator)
-    c.error(ended.error_code, ErrorCode.NONE, "EndTxn error_code")
+    producer.commit(c.version(ApiKey.END_TXN, None if new_epoch else 4))
 
     wanted = OffsetFetchRequestTopics(name=topic.name, partition_indexes=[0])
     fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=[wanted])], require_stable=True)
 
     def committed() -> tuple[int, int, str | None] | None:
-        result = c.call(fetch, c.version(ApiKey.OFFSET_FETCH, 9), to=group_coordinator).groups[0]
+        fetched = c.call(fetch, c.version(ApiKey.OFFSET_FETCH, 9), to=producer.group_coordinator(group))
+        result = fetched.groups[0]
         if result.error_code or not result.topics:
             return None
         (found,) = result.topics[0].partitions
@@ -77,7 +51,3 @@ def leader_epoch(c: Check, version: int) -> None:
         return found.committed_offset, found.committed_leader_epoch, found.metadata
 
     c.equal(c.until(committed, "a stable offset"), (1, _EPOCH, "text"), "offset, leader epoch and metadata")
-
-
-def _without_error(answer: Any) -> Any:
-    return None if answer.error_code else answer

@@ -87,7 +87,7 @@ def nothing_stable(c: Check, version: int) -> None:
         c.equal(p.batches_of(data), [], f"the batches from offset {offset}")
         if not expected:
             c.equal((data.high_watermark, data.last_stable_offset), (1, 0), "high_watermark and last_stable_offset")
-            c.equal(data.aborted_transactions, [], "aborted_transactions")
+            c.equal(data.aborted_transactions or [], [], "aborted_transactions")
 
 
 @case(

@@ -19,8 +19,9 @@ Values are text. What the program writes to standard error is shown if a scenari
 docs/conformance.md has all jobs: also `consume_group`, `commit`, `committed`, `transact`, and those of administration.
 
 A job that fails is answered with `{"id": ..., "error": {"code": "MESSAGE_TOO_LARGE", "message": ...}}`; the code is
-Kafka's name of the error if there is one. A job or an option that the client does not have is answered with
-`{"id": ..., "unsupported": "the reason"}`. A job creates its client and closes it at its end.
+Kafka's name of the error if there is one, and `TIMEOUT` if the adapter has given up waiting for its client. A job or an
+option that the client does not have is answered with `{"id": ..., "unsupported": "the reason"}`. A job creates its
+client and closes it at its end.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from typing import Any, Final, Self
 from ..outcome import InconclusiveError, MismatchError, NotApplicableError
 
 _STDERR_CHARACTERS: Final = 2_000
+_TIMEOUT: Final = "TIMEOUT"
 
 
 class JobError(Exception):
@@ -97,7 +99,10 @@ class Adapter:
             raise NotApplicableError(str(answer["unsupported"]))
         if "error" in answer:
             error = answer["error"]
-            raise JobError(str(error.get("code", "unknown")), str(error.get("message", "")))
+            code, message = str(error.get("code", "unknown")), str(error.get("message", ""))
+            if code == _TIMEOUT:
+                raise MismatchError(f"the {job} job", "an answer", f"the client hung: {message}")
+            raise JobError(code, message)
         found: dict[str, Any] = answer
         return found
 

@@ -198,6 +198,10 @@ class Scene:
         """The first request of an API, when the client has sent it."""
         return self.broker.requests.wait_for(api, timeout=JOB_SECONDS * self._patience)
 
+    def wait_until_committed(self, group: str, topic: str) -> None:
+        """Return when the group has committed the offsets of all records of the topic."""
+        self.broker.await_lag_zero(group, topic, timeout=JOB_SECONDS * self._patience)
+
     def only_versions_of(self, release: str) -> None:
         """The client has used no API or version that a release of Apache Kafka does not have."""
         known = HIGHEST_VERSIONS[release]
@@ -262,6 +266,11 @@ class Scene:
     def gap(self, topic: str, offsets: int) -> None:
         """Skip this many offsets at the end of partition 0, as compaction and transactions do."""
         self.broker.insert_offset_gap(topic, 0, offsets)
+
+    def replace_from(self, topic: str, offset: int, others: int) -> None:
+        """Lose the records of partition 0 from this offset on, and store this many others of a new leader epoch."""
+        self.broker.truncate(topic, 0, offset, [f"other-{number}".encode() for number in range(others)])
+        self.broker.requests.clear()  # of the restarted broker
 
     # Comparisons
 

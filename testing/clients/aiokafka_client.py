@@ -243,7 +243,10 @@ class AiokafkaClient(Client):
     def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         with _errors():
             bounded = asyncio.wait_for(work, DEADLINE_SECONDS)
-            return asyncio.run_coroutine_threadsafe(bounded, self._loop).result()
+            try:
+                return asyncio.run_coroutine_threadsafe(bounded, self._loop).result()
+            except TimeoutError as error:
+                raise AssertionError(f"aiokafka has not finished within {DEADLINE_SECONDS:g} s") from error
 
     @asynccontextmanager
     async def _consumer(self, **settings: int | str | None) -> AsyncIterator[AIOKafkaConsumer]:

@@ -1,5 +1,6 @@
 """The job `transact` of an adapter, with the program of a client that has transactional producers (`transactor`)."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,14 +44,15 @@ class _Producer:
 
     def retried(self, step: Callable[[], None]) -> None:
         """Repeat a step whose outcome is unknown, as the client's documentation says."""
-        for _ in range(_RETRIES):
+        deadline = time.monotonic() + _STEP_SECONDS
+        retries = 0
+        while True:
             try:
                 return step()
             except ClientError as error:
-                if error.code != "RETRIABLE":
+                retries += 1
+                if error.code != "RETRIABLE" or retries == _RETRIES or time.monotonic() > deadline:
                     raise
-                last = error
-        raise last
 
 
 def _outcome(producer: _Producer, transaction: Mapping[str, Any]) -> dict[str, Any]:

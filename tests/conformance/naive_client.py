@@ -40,6 +40,8 @@ def main(defect: str, started: str | None = None) -> None:
 
 
 def _do(job: dict[str, Any], defect: str) -> dict[str, Any]:
+    if defect == "times-out":
+        return {"error": {"code": "TIMEOUT", "message": "no end within 60 s"}}
     if defect == "unsupported":
         return {"unsupported": "this client only sleeps"}
     try:

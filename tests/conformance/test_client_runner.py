@@ -51,13 +51,14 @@ def test_a_right_client_passes() -> None:
         ("trusts", "consume.corrupt", "lost: value-"),
         ("ends", "consume.normal.from-the-beginning", "its standard error ends with: it is over"),
         ("hangs", "consume.normal.from-the-beginning", "the client hung"),
+        ("times-out", "consume.list-offsets.leader-not-available", "the client hung: no end within 60 s"),
     ],
 )
 def test_a_defect_is_a_failure(defect: str, scenario_id: str, words: str) -> None:
     (result,) = run(defect, scenario_id, patience=0.05 if defect == "hangs" else 1.0)
     assert result.verdict is Verdict.FAILED
     assert words in result.reason
-    assert result.requests or defect in ("ends", "hangs")
+    assert result.requests or defect in ("ends", "hangs", "times-out")
 
 
 @pytest.mark.parametrize(("defect", "words"), [("garbage", "is not valid"), ("wrong-id", "answered job 2")])

@@ -42,7 +42,7 @@ def dead_bootstrap(s: Scene, address: str) -> None:
 @scenario(
     "cluster.unknown-host",
     "the name of the broker does not resolve at first",
-    source="Protocol: Metadata",
+    source="KIP-899",
     level=Level.SHOULD,
     variants={"unknown-host": ("broker.invalid", 9092), "refused": ("127.0.0.1", 1)},
 )
@@ -52,7 +52,8 @@ def unknown_host(s: Scene, host: str, port: int) -> None:
 
     Job: produce 20 records with an idempotent producer.
 
-    Expects: the client asks for Metadata again; all records are stored, once and in order.
+    Expects: the client asks for Metadata again, at its bootstrap address if necessary; all records are stored, once and
+    in order.
     """
     topic = s.topic()
     fault = s.faults.advertise(host, port, times=2)

@@ -102,8 +102,14 @@ def find_coordinator(s: Scene, error: ErrorCode) -> None:
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.REBALANCE_IN_PROGRESS,
     ),
+)
+@scenario(
+    "groups.join",
+    "JoinGroup fails at first",
+    source="Protocol: JoinGroup",
+    level=Level.SHOULD,
+    variants=_names(ErrorCode.REBALANCE_IN_PROGRESS),
 )
 def join(s: Scene, error: ErrorCode) -> None:
     """Broker: responds to the first JoinGroup request with an error after which a client joins again.
@@ -257,8 +263,35 @@ def committed(s: Scene, error: ErrorCode) -> None:
 
     Job: commit offset 7, and look up the committed offset.
 
-    Expects: the client asks again, and reports 7; or it reports this error. It does not report that there is none.
+    Expects: the client asks again, and reports 7; or it reports an error. It does not report that there is none.
     """
+    _look_up_committed(s, error)
+
+
+@scenario(
+    "groups.committed-error",
+    "OffsetFetch fails at first, and the application sees why",
+    source="KIP-447",
+    level=Level.SHOULD,
+    variants=_names(
+        ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR
+    ),
+)
+def committed_error(s: Scene, error: ErrorCode) -> None:
+    """Broker: responds to the first two OffsetFetch requests with a retriable error.
+
+    Job: commit offset 7, and look up the committed offset.
+
+    Expects: the client asks again, and reports 7; or it reports this error by its name, so that the application knows
+    that it can ask again.
+    """
+    reported = _look_up_committed(s, error)
+    if reported is not None:
+        s.equal(reported.code, error.name, "the job's error")
+
+
+def _look_up_committed(s: Scene, error: ErrorCode) -> JobError | None:
+    """The error that the client reports for the lookup; None if it reports the right offset."""
     topic, group = _topic(s), _group(s)
     s.commit(group, topic, 7)
     fault = s.faults.error(ApiKey.OFFSET_FETCH, error, group=group, times=2)
@@ -266,10 +299,10 @@ def committed(s: Scene, error: ErrorCode) -> None:
         found = s.committed(group, topic)
     except JobError as reported:
         s.happened(fault)
-        s.equal(reported.code, error.name, "the job's error")
-        return
+        return reported
     s.happened(fault)
     s.equal(found, 7, "the committed offset")
+    return None
 
 
 @scenario("groups.coordinator-moves", "the coordinator moves to another broker", source="Protocol: FindCoordinator")
@@ -302,12 +335,16 @@ def fenced_instance(s: Scene, api: ApiKey) -> None:
 
     Job: join a group as the static member `worker`, and consume 20 records.
 
-    Expects: the client reports FENCED_INSTANCE_ID, and does not join again by itself.
+    Expects: the client reports an error, and does not send the request again.
     """
     topic, group = _topic(s), _group(s)
-    s.faults.error(api, ErrorCode.FENCED_INSTANCE_ID, group=group)
-    expected = ["FENCED_INSTANCE_ID"]
-    s.error_of("the job's error", expected, lambda: s.consume_group(group, topic, COUNT, instance_id="worker"))
+    fault = s.faults.error(api, ErrorCode.FENCED_INSTANCE_ID, group=group)
+    try:
+        s.consume_group(group, topic, COUNT, instance_id="worker")
+    except JobError:
+        s.equal(fault.triggered, 1, f"the number of {api.message_name} requests")
+    else:
+        raise MismatchError("the job", "an error", "no error")
 
 
 @scenario(
@@ -315,18 +352,63 @@ def fenced_instance(s: Scene, api: ApiKey) -> None:
     "an error that no retry repairs",
     source="Protocol: Error Codes",
     level=Level.SHOULD,
-    variants=_names(ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_MAX_SIZE_REACHED),
+    variants=_names(
+        ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.FENCED_INSTANCE_ID
+    ),
 )
 def rejected(s: Scene, error: ErrorCode) -> None:
     """Broker: responds to all JoinGroup requests with an error that is not retriable.
 
-    Job: join a group, and consume 20 records.
+    Job: join a group, as the static member `worker` if it is FENCED_INSTANCE_ID, and consume 20 records.
 
-    Expects: the client reports this error.
+    Expects: the client reports this error by its name.
     """
     topic, group = _topic(s), _group(s)
     s.faults.error(ApiKey.JOIN_GROUP, error, group=group)
-    s.error_of("the job's error", [error.name], lambda: s.consume_group(group, topic, COUNT, **CLASSIC))
+    static = {"instance_id": "worker"} if error is ErrorCode.FENCED_INSTANCE_ID else {}
+    s.error_of("the job's error", [error.name], lambda: s.consume_group(group, topic, COUNT, **CLASSIC, **static))
+
+
+@scenario("groups.truncated.while-away", "the log is truncated while the group has no members", source="KIP-320")
+def truncated_while_away(s: Scene) -> None:
+    """Broker: after the group has committed the offset 20 and its member has left, the records from offset 12 on are
+    lost, as by an unclean leader election, and the next leader has 13 others, to offset 24.
+
+    Job: join a group, consume 20 records, commit and leave; then join it again, and consume at least 5 records.
+
+    Expects: the other records from offset 12 on are consumed, too, because the client notices the truncation, and its
+    automatic reset is `earliest`; or the client reports an error. It does not continue at offset 20.
+    """
+    topic, group = _topic(s), _group(s)
+    s.consume_group(group, topic, COUNT, **CLASSIC)
+    s.replace_from(topic, 12, 13)
+    try:
+        consumed = s.consume_group(group, topic, 5, **CLASSIC)
+    except JobError:
+        return
+    s.true(min(consumed) <= (0, 12), "the first offset that is consumed", "at most 12", min(consumed)[1])
+
+
+@scenario("groups.truncated.while-consuming", "the log is truncated while a member consumes", source="KIP-320")
+def truncated_while_consuming(s: Scene) -> None:
+    """Broker: when the group has committed the offset 20, the records from offset 12 on are lost, as by an unclean
+    leader election, and the next leader has 13 others, to offset 24. The broker is restarted meanwhile.
+
+    Job: join a group, consume records with 25 different offsets, commit and leave.
+
+    Expects: the other records from offset 12 on are consumed, too, because the client notices the truncation, and its
+    automatic reset is `earliest`; or the client reports an error. It does not continue at offset 20.
+    """
+    topic, group = _topic(s), _group(s)
+    try:
+        with s.during(lambda: s.consume_group(group, topic, COUNT + 5, **CLASSIC)) as result:
+            s.wait_until_committed(group, topic)
+            s.replace_from(topic, 12, 13)
+            consumed = result()
+    except JobError:
+        return
+    twice = [offset for offset in range(12, COUNT) if consumed.count((0, offset)) > 1]
+    s.equal(twice, list(range(12, COUNT)), "the offsets whose new records were consumed")
 
 
 @scenario(

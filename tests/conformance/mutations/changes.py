@@ -134,6 +134,11 @@ def null_if_empty(old: Any) -> Any:
     return old or None
 
 
+def message_if_none(old: str | None) -> str:
+    """An error message where there is none."""
+    return old or "no error"
+
+
 def empty_if_null(old: Any) -> Any:
     return "" if old is None else old
 

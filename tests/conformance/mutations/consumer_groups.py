@@ -14,10 +14,10 @@ from .changes import (
     another_id,
     becomes,
     empty,
-    empty_if_null,
     error_hidden,
     in_request,
     in_response,
+    message_if_none,
     plus,
     positive_plus,
     reverse,
@@ -162,8 +162,8 @@ MUTATIONS = [
         HEARTBEAT, "error_message", always(None), "consumer-groups.heartbeat", "consumer-groups.assignors.unknown",
     ),
     in_response(
-        "consumer-groups.error.message-of-success", "a success has an empty message",
-        HEARTBEAT, "error_message", empty_if_null, "consumer-groups.heartbeat.exchange",
+        "consumer-groups.error.message-of-success", "a success has an error message",
+        HEARTBEAT, "error_message", message_if_none, "consumer-groups.heartbeat.exchange",
     ),
     in_request(
         "consumer-groups.instance.ignored", "static members are dynamic",

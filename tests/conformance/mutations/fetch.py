@@ -6,6 +6,7 @@ from typing import Any
 
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.fetch import AbortedTransaction
 
 from ..mutating_proxy import Exchange, Mutation
 from . import batches
@@ -228,8 +229,9 @@ FETCH_MUTATIONS = [
         FETCH, f"{_PARTITIONS}.aborted_transactions.producer_id", plus(1), "transactions.fetch",
     ),
     in_response(
-        "fetch.aborted.uncommitted", "a fetch with read_uncommitted has a list of aborted transactions",
-        FETCH, f"{_PARTITIONS}.aborted_transactions", lambda old: [] if old is None else old, "fetch.exchange",
+        "fetch.aborted.uncommitted", "a fetch with read_uncommitted has aborted transactions",
+        FETCH, f"{_PARTITIONS}.aborted_transactions", lambda old: [AbortedTransaction()] if old is None else old,
+        "fetch.exchange",
     ),
     in_request(
         "fetch.isolation.ignored", "read_committed is ignored",

@@ -26,6 +26,7 @@ from .changes import (
     in_request,
     in_response,
     last_twice,
+    message_if_none,
     plus,
     upper,
     without_last,
@@ -167,8 +168,8 @@ MUTATIONS = [
     ),
     in_response(
         "produce.error-message",
-        "the error message of a success is empty instead of null from version 8 on",
-        PRODUCE, f"{_PARTITIONS}.error_message", always(""), "produce.exchange",
+        "a success has an error message from version 8 on",
+        PRODUCE, f"{_PARTITIONS}.error_message", message_if_none, "produce.exchange",
     ),
     in_response(
         "produce.error-message.missing",

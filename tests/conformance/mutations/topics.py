@@ -20,6 +20,7 @@ from .changes import (
     in_response,
     inverted,
     last_twice,
+    message_if_none,
     plus,
     positive_plus,
     upper,
@@ -103,8 +104,8 @@ CREATE_MUTATIONS = [
         CREATE, "topics.error_message", always(None), "topics.create",
     ),
     in_response(
-        "topics.create.message-of-success", "a success has an empty message",
-        CREATE, "topics.error_message", lambda old: "" if old is None else old, "topics.create",
+        "topics.create.message-of-success", "a success has an error message",
+        CREATE, "topics.error_message", message_if_none, "topics.create",
     ),
     in_request(
         "topics.create.validate-only", "validate_only is ignored",
