@@ -6,6 +6,7 @@ of a broker that copies the log from remote controllers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from .snapshots import SnapshotFile
 
 
-class BrokerMetadata:
+class BrokerMetadata(ABC):
     """See the module docstring."""
 
     def __init__(
@@ -97,13 +98,13 @@ class BrokerMetadata:
         """Call `listener(delta, image)` after every change from now on, in the order of subscription."""
         self._committed.subscribe(listener)
 
+    @abstractmethod
     def close(self, now_ms: int, *, may_write_snapshot: Callable[[], bool] = lambda: True) -> None:
         """Shut down cleanly and close the log. Listeners are no longer called.
 
         `may_write_snapshot` is called if a last snapshot is due. No flush of the log may be in progress. Raises
         KafkaError after an I/O error; the files are closed in this case, too.
         """
-        raise NotImplementedError
 
     def abandon(self) -> None:
         """Close the files without writing anything, as if the process had crashed."""
