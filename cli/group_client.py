@@ -126,6 +126,8 @@ class GroupClient:
 
     def describe(self, group_id: str) -> Group | None:
         """The group's state and members; None if the group does not exist in either protocol."""
+        if not group_id:
+            return self._group_without_name()
         if self._coordinators.connection(group_id).offers(ApiKey.CONSUMER_GROUP_DESCRIBE):
             answer = self._coordinators.ask(
                 group_id,
@@ -236,6 +238,26 @@ class GroupClient:
         return _partition_errors(answer)
 
     # -- descriptions --------------------------------------------------------------------------------------------------
+
+    def _group_without_name(self) -> Group | None:
+        """Old consumers commit offsets under the empty name. Servers list that group, but describe requests reject
+        its name with INVALID_GROUP_ID. It never has members, because joins reject the name, too."""
+        return next(
+            (
+                Group(
+                    group_id="",
+                    type=listed.group_type or "classic",
+                    protocol_type=listed.protocol_type,
+                    state=listed.group_state or "Empty",
+                    assignor="",
+                    coordinator=self._coordinators.connection(""),
+                    coordinator_id=self._coordinators.node_id(""),
+                )
+                for listed in self.list()
+                if not listed.group_id
+            ),
+            None,
+        )
 
     def _consumer_group(self, described: DescribedConsumerGroup) -> Group:
         return Group(

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -98,9 +99,9 @@ class ServerProcess(ServerRun):
             try:
                 self._child.stdin.write(json.dumps({"id": number, **request}).encode() + b"\n")
                 self._child.stdin.flush()
-            except OSError:
+            except (OSError, ValueError):  # it has ended; `close` has closed the pipe already
                 del self._pending[number]
-                raise BrokerError(f"the broker has ended{self._log_tail()}") from None
+                raise BrokerError(f"the broker has exited{self._log_tail()}") from None
         return answer.result()
 
     def stop(self, timeout_s: float) -> None:
@@ -122,9 +123,12 @@ class ServerProcess(ServerRun):
     def close(self) -> None:
         """Release the pipes of a child that has exited."""
         self._reader.join()
-        for pipe in (self._child.stdin, self._child.stdout):
-            if pipe is not None:
-                pipe.close()
+        with self._asking:  # no request is being written
+            for pipe in (self._child.stdin, self._child.stdout):
+                # Closing writes what a failed write has left in the buffer; nobody reads it.
+                with suppress(BrokenPipeError):
+                    if pipe is not None:
+                        pipe.close()
 
     def _log_tail(self) -> str:
         with self._log_path.open("rb") as log:

@@ -34,6 +34,7 @@ class Result(NamedTuple):
 
     def json(self) -> Any:
         """The output of a command with --json, as one document."""
+        assert self.out, self.err
         return json.loads(self.out)
 
     def json_lines(self) -> list[Any]:

@@ -480,6 +480,23 @@ def test_all_groups(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
     assert groups <= {each["group"] for each in ask("groups", "describe", "--all-groups", "--json").json()}
 
 
+def test_the_group_without_a_name(ask: Run, topic: str, bootstrap_servers: str) -> None:
+    """Old consumers commit under the empty name. Servers list that group and refuse to describe it."""
+    assert ask("groups", "reset", "", "--topic", f"{topic}:0", "--to-latest", "--execute").code == 0
+    assert {"group": "", "type": "classic", "state": "Empty"}.items() <= next(
+        each for each in ask("groups", "list", "--json").json() if not each["group"]
+    ).items()
+    (described,) = ask("groups", "describe", "", "--json").json()
+    assert (described["group"], described["state"], described["members"]) == ("", "Empty", [])
+    everything = ask("groups", "describe", "--all-groups", "--json")
+    assert "" in {each["group"] for each in everything.json()}
+    (row,) = ask("groups", "offsets", "", "--topic", topic, "--json").json()
+    assert row["committed"] == 10
+    assert ask("groups", "offsets", "--all-groups", "--topic", "elsewhere", "--json").json() == []
+    assert ask("groups", "delete", "", "--yes").code == 0
+    assert ask("groups", "describe", "").code == 1
+
+
 # -- delete ------------------------------------------------------------------------------------------------------------
 
 
