@@ -114,14 +114,13 @@ class SuiteRun(NamedTuple):
 def suite(new_server: Callable[..., AbstractContextManager[Server]]) -> SuiteRun:
     program = franz_go.own_tests()
     with new_server(CONFIG) as server:
-        output = run(program, server.bootstrap_servers)
-    return SuiteRun(output, {name: result for result, name in _RESULT.findall(output)})
+        return run(program, server.bootstrap_servers)
 
 
-def run(program: Path, bootstrap_servers: str) -> str:
-    """Run the suite, and return its output. One test reads its own sources."""
+def run(program: Path, bootstrap_servers: str, *arguments: str) -> SuiteRun:
+    """Run the suite. One test reads its own sources."""
     done = subprocess.run(
-        [program, "-test.v", f"-test.timeout={DEADLINE_S}s"],
+        [program, "-test.v", f"-test.timeout={DEADLINE_S}s", *arguments],
         env={
             **os.environ,
             "KGO_SEEDS": bootstrap_servers,
@@ -136,7 +135,7 @@ def run(program: Path, bootstrap_servers: str) -> str:
         errors="replace",
         check=False,
     )
-    return done.stdout
+    return SuiteRun(done.stdout, {name: result for result, name in _RESULT.findall(done.stdout)})
 
 
 @pytest.mark.parametrize("name", PASSED_BY_APACHE_KAFKA)
@@ -149,5 +148,15 @@ def test_what_apache_kafka_passes_is_passed(suite: SuiteRun, name: str, pytestco
 
 
 def test_nothing_else_is_skipped_or_fails(suite: SuiteRun) -> None:
-    others = {name for name, result in suite.results.items() if result != "PASS"}
-    assert others - OF_SHARE_GROUPS == SKIPPED_EVERYWHERE, suite.output[-20_000:]
+    others = {name for name, result in suite.results.items() if result != "PASS"} - OF_SHARE_GROUPS
+    assert others - passed_without_server(others - SKIPPED_EVERYWHERE) == SKIPPED_EVERYWHERE, suite.output[-20_000:]
+
+
+def passed_without_server(names: set[str]) -> set[str]:
+    """Those of the tests that pass, run again, when no server listens. Some of the client's unit tests compare elapsed
+    times and fail on a busy machine; they say nothing about a server."""
+    tops = {name.partition("/")[0] for name in names}
+    if not tops:
+        return set()
+    alone = run(franz_go.own_tests(), "127.0.0.1:1", f"-test.run=^({'|'.join(sorted(tops))})$")
+    return {name for name in names if alone.results.get(name) == "PASS"}
