@@ -11,6 +11,7 @@ import click
 from ..config.integers import signed_integer
 from .client import bootstrap_option, consumer
 from .failure import Failure
+from .interrupts import deferred_interrupt
 from .output import binary_as_json, print_json
 
 if TYPE_CHECKING:
@@ -153,7 +154,8 @@ def _records(
             remaining = [partition for partition in remaining if client.position(partition) < ends[partition]]
             if not remaining:
                 return
-        polled = client.poll(timeout_ms=_POLL_MS)
+        with deferred_interrupt():
+            polled = client.poll(timeout_ms=_POLL_MS)
         if polled:
             last_progress = time.monotonic()
         elif ends is not None and time.monotonic() - last_progress > _STALLED_S:
