@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ..protocol.errors import ErrorCode
+from ..protocol.errors import ErrorCode, KafkaError
 from .topic_names import CLUSTER_METADATA, invalid_reason
 
 if TYPE_CHECKING:
@@ -42,7 +42,13 @@ def create_missing_topics(
     if missing:
         from .create_topics import auto_create_request
 
-        response = yield from request(auto_create_request(missing, config), _CREATE_TOPICS)
+        try:
+            response = yield from request(auto_create_request(missing, config), _CREATE_TOPICS)
+        except KafkaError as error:
+            if error.code is not ErrorCode.REQUEST_TIMED_OUT:
+                raise
+            # The controller is not available, or creates them later. Clients retry.
+            return errors | dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         failed = {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code}
         # If several requests need the same missing topic, one of them creates it.
         errors |= {name: code for name, code in failed.items() if code is not ErrorCode.TOPIC_ALREADY_EXISTS}

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 _TIMEOUT_MS: Final = 30_000
 """How long a request waits for a controller if it has no deadline: `request.timeout.ms` of Apache Kafka's brokers."""
 
+_CREATION_MS: Final = 5000
+"""The same for missing topics that a client or a coordinator needs, while clients wait, which retry. Apache Kafka's
+brokers do not wait."""
+
 _APPLIED_MS: Final = 2000
 """How long a response waits for created topics to be in the image. Usually it takes 30 ms."""
 
@@ -62,7 +66,8 @@ class RemoteController:
 
     def request(self, request: Request, version: int, origin: Origin | None) -> Sliced[Any]:
         """See `ControllerClient`."""
-        timeout_ms = _TIMEOUT_MS
+        creates_topics = request.API_KEY == ApiKey.CREATE_TOPICS
+        timeout_ms = _CREATION_MS if creates_topics else _TIMEOUT_MS
         if origin is not None and origin.deadline_ms is not None:
             timeout_ms = origin.deadline_ms - self._timers.now_ms()
             if timeout_ms <= 0:
@@ -71,7 +76,7 @@ class RemoteController:
             response = yield from self._send(self._own, request, version, timeout_ms)
         else:
             response = yield from self._forward(request, version, origin, timeout_ms)
-        if request.API_KEY == ApiKey.CREATE_TOPICS and not getattr(request, "validate_only", False):
+        if creates_topics and not getattr(request, "validate_only", False):
             yield from self._until_created([topic.name for topic in response.topics if not topic.error_code])
         return response
 

@@ -14,7 +14,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.uuid import random_uuid, uuid_to_str
 from moldau.testing import Broker, jvm
 from moldau.testing.apache_kafka import ApacheKafka
@@ -240,9 +240,11 @@ def test_both_brokers_serve_the_partitions_of_a_topic(apache: ApacheBroker, mold
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_the_broker_serves_while_the_controller_restarts(
-    apache: ApacheBroker, controller: Controller, end: str
+    apache: ApacheBroker, moldau: Broker, controller: Controller, end: str
 ) -> None:
     topic = create(apache.bootstrap_servers)
+    # The producer may ask Moldau for the topic.
+    wait_until(lambda: leaders(moldau.bootstrap_servers).get(topic) == BROKER)
     getattr(controller, end)()
     # An idempotent producer needs an id, and the broker may have used up its block.
     assert produce(apache.bootstrap_servers, topic, b"1", idempotent=False) == [0]
@@ -250,3 +252,20 @@ def test_the_broker_serves_while_the_controller_restarts(
     controller.start()
     create(apache.bootstrap_servers)
     assert leaders(apache.bootstrap_servers)[topic] == BROKER
+
+
+def test_a_missing_topic_is_unknown_while_there_is_no_controller(moldau: Broker, controller: Controller) -> None:
+    """The request to create it must not hold back the client's other requests until it times out."""
+    controller.kill()
+    with WireClient(moldau.bootstrap_servers, timeout_s=25) as wire:
+        response = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name="missing")]))
+        assert [topic.error_code for topic in response.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    controller.start()
+    wait_until(lambda: "missing" in known(moldau.bootstrap_servers, "missing"))
+
+
+def known(address: str, name: str) -> set[str | None]:
+    """The topic of this name, which the broker creates if it does not exist."""
+    with WireClient(address) as wire:
+        response = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
+    return {topic.name for topic in response.topics if topic.error_code == ErrorCode.NONE}
