@@ -28,7 +28,7 @@ _RETRY_MS: Final = 20
 _MAX_RETRY_MS: Final = 320
 
 
-class _Pending:
+class _PendingRequest:
     """A request without a response."""
 
     __slots__ = ("attempts", "deadline", "done", "request", "version")
@@ -61,13 +61,13 @@ class ControllerChannel:
         self._timeout_ms = request_timeout_ms
         self._address: Address | None = None
         self._peer: Peer | None = None
-        self._pending: dict[_Pending, None] = {}
-        self._waiting: list[_Pending] = []  # for a controller to become known
+        self._pending: dict[_PendingRequest, None] = {}
+        self._waiting: list[_PendingRequest] = []  # for a controller to become known
         self._closed = False
 
     def request(self, request: Request, done: Done, *, timeout_ms: int, version: int | None = None) -> None:
         """Send a request. `done` receives the response, or `Unanswered` after `timeout_ms`."""
-        pending = _Pending(request, version, done)
+        pending = _PendingRequest(request, version, done)
         if self._closed:
             self._timers.call_after(0, lambda: done(Unanswered("the server stops")))
             return
@@ -91,7 +91,7 @@ class ControllerChannel:
         for each in pending:
             self._complete(each, Unanswered("the server stops"))
 
-    def _send(self, pending: _Pending) -> None:
+    def _send(self, pending: _PendingRequest) -> None:
         if pending not in self._pending:
             return
         address = self._controller()
@@ -110,7 +110,7 @@ class ControllerChannel:
             version=pending.version,
         )
 
-    def _answered(self, pending: _Pending, response: Any) -> None:
+    def _answered(self, pending: _PendingRequest, response: Any) -> None:
         if pending not in self._pending:
             return
         if not isinstance(response, Unanswered) and not _is_from_inactive(response):
@@ -120,13 +120,13 @@ class ControllerChannel:
         pause_ms = min(_RETRY_MS << min(pending.attempts - 1, 10), _MAX_RETRY_MS)
         self._timers.call_after(pause_ms, lambda: self._send(pending))
 
-    def _expired(self, pending: _Pending) -> None:
+    def _expired(self, pending: _PendingRequest) -> None:
         if pending in self._pending:
             del self._pending[pending]
             where = f"the controller at {self._address} did not respond" if self._address else "no controller is known"
             self._complete(pending, Unanswered(where))
 
-    def _complete(self, pending: _Pending, response: Any) -> None:
+    def _complete(self, pending: _PendingRequest, response: Any) -> None:
         if pending.deadline is not None:
             pending.deadline.cancel()
         pending.done(response)

@@ -1,0 +1,182 @@
+"""What the servers of brokers and of controllers share: inputs, listeners, and the failures of a startup."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ..config.broker_config import BrokerConfig, Listener
+from ..log.files import FileSystem, RealFileSystem
+from .concurrency.background import Background
+from .concurrency.clock import Clock, wall_clock
+from .concurrency.event_loop import turns_of
+from .concurrency.timers import TimerWheel
+from .network.listeners import Network, UnsupportedProtocol
+from .network.transport import TRANSPORTS
+from .storage.opening import StorageError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .network.frames import FrameHandler
+    from .network.listeners import Listener as BoundListener
+
+# How long a shutdown waits for peers that do not read their responses, and for waiting fetches.
+CLOSE_GRACE_SECONDS = 0.5
+
+
+class StartError(Exception):
+    """The server cannot start; the message states the reason and what to do."""
+
+
+class _Abandoned(Protocol):
+    def abandon(self) -> None: ...
+
+
+_Storage = TypeVar("_Storage")
+
+
+class NodeServer:
+    """A node with its listening sockets. It belongs to one event loop.
+
+    ``log_dirs`` are the data directories. The config's ``log.dirs`` is ignored, so that an ephemeral server can use
+    other directories.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log_dirs: list[str],
+        *,
+        durable: bool = True,
+        file_system: FileSystem | None = None,
+        clock: Clock = wall_clock,
+        rng: Random | None = None,
+        allow_non_empty: bool = False,
+    ) -> None:
+        """``clock`` and ``rng`` are the only inputs besides the event loop, the files and the requests; the defaults
+        are the machine's. ``allow_non_empty``: see `open_storage`."""
+        self.config = config
+        self._log_dirs = log_dirs
+        self._allow_non_empty = allow_non_empty
+        self._clock = clock
+        self._rng = rng or SystemRandom()
+        self._file_system = file_system or RealFileSystem(durable=durable)
+        self._timers: TimerWheel | None = None
+        self._background: Background | None = None
+        self._network: Network | None = None
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of every listener, after `start` has bound it. A port of 0 is replaced by the actual port."""
+        return [(listener.host, listener.port) for listener in self._network.listeners] if self._network else []
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The first listener as ``HOST:PORT``."""
+        host, port = self.addresses[0]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def network(self) -> Network:
+        """The connections of a started server."""
+        assert self._network is not None, "not started"
+        return self._network
+
+    def _create_network(self, loop: asyncio.AbstractEventLoop, handler: FrameHandler) -> Network:
+        """Create the timers, the threads and the network, without listeners."""
+        config = self.config
+        self._timers = TimerWheel(loop, clock=turns_of(loop).clock)
+        self._background = Background(loop)
+        self._background.start()
+        self._network = Network(
+            loop,
+            self._timers,
+            handler,
+            self._background,
+            max_request_bytes=config.int("socket.request.max.bytes"),
+            queued_max_request_bytes=config.int("queued.max.request.bytes"),
+            max_idle_ms=config.int("connections.max.idle.ms"),
+            backlog=self._chosen("socket.listen.backlog.size"),
+            send_buffer_bytes=self._chosen("socket.send.buffer.bytes"),
+            receive_buffer_bytes=self._chosen("socket.receive.buffer.bytes"),
+        )
+        return self._network
+
+    def _chosen(self, name: str) -> int:
+        """A socket setting if it is set explicitly, otherwise -1 for the kernel's default.
+
+        Linux tunes buffers better than Kafka's fixed defaults. A backlog of 50 drops connections at busy moments, and
+        each of those clients waits a second before it retries.
+        """
+        return self.config.int(name) if self.config.origin(name) != "default" else -1
+
+    def _bind(self, listeners: Iterable[Listener]) -> None:
+        """Bind the listeners. Raises StartError."""
+        for listener in listeners:
+            bind(self.network, listener)
+
+    def _accept(self) -> None:
+        """Accept connections."""
+        for listener in self.network.listeners:
+            listener.start()
+
+    def _open(self, open_directories: Callable[[], _Storage]) -> _Storage:
+        """Open the storage. Raises StartError."""
+        try:
+            return open_directories()
+        except StorageError as error:
+            raise StartError(str(error)) from error
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            advice = "Free some space; no data was lost" if full else "Check the disk and the permissions"
+            raise StartError(
+                f"Cannot use the data in {', '.join(self._log_dirs)}: {error.strerror or error}. "
+                f"{advice}, then start the server again."
+            ) from error
+
+    async def _abort_startup(self, storage: _Abandoned | None) -> None:
+        """Close everything without a flush. `_close_parts` closes what needs the network to be closed first."""
+        assert self._timers is not None
+        assert self._background is not None
+        self._background.prepare_stop()
+        await self.network.close(0)
+        await self._close_parts()
+        await self._background.close()
+        if storage is not None:
+            storage.abandon()
+        self._timers.close()
+
+    async def _close_parts(self) -> None:
+        """Close the parts of the node that an aborted startup has created."""
+
+
+def bind(network: Network, listener: Listener) -> None:
+    """Bind a listener. Raises StartError."""
+    try:
+        network.listen(listener.name, listener.host, listener.port, listener.security_protocol)
+    except OSError as error:
+        where = f"{listener.host or '*'}:{listener.port}"
+        if error.errno == errno.EADDRINUSE:
+            raise StartError(
+                f"{where} is in use by another server. "
+                "Stop it, or use another address with --listen HOST:PORT (port 0 selects a free port)."
+            ) from None
+        if error.errno == errno.EACCES:
+            raise StartError(f"No permission to listen on {where}; use a port above 1023.") from None
+        raise StartError(f"Cannot listen on {where}: {error.strerror or error}.") from None
+    except UnsupportedProtocol:
+        raise StartError(
+            f"The listener {listener.name} uses {listener.security_protocol}, "
+            f"and only {', '.join(TRANSPORTS)} is supported yet."
+        ) from None
+
+
+def advertised_address(config: BrokerConfig, configured: Listener, bound: BoundListener) -> tuple[str, int]:
+    """Host and actual port at which other nodes connect to a listener."""
+    address = config.advertised_listeners.get(configured.name, configured)
+    host = address.host if address.host not in ("", "0.0.0.0", "::") else os.uname().nodename
+    return host, address.port or bound.port
