@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.errors import ErrorCode, KafkaError, known_error
 from .topic_names import CLUSTER_METADATA, invalid_reason
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def create_missing_topics(
                 raise
             # The controller is not available, or creates them later. Clients retry.
             return errors | dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        failed = {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code}
+        failed = {topic.name: known_error(topic.error_code) for topic in response.topics if topic.error_code}
         # If several requests need the same missing topic, one of them creates it.
         errors |= {name: code for name, code in failed.items() if code is not ErrorCode.TOPIC_ALREADY_EXISTS}
     return errors

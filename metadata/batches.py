@@ -37,9 +37,11 @@ from ..protocol.records import (
     iter_batches,
     iter_records,
 )
+from ..protocol.steps import completed
 from .records import MetadataRecord, decode_record, encode_record
 
 if TYPE_CHECKING:
+    from ..protocol.steps import Steps
     from .outcome import Versioned
 
 ControlRecord = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
@@ -136,21 +138,32 @@ def metadata_batches_in_steps(
 
 def read_batches(data: bytes | bytearray | memoryview, *, what: str) -> Iterator[MetadataBatch]:
     """The complete batches in `data`, decoded. `what` names the source in the MetadataLogError for malformed bytes."""
+    for batch in checked_batches(data, what=what):
+        yield decode_batch(batch, what=what)
+
+
+def checked_batches(data: bytes | bytearray | memoryview, *, what: str) -> Iterator[RecordBatch]:
+    """The complete batches in `data`, whose CRC matches. `what`: see `read_batches`."""
     try:
         for batch in iter_batches(data):
             if not batch.has_valid_crc():
                 raise DamagedError(
                     f"{what} is corrupt: the CRC of the batch at offset {batch.base_offset} does not match"
                 )
-            yield decode_batch(batch, what=what)
+            yield batch
     except InvalidRecordsError as error:
         raise DamagedError(f"{what} is corrupt: {error}") from None
 
 
 def decode_batch(batch: RecordBatch, *, what: str) -> MetadataBatch:
     """The records of a batch. `what` names the source in the MetadataLogError for unreadable records."""
+    return completed(decode_batch_in_steps(batch, what=what))
+
+
+def decode_batch_in_steps(batch: RecordBatch, *, what: str) -> Steps[MetadataBatch]:
+    """The same, in steps: a batch may have thousands of records."""
     try:
-        return _decode(batch)
+        return (yield from _decode(batch))
     except (InvalidRecordsError, CompressionError) as error:
         raise DamagedError(f"{what} is corrupt: {error}") from None
     except (MalformedMessage, UnsupportedVersion) as error:
@@ -160,10 +173,12 @@ def decode_batch(batch: RecordBatch, *, what: str) -> MetadataBatch:
         ) from None
 
 
-def _decode(batch: RecordBatch) -> MetadataBatch:
+def _decode(batch: RecordBatch) -> Steps[MetadataBatch]:
     control: list[ControlRecord] = []
     records: list[MetadataRecord] = []
-    for record in iter_records(batch):
+    for count, record in enumerate(iter_records(batch), 1):
+        if not count % _RECORDS_PER_STEP:
+            yield 0
         if batch.is_control:
             control.append(_decode_control(record))
         else:

@@ -24,10 +24,19 @@ from ..protocol.messages.control_records import (
     SnapshotHeaderRecord,
     VotersRecord,
 )
-from .batches import ControlRecord, DamagedError, control_batch, metadata_batches, read_batches
+from ..protocol.steps import completed
+from .batches import (
+    ControlRecord,
+    DamagedError,
+    checked_batches,
+    control_batch,
+    decode_batch_in_steps,
+    metadata_batches,
+)
 from .outcome import MAX_RECORDS_PER_REQUEST
 
 if TYPE_CHECKING:
+    from ..protocol.steps import Steps
     from .outcome import Versioned
     from .records import MetadataRecord
 
@@ -110,12 +119,18 @@ def snapshot_batches(
 
 def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
     """The content of a snapshot file. Raises MetadataLogError if it is damaged or incomplete."""
+    return completed(decode_snapshot_in_steps(data, name=name))
+
+
+def decode_snapshot_in_steps(data: bytes, *, name: str) -> Steps[Snapshot]:
+    """The same, in steps."""
     header: SnapshotHeaderRecord | None = None
     is_whole = False
     kraft_version = 0
     voters: VotersRecord | None = None
     records: list[MetadataRecord] = []
-    for batch in read_batches(data, what=name):
+    for stored in checked_batches(data, what=name):
+        batch = yield from decode_batch_in_steps(stored, what=name)
         records += batch.records
         for record in batch.control:
             match record:

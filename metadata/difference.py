@@ -6,12 +6,19 @@ a broker has no such records: its image is built from nothing, and the differenc
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 from .image import MetadataDelta, MetadataImage, PartitionChange
-from .registrations import TopicImage
+
+if TYPE_CHECKING:
+    from ..protocol.steps import Steps
+    from .registrations import TopicImage
+
+_PARTITIONS_PER_STEP: Final = 200
 
 
-def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
-    """What has changed between two images, as if the records between them had been replayed."""
+def difference(before: MetadataImage, after: MetadataImage) -> Steps[MetadataDelta]:
+    """What has changed between two images, as if the records between them had been replayed. In steps."""
     created = [topic for topic_id, topic in after.topics_by_id.items() if topic_id not in before.topics_by_id]
     deleted = [topic for topic_id, topic in before.topics_by_id.items() if topic_id not in after.topics_by_id]
     changes = [
@@ -20,7 +27,7 @@ def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
         for index, gone in topic.partitions.items()
     ]
     for topic_id, topic in after.topics_by_id.items():
-        changes += _changed_partitions(before.topics_by_id.get(topic_id), topic)
+        yield from _add_changes(changes, before.topics_by_id.get(topic_id), topic)
     deleted_names = {topic.name for topic in deleted}
     configs = {
         resource
@@ -45,10 +52,11 @@ def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
     )
 
 
-def _changed_partitions(before: TopicImage | None, after: TopicImage) -> list[PartitionChange]:
+def _add_changes(changes: list[PartitionChange], before: TopicImage | None, after: TopicImage) -> Steps[None]:
     previous = {} if before is None else before.partitions
-    return [
-        PartitionChange(after.name, after.topic_id, index, previous.get(index), registration)
-        for index, registration in sorted(after.partitions.items())
-        if previous.get(index) != registration
-    ]
+    for count, (index, registration) in enumerate(sorted(after.partitions.items()), 1):
+        if previous.get(index) != registration:
+            changes.append(PartitionChange(after.name, after.topic_id, index, previous.get(index), registration))
+        if not count % _PARTITIONS_PER_STEP:
+            yield 0
+    yield 0

@@ -12,10 +12,11 @@ is published when it has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..protocol.errors import KafkaError
+from ..protocol.steps import completed
 from .batches import DamagedError, MetadataBatch
 from .broker_metadata import BrokerMetadata
 from .committed import CommittedMetadata, check_metadata_version
@@ -42,13 +43,26 @@ if TYPE_CHECKING:
     from ..config.sources import BrokerConfig
     from ..log.files import FileSystem
     from ..protocol.steps import Steps
+    from .checkpoint import SnapshotId
     from .image import MetadataDelta
+    from .log_copy import Blocking
     from .observer import Address, Effect
+    from .records import MetadataRecord
+
+T = TypeVar("T")
+
+_RECORDS_PER_STEP: Final = 100
 
 REGISTERED_FEATURES = {**SUPPORTED_FEATURES, **KEPT_FEATURES}
 """The ranges that a broker registers with remote controllers. They reject a broker that does not name every finalized
 feature. So the features that this software keeps and does not implement are included; it advertises none of their APIs.
 """
+
+
+def immediately(function: Callable[[], T]) -> Steps[T]:
+    """A `Blocking` for programs without an event loop."""
+    return function()
+    yield 0
 
 
 class FollowedMetadata(BrokerMetadata):
@@ -63,6 +77,7 @@ class FollowedMetadata(BrokerMetadata):
         self.observer = observer
         self._transactions = TransactionFilter()
         self._update: MetadataUpdate | None = None  # replayed and not published
+        self._is_installing = False
         self._epoch_of_broker = -1
         self._failed: Callable[[OSError], None] | None = None
         self.applied_offset = -1
@@ -107,7 +122,7 @@ class FollowedMetadata(BrokerMetadata):
             metadata = cls(copy, observer, ControllerContext(node_id, config), cluster_id, now_ms)
             snapshot = copy.snapshot_batch()
             if snapshot is not None:
-                metadata._publish_snapshot(snapshot)
+                completed(metadata._publish_snapshot(snapshot))
         except BaseException:
             copy.abandon()
             raise
@@ -128,8 +143,8 @@ class FollowedMetadata(BrokerMetadata):
 
     # Following
 
-    def handle(self, response: Any, now_ms: int) -> Steps[None]:
-        """Apply a response to `observer.request()`.
+    def handle(self, response: Any, now_ms: int, blocking: Blocking = immediately) -> Steps[None]:
+        """Apply a response to `observer.request()`. Only one response is applied at a time.
 
         Raises:
             ObserverError: the quorum cannot be followed any longer.
@@ -137,7 +152,7 @@ class FollowedMetadata(BrokerMetadata):
         """
         effects = self.observer.handle(response)
         try:
-            delta = self._apply(effects, now_ms)
+            delta = yield from self._apply(effects, now_ms, blocking)
         except DamagedError as error:
             self.observer.failed(str(error))
             return
@@ -149,7 +164,7 @@ class FollowedMetadata(BrokerMetadata):
             yield from self._committed.notify(delta)
             self.applied_offset = max(self.applied_offset, delta.after.offset)
 
-    def _apply(self, effects: Sequence[Effect], now_ms: int) -> MetadataDelta | None:
+    def _apply(self, effects: Sequence[Effect], now_ms: int, blocking: Blocking) -> Steps[MetadataDelta | None]:
         copy = self._copy
         delta: MetadataDelta | None = None
         for effect in effects:
@@ -163,36 +178,46 @@ class FollowedMetadata(BrokerMetadata):
                 case SnapshotPiece():
                     copy.receive_snapshot(effect.id, effect.position, effect.data)
                 case SnapshotComplete():
-                    delta = self._publish_snapshot(copy.install_snapshot(effect.id, now_ms))
+                    delta = yield from self._install(effect.id, now_ms, blocking)
                 case Committed():
                     pass  # below, together with the records
-        return delta or self._replay_committed()
+        return delta or (yield from self._replay_committed())
 
-    def _replay_committed(self) -> MetadataDelta | None:
+    def _install(self, snapshot: SnapshotId, now_ms: int, blocking: Blocking) -> Steps[MetadataDelta]:
+        self._is_installing = True
+        try:
+            batch = yield from self._copy.install_snapshot(snapshot, now_ms, blocking)
+            return (yield from self._publish_snapshot(batch))
+        finally:
+            self._is_installing = False
+
+    def _replay_committed(self) -> Steps[MetadataDelta | None]:
         """Replay the committed records that follow the image, and publish the image that they result in."""
         copy = self._copy
         last: MetadataBatch | None = None
-        for batch in copy.committed_batches(copy.replayed_offset, self.observer.high_watermark):
+        for stored in copy.committed_batches(self.observer.high_watermark):
             if self._update is None:
                 self._update = MetadataUpdate(self.image)
-            for record in self._transactions.feed(batch.records):
-                self._update.replay(record)
+            batch = yield from copy.replay_batch(stored)
+            yield from _replay(self._update, self._transactions.feed(batch.records))
             last = batch
         if last is None or self._update is None or self._transactions.is_open:
             return None
+        yield from self._update.prepare()
         update, self._update = self._update, None
         image, delta = update.finish(offset=last.next_offset - 1, epoch=last.epoch, timestamp_ms=last.timestamp_ms)
         image = self._with_kraft_version(image)
         return self._publish(delta._replace(after=image))
 
-    def _publish_snapshot(self, batch: MetadataBatch) -> MetadataDelta:
+    def _publish_snapshot(self, batch: MetadataBatch) -> Steps[MetadataDelta]:
         self._update = None
         self._transactions = TransactionFilter()
         update = MetadataUpdate(MetadataImage(cluster_id=self.cluster_id))
-        for record in batch.records:
-            update.replay(record)
+        yield from _replay(update, batch.records)
+        yield from update.prepare()
         image, _ = update.finish(offset=batch.next_offset - 1, epoch=batch.epoch, timestamp_ms=batch.timestamp_ms)
-        return self._publish(difference(self.image, self._with_kraft_version(image)))
+        delta = yield from difference(self.image, self._with_kraft_version(image))
+        return self._publish(delta)
 
     def _publish(self, delta: MetadataDelta) -> MetadataDelta:
         check_metadata_version(delta.after)
@@ -210,16 +235,28 @@ class FollowedMetadata(BrokerMetadata):
     # Snapshots, and the end
 
     def snapshot_reason(self, now_ms: int) -> str | None:
-        """The reason why a snapshot is due; none is while the end of a metadata transaction is missing."""
-        return None if self._update is not None else super().snapshot_reason(now_ms)
+        """The reason why a snapshot is due; none is while the image is behind the records that were replayed: during a
+        replay or the installation of a snapshot, and while the end of a metadata transaction is missing."""
+        return None if self._is_behind else super().snapshot_reason(now_ms)
+
+    @property
+    def _is_behind(self) -> bool:
+        return self._update is not None or self._is_installing
 
     def close(self, now_ms: int, *, may_write_snapshot: Callable[[], bool] = lambda: True) -> None:
         """Close the copy; see `BrokerMetadata.close`. The controllers are not involved."""
         self._committed.unsubscribe_all()
         try:
-            if self._update is None:
+            if not self._is_behind:
                 self._committed.write_last_snapshot(now_ms, may_write_snapshot)
             self._copy.close(now_ms)
         except BaseException:
             self._copy.abandon()
             raise
+
+
+def _replay(update: MetadataUpdate, records: Iterable[MetadataRecord]) -> Steps[None]:
+    for count, record in enumerate(records, 1):
+        update.replay(record)
+        if not count % _RECORDS_PER_STEP:
+            yield 0

@@ -10,11 +10,12 @@ are synced, because the log before them may be deleted.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..log.files import join
-from .checkpoint import SnapshotId, decode_snapshot
+from .batches import decode_batch_in_steps
+from .checkpoint import SnapshotId, decode_snapshot_in_steps
 from .metadata_log import DIRECTORY, StoredMetadataLog, open_parts
 from .quorum_state import FILE_NAME as QUORUM_STATE_FILE
 from .quorum_state import QuorumState
@@ -22,8 +23,21 @@ from .snapshots import PART, StoredSnapshot
 
 if TYPE_CHECKING:
     from ..log.files import File, FileSystem
+    from ..protocol.records import RecordBatch
+    from ..protocol.steps import Steps
     from .batches import MetadataBatch
     from .settings import MetadataLogSettings
+    from .snapshots import SnapshotFile
+
+
+T = TypeVar("T")
+
+
+class Blocking(Protocol):
+    """Runs a function that waits for the disk, outside of the event loop if there is one."""
+
+    def __call__(self, function: Callable[[], T], /) -> Steps[T]:
+        """The result of the function, in steps."""
 
 
 class MetadataLogCopy(StoredMetadataLog):
@@ -78,14 +92,18 @@ class MetadataLogCopy(StoredMetadataLog):
         """Remove the records from `offset` on. Raises KafkaError."""
         self._log.truncate_to(offset, now_ms)
 
-    def committed_batches(self, offset: int, high_watermark: int) -> Iterator[MetadataBatch]:
-        """The batches from `offset` to the high watermark, for a single replay."""
-        for batch in self._read_log(offset, high_watermark):
-            for record in batch.control:
-                self._replay_control(record)
-            self.records_after_snapshot += len(batch.records)
-            self._replayed = SnapshotId(batch.next_offset, batch.epoch)
-            yield batch
+    def committed_batches(self, high_watermark: int) -> Iterator[RecordBatch]:
+        """The batches from `replayed_offset` to the high watermark, for `replay_batch`."""
+        return self._read_batches(self.replayed_offset, high_watermark)
+
+    def replay_batch(self, stored: RecordBatch) -> Steps[MetadataBatch]:
+        """Decode the next committed batch, once, in steps."""
+        batch = yield from decode_batch_in_steps(stored, what=self._directory)
+        for record in batch.control:
+            self._replay_control(record)
+        self.records_after_snapshot += len(batch.records)
+        self._replayed = SnapshotId(batch.next_offset, batch.epoch)
+        return batch
 
     @property
     def replayed_offset(self) -> int:
@@ -111,26 +129,34 @@ class MetadataLogCopy(StoredMetadataLog):
         if len(data):
             self._receiving.write_at((data,), position, len(data))
 
-    def install_snapshot(self, snapshot: SnapshotId, now_ms: int) -> MetadataBatch:
-        """Replace the copy with a complete snapshot, whose content is returned as one batch.
+    def install_snapshot(self, snapshot: SnapshotId, now_ms: int, blocking: Blocking) -> Steps[MetadataBatch]:
+        """Replace the copy with a complete snapshot, whose content is returned as one batch. In steps.
 
         Raises MetadataLogError if the snapshot is damaged; then nothing has changed. OSError, KafkaError.
         """
         receiving, self._receiving = self._receiving, None
         assert receiving is not None, "no piece was received"
-        path = self._part(snapshot)
-        size = receiving.size()
+        path, files = self._part(snapshot), self._file_system
+
+        def sync() -> bytes:
+            try:
+                receiving.sync()
+            finally:
+                receiving.close()
+            return files.read_file(path)
+
+        def rename() -> None:
+            files.rename(path, path.removesuffix(PART))
+            files.sync_directory(self._directory)
+
         try:
-            receiving.sync()
-        finally:
-            receiving.close()
-        try:
-            content = decode_snapshot(self._file_system.read_file(path), name=path)
-        except BaseException:
+            data = yield from blocking(sync)
+            content = yield from decode_snapshot_in_steps(data, name=path)
+            yield from blocking(rename)
+        except Exception:
             self.discard_received(snapshot)
             raise
-        self._file_system.rename(path, path.removesuffix(PART))
-        self._file_system.sync_directory(self._directory)
+        size = len(data)
         self._snapshots.stored.append(StoredSnapshot(snapshot, size, content.last_contained_timestamp_ms))
         self._log.truncate_fully_and_start_at(snapshot.end_offset, now_ms)
         self._snapshots.retire_before(snapshot.end_offset)
@@ -138,6 +164,14 @@ class MetadataLogCopy(StoredMetadataLog):
         self._counted = (0, 0)
         self._content = content
         return self._replay_snapshot(snapshot)
+
+    def end_snapshot(self, snapshot: SnapshotFile) -> None:
+        """A snapshot of the image is durable, unless a fetched one has replaced the copy meanwhile."""
+        latest = self.latest_snapshot
+        if latest is None or snapshot.id.end_offset > latest.end_offset:
+            super().end_snapshot(snapshot)
+        else:
+            self._file_system.unlink(join(self._directory, snapshot.id.file_name))
 
     def discard_received(self, snapshot: SnapshotId) -> None:
         """Forget the pieces of a snapshot that were received."""

@@ -70,6 +70,7 @@ from .topic_names import CLUSTER_METADATA
 if TYPE_CHECKING:
     from ..log.files import FileSystem
     from ..log.partition_log import Log
+    from ..protocol.records import RecordBatch
     from ..protocol.steps import Steps
     from .outcome import Versioned
     from .records import MetadataRecord
@@ -386,7 +387,12 @@ class StoredMetadataLog:
             0, snapshot.end_offset, snapshot.epoch, content.last_contained_timestamp_ms, (), content.records
         )
 
-    def _read_log(self, offset: int, end_offset: int | None = None) -> Iterator[MetadataBatch]:
+    def _read_log(self, offset: int) -> Iterator[MetadataBatch]:
+        """The batches from `offset` on."""
+        for batch in self._read_batches(offset):
+            yield decode_batch(batch, what=self._directory)
+
+    def _read_batches(self, offset: int, end_offset: int | None = None) -> Iterator[RecordBatch]:
         """The batches from `offset` on; with `end_offset` only those that end there or before."""
         end = self._log.log_end_offset if end_offset is None else min(end_offset, self._log.log_end_offset)
         while offset < end:
@@ -400,7 +406,7 @@ class StoredMetadataLog:
                     return
                 if batch.base_offset >= offset:
                     self.bytes_after_snapshot += batch.size
-                    yield decode_batch(batch, what=self._directory)
+                    yield batch
                 offset = max(offset, batch.next_offset)
 
     def _replay_control(self, record: ControlRecord) -> None:

@@ -395,6 +395,8 @@ class Observer:
         self.problem = problem
         if self._ask_leader:
             self._ask_leader = False
+            if self._bootstrap[self._next_bootstrap] == self.leader_address:  # which has just failed
+                self._next_bootstrap = (self._next_bootstrap + 1) % len(self._bootstrap)
         else:
             self._next_bootstrap = (self._next_bootstrap + 1) % len(self._bootstrap)
             # The leader is tried again in turn with the bootstrap servers: perhaps only its connection was lost.

@@ -204,6 +204,14 @@ def error_name(code: int) -> str:
         return f"error {code}"
 
 
+def known_error(code: int) -> ErrorCode:
+    """An error code in a message of another server. A code that is newer than this software is UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class KafkaError(Exception):
     """A failure with a Kafka error code; `message` is the response's `error_message` if the API has one."""
 

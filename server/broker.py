@@ -15,7 +15,7 @@ from ..metadata.auto_create import create_missing_topics
 from ..metadata.quorum import Metadata
 from ..replication.replicas import Replicas
 from .concurrency.clock import Clock, wall_clock
-from .concurrency.event_loop import EndOfIteration, turns_of
+from .concurrency.event_loop import EndOfIteration, readiness_of, turns_of
 from .concurrency.file_jobs import FileJobs
 from .concurrency.slices import Slices
 from .controller_client import ControllerClient, LocalController, Origin
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .coordination.groups import GroupCoordinators
     from .coordination.peers import Peers
     from .coordination.transactions import TransactionCoordinators
+    from .network.links import Links
     from .network.read_ahead import ReadAhead
     from .storage.opening import Storage
 
@@ -74,9 +75,10 @@ class Broker:
         rng: Random,
         slices: Slices | None = None,
         remote: Callable[[BrokerMetadata], ControllerClient] | None = None,
+        links: Links | None = None,
     ) -> None:
         """``remote`` creates the client of remote controllers; without it, the controller is in this process.
-        ``slices``: the slices that such a client uses."""
+        ``slices`` and ``links``: those that such a client uses, for the other parts of the broker, too."""
         self.config = config
         self.now_ms = clock
         """Milliseconds since the epoch."""
@@ -124,6 +126,7 @@ class Broker:
             create_topic=self._create_topic,
             peers=lambda: self.peers,
         )
+        self._links = links
         self._peers: Peers | None = None
         self._rng = rng
         self.coordinators = CoordinatorsOnDemand(services, config, self.producer_ids.next)
@@ -175,7 +178,7 @@ class Broker:
             write_checkpoints=self.housekeeping.write_checkpoints,
             swapped=self.trash.deleted,
         )
-        assignments = DirectoryAssignments(self.metadata, self.controller, self.log_manager, self.slices)
+        assignments = DirectoryAssignments(self.metadata, self.controller, self.log_manager, self.slices, timers)
         threads = config.get("num.replica.alter.log.dirs.threads")
         self.replica_mover = ReplicaMover(
             loop,
@@ -235,17 +238,18 @@ class Broker:
         """The other brokers of the cluster. Created on first use: a single broker has none."""
         if self._peers is None:
             from .coordination.peers import Peers
+            from .network.links import Links
 
-            self._peers = Peers(
+            links = self._links or Links.over_tcp(
                 self.loop,
+                readiness_of(self.loop),
+                self.turns,
                 self.timers,
                 self.background,
                 self.run_soon,
                 self._rng,
-                self.node_id,
-                lambda: self.metadata.image,
-                self.config,
             )
+            self._peers = Peers(links, self.run_soon, self.node_id, lambda: self.metadata.image, self.config)
         return self._peers
 
     def create_missing_topics(self, names: list[str], origin: Origin | None) -> Sliced[dict[str, ErrorCode]]:

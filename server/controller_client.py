@@ -26,7 +26,7 @@ from .concurrency.slices import SlicedFuture
 if TYPE_CHECKING:
     from ..metadata.controller import Change, Decide
     from ..metadata.quorum import Metadata
-    from ..protocol.schema import Request
+    from ..protocol.schema import Request, Versions
     from .concurrency.clock import Clock
     from .concurrency.slices import Sliced, Slices
     from .concurrency.timers import TimerWheel
@@ -48,6 +48,12 @@ class Origin(NamedTuple):
 
 class ControllerClient(Protocol):
     """The active controller."""
+
+    def versions(self, api_key: int) -> Versions | None:
+        """The versions of an API that clients may use, as far as the controller decides its requests.
+
+        None: all versions that this broker has; an empty range: none.
+        """
 
     def request(self, request: Request, version: int, origin: Origin | None) -> Sliced[Any]:
         """The response to a request of this version of its API, in steps that are suspended until the response arrives.
@@ -75,6 +81,10 @@ class LocalController:
             flush_soon=lambda: group_commit.flush_soon(metadata.log),
             follow=lambda steps: slices.begin_shielded(steps, immediately=True),
         )
+
+    def versions(self, _api_key: int) -> Versions | None:
+        """See `ControllerClient`."""
+        return None
 
     def request(self, request: Request, version: int, origin: Origin | None) -> Sliced[Any]:
         """See `ControllerClient`."""

@@ -23,6 +23,7 @@ from .storage.opening import Storage, StorageError, open_storage
 
 if TYPE_CHECKING:
     from .cluster.membership import Membership
+    from .network.links import Links
 
 __all__ = ["Server", "StartError"]
 
@@ -42,6 +43,7 @@ class Server(NodeServer):
     _storage: Storage | None = None
     _joining: Storage | None = None  # locked, but without logs
     _membership: Membership | None = None
+    _links: Links | None = None  # to controllers and other brokers
 
     async def start(self) -> None:
         """Return when the server accepts requests.
@@ -75,6 +77,7 @@ class Server(NodeServer):
                 rng=self._rng,
                 slices=None if membership is None else membership.slices,
                 remote=None if membership is None else membership.controller,
+                links=self._links,
             )
             self.broker.decoder.process.budget = network.budget
             self.broker.load()
@@ -111,6 +114,7 @@ class Server(NodeServer):
                 rng=self._rng,
             )
             self._membership = joining.membership
+            self._links = joining.links
             self._joining = joining.storage
             await self._wait(joining.run())
         except StorageError as error:

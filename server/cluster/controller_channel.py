@@ -1,8 +1,9 @@
 """Requests to the active controller over one connection, which follows the controller when it changes.
 
 A request that the controller cannot process because it is not active (NOT_CONTROLLER), or whose connection was lost,
-is sent again when there is a controller, until its deadline. So each such request must be safe to repeat, as Apache
-Kafka's brokers assume as well. A request waits while no controller is known.
+is sent again when there is a controller, until its deadline. When another controller becomes active, requests that wait
+for the response of the previous one are sent again, too: it may be suspended. So each request must be safe to repeat,
+as Apache Kafka's brokers assume as well. A request waits while no controller is known.
 
 Responses on a connection are in order. A slow request must not delay a heartbeat, so each kind of request has its own
 channel.
@@ -18,7 +19,7 @@ from .peers import Connect, Done, Unanswered
 
 if TYPE_CHECKING:
     from ...metadata.observer import Address
-    from ...protocol.schema import Request
+    from ...protocol.schema import Request, Versions
     from ..concurrency.timers import Timer, TimerWheel
     from .peers import Peer
 
@@ -75,8 +76,16 @@ class ControllerChannel:
         pending.deadline = self._timers.call_after(timeout_ms, lambda: self._expired(pending))
         self._send(pending)
 
+    def versions(self, api_key: int) -> Versions | None:
+        """The versions of an API that the controller supports; see `Peer.versions`."""
+        return None if self._peer is None else self._peer.versions(api_key)
+
     def controller_changed(self) -> None:
-        """The controller may have become known, or have changed: send what waits for it."""
+        """The controller may have become known, or have changed: send what waits for it, or for its predecessor."""
+        address = self._controller()
+        if self._peer is not None and address is not None and address != self._address:
+            self._peer.close()  # the requests on it are repeated
+            self._peer = None
         waiting, self._waiting = self._waiting, []
         for pending in waiting:
             self._send(pending)
@@ -113,7 +122,7 @@ class ControllerChannel:
     def _answered(self, pending: _PendingRequest, response: Any) -> None:
         if pending not in self._pending:
             return
-        if not isinstance(response, Unanswered) and not _is_from_inactive(response):
+        if response.is_final if isinstance(response, Unanswered) else not _is_from_inactive(response):
             del self._pending[pending]
             self._complete(pending, response)
             return

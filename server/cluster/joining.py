@@ -48,15 +48,16 @@ class Joining:
         opened = open_joining_storage(config, log_dirs, now_ms=clock(), file_system=file_system, rng=rng)
         self.storage: Storage = opened.storage
         later = EndOfIteration(loop.call_soon)
-        links = Links.over_tcp(loop, readiness_of(loop), turns, timers, background, later, rng)
+        self.links = Links.over_tcp(loop, readiness_of(loop), turns, timers, background, later, rng)
         self.membership = Membership(
             config,
             opened,
             endpoints(listeners),
-            connect_by(links),
+            connect_by(self.links),
             timers,
             Slices(loop.call_soon, clock=turns.clock),
             clock,
+            background.executor(1).run,
             incarnation_id=random_uuid(rng.randbytes),
         )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ...protocol.errors import KafkaError
+from ...protocol.schema import Versions
 from ..network.links import Address as LinkAddress
 from ..network.links import LinkSettings
 from .peers import Unanswered
@@ -30,13 +32,24 @@ class LinkPeer:
         self._link.send(
             request,
             versions,
-            lambda response, error: done(response if error is None else Unanswered(str(error))),
+            lambda response, error: done(response if error is None else _unanswered(error)),
             timeout_ms=timeout_ms,
         )
+
+    def versions(self, api_key: int) -> Versions | None:
+        """See `Peer`."""
+        peer = self._link.peer
+        return None if peer is None else Versions(*peer.versions.get(api_key, (0, -1)))
 
     def close(self) -> None:
         """See `Peer`."""
         self._link.close()
+
+
+def _unanswered(error: Exception) -> Unanswered:
+    if isinstance(error, KafkaError):  # there is no common version
+        return Unanswered(error.message or str(error), is_final=True)
+    return Unanswered(str(error))
 
 
 def connect_by(links: Links) -> Connect:

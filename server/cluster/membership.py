@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..concurrency.slices import Slices
     from ..concurrency.timers import TimerWheel
     from ..storage.joining import JoiningStorage
+    from .metadata_follower import RunInThread
     from .peers import Connect
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Membership:
         timers: TimerWheel,
         slices: Slices,
         now_ms: Clock,
+        run_in_thread: RunInThread,
         *,
         incarnation_id: bytes,
     ) -> None:
@@ -112,6 +114,7 @@ class Membership:
             timers,
             slices,
             now_ms,
+            run_in_thread,
             request_timeout_ms=timeout_ms,
             on_applied=self._applied,
             on_end=self._end,
@@ -124,7 +127,15 @@ class Membership:
     def controller(self, metadata: BrokerMetadata) -> RemoteController:
         """The client of the controllers, for a broker with this metadata."""
         assert isinstance(metadata, FollowedMetadata)
-        return RemoteController(metadata, self._forwarding_channel, self._own_channel, self.slices, self._timers)
+        return RemoteController(
+            metadata,
+            self._forwarding_channel,
+            self._own_channel,
+            self.slices,
+            self._timers,
+            # Heartbeats are sent to each controller as soon as it is active; the other channels connect on demand.
+            self._heartbeat_channel.versions,
+        )
 
     async def catch_up(self) -> None:
         """Register, and return when the image contains the registration. Raises MembershipError."""

@@ -1,20 +1,24 @@
 """Follows the metadata log of remote controllers: sends the requests of the observer, and applies the responses.
 
 One request is in flight at a time. The next one is sent when the previous response has been applied completely, so
-memory is bounded. The observer decides where it goes, and how long to wait after a failure.
+memory is bounded. A response is applied in slices, and a thread syncs a snapshot. The observer decides where a request
+goes, and how long to wait after a failure.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...metadata.batches import MetadataLogError
 from ...metadata.observer import ObserverError
+from ..concurrency.slices import SlicedFuture
 from .peers import Connect, Unanswered
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ...metadata.followed import FollowedMetadata
     from ...metadata.observer import Address
     from ..concurrency.clock import Clock
@@ -28,6 +32,12 @@ _QUIET_MS: Final = 1000
 """Failures for a shorter time are part of every election and restart, and are not logged."""
 
 
+T = TypeVar("T")
+
+RunInThread = Callable[[Callable[[], Any]], "asyncio.Future[Any]"]
+"""Runs a function in a thread."""
+
+
 class MetadataFollower:
     """See the module docstring."""
 
@@ -38,6 +48,7 @@ class MetadataFollower:
         timers: TimerWheel,
         slices: Slices,
         now_ms: Clock,
+        run_in_thread: RunInThread,
         *,
         request_timeout_ms: int,
         on_applied: Callable[[], None],
@@ -51,6 +62,7 @@ class MetadataFollower:
         self._timers = timers
         self._slices = slices
         self._now_ms = now_ms
+        self._run_in_thread = run_in_thread
         self._timeout_ms = request_timeout_ms
         self._on_applied = on_applied
         self._on_end = on_end
@@ -100,7 +112,7 @@ class MetadataFollower:
 
     def _apply(self, response: Any) -> Sliced[None]:
         try:
-            yield from self._metadata.handle(response, self._now_ms())
+            yield from self._metadata.handle(response, self._now_ms(), self._blocking)
         except (ObserverError, MetadataLogError) as error:
             self._closed = True
             self._on_end(str(error))
@@ -109,6 +121,11 @@ class MetadataFollower:
             return
         self._on_applied()
         self._next()
+
+    def _blocking(self, function: Callable[[], T]) -> Sliced[T]:
+        later: SlicedFuture[T] = SlicedFuture(self._slices)
+        self._run_in_thread(function).add_done_callback(lambda job: _copy_outcome(job, later))
+        return (yield from later.result())
 
     def _next(self) -> None:
         self._report()
@@ -132,3 +149,13 @@ class MetadataFollower:
         if now_ms - self._failing_since_ms >= _QUIET_MS and self._logged is None:
             self._logged = text
             logger.warning("Cannot follow the metadata log (%s); retrying", text)
+
+
+def _copy_outcome(job: asyncio.Future[T], later: SlicedFuture[T]) -> None:
+    if job.cancelled():
+        return  # the server stops; the work is closed without a result
+    error = job.exception()
+    if error is None:
+        later.succeed(job.result())
+    else:
+        later.fail(error if isinstance(error, Exception) else RuntimeError(str(error)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ...metadata.observer import Address
-    from ...protocol.schema import Request
+    from ...protocol.schema import Request, Versions
 
 Done = Callable[[Any], None]
 """Receives the response, or an `Unanswered`."""
@@ -19,10 +19,12 @@ Done = Callable[[Any], None]
 class Unanswered:
     """There is no response: no connection, a timeout, or no common version of the API."""
 
-    __slots__ = ("problem",)
+    __slots__ = ("is_final", "problem")
 
-    def __init__(self, problem: str) -> None:
+    def __init__(self, problem: str, *, is_final: bool = False) -> None:
         self.problem = problem
+        self.is_final = is_final
+        """Whether the same request to the same server would fail again."""
 
 
 class Peer(Protocol):
@@ -32,6 +34,12 @@ class Peer(Protocol):
         """Send a request; `done` is called once, never before this returns.
 
         `version`: None selects the highest version that both sides support.
+        """
+
+    def versions(self, api_key: int) -> Versions | None:
+        """The versions of an API that the other side supports; an empty range if it does not support the API at all.
+
+        None: they are unknown, because there was no connection yet.
         """
 
     def close(self) -> None:

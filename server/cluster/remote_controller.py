@@ -3,6 +3,9 @@
 A request of a client is forwarded in an Envelope, with the principal and the address of the client. A request of the
 broker itself is sent as it is.
 
+A version of an API that the active controller does not have is not advertised to clients, as by Apache Kafka's brokers,
+and fails with UNSUPPORTED_VERSION. (Apache Kafka's brokers then close the connection of the client.)
+
 Like Apache Kafka's brokers, this client returns the controller's response, which may arrive before this broker has
 applied the change. There is one exception: it waits until created topics are in the image, because what created them
 uses them next.
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
     from ...metadata.followed import FollowedMetadata
     from ...metadata.image import MetadataDelta, MetadataImage
-    from ...protocol.schema import Request
+    from ...protocol.schema import Request, Versions
     from ..concurrency.slices import Sliced, Slices
     from ..concurrency.timers import TimerWheel
     from ..controller_client import Origin
@@ -39,6 +42,25 @@ _TIMEOUT_MS: Final = 30_000
 _CREATION_MS: Final = 5000
 """The same for missing topics that a client or a coordinator needs, while clients wait, which retry. Apache Kafka's
 brokers do not wait."""
+
+_FORWARDED: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.DESCRIBE_QUORUM,
+    }
+)
+"""The APIs whose requests of clients are forwarded."""
+
+_EXISTS: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 
 _APPLIED_MS: Final = 2000
 """How long a response waits for created topics to be in the image. Usually it takes 30 ms."""
@@ -54,18 +76,28 @@ class RemoteController:
         own: ControllerChannel,
         slices: Slices,
         timers: TimerWheel,
+        controller_versions: Callable[[int], Versions | None],
     ) -> None:
-        """`forwarding` and `own` are the channels for requests of clients, and of the broker itself."""
+        """`forwarding` and `own` are the channels for requests of clients, and of the broker itself.
+        `controller_versions`: see `Peer.versions`."""
         self._metadata = metadata
         self._forwarding = forwarding
         self._own = own
         self._slices = slices
         self._timers = timers
+        self._controller_versions = controller_versions
         self._waiting: list[tuple[Callable[[MetadataImage], bool], SlicedFuture[None]]] = []
         metadata.subscribe(self._applied)
 
+    def versions(self, api_key: int) -> Versions | None:
+        """See `ControllerClient`."""
+        return self._controller_versions(api_key) if api_key in _FORWARDED else None
+
     def request(self, request: Request, version: int, origin: Origin | None) -> Sliced[Any]:
         """See `ControllerClient`."""
+        supported = self.versions(request.API_KEY)
+        if origin is not None and supported is not None and version not in supported:
+            raise _unsupported(request, version)
         creates_topics = request.API_KEY == ApiKey.CREATE_TOPICS
         timeout_ms = _CREATION_MS if creates_topics else _TIMEOUT_MS
         if origin is not None and origin.deadline_ms is not None:
@@ -77,7 +109,7 @@ class RemoteController:
         else:
             response = yield from self._forward(request, version, origin, timeout_ms)
         if creates_topics and not getattr(request, "validate_only", False):
-            yield from self._until_created([topic.name for topic in response.topics if not topic.error_code])
+            yield from self._until_created([topic.name for topic in response.topics if topic.error_code in _EXISTS])
         return response
 
     def _send(self, channel: ControllerChannel, request: Request, version: int, timeout_ms: int) -> Sliced[Any]:
@@ -85,6 +117,8 @@ class RemoteController:
         channel.request(request, later.succeed, timeout_ms=timeout_ms, version=version)
         response = yield from later.result()
         if isinstance(response, Unanswered):
+            if response.is_final:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, response.problem)
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The controller did not respond: {response.problem}.")
         return response
 
@@ -95,6 +129,8 @@ class RemoteController:
             client_host_address=_packed_address(origin.client_host),
         )
         answer = yield from self._send(self._forwarding, envelope, 0, timeout_ms)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            raise _unsupported(request, version)  # the controller has changed since the version was checked
         if answer.error_code:
             # As Apache Kafka's brokers: the error is between broker and controller, and not the client's.
             raise KafkaError(
@@ -133,6 +169,13 @@ class RemoteController:
                 if waiting[0](image):
                     self._waiting.remove(waiting)
                     waiting[1].succeed(None)
+
+
+def _unsupported(request: Request, version: int) -> KafkaError:
+    name = ApiKey(request.API_KEY).message_name
+    return KafkaError(
+        ErrorCode.UNSUPPORTED_VERSION, f"The controller of the cluster does not support version {version} of {name}."
+    )
 
 
 def _encode(request: Request, version: int) -> bytes:

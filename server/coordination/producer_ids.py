@@ -5,7 +5,9 @@ suspended until a block has arrived (`take`, `ready`). A decision inside a coord
 COORDINATOR_LOAD_IN_PROGRESS, which clients retry (`next`).
 
 The first request for an id requests the first block: many servers never need one. If the controller returns an error,
-all requests that wait for an id fail with that error, and the next request for an id tries again.
+all requests that wait for an id fail, and the next request for an id tries again. They fail with the controller's error
+if clients retry after it, otherwise with COORDINATOR_LOAD_IN_PROGRESS, as in Apache Kafka: the epoch of a broker that
+is registering again, for example, does not concern producers.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.errors import ErrorCode, KafkaError, known_error
 from ...protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ..concurrency.slices import SlicedFuture
 
@@ -54,13 +56,17 @@ class ProducerIds:
 
         Raises:
             KafkaError: no id is available now, and a block has been requested. The code is
-                COORDINATOR_LOAD_IN_PROGRESS, or the controller's error for the latest block.
+                COORDINATOR_LOAD_IN_PROGRESS, or a retriable error of the controller for the latest block.
         """
         blocks = self._blocks
         if not blocks:
             error = self._error
             self._ask()
-            raise error or KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "There is no producer id yet.")
+            if error is not None and error.code.retriable:
+                raise error
+            # The error is between this broker and the controller. Producers must not fail because of it.
+            reason = "" if error is None else f" ({error})"
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"There is no producer id yet{reason}.")
         producer_id = blocks[0][0]
         blocks[0] = blocks[0][1:]
         if not blocks[0]:
@@ -100,7 +106,7 @@ class ProducerIds:
         try:
             response = yield from self._request(request)
             if response.error_code:
-                raise KafkaError(ErrorCode(response.error_code))
+                raise KafkaError(known_error(response.error_code))
         except KafkaError as refused:
             error = refused
             if self._error is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.errors import ErrorCode, KafkaError, known_error
 from ...protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -109,7 +109,7 @@ def _answered(batch: _Batch, response: AddPartitionsToTxnResponse | None, error:
         _end_all(batch, error)
         return
     if response.error_code:
-        code = _code(response.error_code)
+        code = known_error(response.error_code)
         # A producer would not know what the authorization of a broker means.
         _end_all(
             batch,
@@ -121,7 +121,7 @@ def _answered(batch: _Batch, response: AddPartitionsToTxnResponse | None, error:
         if verified is not None:
             verified(
                 {
-                    (topic.name, partition.partition_index): _code(partition.partition_error_code)
+                    (topic.name, partition.partition_index): known_error(partition.partition_error_code)
                     for topic in result.topic_results
                     for partition in topic.results_by_partition
                 }
@@ -133,10 +133,3 @@ def _end_all(batch: _Batch, error: KafkaError) -> None:
     remaining, batch.verified = batch.verified, {}
     for verified in remaining.values():
         verified(error)
-
-
-def _code(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:  # of a newer version
-        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -3,6 +3,7 @@
 - Versions 0 to 4, the first request of most clients. The response to an unknown version has version 0, the error
   UNSUPPORTED_VERSION and all keys, so that a newer client can fall back (KIP-511).
 - Since version 3, the format of the client's name and version is checked, and they are kept with the connection.
+- Forwarded APIs have the versions that the active controller supports, too.
 - Features whose lowest version is 0 are omitted below version 4, because older parsers fail on them (KAFKA-17011).
 """
 
@@ -29,13 +30,14 @@ if TYPE_CHECKING:
     from ..apis import Api
     from ..broker import Broker
     from ..context import RequestContext
+    from ..controller_client import ControllerClient
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List the APIs and the features."""
-    return response_with(APIS, broker.metadata, context, request)
+    return response_with(_usable(broker.controller), broker.metadata, context, request)
 
 
 def response_with(
@@ -61,6 +63,18 @@ def response_with(
             for name, level in sorted(metadata.finalized_features.items())
         ],
     )
+
+
+def _usable(controller: ControllerClient) -> Iterable[Api]:
+    """The APIs without the versions that a remote controller, which decides their requests, does not support."""
+    for api in APIS:
+        versions = controller.versions(api.key)
+        if versions is None:
+            yield api
+            continue
+        lowest, highest = max(api.min_version, versions.lowest), min(api.max_version, versions.highest)
+        if lowest <= highest:
+            yield api._replace(min_version=lowest, max_version=highest)
 
 
 def failed(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:

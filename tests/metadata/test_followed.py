@@ -28,6 +28,10 @@ class Controller:
     def __init__(self) -> None:
         self.files = MemoryFileSystem()
         self.files.make_directory("/c")
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Begin a new epoch, with the log that the files contain."""
         self.metadata = Metadata.open(
             self.files,
             "/c",
