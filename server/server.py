@@ -162,6 +162,8 @@ class Server(NodeServer):
     async def _close_parts(self) -> None:
         if self._membership is not None:
             self._membership.close()
+            if self.broker is None:
+                self._membership.slices.close()  # a response of the controllers may be applied in slices
         if self.broker is not None:
             await self.broker.coordinators.close()
             await self.broker.close()
