@@ -16,6 +16,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 # The suite runs in processes side by side, each with its own servers; testing/suite.py says how many, and what stays together.
 WORKERS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
+# The tests of what may differ between versions of Python: processes, signals, threads, the event loop.
+INTERPRETER := tests/server tests/cli
+
 # What pyspark is tested with: the Kafka connector of exactly this version has to be on Maven.
 PYSPARK := pyspark==4.0.0
 
@@ -58,8 +61,8 @@ test-rest: $(VENV)/.installed-test ## What CI runs after `make test`: repeated t
 	@$(call each,test-repeats test-pythons)
 
 .PHONY: test-full
-test-full: $(VENV)/.installed-test ## Everything: these two, long rounds of kills, the calibration, the other versions of Spark (over an hour)
-	@$(call each,test test-rest test-kills test-conformance test-sparks)
+test-full: $(VENV)/.installed-test ## Everything: these two, all Pythons, kills of Spark and its other versions, long rounds of kills, the calibration (hours)
+	@$(call each,test test-rest test-old-pythons test-extended test-kills test-conformance test-sparks)
 
 .PHONY: lint
 lint: $(VENV)/.installed-test ## Style, formatting, import directions
@@ -76,10 +79,15 @@ types: $(VENV)/.installed-test ## mypy in strict mode
 	  -m moldau -m moldau.__main__ $(patsubst %/__init__.py,-p moldau.%,$(wildcard */__init__.py)) \
 	  $(patsubst tests/%/,-p moldau.tests.%,$(sort $(dir $(wildcard tests/*/*.py))))
 
-# Two at a time; what each has said is shown when it has failed.
+# Python 3.11 runs the whole suite and 3.13 the quick part; 3.12, between them, runs what depends on the interpreter.
 .PHONY: test-pythons
-test-pythons: $(VENV)/.installed-test ## The quick tests on the other installed Pythons and on the built wheel
-	@$(BIN)/tox run-parallel -q --parallel 2 --parallel-no-spinner --skip-missing-interpreters true -e py312,py313,wheel
+test-pythons: $(VENV)/.installed-test ## The quick tests on Python 3.13, some of them on 3.12 and on the built wheel
+	@$(BIN)/tox run -q --skip-missing-interpreters true -e py313,wheel
+	@$(BIN)/tox run -q --skip-missing-interpreters true -e py312 -- $(INTERPRETER)
+
+.PHONY: test-old-pythons
+test-old-pythons: $(VENV)/.installed-test ## All quick tests on Python 3.12
+	@$(BIN)/tox run -q --skip-missing-interpreters true -e py312
 
 .PHONY: test-wheel
 test-wheel: $(VENV)/.installed-test ## The quick tests against the built wheel, installed elsewhere
@@ -91,7 +99,11 @@ test-suite: $(VENV)/.installed-test pyspark ## The tests of `make test`
 
 .PHONY: test-repeats
 test-repeats: $(VENV)/.installed-test pyspark ## The tests that are marked `full`
-	@$(BIN)/pytest -q -m full $(WORKERS) $(PYTEST_ARGS)
+	@$(BIN)/pytest -q -m "full and not extended" $(WORKERS) $(PYTEST_ARGS)
+
+.PHONY: test-extended
+test-extended: $(VENV)/.installed-test pyspark ## The tests that are marked `extended`: Spark is killed again and again
+	@$(BIN)/pytest -q -m extended $(PYTEST_ARGS)
 
 .PHONY: test-kills
 test-kills: $(VENV)/.installed-test ## 200 rounds of `kill -9` while clients write

@@ -53,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--bootstrap-server and --apache name two different servers: give one of them")
     config.addinivalue_line("markers", "slow: takes more than ten seconds; once, on the oldest Python, is enough")
     config.addinivalue_line("markers", "full: repeats what another test shows, for confidence: not in `make test`")
+    config.addinivalue_line("markers", "extended: repeats it for minutes: only in `make test-full`")
     config.addinivalue_line("markers", "long: an attack as large as the protocol allows; MOLDAU_ABUSE_LONG=1 runs it")
 
 
@@ -105,8 +106,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark `full` tests as slow. With several processes the long modules begin first, so that all end together."""
+    """Mark `extended` tests as full, and `full` ones as slow.
+
+    With several processes the long modules begin first, so that all end together.
+    """
     for item in items:
+        if item.get_closest_marker("extended"):
+            item.add_marker(pytest.mark.full)
         if item.get_closest_marker("full"):
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):

@@ -44,7 +44,7 @@ def mortal_server(new_server: Callable[..., AbstractContextManager[Server]]) -> 
         yield started
 
 
-@pytest.fixture(params=["with_confluent_kafka.py", "with_kafka_python.py"])
+@pytest.fixture(params=first_of(["with_confluent_kafka.py", "with_kafka_python.py"]))
 def pipe(request: pytest.FixtureRequest, mortal_server: Server) -> Iterator[Pipe]:
     with Pipe(request.param, mortal_server.bootstrap_servers) as made:
         yield made

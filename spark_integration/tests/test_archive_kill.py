@@ -21,7 +21,6 @@ import pytest
 from moldau.spark_integration.archive_layout import Layout
 from moldau.spark_integration.archive_manifest import load_existing
 from moldau.testing.client import Client, Record
-from moldau.testing.full_run import first_of
 from moldau.testing.waiting import wait_until
 
 from .archive_rows import archive_rows, topic_rows
@@ -132,7 +131,7 @@ def pieces(folder: Path) -> Sequence[str]:
     return sorted(path.name for path in Layout(folder).data.iterdir())
 
 
-@pytest.mark.full
+@pytest.mark.extended
 @pytest.mark.timeout(900)
 def test_an_archive_is_exact_after_a_kill_at_any_point(
     spark: SparkSession,
@@ -175,7 +174,7 @@ def test_an_archive_is_exact_after_a_kill_at_any_point(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kills", first_of([1, 3]))
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.extended)])
 def test_an_archive_is_exact_after_kills_at_random_moments(
     spark: SparkSession,
     bootstrap_servers: str,
@@ -207,7 +206,7 @@ def test_an_archive_is_exact_after_kills_at_random_moments(
     assert archive_rows(spark, str(folder)) == topic_rows(client, topic, PARTITIONS)
 
 
-@pytest.mark.full
+@pytest.mark.extended
 @pytest.mark.timeout(900)
 def test_merged_files_are_exact_after_a_kill_at_any_point(
     spark: SparkSession,
@@ -239,7 +238,7 @@ def test_merged_files_are_exact_after_a_kill_at_any_point(
     assert archive_rows(spark, str(folder)) == expected
 
 
-@pytest.mark.full
+@pytest.mark.extended
 @pytest.mark.timeout(900)
 def test_a_replay_that_was_killed_is_resumed_to_the_same_records(
     spark: SparkSession,

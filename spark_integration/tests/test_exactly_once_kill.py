@@ -24,7 +24,6 @@ import pytest
 
 from moldau.spark_integration import kafka_options
 from moldau.testing.client import Client, Record
-from moldau.testing.full_run import first_of
 
 from .exactly_once_reading import committed, everything, watching
 from .support import driver_conf
@@ -62,7 +61,7 @@ stream.trigger(availableNow=True).start().awaitTermination()
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kills", first_of([2, 4]))
+@pytest.mark.parametrize("kills", [1, *(pytest.param(kills, marks=pytest.mark.extended) for kills in (2, 4))])
 def test_each_row_is_written_once_after_kills_at_any_moment(
     spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic, tmp_path: Path, kills: int
 ) -> None:

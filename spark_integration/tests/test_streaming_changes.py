@@ -11,6 +11,7 @@ import pytest
 
 from moldau.spark_integration import kafka_options
 from moldau.testing.client import Client
+from moldau.testing.full_run import first_of
 
 from .streams import PARTITIONS, FileSink, numbers_of, produce
 from .support import read_stream
@@ -89,7 +90,7 @@ def test_deleted_records_are_an_error_unless_the_loss_is_accepted(
     assert sink.numbers() == sorted(set(range(90)) - set(range(30, 60, 3)))
 
 
-@pytest.mark.parametrize("reads", ["running", "stopped"])
+@pytest.mark.parametrize("reads", first_of(["running", "stopped"]))
 def test_a_topic_created_again_is_an_error_unless_the_loss_is_accepted(
     spark: SparkSession,
     bootstrap_servers: str,

@@ -7,7 +7,7 @@ from typing import Any
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import KafkaError
+from kafka.errors import KafkaConnectionError, KafkaError
 
 from moldau.testing.clients.group_member import begin, report, report_consumed, reported
 
@@ -49,8 +49,12 @@ def main() -> None:
     consumer.partitions_for_topic(options.topic)
     uncommitted = False
     while not leaving.is_set():
-        with reported(KafkaError):
-            batches = consumer.poll(timeout_ms=100)
+        try:
+            with reported(KafkaError):
+                batches = consumer.poll(timeout_ms=100)
+        except KafkaConnectionError:
+            # kafka-python raises it if the server restarts during some of its requests. The next poll connects.
+            continue
         report_consumed((each.partition, each.offset) for records in batches.values() for each in records)
         if not batches and not uncommitted:
             continue

@@ -20,6 +20,7 @@ from moldau.log.producer_state import EndTransactionMarker
 from moldau.log.verification import DISABLED
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.records import Record
+from moldau.testing.full_run import in_full_run
 
 from .conftest import NOW, Partition, make_batch
 
@@ -415,7 +416,7 @@ def prepared(seed: int) -> tuple[Partition, list[Kept]]:
 
 
 @pytest.mark.parametrize("power_lost", [False, True], ids=["killed", "power lost"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, *in_full_run(*range(1, 6))])
 def test_a_crash_at_each_change_of_a_pass_leaves_the_old_or_the_new_segments(seed: int, power_lost: bool) -> None:
     changes = 0
     after: list[Kept] = []
