@@ -1,5 +1,6 @@
 """``moldau conformance``: test any Kafka server, from the command line."""
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -184,6 +185,8 @@ def run(
             _write(target.to_json(), results, html, json_file, junit, badge, complete=complete)
     print_results(results, html, json_file)
     print(f"\n{summary.in_words(results)} in {time.monotonic() - began:.1f} s")
+    if runner.left_behind:
+        print(f"topics and groups whose names begin with {runner.prefix} may remain on the server", file=sys.stderr)
     if runner.interrupted:
         if runner.abandoned:
             leave(EXIT_INTERRUPTED)

@@ -7,6 +7,7 @@ A comparison that fails ends the case with the verdict "failed". A step inside `
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import TracebackType
@@ -74,6 +75,9 @@ class Check:
         self._at_end: list[Callable[[Connection], object]] = []
         self._names = 0
         self._in_setup = 0
+        self._interrupted = False
+        self._lock = threading.RLock()
+        """Guards `_interrupted` and, so that `interrupt` finds all of them, `_connections`."""
 
     # Connections
 
@@ -98,7 +102,10 @@ class Check:
         except OSError as error:
             raise InconclusiveError(f"no connection to {address or self.target.address}: {error}") from error
         connection.extra_bytes = lambda: self._in_setup > 0
-        self._connections.append(connection)
+        with self._lock:
+            self._connections.append(connection)
+            if self._interrupted:
+                connection.interrupt(now=True)
         return connection
 
     def call(self, request: Request, version: int | None = None, *, to: Connection | None = None) -> Any:
@@ -349,11 +356,16 @@ class Check:
         else:
             self._at_end.append(last)
 
-    def interrupt(self) -> None:
-        """Called by another thread: end the case, which waits for a response, a condition or nothing."""
+    def interrupt(self, *, now: bool) -> bool:
+        """Called by another thread: end the case, which waits for a response, a condition or nothing.
+
+        Unless it must end `now`, it ends when the server has made the changes that it was asked for: before that,
+        `clean_up` would not find them. Returns whether the response to one is pending.
+        """
         self._deadline = 0.0
-        for connection in list(self._connections):
-            connection.interrupt()
+        with self._lock:
+            self._interrupted = True
+            return any([connection.interrupt(now=now) for connection in self._connections])
 
     def clean_up(self) -> None:
         """Perform the actions of `at_end`, and delete topics and groups.

@@ -9,6 +9,7 @@ import contextlib
 import math
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
@@ -32,6 +33,24 @@ BYTES_PER_RESPONSE: Final = 1 << 28
 """A longer response is malformed."""
 BYTES_PER_FRAME: Final = 16_384
 """The bytes of a frame that are kept: its first ones."""
+_INTERRUPTED: Final = "the run was interrupted"
+
+CHANGING: Final = frozenset(
+    {
+        ApiKey.METADATA,  # it creates topics
+        ApiKey.CREATE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.UPDATE_FEATURES,
+    }
+)
+"""What these do outlives the connection, and is removed at the end of a case: not before they have done it."""
 
 
 class Frame(NamedTuple):
@@ -147,6 +166,10 @@ class Connection(WireClient):
         self._remaining = remaining
         self._renew_at = math.inf
         self._renewal: Callable[[], None] = lambda: None
+        self._changes: set[bytes] = set()
+        """The correlation IDs of the pending requests of `CHANGING`; guarded by `_lock`, as is `_interrupted`."""
+        self._interrupted = False
+        self._lock = threading.RLock()
         super().__init__(address, client_id=client_id, timeout_s=remaining())
         if tls is not None:
             host = address.rpartition(":")[0].strip("[]")
@@ -176,6 +199,11 @@ class Connection(WireClient):
         return super().send(request, version, answered=answered)
 
     def send_frame(self, payload: bytes) -> None:
+        with self._lock:
+            if self._interrupted:
+                raise ConnectionError(_INTERRUPTED)
+            if int.from_bytes(payload[:2], "big") in CHANGING:
+                self._changes.add(payload[4:8])
         self._recorder.add(self.number, True, payload)
         super().send_frame(payload)
 
@@ -191,13 +219,18 @@ class Connection(WireClient):
         # `receive` has removed its expectation already; it is the last that was removed.
         api_key, version = self._receiving
         self._recorder.add(self.number, False, frame, api_key, version)
+        with self._lock:
+            self._changes.discard(frame[:4])
+            if self._interrupted and not self._changes:
+                raise ConnectionError(_INTERRUPTED)
         return frame
 
     def _receive_exactly(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
-            # A server that sends a byte now and then does not extend the deadline.
-            self._socket.settimeout(self._remaining())
+            # A server that sends a byte now and then does not extend the deadline. `interrupt` has set the deadline of
+            # an interrupted case to now; the runner ends its wait for the response to a change.
+            self._socket.settimeout(None if self._interrupted else self._remaining())
             piece = self._socket.recv(min(size - len(data), 1 << 20))
             if not piece:
                 raise ConnectionError(f"the server closed the connection ({len(data)} of {size} bytes received)")
@@ -226,10 +259,18 @@ class Connection(WireClient):
         """Close the sending half: the server sees the end, and can still send."""
         self._socket.shutdown(socket.SHUT_WR)
 
-    def interrupt(self) -> None:
-        """End a wait for bytes in another thread: it sees the end of the connection."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+    def interrupt(self, *, now: bool) -> bool:
+        """End a wait for bytes in another thread: it sees the end of the connection. No more requests are sent.
+
+        Unless it must end `now`, the responses to `CHANGING` are awaited first. Returns whether one is pending.
+        """
+        with self._lock:
+            self._interrupted = True
+            pending = bool(self._changes)
+        if now or not pending:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        return pending
 
 
 def open_socket(address: str, seconds: float) -> socket.socket:

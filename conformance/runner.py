@@ -23,6 +23,8 @@ from .target import RESPONSE_SECONDS, Target
 DEFAULT_JOBS: Final = 16
 _CRASH_JOBS: Final = 64
 _POLL_SECONDS: Final = 0.2
+_CHANGE_SECONDS: Final = 5.0
+"""How long interrupted cases wait for the responses to what they change."""
 _CLEAN_UP_SECONDS: Final = 15.0
 """How long interrupted cases may take to end and to clean up."""
 _LOST_WITHIN: Final = 60.0
@@ -46,7 +48,8 @@ class Runner:
         self._jobs = jobs
         self._alter_configs = alter_configs
         self._finished = finished
-        self._prefix = f"conformance-{uuid.uuid4().hex[:8]}"
+        self.prefix = f"conformance-{uuid.uuid4().hex[:8]}"
+        """The names of all topics and groups of this run begin with it."""
         self._stop = threading.Event()
         self._running: set[Check] = set()
         # A signal handler may interrupt the thread that holds it.
@@ -59,6 +62,8 @@ class Runner:
         self.abandoned = False
         """Whether `interrupt` was called again before the interrupted cases had cleaned up."""
         self.lost = False
+        self.left_behind = False
+        """Whether topics or groups of this run may still exist."""
 
     def run(self, cases: Sequence[Case]) -> list[Result]:
         """Run the cases: the exclusive ones at the end, one at a time, and then those that crash the server together.
@@ -75,8 +80,11 @@ class Runner:
         self._run_some([case for case in cases if case.layer is Layer.CRASH], crash_jobs, results)
         if self.lost:
             self._excuse(results)
-        elif self.interrupted and not self.abandoned:
-            leftovers.remove(self._target, self._prefix)
+        ended_well = {Verdict.PASSED, Verdict.NOT_APPLICABLE}
+        if self.lost or self.abandoned:
+            self.left_behind = True
+        elif self.interrupted or any(each.verdict not in ended_well for each in results.values()):
+            self.left_behind |= not leftovers.remove(self._target, self.prefix)
         for case in cases:
             if case.id not in results:
                 results[case.id] = Result(case, Verdict.INCONCLUSIVE, 0.0, self._end_reason())
@@ -92,12 +100,12 @@ class Runner:
             self.abandoned = True
         self.interrupted = True
         self._stop.set()
-        self._close_connections()
+        self._close_connections(now=self.abandoned)
 
     def _run_some(self, cases: Sequence[Case], jobs: int, results: dict[str, Result]) -> None:
         waiting = list(reversed(cases))
         running: set[Future[Result]] = set()
-        ends_at: float | None = None
+        stopped_at: float | None = None
         pool = ThreadPoolExecutor(jobs, thread_name_prefix="case")
         try:
             while (waiting and not self._stop.is_set()) or running:
@@ -111,8 +119,11 @@ class Runner:
                 except KeyboardInterrupt:
                     self.interrupt()
                 if self._stop.is_set():
-                    ends_at = ends_at or time.monotonic() + _CLEAN_UP_SECONDS * self._target.patience
-                    self.abandoned |= bool(running) and time.monotonic() > ends_at
+                    stopped_at = stopped_at or time.monotonic()
+                    since = (time.monotonic() - stopped_at) / self._target.patience
+                    if since > _CHANGE_SECONDS:
+                        self._close_connections(now=True)
+                    self.abandoned |= bool(running) and since > _CLEAN_UP_SECONDS
                     if self.abandoned:
                         return
         finally:
@@ -124,7 +135,7 @@ class Runner:
         if result.verdict in (Verdict.FAILED, Verdict.INCONCLUSIVE) and not self._stop.is_set() and self._is_lost():
             self.lost = not self.interrupted
             self._stop.set()
-            self._close_connections()
+            self._close_connections(now=True)
 
     def _excuse(self, results: dict[str, Result]) -> None:
         """The cases that ran when the server was lost have not failed; one of them may be the reason."""
@@ -141,12 +152,12 @@ class Runner:
         """Why the run has ended early."""
         return (self._crashes.failure or _LOST) if self.lost else _INTERRUPTED
 
-    def _close_connections(self) -> None:
-        """End what the running cases wait for."""
+    def _close_connections(self, *, now: bool) -> None:
+        """End what the running cases wait for: unless `now`, after the response if it is to a change of the server."""
         self._crashes.interrupt()
         with self._lock:
-            for check in self._running:
-                check.interrupt()
+            pending = [check.interrupt(now=now) for check in self._running]
+        self.left_behind |= now and any(pending)
 
     def _is_lost(self) -> bool:
         """Whether the server refuses a connection several times in a row, or accepts it and does not respond.
@@ -177,12 +188,12 @@ class Runner:
         crashes = case.layer is Layer.CRASH
         with self._crashes.running() if crashes else contextlib.nullcontext():
             began = time.monotonic()
-            check = Check(self._target, f"{self._prefix}-{number}", case.seconds * self._target.patience)
+            check = Check(self._target, f"{self.prefix}-{number}", case.seconds * self._target.patience)
             check.crashes = self._crashes if crashes else None
             with self._lock:
                 self._running.add(check)
             if self._stop.is_set():
-                check.interrupt()
+                check.interrupt(now=True)
             try:
                 result = self._verdict(case, check)
             finally:

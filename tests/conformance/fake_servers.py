@@ -53,6 +53,11 @@ class Proxy:
         """Bytes at the end of each response."""
         self.kept: set[ApiKey] = set()
         """The APIs whose responses never arrive."""
+        self.held: set[ApiKey] = set()
+        """The APIs whose requests are sent to the server when `release` is called, even if the client is gone by then."""
+        self._waiting: list[socket.socket] = []
+        """The clients whose requests are held."""
+        self._released = threading.Event()
         self.seen = threading.Condition()
         self.requests: list[ApiKey] = []
         """Guarded by `seen`."""
@@ -60,12 +65,19 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def wait_for(self, api: ApiKey, times: int = 1) -> None:
-        """Return when the server has received so many requests."""
+        """Return when so many requests have arrived."""
         with self.seen:
             assert self.seen.wait_for(lambda: self.requests.count(api) >= times, 60), self.requests
 
+    def release(self) -> bool:
+        """Send the requests that are held, and hold no more. Returns whether all their clients are still connected."""
+        connected = not any(_closed_by_peer(each) for each in self._waiting)
+        self._released.set()
+        return connected
+
     def die(self) -> None:
         """Close all connections, and accept no more."""
+        self._released.set()
         for each in (self._listener, *self._connections):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -108,10 +120,14 @@ class Proxy:
             api, version = ApiKey(int.from_bytes(frame[:2], "big")), int.from_bytes(frame[2:4], "big")
             if not (api is ApiKey.PRODUCE and _acks_none(frame, version)):
                 pending.append((api, version))
-            server.sendall(len(frame).to_bytes(4, "big") + frame)
+            if api in self.held:
+                self._waiting.append(client)
             with self.seen:
                 self.requests.append(api)
                 self.seen.notify_all()
+            if api in self.held:
+                self._released.wait()
+            server.sendall(len(frame).to_bytes(4, "big") + frame)
 
     def _responses(self, server: socket.socket, client: socket.socket, pending: list[tuple[int, int]]) -> None:
         while True:
@@ -133,6 +149,16 @@ class Proxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.die()
+
+
+def _closed_by_peer(peer: socket.socket) -> bool:
+    """Whether the end of the connection is what can be read next."""
+    try:
+        return not peer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:  # closed here
+        return True
 
 
 def _acks_none(frame: bytes, version: int) -> bool:

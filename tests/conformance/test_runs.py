@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from xml.etree import ElementTree
 
 import pytest
@@ -28,6 +28,7 @@ from moldau.protocol.api import ApiKey
 from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.protocol.schema import Response
 from moldau.testing import Broker
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 from .fake_servers import Proxy
@@ -58,21 +59,21 @@ def conformance_topics(broker: Broker) -> list[str]:
 class Command:
     """`moldau conformance` in a process, with all its reports."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, err: IO[str] | int = subprocess.PIPE) -> None:
         self._folder = folder
         reports = [f"--{kind}={folder / kind}" for kind in ("json", "junit", "html", "badge")]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "moldau", "conformance", *arguments, *reports],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=err,
             text=True,
         )
 
     def end(self) -> int:
         """The exit code, after which `out` and `err` have its output."""
         self.out, self.err = self.process.communicate(timeout=100)
-        assert "Traceback" not in self.err
+        assert "Traceback" not in (self.err or "")
         return self.process.returncode
 
     def report(self) -> Report:
@@ -186,6 +187,29 @@ def test_an_interruption_cleans_up_and_writes_the_reports(
     assert {case["reason"] for case in report["cases"] if case["verdict"] == "inconclusive"} == {"interrupted"}
     assert "interrupted: deleting topics and groups" in command.err
     assert conformance_topics(broker) == []
+
+
+def test_topics_that_are_created_during_an_interruption_are_deleted(
+    broker: Broker, proxy: Proxy, tmp_path: Path
+) -> None:
+    proxy.held = {ApiKey.CREATE_TOPICS}
+    with (tmp_path / "err").open("w") as err:
+        command = Command(tmp_path, proxy.address, "--area=topics", err=err)
+        proxy.wait_for(ApiKey.CREATE_TOPICS, 16)
+        command.process.send_signal(signal.SIGINT)
+        wait_until(lambda: "interrupted" in (tmp_path / "err").read_text(), "the interruption")
+        assert proxy.release()
+        assert command.end() == 130
+    assert conformance_topics(broker) == []
+
+
+def test_topics_that_cannot_be_deleted_are_reported(proxy: Proxy, tmp_path: Path) -> None:
+    proxy.held = {ApiKey.CREATE_TOPICS}
+    command = Command(tmp_path, proxy.address, "--area=topics", "--patience=0.1")
+    proxy.wait_for(ApiKey.CREATE_TOPICS, 16)
+    command.process.send_signal(signal.SIGINT)
+    assert command.end() == 130
+    assert re.search("whose names begin with conformance-[0-9a-f]{8} may remain on the server", command.err)
 
 
 def test_the_second_interruption_does_not_clean_up(broker: Broker, proxy: Proxy, tmp_path: Path) -> None:
