@@ -31,6 +31,7 @@ from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRe
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ..protocol.schema import Request
 from .crashes import Crashes
+from .error_codes import Code, like
 from .exchange import Connection, Recorder
 from .outcome import InconclusiveError, MismatchError, NotApplicableError
 from .target import CLIENT_ID, Target
@@ -284,7 +285,7 @@ class Check:
     def equal(self, actual: object, expected: object, what: str) -> None:
         """`what` is the field of the response, such as `topics[0].error_code`, or a description."""
         if actual != expected:
-            raise MismatchError(what, shown(expected), shown(actual))
+            raise MismatchError(what, shown(like(expected, actual)), shown(actual))
 
     def error(self, actual: int, expected: ErrorCode | Collection[ErrorCode], what: str = "error_code") -> None:
         """Compare an error code with the one, or the ones, that are right."""
@@ -365,7 +366,8 @@ class Check:
         self._deadline = 0.0
         with self._lock:
             self._interrupted = True
-            return any([connection.interrupt(now=now) for connection in self._connections])
+            pending = [connection.interrupt(now=now) for connection in self._connections]
+        return any(pending)
 
     def clean_up(self) -> None:
         """Perform the actions of `at_end`, and delete topics and groups.
@@ -409,10 +411,7 @@ class Check:
 
 def code(number: int) -> str:
     """The name and number of an error code."""
-    try:
-        return f"{ErrorCode(number).name} ({number})"
-    except ValueError:
-        return f"unknown error code {number}"
+    return str(Code(number))
 
 
 def shown(value: object) -> str:

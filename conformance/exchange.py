@@ -26,6 +26,7 @@ from ..protocol.errors import MalformedMessage, UnsupportedVersion
 from ..protocol.messages.headers import RequestHeader, ResponseHeader
 from ..protocol.schema import Request
 from ..testing.wire import WireClient
+from .error_codes import with_names
 
 FRAMES_PER_CASE: Final = 200
 """The frames of a case that are kept: its last ones."""
@@ -241,9 +242,11 @@ class Connection(WireClient):
         expected = self._expected[0]
         self._receiving = expected.api_key, expected.version
         try:
-            return super().receive()
+            response = super().receive()
         finally:
             self._receiving = -1, -1
+        with_names(response)
+        return response
 
     _receiving: tuple[int, int] = -1, -1
     extra_bytes: Callable[[], bool] = staticmethod(lambda: False)

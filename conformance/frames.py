@@ -16,6 +16,7 @@ from ..protocol.messages.api_versions import ApiVersionsRequest
 from ..protocol.messages.headers import RequestHeader, ResponseHeader
 from ..protocol.schema import Request, Struct
 from .check import Check
+from .error_codes import with_names
 from .exchange import Connection
 from .outcome import InconclusiveError, MismatchError
 
@@ -83,6 +84,7 @@ def receive(connection: Connection, api_key: int, version: int, *, correlation_i
     response, end = decode_at(response_class(api_key), data, version, at)
     if end != len(data):
         raise MismatchError("the length of the response", f"{end} bytes", f"{len(data)} bytes")
+    with_names(response)
     return response
 
 

@@ -19,6 +19,7 @@ from importlib import resources
 from typing import Any, Final, NamedTuple
 
 from ...protocol.api import ApiKey
+from ...protocol.errors import ErrorCode
 from ..case import Layer, Level
 from ..outcome import Verdict
 
@@ -324,7 +325,7 @@ def _linked(source: str) -> list[str | Html]:
 
 
 def _exchanges(cases: Iterable[Mapping[str, Any]]) -> str:
-    """The exchanges by case, as JSON that can be inside a script element."""
+    """The exchanges by case, and the names of error codes, as JSON that can be inside a script element."""
     found = {
         case["id"]: {
             "frames": [
@@ -337,8 +338,9 @@ def _exchanges(cases: Iterable[Mapping[str, Any]]) -> str:
         for case in cases
         if case.get("exchange")
     }
+    errors = {int(each): each.name for each in ErrorCode} if found else {}
     # ASCII only; "<" would end the element, and ">" or "&" need no escape in it.
-    return json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps({"errors": errors, "cases": found}, separators=(",", ":")).replace("<", "\\u003c")
 
 
 # Markup

@@ -6,6 +6,7 @@
   const cases = [...document.querySelectorAll(".case")];
   const groups = [...document.querySelectorAll(".group")];
   let exchanges = null; // many megabytes, which are parsed when the first case is opened
+  let errors = {}; // names by error code
   let api = "";
 
   function element(name, className, ...children) {
@@ -69,13 +70,18 @@
 
   // Exchanges, which are drawn when their case is opened
 
+  function scalar(key, value) {
+    const name = /(^|_)error_code$/.test(key) ? errors[value] : undefined;
+    return JSON.stringify(value) + (name ? ` (${name})` : "");
+  }
+
   function decodedLines(value, path, depth, key, marks, expected) {
     const lines = [];
     const isObject = value !== null && typeof value === "object";
     const line = element("span", `line d${Math.min(depth, 8)}`);
     if (key !== null) line.append(element("span", typeof key === "number" ? "index" : "key", typeof key === "number" ? `[${key}]` : key));
     const entries = isObject ? (Array.isArray(value) ? [...value.entries()] : Object.entries(value)) : [];
-    if (!entries.length) line.append(key === null ? "" : ": ", isObject ? (Array.isArray(value) ? "[]" : "{}") : JSON.stringify(value));
+    if (!entries.length) line.append(key === null ? "" : ": ", isObject ? (Array.isArray(value) ? "[]" : "{}") : scalar(key, value));
     if (marks.has(path.join("."))) {
       lines.push(element("mark", "", line, element("em", `line d${Math.min(depth, 8)}`, `expected ${expected}`)));
     } else if (key !== null || !entries.length) {
@@ -141,7 +147,7 @@
   function drawExchange(each) {
     const target = each.querySelector(".exchange");
     if (!target || target.childElementCount) return;
-    exchanges ??= JSON.parse(byId("exchanges").textContent);
+    if (!exchanges) ({ errors, cases: exchanges } = JSON.parse(byId("exchanges").textContent));
     const exchange = exchanges[each.id];
     if (!exchange) return;
     target.append(element("h4", "", `Exchange: ${exchange.frames.length} frames`));

@@ -54,7 +54,7 @@ class Proxy:
         self.kept: set[ApiKey] = set()
         """The APIs whose responses never arrive."""
         self.held: set[ApiKey] = set()
-        """The APIs whose requests are sent to the server when `release` is called, even if the client is gone by then."""
+        """The APIs whose requests are sent to the server by `release`, even if the client is gone by then."""
         self._waiting: list[socket.socket] = []
         """The clients whose requests are held."""
         self._released = threading.Event()

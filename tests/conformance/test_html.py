@@ -279,6 +279,7 @@ def test_a_failing_case_opens_its_exchange_with_the_keyboard_alone(browser: Brow
 
     text = browser.evaluate("document.getElementById('produce.exchange.v9').innerText")
     assert "Produce v9 response" in text
+    assert "error_code: 0 (NONE)" in text
     assert browser.evaluate("document.querySelector('.frame.differs .decoded mark').innerText") == (
         "base_offset: 0\nexpected 7"
     )

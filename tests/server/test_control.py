@@ -5,18 +5,23 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.testing import go_programs, jvm
 from moldau.testing.apache_kafka import free_ports
 from moldau.testing.builders import batch, produce_request
+from moldau.testing.requirements import require_program
 from moldau.testing.topic_requests import create_topic
 from moldau.testing.wire import WireClient
 
@@ -47,7 +52,9 @@ def served() -> Iterator[Served]:
     assert process.stdout is not None
     ready = process.stdout.readline()
     assert ready.startswith("moldau is ready: ")
-    yield Served(ready.split()[-1], port)
+    served = Served(ready.split()[-1], port)
+    create_topic(served.kafka, "orders")
+    yield served
     process.terminate()
     _, log = process.communicate(timeout=30)
     assert process.returncode == 0
@@ -68,7 +75,6 @@ def produce(served: Served, topic: str) -> int:
 
 
 def test_a_fault(served: Served) -> None:
-    create_topic(served.kafka, "orders")
     fault = {"kind": "error", "api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "topic": "orders", "times": 1}
     status, answer = served.ask("POST", "/faults", fault)
     assert status == 201
@@ -167,3 +173,110 @@ def test_an_address_that_is_not_usable_ends_the_start(address: str) -> None:
     assert done.returncode == 1
     assert f"moldau: --control {address}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# The examples of docs/conformance.md
+
+PAGE: Final = Path(__file__).parent.parent.parent / "docs" / "conformance.md"
+ADDRESS: Final = '"http://127.0.0.1:8082"'
+CLIENT: Final = 'Produce to "orders" with the client under test.'
+
+with_page = pytest.mark.skipif(not PAGE.exists(), reason="reads the documentation of a checkout")
+
+
+def example(language: str) -> str:
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert found.count(CLIENT) == 1
+    return str(found)
+
+
+@with_page
+def test_the_example_in_python() -> None:
+    source, place = example("python"), f"# {CLIENT}"
+
+    def client(address: str) -> None:
+        create_topic(address, "orders")
+        with WireClient(address) as wire:
+            for error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE):
+                answer = wire.call(produce_request("orders", batch(b"value"), acks=-1), 9)
+                assert answer.responses[0].partition_responses[0].error_code == error
+
+    names: dict[str, Any] = {"client": client}
+    exec(compile(source.replace(place, "client(broker.bootstrap_servers)"), "the example", "exec"), names)
+    assert names["fault"] is not None
+
+
+def run_example(command: Sequence[str], served: Served, client: Callable[[], None]) -> str:
+    """The output of a program that waits for a line where the client under test is used."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "CONTROL": f"http://127.0.0.1:{served.port}"},
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        before = []
+        for line in process.stdout:
+            before.append(line)
+            if line == "client\n":
+                break
+        else:
+            pytest.fail("".join(before))
+        client()
+        output = process.communicate("\n", timeout=60)[0]
+    assert process.returncode == 0, output
+    return output
+
+
+@pytest.mark.slow
+@with_page
+def test_the_example_in_go(served: Served, tmp_path: Path) -> None:
+    require_program("go")
+    source = example("go")
+    for old, new in (
+        (ADDRESS, 'os.Getenv("CONTROL")'),
+        (f"// {CLIENT}", 'fmt.Println("client")\n\tbufio.NewReader(os.Stdin).ReadString(10)'),
+    ):
+        assert old in source
+        source = source.replace(old, new)
+    packages = ("bufio", "encoding/json", "fmt", "net/http", "os", "strings", "testing")
+    imports = "".join(f'import "{package}"\n' for package in packages)
+    (tmp_path / "example_test.go").write_text(f"package example\n\n{imports}\n{source}", encoding="utf-8")
+    program = go_programs.built(tmp_path, "example", "test", "-c", "example_test.go")
+
+    def client() -> None:
+        for error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE):
+            assert produce(served, "orders") == error
+
+    output = run_example([str(program), "-test.v"], served, client)
+    assert re.findall(r"Produce 9 moldau-testing (\S+)", output) == ["error", "error", "<nil>"]
+    assert "PASS" in output
+
+
+@pytest.mark.slow
+@with_page
+def test_the_example_in_java(served: Served, tmp_path: Path) -> None:
+    require_program("javac")
+    source = example("java")
+    for old, new in (
+        (ADDRESS, 'System.getenv("CONTROL")'),
+        (f"// {CLIENT}", 'System.out.println("client");\n    System.in.read();'),
+    ):
+        assert old in source
+        source = source.replace(old, new)
+    packages = ("java.net.*", "java.net.http.*", "com.fasterxml.jackson.databind.*")
+    imports = "".join(f"import {package};\n" for package in packages)
+    main = "public static void main(String[] arguments) throws Exception { retries(); }"
+    program = tmp_path / "Example.java"
+    program.write_text(f"{imports}\npublic class Example {{\n{source}\n{main}\n}}\n", encoding="utf-8")
+
+    def client() -> None:
+        with WireClient(served.kafka) as wire, pytest.raises(ConnectionError):
+            wire.call(produce_request("orders", batch(b"value")), 9)
+
+    output = run_example(jvm.command(str(program)), served, client)
+    assert re.findall(r"Produce 9 (\S+ ?\S+)", output) == ['"disconnect after"']
