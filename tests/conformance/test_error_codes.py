@@ -21,7 +21,8 @@ class Fetched(NamedTuple):
 
 def test_a_code_is_its_number_and_shows_its_name() -> None:
     code = Code(3)
-    assert code == 3 == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code == 3
+    assert ErrorCode(code) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert repr(code) == str(code) == f"{code}" == "UNKNOWN_TOPIC_OR_PARTITION (3)"
     assert str(Code(-155)) == "unknown error code -155"
 
