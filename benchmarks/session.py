@@ -83,8 +83,8 @@ def measure(request: Request, progress: TerminalProgress) -> tuple[Results, Path
         scale=QUICK_SCALE if request.quick else 1.0,
     )
     plan, skipped = _possible(plan, progress.say)
-    asked_for = {row.name for row in rows} | set(Subject)
-    found.skipped = {name: reason for name, reason in found.skipped.items() if name not in asked_for} | skipped
+    requested = {row.name for row in rows} | set(Subject)
+    found.skipped = {name: reason for name, reason in found.skipped.items() if name not in requested} | skipped
     if not plan.rows or not plan.subjects:
         raise SessionError("none of the requested rows can be measured here")
     if is_whole(request) and programs.missing(["matplotlib"]):

@@ -13,7 +13,7 @@ from types import FrameType
 
 @contextmanager
 def deferred_interrupt() -> Iterator[None]:
-    """Raise the KeyboardInterrupt of a Ctrl-C in this block at the end of the block; of a second one, at once.
+    """Raise the KeyboardInterrupt of a Ctrl-C in this block at the end of the block; of a second one, immediately.
 
     Outside the main thread, which alone receives signals, and where SIGINT has another handler, this does nothing.
     """

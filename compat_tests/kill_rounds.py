@@ -52,7 +52,7 @@ from moldau.testing.dump_tool import COMPLAINTS
 from moldau.testing.servers import around_tracebacks
 
 DEADLINE_S = 60.0
-"""For everything that is waited for: far more than it takes on a busy machine."""
+"""The timeout of each wait: far longer than it takes on a busy machine."""
 
 CONFIG = {
     "auto.create.topics.enable": "false",
@@ -150,7 +150,7 @@ _TRANSIENT = (
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
     KafkaError._RESOLVE,
-    KafkaError._UNKNOWN_PARTITION,  # the client has not asked yet
+    KafkaError._UNKNOWN_PARTITION,  # the client has not requested the metadata yet
 )
 
 

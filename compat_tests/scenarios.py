@@ -20,7 +20,7 @@ from moldau.testing.servers import Server
 from moldau.testing.topic_requests import stored_batches, wait_for_no_topic, wait_for_topic
 from moldau.testing.waiting import wait_until
 
-# 2001-09-09: older than any retention, so topics that hold it keep records for ever.
+# 2001-09-09: older than any retention, so topics that hold it keep records forever.
 T0 = 1_000_000_000_000
 KEEP = {"retention.ms": "-1"}
 

@@ -339,8 +339,8 @@ def updates(address: str) -> dict[int, tuple[bytes | None, bytes | None]]:
 
 def described(wire: WireClient, kind: int, name: str) -> dict[str, str | None]:
     """The settings that the resource has for itself."""
-    asked = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
-    (found,) = wire.call(DescribeConfigsRequest(resources=[asked]), 4).results
+    requested = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+    (found,) = wire.call(DescribeConfigsRequest(resources=[requested]), 4).results
     assert found.error_code == 0, found
     own = {TOPIC: 1, BROKER: 2 if name else 3}[kind]
     return {c.name: c.value for c in found.configs if c.config_source == own and c.name not in UNSEEN}

@@ -33,8 +33,8 @@ def topic(group_servers: str, topic_name: Callable[[], str]) -> Topic:
     return w.create_topic(group_servers, topic_name(), 2)
 
 
-# How much longer a round of the bystander may take. It does not matter how fast the machine is, only how much of what
-# others have asked for is done before its turn: never more than what is on its way, which is 500 requests, or one that
+# How much longer a round of the bystander may take. The limits do not depend on the speed of the machine, but on the
+# work of other clients that the server does first. This is at most the pending work: 500 requests, or one request that
 # deletes 4,000 offsets.
 BESIDE_REQUESTS, BESIDE_DELETION = 500, 1_000
 

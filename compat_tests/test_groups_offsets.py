@@ -1,4 +1,4 @@
-"""Committed offsets of the empty group, which all clients of a server share: the test needs a server of its own.
+"""Committed offsets of the empty group, which all clients of a server share: the test needs a dedicated server.
 
 The cases of the conformance suite (area `offsets`) test OffsetCommit, OffsetFetch and OffsetDelete.
 """

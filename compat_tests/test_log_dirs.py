@@ -86,13 +86,16 @@ def test_new_partitions_spread_over_the_directories(
     assert sorted(index for indexes in found.values() for index in indexes) == list(range(6))
 
 
-def test_only_the_partitions_that_were_asked_for(
+def test_only_the_requested_partitions(
     jbod: Server, wire: WireClient, topic_name: Callable[[], str], directories: list[Path]
 ) -> None:
     topic = topic_name()
     create_topic(jbod.bootstrap_servers, topic, partitions=3)
-    asked = [DescribableLogDirTopic(topic=topic, partitions=[1, 7]), DescribableLogDirTopic(topic="?", partitions=[0])]
-    results = wire.call(DescribeLogDirsRequest(topics=asked), 4).results
+    requested = [
+        DescribableLogDirTopic(topic=topic, partitions=[1, 7]),
+        DescribableLogDirTopic(topic="?", partitions=[0]),
+    ]
+    results = wire.call(DescribeLogDirsRequest(topics=requested), 4).results
     assert sorted(result.log_dir for result in results) == sorted(map(str, directories))
     reported = [
         (t.name, p.partition_index, p.offset_lag) for result in results for t in result.topics for p in t.partitions

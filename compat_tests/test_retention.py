@@ -79,8 +79,8 @@ def alter(wire: WireClient, kind: int, name: str, **settings: str) -> None:
 
 def position(wire: WireClient, topic: Topic, timestamp: int) -> tuple[int, int]:
     """Offset and leader epoch."""
-    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])])
+    requested = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic.name, partitions=[requested])])
     (found,) = wire.call(request, 7).topics[0].partitions
     assert found.error_code == 0
     return found.offset, found.leader_epoch

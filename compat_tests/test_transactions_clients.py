@@ -1,8 +1,9 @@
-"""Transactions of real clients, of every client that has them: see `transaction_driver`.
+"""Transactions of all clients that support them: see `transaction_driver`.
 
-Committed and aborted ones over several topics and partitions, offsets with records, a zombie, a transaction that took
-too long, a producer that dies and is restarted. And a server that is killed with -9 before the end, right after its
-answer, and while it is asked for: all clients go through that together, since it is the server that takes the time.
+The transactions are committed or aborted, and contain several topics and partitions, or offsets with records. A zombie
+is fenced, a transaction times out, and a producer crashes and restarts. The server is killed with -9 before the end of
+a transaction, right after the response, and during the request. All clients run together in these tests, because the
+restarts take most of the time.
 """
 
 import time

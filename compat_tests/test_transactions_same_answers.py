@@ -49,14 +49,14 @@ IDS, ACTORS, PARTITIONS = 3, 6, 2
 
 
 class Request(NamedTuple):
-    """What is asked, chosen without a look at any answer."""
+    """One request, chosen independently of all responses."""
 
     op: str
     actor: int
     version: int
     partition: int
     relation: str
-    """Of the producer id and epoch that it is asked with to those that the actor has."""
+    """The relation of the producer id and epoch in the request to those of the actor."""
     choice: int
 
 
@@ -76,11 +76,11 @@ OPERATIONS: dict[str, tuple[range, int]] = {
     "delete": (range(1, 3), 1),
     "look": (range(4, 13), 6),
 }
-"""With the versions of the request, and how often it comes."""
+"""The versions of the request, and its relative frequency."""
 
 UNVERIFIED = ("plain", "marker")
-"""What no coordinator is asked about. A partition that learns of an epoch by these that is still to come refuses the
-marker of the one before, and then Apache Kafka leaves that transaction prepared for ever; Moldau calls it complete."""
+"""Writes that the coordinator does not verify. If such a write contains a future epoch, the partition rejects the
+marker of the current epoch. Then Apache Kafka leaves the transaction prepared forever, and Moldau completes it."""
 
 RELATIONS = {"own": 30, "older": 1, "newer": 1, "other": 1, "oldest": 1}
 
@@ -185,8 +185,8 @@ class Play:
         ends = [
             end_offset(self.wire, self.topic, partition=partition, timestamp=timestamp).offset for timestamp in (-2, -1)
         ]
-        asked = DeleteRecordsPartition(partition_index=partition, offset=sum(ends) // 2)
-        topic = DeleteRecordsTopic(name=self.topic.name, partitions=[asked])
+        requested = DeleteRecordsPartition(partition_index=partition, offset=sum(ends) // 2)
+        topic = DeleteRecordsTopic(name=self.topic.name, partitions=[requested])
         answer = self.wire.call(DeleteRecordsRequest(topics=[topic], timeout_ms=5_000), version)
         return ends, code(answer.topics[0].partitions[0].error_code)
 
@@ -225,8 +225,8 @@ class Play:
         ]
 
     def _stable_offsets(self) -> Any:
-        asked = OffsetFetchRequestTopics(name=self.topic.name, partition_indexes=list(range(PARTITIONS)))
-        group = OffsetFetchRequestGroup(group_id=self.name, topics=[asked])
+        requested = OffsetFetchRequestTopics(name=self.topic.name, partition_indexes=list(range(PARTITIONS)))
+        group = OffsetFetchRequestGroup(group_id=self.name, topics=[requested])
         (found,) = self.wire.call(OffsetFetchRequest(groups=[group], require_stable=True), 9).groups
         return [(each.committed_offset, code(each.error_code)) for topic in found.topics for each in topic.partitions]
 

@@ -65,7 +65,7 @@ def batched(
 
 @pytest.mark.parametrize("committed", [True, False], ids=["commit", "abort"])
 def test_until_the_markers_are_written(producer: Producer, topic: Topic, committed: bool) -> None:
-    """What was decided stays, and whatever else is asked for has to wait."""
+    """The decision is final, and other requests have to wait."""
     wire = producer.wire
     stick(producer, topic, committed=committed)
     after = producer.duplicate()
@@ -82,8 +82,8 @@ def test_until_the_markers_are_written(producer: Producer, topic: Topic, committ
     for version in (3, 10, 11):
         assert after.send(topic, after.batch(b"-"), partition=1, version=version) == "NOT_ENOUGH_REPLICAS"
     assert after.send(topic, after.batch(b"-"), partition=1, version=12) == "CONCURRENT_TRANSACTIONS"
-    asked = after.as_transaction({topic.name: [0, 1]}, verify_only=True)
-    assert batched(wire, 5, asked) == {
+    requested = after.as_transaction({topic.name: [0, 1]}, verify_only=True)
+    assert batched(wire, 5, requested) == {
         after.transactional_id: {topic.name: dict.fromkeys((0, 1), "CONCURRENT_TRANSACTIONS")}
     }
     # Readers of committed records wait too.

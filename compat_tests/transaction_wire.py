@@ -285,8 +285,8 @@ def wait_for_coordinators(bootstrap_servers: str) -> None:
     with WireClient(bootstrap_servers) as wire:
 
         def gives_ids() -> bool:
-            asked = FindCoordinatorRequest(key_type=1, coordinator_keys=["anybody"])
-            (found,) = wire.call(asked, 4).coordinators
+            requested = FindCoordinatorRequest(key_type=1, coordinator_keys=["anybody"])
+            (found,) = wire.call(requested, 4).coordinators
             new_id = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
             return (
                 found.error_code == 0
@@ -436,8 +436,8 @@ def end_offset(
     wire: WireClient, topic: Topic, *, committed: bool = True, timestamp: int = -1, partition: int = 0, version: int = 7
 ) -> ListOffsetsPartitionResponse:
     """ListOffsets of one partition."""
-    asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])])
+    requested = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic.name, partitions=[requested])])
     if version >= 2:
         request.isolation_level = READ_COMMITTED if committed else 0
     ((found,),) = [each.partitions for each in wire.call(request, version).topics]
@@ -448,8 +448,8 @@ def end_offset(
 
 def producers(wire: WireClient, topic: Topic, partition: int = 0) -> dict[int, ProducerState]:
     """DescribeProducers of one partition, by producer id."""
-    asked = TopicRequest(name=topic.name, partition_indexes=[partition])
-    ((found,),) = [each.partitions for each in wire.call(DescribeProducersRequest(topics=[asked]), 0).topics]
+    requested = TopicRequest(name=topic.name, partition_indexes=[partition])
+    ((found,),) = [each.partitions for each in wire.call(DescribeProducersRequest(topics=[requested]), 0).topics]
     assert found.error_code == 0, code(found.error_code)
     return {each.producer_id: each for each in found.active_producers}
 

@@ -107,7 +107,7 @@ def unchanged(c: Check, resource: Resource, key: str, expected: tuple[str | None
 
 @contextlib.contextmanager
 def restored(c: Check, resource: Resource, *keys: str) -> Iterator[None]:
-    """At the end, the resource has the same values of its own for these configs as before."""
+    """At the end, these configs of the resource have their previous values, or are unset as before."""
     own = DYNAMIC_DEFAULT_BROKER if resource.name == ALL_BROKERS else _OWN_SOURCE[resource.type]
     with c.setup(f"describing {', '.join(keys)}"):
         result = describe(c, resource, keys)

@@ -136,7 +136,7 @@ def allow(c: Check, *acls: Acl) -> None:
 
 
 class Principal(NamedTuple):
-    """A user of the case, with a connection of its own."""
+    """A user of the case, with a separate connection."""
 
     name: str
     """As in ACLs: `User:...`."""

@@ -19,7 +19,7 @@ from .target import CLIENT_ID, RESPONSE_SECONDS, Target
 PROBE_SECONDS: Final = 3.0
 LAST_PROBE_SECONDS: Final = 1.0
 QUIET_SECONDS: Final = 2.0
-"""After this time without a response, the server is asked whether it is another one."""
+"""After this time without a response, a second request checks whether it is still the same server."""
 _TLS_RECORDS: Final = (0x15, 0x16)
 _TLS: Final = "a TLS listener. Use --tls."
 _HTTP: Final = "an HTTP server, not a Kafka server. Use the port of the Kafka listener."

@@ -47,7 +47,7 @@ class Security(NamedTuple):
 
 
 class Target:
-    """The server at an address, after `describe` has asked it what it supports."""
+    """The server at an address. `describe` finds out what it supports."""
 
     def __init__(self, address: str, security: Security = Security(), patience: float = 1.0) -> None:  # noqa: B008
         self.address = address

@@ -51,11 +51,11 @@ def alter_partition(
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     records: list[Versioned] = []
     response = AlterPartitionResponse()
-    for asked in request.topics:
-        result = ResponseTopicData(topic_id=asked.topic_id)
+    for requested in request.topics:
+        result = ResponseTopicData(topic_id=requested.topic_id)
         response.topics.append(result)
-        topic = image.topics_by_id.get(asked.topic_id)
-        for proposal in asked.partitions:
+        topic = image.topics_by_id.get(requested.topic_id)
+        for proposal in requested.partitions:
             if topic is None:
                 answer = _refused(proposal, ErrorCode.UNKNOWN_TOPIC_ID)
             else:

@@ -44,10 +44,10 @@ def describe_quorum(
     request: DescribeQuorumRequest, version: int, status: QuorumStatus, now_ms: int
 ) -> DescribeQuorumResponse:
     """The response to a DescribeQuorumRequest. Its form depends on the version."""
-    asked = [
+    requested = [
         (topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
-    if asked != [(CLUSTER_METADATA, 0)]:
+    if requested != [(CLUSTER_METADATA, 0)]:
         return _unknown(request)
     voter = ReplicaState(
         replica_id=status.leader_id,

@@ -127,7 +127,7 @@ class BrokerLifecycle:
         self._due(now_ms)
 
     def begin_shutdown(self, now_ms: int) -> None:
-        """Ask the controller to move the leaderships. A broker that is not registered shuts down at once."""
+        """Ask the controller to move the leaderships. A broker that is not registered shuts down immediately."""
         if self.state in (State.SHUTTING_DOWN, State.FAILED):
             return
         if not self.is_registered:

@@ -10,9 +10,9 @@ One request is in flight at a time. The observer decides what to send next, and 
 the log. It reads the end of the copy through `ObservedLog` when it needs it, so all effects of a response must have
 been applied before the next `request`.
 
-**The leader.** At first the observer asks the bootstrap servers, one after the other. Each of them names the leader and
-its endpoint, in most cases with an error. An epoch never falls: a response of an older epoch is ignored as a whole.
-After a failure of the leader the bootstrap servers are asked again.
+**The leader.** At first the observer tries the bootstrap servers in turn. Each of them names the leader and its
+endpoint, in most cases with an error. An epoch never falls: a response of an older epoch is ignored as a whole. After a
+failure of the leader the bootstrap servers are tried again.
 
 **Committed records.** A leader sends records before they are committed. Only records below the high watermark may be
 applied (`Committed`). A new leader responds with the high watermark -1 until a record of its own epoch is committed,

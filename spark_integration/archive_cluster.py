@@ -114,8 +114,8 @@ class KafkaCluster:
         raise ArchiveError(f"the topic {name} was created but has no leader after {_TIMEOUT_S:g} seconds")
 
     def _offsets(self, name: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
-        """A broker that does not lead a partition yet, or no longer, is asked again: a leader may have moved, and in
-        Apache Kafka the leader of a new partition is in the metadata a moment before it serves the partition."""
+        """Retries if a broker does not lead a partition yet, or no longer: a leader may have moved, and in Apache Kafka
+        the leader of a new partition is in the metadata a moment before it serves the partition."""
         import time
 
         from confluent_kafka import KafkaError, KafkaException, TopicPartition

@@ -125,7 +125,7 @@ class ServerProcess(ServerRun):
         self._reader.join()
         with self._asking:  # no request is being written
             for pipe in (self._child.stdin, self._child.stdout):
-                # Closing writes what a failed write has left in the buffer; nobody reads it.
+                # Closing writes what a failed write has left in the buffer; no process reads it.
                 with suppress(BrokenPipeError):
                     if pipe is not None:
                         pipe.close()

@@ -104,7 +104,7 @@ def group_invalid(c: Check, key: str, value: str | None, expected: ErrorCode) ->
     """Sends: IncrementalAlterConfigs of a group with a timeout that the broker does not allow, a config that groups do
     not have, or null.
 
-    Expects: INVALID_CONFIG, or INVALID_REQUEST for null, with a message; the group has no config of its own.
+    Expects: INVALID_CONFIG, or INVALID_REQUEST for null, with a message; no config of the group is set.
 
     Why: with a wrong timeout, members of the group would be removed again and again.
     """

@@ -51,8 +51,8 @@ def describe_exchange(c: Check, version: int) -> None:
         g.stable(c, members[-1])
     together = members[0].wire.address == members[1].wire.address
     answers = []
-    for asked in [list(groups)] if together else [[each] for each in groups]:
-        answer = c.call(ConsumerGroupDescribeRequest(group_ids=asked), version, to=c.coordinator(asked[0]))
+    for requested in [list(groups)] if together else [[each] for each in groups]:
+        answer = c.call(ConsumerGroupDescribeRequest(group_ids=requested), version, to=c.coordinator(requested[0]))
         answers += answer.groups
     c.equal([each.group_id for each in answers], list(groups), "groups (group_id)")
     for index, group in enumerate(answers):

@@ -282,7 +282,7 @@ def _batch(number: int, producer_id: int) -> bytes:
 
 
 class _Writer:
-    """Writes numbered records from a thread of its own, until its connection ends with the server."""
+    """Writes numbered records from a dedicated thread until its connection ends with the server."""
 
     _IN_FLIGHT = 5
     _AT_MOST = 10_000

@@ -184,7 +184,7 @@ def longest_rebalance(c: Check) -> None:
 
     Expects: generation 2 with both members.
 
-    Why: a member that processes a large batch has asked for this time.
+    Why: a member that processes a large batch needs this time, and has set it.
     """
     group = ClassicGroup(c)
     slow = group.member()

@@ -60,13 +60,13 @@ def ask(
     current_leader_epoch: int = -1,
 ) -> Found:
     """ListOffsets for one partition; compares the names in the response."""
-    asked = ListOffsetsPartition(
+    requested = ListOffsetsPartition(
         partition_index=partition, timestamp=timestamp, current_leader_epoch=current_leader_epoch
     )
     request = ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation_level,
-        topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])],
+        topics=[ListOffsetsTopic(name=topic.name, partitions=[requested])],
         timeout_ms=30_000,
     )
     response = c.call(request, version)
@@ -320,8 +320,10 @@ def same_partition_twice(c: Check) -> None:
     Why: the client could not match responses to requests.
     """
     topic = c.topic(2)
-    asked = [ListOffsetsPartition(partition_index=index, timestamp=when) for index, when in ((0, -1), (0, -2), (1, -1))]
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic.name, partitions=asked)])
+    requested = [
+        ListOffsetsPartition(partition_index=index, timestamp=when) for index, when in ((0, -1), (0, -2), (1, -1))
+    ]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic.name, partitions=requested)])
     answers = [
         (each.partition_index, ErrorCode(each.error_code).name)
         for topics in c.call(request).topics

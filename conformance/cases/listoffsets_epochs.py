@@ -24,9 +24,11 @@ def end_of(
     c: Check, topic: str, epoch: int, version: int, *, partition: int = 0, current: int = -1
 ) -> tuple[str, int, int]:
     """The error, the epoch and the end offset for an epoch of one partition; compares the names in the response."""
-    asked = OffsetForLeaderPartition(partition=partition, current_leader_epoch=current, leader_epoch=epoch)
+    requested = OffsetForLeaderPartition(partition=partition, current_leader_epoch=current, leader_epoch=epoch)
     # -1 is a consumer.
-    request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=[asked])])
+    request = OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=[requested])]
+    )
     response = c.call(request, version)
     named = [(each.topic, [part.partition for part in each.partitions]) for each in response.topics]
     c.equal(named, [(topic, [partition])], "topics and partitions of the response")
@@ -117,9 +119,9 @@ def several(c: Check) -> None:
     topic = c.topic(3)
     for partition in range(3):
         p.append(c, topic, batch(*[b"-"] * (partition + 1)), partition=partition)
-    asked = [OffsetForLeaderPartition(partition=index, leader_epoch=0) for index in (2, 0, 1, 7)]
+    requested = [OffsetForLeaderPartition(partition=index, leader_epoch=0) for index in (2, 0, 1, 7)]
     request = OffsetForLeaderEpochRequest(
-        replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic.name, partitions=asked)]
+        replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic.name, partitions=requested)]
     )
     response: Any = c.call(request)
     found = {

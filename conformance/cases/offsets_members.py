@@ -65,7 +65,7 @@ def every_partition_fails(c: Check, version: int) -> None:
 
     Expects: ILLEGAL_GENERATION in the entry of each partition; nothing is committed.
 
-    Why: the response has no error of its own; a missing entry would be a successful commit for the client.
+    Why: the response has no top-level error, so a client takes a missing entry for a successful commit.
     """
     first, second = c.topic(2), c.topic()
     group = ClassicGroup(c)

@@ -139,14 +139,14 @@ def acks_none(c: Check) -> None:
     """
     topic = c.topic()
     version = c.version(ApiKey.PRODUCE)
-    asked = 0
+    requested = 0
     for number in range(50):
         request = p.produce_request(topic, {0: batch(b"%d" % number)}, version=version, acks=0)
         c.wire.send(request, version, answered=False)
         if number % 3 == 0:
             c.wire.send(ApiVersionsRequest(), 0)
-            asked += 1
-    for _ in range(asked):
+            requested += 1
+    for _ in range(requested):
         c.error(c.wire.receive().error_code, ErrorCode.NONE, "ApiVersions error_code")
     c.equal(p.values(c, topic), [b"%d" % number for number in range(50)], "the values of the partition")
 

@@ -72,7 +72,7 @@ def subscriptions_exchange(c: Check, version: int) -> None:
 
 @case(
     "telemetry.subscriptions.too-early",
-    "a client that asks again too early is throttled",
+    "a client that repeats the request too early is throttled",
     source=SOURCE,
     layer=Layer.WIRE,
     versions=versions_of(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS),

@@ -33,7 +33,7 @@ def exchange(c: Check, version: int) -> None:
     epoch, and one start time.
 
     Why: the coordinator writes markers to the partitions that it knows. A partition that is missing would keep its
-    records invisible for ever.
+    records invisible forever.
     """
     topic = c.topic(3)
     producer = Producer(c).begin()

@@ -428,8 +428,8 @@ def describe_producers_unknown(c: Check, version: int) -> None:
     found = {
         (each.name, one.partition_index): one for each in c.call(request, version).topics for one in each.partitions
     }
-    asked = sorted((name, index) for name, partitions in requested.items() for index in partitions)
-    c.equal(sorted(found), asked, "topics and partitions of the response")
+    pairs = sorted((name, index) for name, partitions in requested.items() for index in partitions)
+    c.equal(sorted(found), pairs, "topics and partitions of the response")
     for name, partitions in requested.items():
         for index in partitions:
             expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

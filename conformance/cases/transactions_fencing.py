@@ -170,7 +170,7 @@ def timeout(c: Check) -> None:
     readable. The old epoch is fenced: PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH for old versions, Produce and
     TxnOffsetCommit. A new producer gets another epoch.
 
-    Why: a producer that has died, or lost its network, would block all consumers of the partition for ever.
+    Why: a producer that has died, or lost its network, would block all consumers of the partition forever.
     """
     topic = c.topic()
     producer = _expired(c, topic)

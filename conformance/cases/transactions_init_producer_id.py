@@ -81,7 +81,7 @@ def exchange(c: Check, version: int) -> None:
 
 @case(
     "transactions.init-producer-id.without-id",
-    "an idempotent producer gets a producer ID of its own",
+    "an idempotent producer gets a unique producer ID",
     source="KIP-98",
     layer=Layer.WIRE,
     versions=versions_of(ApiKey.INIT_PRODUCER_ID),

@@ -142,7 +142,7 @@ def not_added(c: Check, version: int) -> None:
 
     Expects: TRANSACTION_ABORTABLE or INVALID_TXN_STATE for each partition; no pending offset.
 
-    Why: the coordinator does not know the group, so no marker would end it: its offsets would be unstable for ever.
+    Why: the coordinator does not know the group, so no marker would end it: its offsets would be unstable forever.
     """
     topic, group = c.topic(2), c.group()
     producer = Producer(c).begin()

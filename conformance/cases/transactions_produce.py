@@ -88,7 +88,7 @@ def not_added(c: Check, version: int) -> None:
 
     Expects: TRANSACTION_ABORTABLE or INVALID_TXN_STATE for partition 0, and nothing is appended; no error for 1.
 
-    Why: no marker would end these records, and consumers of the partition would wait for ever.
+    Why: no marker would end these records, and consumers of the partition would wait forever.
     """
     topic = c.topic(2)
     producer = Producer(c).begin()

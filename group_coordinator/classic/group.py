@@ -78,7 +78,7 @@ class ClassicGroup:
         self.pending_members: dict[str, None] = {}
         """IDs that were given to new members, which must retry with them (KIP-394); the oldest is first."""
         self.pending_sync_members: set[str] = set()
-        """The members that have not asked for their assignment in this generation yet."""
+        """The members that have not sent SyncGroup in this generation yet."""
         self.protocol_counts = ProtocolCounts()
         self.awaiting_join_count = 0
         self.is_initial_rebalance = False

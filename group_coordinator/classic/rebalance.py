@@ -252,7 +252,7 @@ def _next_generation(states: GroupStates, group: ClassicGroup, now: Now) -> list
 
 
 def _waited_for_syncs(states: GroupStates, group: ClassicGroup, generation_id: int, now: Now) -> Outcome:
-    """Remove the members that have not asked for their assignment in time (KAFKA-9752)."""
+    """Remove the members that have not sent SyncGroup in time (KAFKA-9752)."""
     if generation_id != group.generation_id or not group.pending_sync_members:
         return NOTHING
     replies: list[Reply] = []
@@ -263,7 +263,7 @@ def _waited_for_syncs(states: GroupStates, group: ClassicGroup, generation_id: i
 
 
 def has_synced(states: GroupStates, group: ClassicGroup, member: ClassicMember) -> None:
-    """The member has asked for its assignment."""
+    """The member has sent SyncGroup."""
     group.pending_sync_members.discard(member.member_id)
     if not group.pending_sync_members:
         states.deadlines.cancel(group.group_id, Name.SYNC)

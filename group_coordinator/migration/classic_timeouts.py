@@ -45,7 +45,7 @@ def wait_for_sync(states: GroupStates, group_id: str, member_id: str, timeout_ms
 
 
 def has_synced(states: GroupStates, group_id: str, member_id: str) -> None:
-    """The member has asked for its assignment."""
+    """The member has sent SyncGroup."""
     states.deadlines.cancel(group_id, (_SYNC, member_id))
 
 

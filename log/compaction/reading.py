@@ -67,20 +67,20 @@ class SegmentReader:
             unpack_from = HEADER.unpack_from
             while position < size:
                 self._piece_position = position
-                asked = min(max(needed, _PIECE_BYTES), size - position)
-                data = file.read_at(position, asked)
+                requested = min(max(needed, _PIECE_BYTES), size - position)
+                data = file.read_at(position, requested)
                 self._on_read(len(data))
-                if len(data) < asked:
+                if len(data) < requested:
                     raise self._corrupt(0, next_offset, "the file is shorter than it was")
                 view = memoryview(data)
                 start, needed = 0, BATCH_OVERHEAD
-                while asked - start >= BATCH_OVERHEAD:
+                while requested - start >= BATCH_OVERHEAD:
                     fields = unpack_from(data, start)
                     length = fields[BATCH_LENGTH] + LOG_OVERHEAD
                     if fields[BATCH_MAGIC] != MAGIC or length < BATCH_OVERHEAD or fields[RECORD_COUNT] < 0:
                         raise self._corrupt(start, next_offset, "no batch starts here")
                     end = start + length
-                    if end > asked:
+                    if end > requested:
                         needed = length
                         break
                     if crc32c(view[start + ATTRIBUTES_POSITION : end]) != fields[CRC]:
@@ -109,10 +109,10 @@ class SegmentReader:
         """The same checks, for a batch of which only the header was read, at the piece's position."""
         crc = 0
         for start in range(ATTRIBUTES_POSITION, length, _PIECE_BYTES):
-            asked = min(_PIECE_BYTES, length - start)
-            data = file.read_at(self._piece_position + start, asked)
+            requested = min(_PIECE_BYTES, length - start)
+            data = file.read_at(self._piece_position + start, requested)
             self._on_read(len(data))
-            if len(data) < asked:
+            if len(data) < requested:
                 raise self._corrupt(0, next_offset, "the file is shorter than it was")
             crc = crc32c(data, crc)
         if crc != fields[CRC]:

@@ -1,7 +1,7 @@
 """Transaction verification: the first write of a transaction to a partition asks the transaction coordinator (KIP-890).
 
 A transactional batch that arrives after its transaction has ended would open a transaction that is never ended.
-Therefore, if the log has no open transaction of the producer, the coordinator is asked before the append, and the log
+Therefore, if the log has no open transaction of the producer, the coordinator is queried before the append, and the log
 receives the proof (`log.verification`). The question depends on the client:
 
 * Clients that support transaction.version 2 (Produce since version 12, TxnOffsetCommit since 5) do not add partitions

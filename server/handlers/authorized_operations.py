@@ -13,7 +13,7 @@ def _bits(*operations: Can) -> int:
     return sum(1 << operation for operation in operations)
 
 
-NOT_ASKED = -0x80000000
+NOT_REQUESTED = -0x80000000
 TOPIC = _bits(
     Can.READ, Can.WRITE, Can.CREATE, Can.DELETE, Can.ALTER, Can.DESCRIBE, Can.DESCRIBE_CONFIGS, Can.ALTER_CONFIGS
 )

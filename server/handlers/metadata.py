@@ -66,7 +66,7 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
         topics=topics,
         cluster_authorized_operations=authorized_operations.CLUSTER
         if request.include_cluster_authorized_operations
-        else authorized_operations.NOT_ASKED,
+        else authorized_operations.NOT_REQUESTED,
     )
 
 
@@ -159,5 +159,5 @@ def _describe(
         partitions=partitions,
         topic_authorized_operations=authorized_operations.TOPIC
         if include_operations
-        else authorized_operations.NOT_ASKED,
+        else authorized_operations.NOT_REQUESTED,
     )

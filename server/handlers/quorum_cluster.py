@@ -47,7 +47,7 @@ def handle_describe_cluster(
         ],
         cluster_authorized_operations=authorized_operations.CLUSTER
         if request.include_cluster_authorized_operations
-        else authorized_operations.NOT_ASKED,
+        else authorized_operations.NOT_REQUESTED,
     )
 
 

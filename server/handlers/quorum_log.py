@@ -64,16 +64,16 @@ _SNAPSHOT_ENDPOINTS_SINCE = 1
 
 def handle_fetch(node: ControllerNode, context: RequestContext, request: FetchRequest) -> FetchResponse | Deferred:
     """Respond now, or when the log has grown."""
-    asked = _checked(node, context.api_version, request)
+    requested = _checked(node, context.api_version, request)
     log = node.metadata.metadata_log
-    error = check_leader_epoch(asked.current_leader_epoch, log.epoch)
+    error = check_leader_epoch(requested.current_leader_epoch, log.epoch)
     if error:
         return _response(node, context.api_version, PartitionData(error_code=error, high_watermark=-1, records=b""))
     latest = log.latest_snapshot
     leader = LeaderLog(
         log.start_offset, log.earliest_snapshot, latest, log.log.leader_epochs.latest, log.log.end_offset_for_epoch
     )
-    position = position_of(asked.fetch_offset, asked.last_fetched_epoch, leader)
+    position = position_of(requested.fetch_offset, requested.last_fetched_epoch, leader)
     if isinstance(position, Diverging | FromSnapshot):
         partition = _partition(node)
         if isinstance(position, Diverging):
@@ -85,12 +85,16 @@ def handle_fetch(node: ControllerNode, context: RequestContext, request: FetchRe
     replica_id = request.replica_state.replica_id if context.api_version >= _REPLICA_STATE_SINCE else request.replica_id
     if replica_id >= 0:
         now_ms = node.now_ms()
-        node.observers.fetched(replica_id, asked.replica_directory_id, asked.fetch_offset, log.flushed_offset, now_ms)
-    knows_watermark = context.api_version < _KNOWN_WATERMARK_SINCE or asked.high_watermark >= log.flushed_offset
-    if asked.fetch_offset >= log.flushed_offset and knows_watermark and request.max_wait_ms > 0:
-        node.wait_for_change(context, request.max_wait_ms, partial(_read, node, context.api_version, request, asked))
+        node.observers.fetched(
+            replica_id, requested.replica_directory_id, requested.fetch_offset, log.flushed_offset, now_ms
+        )
+    knows_watermark = context.api_version < _KNOWN_WATERMARK_SINCE or requested.high_watermark >= log.flushed_offset
+    if requested.fetch_offset >= log.flushed_offset and knows_watermark and request.max_wait_ms > 0:
+        node.wait_for_change(
+            context, request.max_wait_ms, partial(_read, node, context.api_version, request, requested)
+        )
         return DEFERRED
-    return _read(node, context.api_version, request, asked)
+    return _read(node, context.api_version, request, requested)
 
 
 def failed_fetch(request: FetchRequest, error: KafkaError) -> FetchResponse:
@@ -104,21 +108,21 @@ def _checked(node: ControllerNode, version: int, request: FetchRequest) -> Fetch
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID)
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    topic, asked = request.topics[0], request.topics[0].partitions[0]
+    topic, requested = request.topics[0], request.topics[0].partitions[0]
     is_known = topic.topic_id == ONE_UUID if version >= _TOPIC_IDS_SINCE else topic.topic == CLUSTER_METADATA
-    if not is_known or asked.partition != 0:
+    if not is_known or requested.partition != 0:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if request.max_wait_ms < 0 or asked.fetch_offset < 0 or asked.last_fetched_epoch < 0:
+    if request.max_wait_ms < 0 or requested.fetch_offset < 0 or requested.last_fetched_epoch < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    return asked
+    return requested
 
 
-def _read(node: ControllerNode, version: int, request: FetchRequest, asked: FetchPartition) -> FetchResponse:
+def _read(node: ControllerNode, version: int, request: FetchRequest, requested: FetchPartition) -> FetchResponse:
     log = node.metadata.metadata_log
     partition = _partition(node)
-    if asked.fetch_offset < log.flushed_offset:
-        max_bytes = min(asked.partition_max_bytes or request.max_bytes, request.max_bytes, node.fetch_max_bytes)
-        found = log.log.read(asked.fetch_offset, max_bytes, max_offset=log.flushed_offset, min_one_batch=True)
+    if requested.fetch_offset < log.flushed_offset:
+        max_bytes = min(requested.partition_max_bytes or request.max_bytes, request.max_bytes, node.fetch_max_bytes)
+        found = log.log.read(requested.fetch_offset, max_bytes, max_offset=log.flushed_offset, min_one_batch=True)
         partition.records = b"" if found.records is None else found.records
     return _response(node, version, partition)
 
@@ -150,10 +154,10 @@ def handle_fetch_snapshot(
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID)
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    topic, asked = request.topics[0], request.topics[0].partitions[0]
-    if topic.name != CLUSTER_METADATA or asked.partition != 0:
+    topic, requested = request.topics[0], request.topics[0].partitions[0]
+    if topic.name != CLUSTER_METADATA or requested.partition != 0:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    answer = yield from _snapshot_piece(node, request, asked)
+    answer = yield from _snapshot_piece(node, request, requested)
     log = node.metadata.metadata_log
     answer.current_leader = SnapshotLeader(leader_id=node.node_id, leader_epoch=log.epoch)
     response = FetchSnapshotResponse(topics=[ResponseTopicSnapshot(name=CLUSTER_METADATA, partitions=[answer])])
@@ -169,11 +173,11 @@ def failed_fetch_snapshot(request: FetchSnapshotRequest, error: KafkaError) -> F
 
 
 def _snapshot_piece(
-    node: ControllerNode, request: FetchSnapshotRequest, asked: PartitionSnapshot
+    node: ControllerNode, request: FetchSnapshotRequest, requested: PartitionSnapshot
 ) -> Sliced[ResponsePartitionSnapshot]:
     log = node.metadata.metadata_log
-    wanted = StoredSnapshotId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
-    error = check_leader_epoch(asked.current_leader_epoch, log.epoch)
+    wanted = StoredSnapshotId(requested.snapshot_id.end_offset, requested.snapshot_id.epoch)
+    error = check_leader_epoch(requested.current_leader_epoch, log.epoch)
     path = log.snapshot_path(wanted)
     if not error and path is None:
         error = ErrorCode.SNAPSHOT_NOT_FOUND
@@ -181,7 +185,7 @@ def _snapshot_piece(
         return _no_piece(wanted, error)
     max_bytes = min(request.max_bytes, node.snapshot_max_bytes)
     read: SlicedFuture[tuple[int, bytes] | ErrorCode] = SlicedFuture(node.slices)
-    node.in_thread(partial(_read_piece, node, path, asked.position, max_bytes), read)
+    node.in_thread(partial(_read_piece, node, path, requested.position, max_bytes), read)
     found = yield from read.result()
     if isinstance(found, ErrorCode):
         return _no_piece(wanted, found)
@@ -189,7 +193,7 @@ def _snapshot_piece(
     return ResponsePartitionSnapshot(
         snapshot_id=RequestedSnapshot(end_offset=wanted.end_offset, epoch=wanted.epoch),
         size=size,
-        position=asked.position,
+        position=requested.position,
         unaligned_records=data,
     )
 

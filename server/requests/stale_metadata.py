@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def make_stale(response: MetadataResponse, request: Any, image: MetadataImage, only: str | None) -> None:
     """Describe the topics, or `only` one of them, as `image` has them."""
-    asked = getattr(request, "topics", None)
-    if not asked:
+    requested = getattr(request, "topics", None)
+    if not requested:
         kept = [each for each in response.topics if only not in (None, each.name)]
         old = [topic for topic in image.topics_by_name.values() if only in (None, topic.name)]
         response.topics = kept + [_described(topic) for topic in old]

@@ -88,7 +88,7 @@ def test_the_created_topic_is_suitable(bootstrap_servers: str, make_topic: MakeT
     assert check_topic(cluster, topic, requirements) == {0: 0, 1: 0, 2: 0}
 
 
-def test_a_partition_whose_leader_does_not_serve_it_yet_is_asked_again(
+def test_a_partition_whose_leader_does_not_serve_it_yet_is_retried(
     bootstrap_servers: str, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = KafkaCluster(bootstrap_servers)

@@ -16,7 +16,7 @@ COMMIT_SECONDS = 20
 
 
 class KafkaPythonTransactor(Transactor):
-    """Its calls wait for ever, so it is the driver that has a deadline.
+    """Its calls wait forever, so the driver has a deadline.
 
     One wait has no end: kafka-python 3.0.12 takes a transactional request from its queue, and forgets it when the
     connection to the coordinator is refused just then (``Sender._maybe_send_pending_request``: what an exception leaves

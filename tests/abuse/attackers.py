@@ -20,7 +20,7 @@ from moldau.protocol.compression import Codec, compress
 from moldau.protocol.messages.headers import RequestHeader
 from moldau.protocol.schema import Request
 
-# An answer to a large request may take long on a slow machine; a server that hangs takes for ever.
+# The response to a large request may take long on a slow machine. A server that hangs never responds.
 ANSWER_S = 180.0
 # Descriptors that this process needs for itself.
 SPARE_DESCRIPTORS = 200

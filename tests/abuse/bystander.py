@@ -180,8 +180,8 @@ def main(address: str, server_pid: int) -> None:
         walls.append(wall)
         blamed.append(max(0.0, wall - waited))
         due = max(due + PACE_MS / 1000, time.monotonic())
-        asked, _, _ = select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))
-        if asked:
+        requested, _, _ = select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))
+        if requested:
             if not sys.stdin.readline():
                 return
             print(json.dumps(numbers(blamed, walls, failures)._asdict()), flush=True)

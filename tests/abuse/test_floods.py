@@ -123,10 +123,10 @@ def test_transactional_ids(target: Target, long: bool) -> None:
     producers: list[InitProducerIdResponse] = []
     with target.attack(f"{count} transactional ids", kept_bytes=kept(count)), target.wire() as wire:
         for first in range(0, count, SLICE):
-            asked = ids[first : first + SLICE]
-            for id in asked:
+            requested = ids[first : first + SLICE]
+            for id in requested:
                 wire.send(InitProducerIdRequest(transactional_id=id, transaction_timeout_ms=5000), 4)
-            producers += [wire.receive() for _ in asked]
+            producers += [wire.receive() for _ in requested]
     assert [producer.error_code for producer in producers] == [0] * count
     topics = [AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])]
     frames = [
@@ -207,7 +207,7 @@ def test_topics_that_metadata_creates(make_target: MakeTarget, dice: random.Rand
                 attackers.exchange(target.address, attackers.frame(request, 9))
 
 
-def test_parked_fetches(target: Target, long: bool) -> None:
+def test_waiting_fetches(target: Target, long: bool) -> None:
     """Fetches with an unreachable min_bytes, from many connections, and many on each connection."""
     target.create_topic("awaited", partitions=10)
     count = attackers.at_most_connections(1000 if long else 50)

@@ -1,18 +1,18 @@
 """Data of Linux about a process."""
 
+import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from moldau.benchmarks import processes
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks ask /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks read /proc")
 
-# Works in a thread, which is over when it says so; then it waits.
+# Works in a thread, and prints a line when the thread has ended. Then it waits.
 WORK = """
 import sys, threading
 worker = threading.Thread(target=lambda: sum(range(2_000_000)))
@@ -23,13 +23,21 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def child() -> Iterator["subprocess.Popen[str]"]:
+@contextlib.contextmanager
+def started() -> Iterator["subprocess.Popen[str]"]:
     with subprocess.Popen(
         [sys.executable, "-c", WORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def child() -> Iterator["subprocess.Popen[str]"]:
+    with started() as process:
         yield process
-        process.kill()
 
 
 def test_cpu_time_includes_ended_threads(child: "subprocess.Popen[str]") -> None:
@@ -48,7 +56,9 @@ def test_a_stopped_process_uses_no_cpu(child: "subprocess.Popen[str]") -> None:
     processes.pause(child.pid)
     os.waitid(os.P_PID, child.pid, os.WSTOPPED)
     before = processes.cpu_seconds(child.pid)
-    time.sleep(0.05)
+    with started() as other:  # it does the same work in the meantime
+        assert other.stdout is not None
+        assert other.stdout.readline() == "done\n"
     assert processes.cpu_seconds(child.pid) == before
 
     processes.resume(child.pid)

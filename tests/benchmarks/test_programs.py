@@ -179,7 +179,7 @@ def test_pieces_larger_than_the_socket_buffer_arrive_in_order(server: CeilingSer
         ceiling.pieces(server.data_dir, batch, 2),
         WireClient(server.bootstrap_servers) as wire,
     ):
-        for number in range(4):  # all asked for before the first is read
+        for number in range(4):  # all are requested before the first is read
             wire.send(fetch(number * 4000), 11 + number % 2 * 5)
         for number in range(4):
             assert base_offsets(wire.receive()) == [number * 4000]
@@ -230,7 +230,7 @@ def test_an_open_loop_sends_what_is_due(programs: Path, server: CeilingServer) -
 def test_idle_connections_are_only_held(programs: Path) -> None:
     with Answering() as stub:
         run_load(programs, stub.address, "--idle", 7, "--connections", 2, "--requests", 20)
-    assert (stub.connections, stub.asked) == (9, 2)
+    assert (stub.connections, stub.requested) == (9, 2)
 
 
 def test_a_stall_is_charged_to_all_requests_that_are_due_during_it(programs: Path) -> None:
@@ -260,7 +260,7 @@ class Answering(Stub):
 
     def __init__(self, *, stall_seconds: float = 0.0, answers: bool = True) -> None:
         super().__init__()
-        self.asked = 0
+        self.requested = 0
         self._stall_seconds = stall_seconds
         self._answers = answers
 
@@ -272,7 +272,7 @@ class Answering(Stub):
                 if not self._answers:
                     return
                 if first:
-                    self.asked += 1
+                    self.requested += 1
                     time.sleep(self._stall_seconds)
                     first = False
                 connection.sendall(b"\0\0\0\4\0\0\0\0")

@@ -1,4 +1,4 @@
-"""The generator of transactions: what it writes in whose name, when it asks again, and that no error goes unseen."""
+"""The generator of transactions: its writes for each producer, its retries, and that it reports every error."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def test_symbolic_links(run: Run, directory: Path, tmp_path: Path) -> None:
     assert "which does not exist; check that the disk is mounted" in result.text
 
 
-def made_anew(result: Any) -> list[str]:
+def rebuilt(result: Any) -> list[str]:
     return [line["action"] for line in result.json_lines() if "action" in line]
 
 
@@ -223,12 +223,12 @@ def test_logs_are_truncated_only_with_truncate(run: Run, directory: Path) -> Non
     damaged = log.read_bytes()
     result = run("log", "repair", "--yes", "--json", str(directory))
     assert result.code == 1
-    assert made_anew(result) == []
+    assert rebuilt(result) == []
     assert log.read_bytes() == damaged
 
     result = run("log", "repair", "--yes", "--truncate", "--json", str(directory))
     assert result.code == 0, result.text
-    assert made_anew(result)[0] == "truncate"
+    assert rebuilt(result)[0] == "truncate"
     (kept,) = log.parent.glob("*.cut-*")
     assert log.read_bytes() + kept.read_bytes() == damaged
     with Broker(data_dir=directory) as broker:

@@ -1,4 +1,4 @@
-"""An adapter of `moldau conformance-client` with a client of its own, right or with one defect.
+"""An adapter of `moldau conformance-client` with its own client, which is correct or has one defect.
 
     python naive_client.py DEFECT [FILE]
 

@@ -68,7 +68,7 @@ def test_the_host_is_not_a_name() -> None:
 
 
 def closes(peer: socket.socket) -> None:
-    """Closes at once."""
+    """Closes immediately."""
 
 
 def closes_after_the_request(peer: socket.socket) -> None:

@@ -415,16 +415,16 @@ def test_loaded_records_above_the_high_watermark_delay_responses(bench: Bench) -
     other.writer.replicated = False
     load(other, *bench.writer.batches)
     other.runtime.activate()
-    reader, asked = other.add("a"), FakeCaller()
+    reader, requested = other.add("a"), FakeCaller()
     assert other.runtime.has_uncommitted
-    other.runtime.respond_when_committed(asked, SimpleNamespace(error_code=7))
-    assert [writer.replies, reader.replies, asked.replies] == [[], [], []]
+    other.runtime.respond_when_committed(requested, SimpleNamespace(error_code=7))
+    assert [writer.replies, reader.replies, requested.replies] == [[], [], []]
     other.writer.replicate(1)
     other.runtime.high_watermark_changed()
-    assert [reader.replies, asked.replies] == [[1], [7]]
+    assert [reader.replies, requested.replies] == [[1], [7]]
     assert not other.runtime.has_uncommitted
-    other.runtime.respond_when_committed(asked, SimpleNamespace(error_code=8))
-    assert asked.replies == [7, 8]
+    other.runtime.respond_when_committed(requested, SimpleNamespace(error_code=8))
+    assert requested.replies == [7, 8]
 
 
 def test_a_reader_of_uncommitted_records_waits_for_them(bench: Bench) -> None:

@@ -339,7 +339,7 @@ nobody   consumer_describe  none     none     none     none     none     none   
 nobody   delete             none     ok>-     ok>-     memb     memb     memb     ok>-     memb     memb     memb
 """
 
-ASKED: dict[str, Ask] = {
+REQUESTS: dict[str, Ask] = {
     ask.__name__: ask
     for ask in (
         join, join_in_version_3, join_static, sync, heartbeat, leave, consumer_join, consumer_heartbeat, consumer_leave,
@@ -364,7 +364,7 @@ def test_each_request_in_each_state(who: str, request_name: str, state: str, cel
     asking = {"member": member, "stranger": Member("stranger"), "nobody": Member("", -1)}[who]
 
     answer, _, letter = cell.partition(">")
-    assert ASKED[request_name](coordinator, asking) == ANSWERS[answer]
+    assert REQUESTS[request_name](coordinator, asking) == ANSWERS[answer]
     assert state_of(coordinator) == (LETTERS[letter] if letter else state)
 
 

@@ -40,8 +40,8 @@ def find_coordinators(wire: WireClient) -> None:
 
 
 def offsets(wire: WireClient) -> list[Any]:
-    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in GROUPS])
-    fetched: list[Any] = wire.call(asked, 9).groups
+    requested = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in GROUPS])
+    fetched: list[Any] = wire.call(requested, 9).groups
     return fetched
 
 

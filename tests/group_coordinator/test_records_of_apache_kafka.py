@@ -147,8 +147,10 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
             delete_some(wire)
             del topic_ids["gone"]
             listed = {group.group_id: group for group in wire.call(ListGroupsRequest(), 5).groups}
-            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in GROUPS])
-            offsets = {group.group_id: group for group in wire.call(asked, 9).groups}
+            requested = OffsetFetchRequest(
+                groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in GROUPS]
+            )
+            offsets = {group.group_id: group for group in wire.call(requested, 9).groups}
             described = {group.group_id: group for group in wire.call(DescribeGroupsRequest(groups=GROUPS), 6).groups}
             described_consumer_groups = {
                 group.group_id: group for group in wire.call(ConsumerGroupDescribeRequest(group_ids=GROUPS), 1).groups
@@ -276,8 +278,8 @@ def delete_some(wire: WireClient) -> None:
     assert response.responses[0].error_code == 0
 
     def forgotten() -> bool:
-        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=SIMPLE, topics=None)])
-        return {topic.name for topic in wire.call(asked, 9).groups[0].topics} == {"t", "u"}
+        requested = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=SIMPLE, topics=None)])
+        return {topic.name for topic in wire.call(requested, 9).groups[0].topics} == {"t", "u"}
 
     wait_until(forgotten, "the end of the offsets of the topic")
 

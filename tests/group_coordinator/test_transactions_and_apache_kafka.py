@@ -108,9 +108,9 @@ def commit(wire: WireClient, group_id: str, offsets: dict[int, int]) -> None:
 
 def fetched(wire: WireClient, *, stable: bool) -> dict[str, list[int]]:
     """For each group the offset of each partition, or the error."""
-    asked = [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1, 2])]
+    requested = [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1, 2])]
     request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id=name, topics=asked) for name in GROUPS], require_stable=stable
+        groups=[OffsetFetchRequestGroup(group_id=name, topics=requested) for name in GROUPS], require_stable=stable
     )
     return {
         group.group_id: [one.error_code or one.committed_offset for one in group.topics[0].partitions]
@@ -125,8 +125,10 @@ def find_coordinators(wire: WireClient, key_type: int, keys: list[str]) -> None:
 
 def find_groups(wire: WireClient) -> None:
     find_coordinators(wire, GROUP, GROUPS)
-    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in GROUPS])
-    wait_until(lambda: not any(group.error_code for group in wire.call(asked, 8).groups), "the offsets of the groups")
+    requested = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in GROUPS])
+    wait_until(
+        lambda: not any(group.error_code for group in wire.call(requested, 8).groups), "the offsets of the groups"
+    )
 
 
 def begin_transactions(wire: WireClient) -> tuple[Producer, Producer, Producer]:

@@ -297,7 +297,7 @@ def unusual_appends() -> dict[str, bytes]:
         "after the wrap": produced(2, producer_id=8),
         "transactional": produced(0, producer_id=10, transactional=True),
         "plain in a transaction": produced(1, producer_id=10),
-        "transactional goes on": produced(1, producer_id=10, transactional=True),
+        "transactional continues": produced(1, producer_id=10, transactional=True),
         "transactional without a producer": timed(NOW, transactional=True),
     }
 
@@ -602,7 +602,7 @@ def test_old_segments_are_those_of_apache_kafka(kafka: Any, ours: Any, tmp_path:
     if ours.log.segments.active.on_disk:  # without an append we make no files, unless all others have gone
         left = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
         assert sorted(files(ours.directory, *left)) == sorted(files(theirs, *left))
-    # ... and each goes on where the other was, though there may be no record left.
+    # ... and each continues at the offset of the other, though there may be no record left.
     start, end = ours.log.log_start_offset, ours.log.log_end_offset
     kafka.open(ours.directory, config, recovery_point=end, start=start)
     assert kafka.ask_lines("describe")[0] == f"offsets {start} {end}"
@@ -630,7 +630,7 @@ def test_apaches_dump_tool_has_no_complaint(dump_segments: Any, ours: Any, stopp
     ours.configure(segment_bytes=8_000, index_interval_bytes=300)
     for _ in range(160):
         assert append_to(ours, *script.next()).startswith("ok")
-    # Runs of one codec too, so that each has segments of its own.
+    # Runs of one codec too, so that each has its own segments.
     for codec in Codec:
         for number in range(40):
             records = [Record(0, NOW + number, b"k", b"value %d " % number * 20)] * 3

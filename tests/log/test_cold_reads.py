@@ -41,7 +41,7 @@ def evict(file_system: FileSystem, path: str, but_first: int = 0) -> None:
         pytest.skip("the kernel does not evict the file")
     if but_first:
         fd = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # no more than is asked for
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # no more than is requested
         os.pread(fd, but_first, 0)
         os.close(fd)
 
@@ -63,7 +63,7 @@ def why_not_evicted(directory: str) -> str:
                 continue
             except OSError as error:
                 return f"the file system of the temporary directory does not report what is cached ({error.strerror})"
-            return "the device of the temporary directory has read what is asked for before one could wait"
+            return "the device of the temporary directory reads faster than a test can wait"
     return ""
 
 

@@ -32,7 +32,7 @@ DIRECTORY = "/data/topic-0"
 
 
 class Batch(NamedTuple):
-    """A batch that was asked for: its offsets, the value of its records, and what it is to a transaction."""
+    """A batch of a request: its offsets, the value of its records, and its role in a transaction."""
 
     first_offset: int
     last_offset: int
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
 
 
 class History:
-    """What was asked of a log and what it answered: the truth that the next start is compared with."""
+    """The requests to a log and its responses, with which the next startup is compared."""
 
     STEPS: tuple[str, ...] = (
         "append",
@@ -207,17 +207,17 @@ class History:
         self.file_system = self.file_system.crash(power_loss)
         self.start(clean=False)
         check_agreement(self.log)
-        asked = [*self.acknowledged, *([self.in_flight] if self.in_flight is not None else [])]
-        visible = [batch for batch in asked if batch.last_offset >= self.log.log_start_offset]
+        requested = [*self.acknowledged, *([self.in_flight] if self.in_flight is not None else [])]
+        visible = [batch for batch in requested if batch.last_offset >= self.log.log_start_offset]
         found = stored(self.log)
-        assert found == visible[: len(found)], "what is left is no prefix of what was asked for"
+        assert found == visible[: len(found)], "the remaining batches are not a prefix of the requested ones"
         expected_end = self.durable_end
         if power_loss is None and self.acknowledged:
             expected_end = self.acknowledged[-1].last_offset + 1
         if self.cut_in_flight is not None:
             expected_end = min(expected_end, self.cut_in_flight)
         assert self.log.log_end_offset >= expected_end, "something is lost that was promised"
-        self.acknowledged = [batch for batch in asked if batch.last_offset < self.log.log_end_offset]
+        self.acknowledged = [batch for batch in requested if batch.last_offset < self.log.log_end_offset]
         self.check_transactions()
         self.in_flight = self.cut_in_flight = None
         self.durable_end = min(self.durable_end, self.log.log_end_offset)

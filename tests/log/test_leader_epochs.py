@@ -46,7 +46,7 @@ def test_no_epoch_and_no_offset_are_no_entry(epoch: int, offset: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer"),
+    ("requested", "answer"),
     [
         (-1, (-1, -1)),
         (0, (0, 5)),  # before all that is known: begin at the first
@@ -58,8 +58,8 @@ def test_no_epoch_and_no_offset_are_no_entry(epoch: int, offset: int) -> None:
         (7, (-1, -1)),
     ],
 )
-def test_where_an_epoch_ends(asked: int, answer: tuple[int, int]) -> None:
-    assert epochs((1, 5), (3, 10), (5, 20), (6, 30)).end_offset(asked, 100) == answer
+def test_where_an_epoch_ends(requested: int, answer: tuple[int, int]) -> None:
+    assert epochs((1, 5), (3, 10), (5, 20), (6, 30)).end_offset(requested, 100) == answer
 
 
 def test_nothing_is_known_of_an_empty_log() -> None:

@@ -326,17 +326,17 @@ def test_partitions_of_unknown_topics_become_strays_at_startup(single: Broker, b
         single.create(topic)
     single.append("stray", batch(b"x"))
     single.stop()
-    asked = []
+    requested = []
 
     def is_stray(topic: str, partition: int, topic_id: bytes | None) -> bool:
-        asked.append((topic, partition, topic_id))
+        requested.append((topic, partition, topic_id))
         return topic != "kept"
 
     report = single.start(is_stray=is_stray)
     assert report.loaded == 1
     # First by the name; a log that is not known is not opened.
-    assert asked[:3] == [(topic, 0, None) for topic in ("empty", "kept", "stray")]
-    assert asked[3:] == [("kept", 0, single.topic_ids["kept"])]
+    assert requested[:3] == [(topic, 0, None) for topic in ("empty", "kept", "stray")]
+    assert requested[3:] == [("kept", 0, single.topic_ids["kept"])]
     assert len(report.strays) == 2
     assert "set aside 2 strays" in report.summary()
     single.manager.remove_trash(single.manager.take_trash())

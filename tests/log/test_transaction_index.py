@@ -1,4 +1,4 @@
-"""Aborted transactions: found for every part of a log that a reader may be sent, whether in memory or on disk."""
+"""Aborted transactions are found for each range of a log that a fetch may return, in memory and on disk."""
 
 from __future__ import annotations
 

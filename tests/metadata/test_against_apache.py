@@ -166,8 +166,8 @@ def features(*updates: tuple[str, int, int], validate_only: bool = True) -> Upda
 
 
 def elect(kind: int, *wanted: tuple[str, list[int]]) -> ElectLeadersRequest:
-    asked = [TopicPartitions(topic=name, partitions=indexes) for name, indexes in wanted]
-    return ElectLeadersRequest(election_type=kind, topic_partitions=asked, timeout_ms=10_000)
+    requested = [TopicPartitions(topic=name, partitions=indexes) for name, indexes in wanted]
+    return ElectLeadersRequest(election_type=kind, topic_partitions=requested, timeout_ms=10_000)
 
 
 def delete(*names: str) -> DeleteTopicsRequest:
@@ -264,7 +264,7 @@ STORY: list[tuple[str, Request, int]] = [
     ("group: above the broker's limit", change((GROUP, "g", [("consumer.session.timeout.ms", SET, "60001")])), 1),
     ("group: no number", change((GROUP, "g", [("consumer.heartbeat.interval.ms", SET, "soon")])), 1),
     ("group: out of range", change((GROUP, "g", [("consumer.heartbeat.interval.ms", SET, "0")])), 1),
-    ("group: assignments at once", change((GROUP, "g", [("consumer.assignment.interval.ms", SET, "0")])), 1),
+    ("group: assignments immediately", change((GROUP, "g", [("consumer.assignment.interval.ms", SET, "0")])), 1),
     ("group: assignments too rarely", change((GROUP, "g", [("consumer.assignment.interval.ms", SET, "15001")])), 1),
     ("group: unknown", change((GROUP, "g", [("consumer.nap.ms", SET, "1")])), 1),
     ("group: of share groups", change((GROUP, "g", [("share.auto.offset.reset", SET, "by_duration:PT1H")])), 1),
@@ -286,7 +286,7 @@ STORY: list[tuple[str, Request, int]] = [
     ("group: alter to what cannot be", alter((GROUP, "g", {"consumer.heartbeat.interval.ms": "1"})), 2),
     ("group: alter to nothing", alter((GROUP, "g", {}), (GROUP, "", {})), 2),
     ("elect the preferred", elect(0, ("alpha", [0, 1, 99]), ("nothing", [0])), 2),
-    ("elect anybody", elect(1, ("alpha", [0])), 2),
+    ("elect any replica", elect(1, ("alpha", [0])), 2),
     ("elect everywhere", ElectLeadersRequest(election_type=1, topic_partitions=None), 2),
     ("elect nowhere", ElectLeadersRequest(election_type=0, topic_partitions=[]), 2),
     ("elect in version 0", elect(0, ("alpha", [0])), 0),
@@ -337,7 +337,7 @@ STORY: list[tuple[str, Request, int]] = [
         features(("group.version", 1, 1), ("metadata.version", 99, 1), validate_only=False),
         2,
     ),
-    ("unregister nobody", UnregisterBrokerRequest(broker_id=77), 0),
+    ("unregister an unknown broker", UnregisterBrokerRequest(broker_id=77), 0),
     ("delete topics", delete("beta", "nothing"), 6),
     ("delete one twice", delete("alpha", "alpha"), 6),
     ("delete no topic", DeleteTopicsRequest(topics=[DeleteTopicState(name=None)], timeout_ms=10_000), 6),

@@ -161,7 +161,7 @@ def test_a_snapshot_is_fetched_in_pieces() -> None:
 
 
 @pytest.mark.parametrize("error", [ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE])
-def test_a_deleted_snapshot_is_asked_for_again(error: ErrorCode) -> None:
+def test_a_deleted_snapshot_is_requested_again(error: ErrorCode) -> None:
     made = following()
     made.handle(fetched(snapshot=(100, 1)))
     assert made.handle(piece(error=error)) == []
@@ -176,14 +176,14 @@ def test_an_empty_piece_is_no_progress() -> None:
     assert made.pause_ms > 0
 
 
-def test_after_a_failure_of_the_leader_all_servers_are_asked_with_growing_pauses() -> None:
+def test_after_a_failure_of_the_leader_all_servers_are_tried_with_growing_pauses() -> None:
     made = following()
-    asked, pauses = [], []
+    requested, pauses = [], []
     for _ in range(8):
-        asked.append(made.destination)
+        requested.append(made.destination)
         made.failed("connection refused")
         pauses.append(made.pause_ms)
-    assert set(asked) == {A, B, C}
+    assert set(requested) == {A, B, C}
     assert pauses == [20, 40, 80, 160, 320, 320, 320, 320]
     assert made.problem == "connection refused"
     made.handle(fetched(leader=103, epoch=2))

@@ -376,8 +376,8 @@ def test_a_broker_reports_the_directories_of_its_replicas(new_cluster: type[Clus
 
 
 def elect(cluster: Cluster, kind: int, *wanted: tuple[str, list[int]], everywhere: bool = False) -> Any:
-    asked = None if everywhere else [TopicPartitions(topic=name, partitions=indexes) for name, indexes in wanted]
-    return elect_leaders(cluster.image, ElectLeadersRequest(election_type=kind, topic_partitions=asked))
+    requested = None if everywhere else [TopicPartitions(topic=name, partitions=indexes) for name, indexes in wanted]
+    return elect_leaders(cluster.image, ElectLeadersRequest(election_type=kind, topic_partitions=requested))
 
 
 def results(response: Any) -> dict[tuple[str, int], str]:

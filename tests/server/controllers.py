@@ -1,4 +1,4 @@
-"""A controller of Moldau as a process of its own, for tests."""
+"""A controller of Moldau as a separate process, for tests."""
 
 import sys
 from pathlib import Path

@@ -368,7 +368,7 @@ def test_a_result_holds_no_stack_frames() -> None:
 
 def test_small_batches_need_neither_thread_nor_process(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> None:
-        raise AssertionError("a small batch was handed over")
+        raise AssertionError("a small batch was sent to the process")
 
     monkeypatch.setattr(type(server.broker.decoder), "submit", never)
     server.create_topic("t", cleanup_policy="compact")

@@ -485,9 +485,9 @@ def test_every_version_reads_committed_offsets(server: RunningServer, wire: Wire
         (topic,) = wire.call(OffsetFetchRequest(group_id="g", topics=topics), version).topics
     else:
         named: dict[str, Any] = {"topic_id": topic_id} if version >= 10 else {"name": "t"}
-        asked = [OffsetFetchRequestTopics(partition_indexes=[0, 1], **named)]
+        requested = [OffsetFetchRequestTopics(partition_indexes=[0, 1], **named)]
         (group,) = wire.call(
-            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=asked)]), version
+            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=requested)]), version
         ).groups
         (topic,) = group.topics
         if version >= 10:

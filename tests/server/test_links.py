@@ -170,7 +170,7 @@ def test_requests_are_sent_after_api_versions_in_the_highest_version_of_both_sid
     assert simulation.link.waiting == 0
 
 
-def test_a_peer_without_the_latest_api_versions_is_asked_again(simulation: Simulation) -> None:
+def test_the_version_of_api_versions_falls_back_to_that_of_the_peer(simulation: Simulation) -> None:
     simulation.listen()
     simulation.send()
     simulation.run()

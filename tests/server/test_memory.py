@@ -103,7 +103,7 @@ def test_a_slow_holder_that_still_sends_is_not_closed() -> None:
         clock[0] += STALL_MS / 1000
         timers.fire()
         assert log == []
-        assert timers.pending, "it goes on watching while a connection waits"
+        assert timers.pending, "it continues to watch while a connection waits"
 
 
 def test_a_holder_below_the_minimum_rate_is_closed_while_another_waits() -> None:
@@ -165,7 +165,7 @@ def test_new_frames_queue_behind_one_that_has_waited_for_a_long_time() -> None:
     assert not budget.grow(b, 60, LARGE)
     clock[0] += STALL_MS / 1000
     assert not budget.grow(c, 10, LARGE)
-    assert budget.grow(a, 10, LARGE), "a frame that has begun goes on"
+    assert budget.grow(a, 10, LARGE), "a frame that has begun continues"
     log.clear()
     budget.release(a)
     assert log == [("resume", "b"), ("resume", "c")]
@@ -239,7 +239,7 @@ def test_large_frames_leave_memory_for_small_ones() -> None:
     assert not budget.grow(b, 1, LARGE)
     assert budget.grow(c, 300, SMALL)
     budget.release(c)
-    assert budget.grow(a, 500, LARGE), "the oldest goes on"
+    assert budget.grow(a, 500, LARGE), "the oldest continues"
     assert budget.grow(c, 300, SMALL), "and takes nothing of what is reserved"
 
 

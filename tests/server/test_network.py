@@ -84,7 +84,7 @@ class Dispatcher:
         if data.startswith(b"silent"):
             return None
         if data.startswith(b"close"):
-            connection.close("asked for")
+            connection.close("requested")
             return None
         if data.startswith(b"file"):
             file_range = self.file_range()

@@ -20,7 +20,7 @@ PARTITIONS = [(topic, partition) for topic in ("a", "b") for partition in range(
 STEPS = 150
 
 # Errors while the previous transaction ends or the coordinator loads: the producer retries.
-_COME_AGAIN = {
+RETRIED_ERRORS = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -42,10 +42,10 @@ class Application:
     def retry(call: Any, *arguments: Any) -> None:
         for _ in range(1000):
             error = call(*arguments)
-            if error not in _COME_AGAIN:
+            if error not in RETRIED_ERRORS:
                 assert error == 0
                 return
-        raise AssertionError("the coordinator is not there again")
+        raise AssertionError("the coordinator is not available again")
 
     def produce(self, topic: str, partition: Any) -> None:
         if not self.producer.v2 and (topic, partition) not in self.added:

@@ -279,7 +279,7 @@ def test_thousands_of_requests_of_one_transactional_id_run_one_at_a_time() -> No
 def test_the_server_stops_while_requests_of_one_transactional_id_wait_for_each_other(
     make_server: MakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closing the first one resumes the second one, which completes at once."""
+    """Closing the first one resumes the second one, which completes immediately."""
     pause = {"add.partitions.to.txn.retry.backoff.ms": "3000", "add.partitions.to.txn.retry.backoff.max.ms": "10000"}
     server = make_server(config=pause)
     server.create_topic("t")

@@ -131,12 +131,12 @@ def check_contents(history: History, found: Sequence[Kept], start: int, end: int
     there = {record.offset: record for record in found}
     assert len(there) == len(found), "an offset was found twice"
     assert [record.offset for record in found] == sorted(there), "offsets are out of order"
-    asked = {record.offset: (record, batch) for batch in history.batches for record in batch.records}
+    requested = {record.offset: (record, batch) for batch in history.batches for record in batch.records}
     for offset, record in there.items():
         assert start <= offset < end, f"offset {offset} was found in a log from {start} to {end}"
-        assert offset in asked, f"offset {offset} was never written: {record}"
-        assert record == asked[offset][0], f"offset {offset} is another record"
-    missing = [entry for offset, entry in asked.items() if start <= offset < end and offset not in there]
+        assert offset in requested, f"offset {offset} was never written: {record}"
+        assert record == requested[offset][0], f"offset {offset} is another record"
+    missing = [entry for offset, entry in requested.items() if start <= offset < end and offset not in there]
     if not missing:
         return
     limit = history.compacted_until

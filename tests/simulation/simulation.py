@@ -631,9 +631,9 @@ class Simulation:
         last = history.batches[-1].end_offset if history.batches else 0
         # The remaining records may end before the log start offset of a checkpoint. Then the log starts again there
         # without producers.
-        begun_anew = power_lost and start == end and not log.producers.producers
-        assert end in (last, history.start_offset) or begun_anew, f"a batch is there in part: {last} instead of {end}"
-        if begun_anew:
+        was_reset = power_lost and start == end and not log.producers.producers
+        assert end in (last, history.start_offset) or was_reset, f"a batch is there in part: {last} instead of {end}"
+        if was_reset:
             history.batches = []
         subject.view = contents(log)
         check_contents(history, subject.view, start, end, self.now_ms)

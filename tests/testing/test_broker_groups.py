@@ -168,7 +168,7 @@ def test_a_group_is_awaited_until_it_is_stable(broker: Broker, member: Member) -
     assert not waiting.done
     member.sync()
     waiting.end()
-    # And at once when it is stable already.
+    # It returns immediately if the group is stable already.
     broker.await_group_stable("g", members=1)
 
 

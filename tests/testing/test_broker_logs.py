@@ -1,4 +1,4 @@
-"""Logs that have lost their beginning, and logs with gaps: what takes a server days, made at once."""
+"""Logs without their beginning, and logs with gaps, which a server otherwise needs days to create."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fixture ``kafka``, as the tests of another project see it: each case is a pytest run of its own."""
+"""The fixture ``kafka``, as the tests of another project see it: each case is a separate pytest run."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ time.sleep(600)
 """
 
 
-def test_a_request_that_nobody_reads_fails_and_does_not_prevent_the_end(tmp_path: Path) -> None:
+def test_a_request_without_a_reader_fails_and_does_not_prevent_the_end(tmp_path: Path) -> None:
     """As when the server is killed while another thread sends it a request."""
     process = ServerProcess([sys.executable, "-c", DOES_NOT_READ], tmp_path / "server.log")
     process.wait_ready(60)

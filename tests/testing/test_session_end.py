@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="us
 
 DEADLINE_S = 60
 
-# Stands for pytest: its child, in a session of its own, starts another process and ends, so that this one has neither
+# Stands for pytest: its child, in its own session, starts another process and ends, so that this one has neither
 # its parent nor its process group in common with the first.
 PROGRAM = """
 import subprocess, sys

@@ -93,7 +93,7 @@ def test_the_version_is_the_highest_that_both_sides_know(
     advertises(peer, wire, advertised)
 
     assert wire.highest_version(MetadataRequest()) == chosen
-    # Asked once: a second request would wait forever.
+    # Requested once: a second request would wait forever.
     assert wire.highest_version(MetadataRequest()) == chosen
 
 
@@ -108,7 +108,7 @@ def test_an_api_that_the_server_does_not_have_is_an_error(pair: tuple[WireClient
 
 
 def advertises(peer: Peer, wire: WireClient, max_version: int) -> None:
-    """Answer, before it is asked, the first question of this connection."""
+    """Send the response to the first request of this connection before the request arrives."""
     api = ApiVersion(api_key=MetadataRequest.API_KEY, min_version=0, max_version=max_version)
     peer.answer(0, ApiVersionsResponse(api_keys=[api]), 0, 0)
 

@@ -93,7 +93,7 @@ COMPLETE_COMMIT    FENCED      FENCED      ONGOING         FENCED      MAPPING
 COMPLETE_ABORT     FENCED      FENCED      ONGOING         FENCED      MAPPING
 """
 
-# CONCURRENT in the state ONGOING comes with an abort of the transaction, which a test of its own is about.
+# CONCURRENT in the state ONGOING comes with an abort of the transaction; a separate test covers it.
 GO_ON = """
                    older       before      current         newer       other
 UNKNOWN            EMPTY       EMPTY       EMPTY           EMPTY       EMPTY

@@ -119,8 +119,8 @@ class Both:
     def describe(self, name: str) -> Any:
         """What Kafka says of it, at rest, with our producer id; ours has to be the same."""
         ours = self.ours.shard.describe(name)
-        asked = DescribeTransactionsRequest(transactional_ids=[name])
-        (theirs,) = self.wire.call(asked).transaction_states
+        requested = DescribeTransactionsRequest(transactional_ids=[name])
+        (theirs,) = self.wire.call(requested).transaction_states
         assert (theirs.error_code, theirs.transaction_state) == (ours.error_code, ours.transaction_state)
         if not theirs.error_code:
             assert theirs.producer_id == self._theirs(Producer(ours.producer_id, 0)).id
@@ -160,8 +160,8 @@ class Both:
             return
 
         def ended() -> bool:
-            asked = DescribeTransactionsRequest(transactional_ids=[name])
-            (described,) = self.wire.call(asked).transaction_states
+            requested = DescribeTransactionsRequest(transactional_ids=[name])
+            (described,) = self.wire.call(requested).transaction_states
             return not described.transaction_state.startswith("Prepare")
 
         wait_until(ended, "the end of the transaction", pause=0.002)
@@ -217,9 +217,9 @@ def is_coordinator(wire: WireClient) -> bool:
     coordinator = wire.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["first"]), 4).coordinators[0]
     if coordinator.error_code:
         return False
-    asked = DescribeTransactionsRequest(transactional_ids=["first"])
+    requested = DescribeTransactionsRequest(transactional_ids=["first"])
     return bool(
-        wire.call(asked).transaction_states[0].error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        wire.call(requested).transaction_states[0].error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         and {"t", "u"} <= topics_of(wire)
         and not wire.call(InitProducerIdRequest(transactional_id=None), 5).error_code  # it has producer ids
     )

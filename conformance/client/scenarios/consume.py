@@ -64,7 +64,7 @@ def retriable(s: Scene, error: ErrorCode) -> None:
 
     Job: consume a partition of 20 records.
 
-    Expects: the client goes on, and reports each record once, in order.
+    Expects: the client continues, and reports each record once, in order.
     """
     topic = _topic(s)
     fault = s.faults.error(FETCH, error, times=2)
@@ -160,7 +160,7 @@ def list_offsets(s: Scene, error: ErrorCode) -> None:
 
     Job: consume a partition of 20 records.
 
-    Expects: the client asks again, and reports each record once, in order; or it reports this error.
+    Expects: the client retries, and reports each record once, in order; or it reports this error.
     """
     topic = _topic(s)
     s.faults.error(LIST_OFFSETS, error, times=2)
@@ -189,7 +189,7 @@ def metadata(s: Scene, how: str) -> None:
 
     Job: consume a partition of 20 records.
 
-    Expects: the client asks again, and reports each record once, in order.
+    Expects: the client retries, and reports each record once, in order.
     """
     topic = _topic(s)
     if how == "error":
@@ -293,7 +293,7 @@ def time_index(s: Scene) -> None:
 
     Job: look up the first offset with a timestamp of 0 or later.
 
-    Expects: the client asks again, and reports offset 0; or it reports this error.
+    Expects: the client retries, and reports offset 0; or it reports this error.
     """
     topic = _topic(s)
     s.faults.error(LIST_OFFSETS, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=1)

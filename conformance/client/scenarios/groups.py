@@ -84,7 +84,7 @@ def find_coordinator(s: Scene, error: ErrorCode) -> None:
 
     Job: join a group, consume 20 records, commit and leave.
 
-    Expects: the client asks again; each record is consumed and committed.
+    Expects: the client retries; each record is consumed and committed.
     """
     topic, group = _topic(s), _group(s)
     fault = s.faults.error(ApiKey.FIND_COORDINATOR, error, group=group, times=2)
@@ -167,7 +167,7 @@ def heartbeat(s: Scene, error: ErrorCode) -> None:
 
     Job: join a group, consume 25 records, commit and leave.
 
-    Expects: the client goes on; each record is consumed and committed.
+    Expects: the client continues; each record is consumed and committed.
     """
     topic, group = _topic(s), _group(s)
     fault = s.faults.error(ApiKey.HEARTBEAT, error, group=group, times=1)
@@ -263,7 +263,7 @@ def committed(s: Scene, error: ErrorCode) -> None:
 
     Job: commit offset 7, and look up the committed offset.
 
-    Expects: the client asks again, and reports 7; or it reports an error. It does not report that there is none.
+    Expects: the client retries, and reports 7; or it reports an error. It does not report that there is no offset.
     """
     _look_up_committed(s, error)
 
@@ -282,7 +282,7 @@ def committed_error(s: Scene, error: ErrorCode) -> None:
 
     Job: commit offset 7, and look up the committed offset.
 
-    Expects: the client asks again, and reports 7; or it reports this error by its name, so that the application knows
+    Expects: the client retries, and reports 7; or it reports this error by its name, so that the application knows
     that it can ask again.
     """
     reported = _look_up_committed(s, error)
@@ -428,7 +428,7 @@ def consumer_heartbeat(s: Scene, error: ErrorCode) -> None:
 
     Job: join a group with the new protocol, consume 20 records, commit and leave.
 
-    Expects: the client goes on; each record is consumed and committed.
+    Expects: the client continues; each record is consumed and committed.
     """
     topic, group = _topic(s), _group(s)
     fault = s.faults.error(ApiKey.CONSUMER_GROUP_HEARTBEAT, error, group=group, on_call=2)

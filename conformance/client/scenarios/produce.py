@@ -238,7 +238,7 @@ def metadata(s: Scene, how: str, error: ErrorCode) -> None:
 
     Job: produce ten records.
 
-    Expects: the client asks again, and all records are stored, once and in order.
+    Expects: the client retries, and all records are stored, once and in order.
     """
     topic = s.topic()
     if how == "error":
@@ -256,7 +256,7 @@ def init_producer_id(s: Scene) -> None:
 
     Job: produce ten records with an idempotent producer.
 
-    Expects: the client asks again, and all records are stored, once and in order.
+    Expects: the client retries, and all records are stored, once and in order.
     """
     topic = s.topic()
     s.faults.error(INIT_PRODUCER_ID, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=2)

@@ -90,7 +90,7 @@ def coordinator(s: Scene, api: ApiKey, error: ErrorCode) -> None:
 
     Job: commit two transactions.
 
-    Expects: the client asks again; what it reports as committed is visible.
+    Expects: the client retries; what it reports as committed is visible.
     """
     topic = s.topic()
     fault = s.faults.error(api, error, group=_id(s), times=1)
@@ -132,7 +132,7 @@ def lost_commit(s: Scene, when: str) -> None:
 
     Job: commit two transactions.
 
-    Expects: the client asks again; what it reports as committed is visible, and what it reports as aborted is not.
+    Expects: the client retries; what it reports as committed is visible, and what it reports as aborted is not.
     """
     topic = s.topic()
     fault = s.faults.disconnect(ApiKey.END_TXN, when=when, group=_id(s), times=1)

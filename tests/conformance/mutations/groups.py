@@ -73,7 +73,7 @@ def _members_of_old_versions(exchange: Exchange, response: Any) -> None:
         response.error_code = response.members[0].error_code
 
 
-def _not_listed_unless_asked(exchange: Exchange, response: Any) -> None:
+def _listed_only_with_a_filter(exchange: Exchange, response: Any) -> None:
     response.groups = [group for group in response.groups if group.group_state != "Empty"]
 
 
@@ -343,7 +343,7 @@ ADMIN_MUTATIONS = [
     ),
     Mutation(
         "groups.list.empty-missing", "empty groups are not listed",
-        ("groups.list",), (LIST,), on_response=_not_listed_unless_asked,
+        ("groups.list",), (LIST,), on_response=_listed_only_with_a_filter,
     ),
     Mutation(
         "groups.delete.ignored", "deleted groups remain",

@@ -79,7 +79,7 @@ def _groups_swapped(exchange: Exchange, response: Any) -> None:
         group.group_id = name
 
 
-def _fetched_by_nobody(exchange: Exchange, request: Any) -> None:
+def _fetched_without_member(exchange: Exchange, request: Any) -> None:
     for group in request.groups:
         group.member_id, group.member_epoch = None, -1
 
@@ -194,7 +194,7 @@ MUTATIONS = [
     ),
     Mutation(
         "offsets.fetch.member.ignored", "member and epoch are ignored from version 9 on",
-        ("offsets.members", "consumer-groups.offsets"), (OFFSETS,), on_request=_fetched_by_nobody,
+        ("offsets.members", "consumer-groups.offsets"), (OFFSETS,), on_request=_fetched_without_member,
     ),
     Mutation(
         "offsets.fetch.none-is-all", "a request without topics has all topics as its response",

@@ -92,7 +92,7 @@ def leave_request(*members: str | tuple[str, str | None]) -> LeaveGroupRequest:
 
 
 def start_joining(coordinator: Coordinator, **facts: object) -> tuple[str, FakeCaller]:
-    """A new member joins with its round trip; its id, and who waits for the generation."""
+    """A new member joins, with the extra request that returns its ID. Returns the ID, and the caller that waits."""
     request = join_request(**facts)  # type: ignore[arg-type]
     if request.group_instance_id is not None:
         caller = coordinator.send(request)

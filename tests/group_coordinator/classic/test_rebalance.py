@@ -1,4 +1,4 @@
-"""How long a rebalance waits, for whom, and what comes of it."""
+"""How long a rebalance waits, for which members, and its result."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_a_group_in_the_middle_of_a_rebalance() -> None:
     assert (first.member_id, first.instance_id, first.rack_id, first.member_epoch) == ("a", "first", "rack", 2)
     assert (first.client_id, first.client_host) == ("client of a", "/127.0.0.1")
     assert (first.subscribed_topic_names, first.subscribed_topic_regex) == (["t"], "")
-    # It was asked to give up two, and may be reading them still.
+    # It must revoke two, and may still read them.
     assert partitions(first.assignment) == {"t": [0, 1, 2, 3]}
     assert partitions(first.target_assignment) == {"t": [0, 1]}
     assert first.member_type == 1

@@ -1,4 +1,4 @@
-"""Members that are not heard of, and members that do not give up what they have to."""
+"""Members that send no heartbeats, and members that do not revoke their partitions in time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Consumers of both protocols that do what real ones do, one request at a time, and a world that looks at all of them.
+"""Consumers of both protocols that behave like real ones, one request at a time, and a world that observes all of them.
 
-A consumer of the classic protocol is eager (it gives up everything before it joins again) or cooperative (it goes on
-with what it has, and gives up what the assignment leaves out). One of the consumer protocol sends heartbeats.
+A consumer of the classic protocol is eager (it revokes all partitions before it rejoins) or cooperative (it keeps its
+partitions, and revokes those that are not in its new assignment). A consumer of the new protocol sends heartbeats.
 """
 
 from __future__ import annotations

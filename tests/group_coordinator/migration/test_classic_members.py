@@ -88,11 +88,12 @@ def heartbeat(
 def modern_gives_up(coordinator: Coordinator) -> None:
     """The member ``m`` gets its new assignment, which is half of the topic, and has revoked the rest."""
     topic_id = coordinator.topics.id_of("t")
-    told = coordinator.send(consumer_heartbeat("m", 2)).response.assignment
-    assert [len(one.partitions) for one in told.topic_partitions] == [2]
-    assert told.topic_partitions[0].topic_id == topic_id
+    received = coordinator.send(consumer_heartbeat("m", 2)).response.assignment
+    assert [len(one.partitions) for one in received.topic_partitions] == [2]
+    assert received.topic_partitions[0].topic_id == topic_id
     assert (
-        coordinator.send(consumer_heartbeat("m", 2, topic_partitions=told.topic_partitions)).response.member_epoch == 3
+        coordinator.send(consumer_heartbeat("m", 2, topic_partitions=received.topic_partitions)).response.member_epoch
+        == 3
     )
 
 
@@ -332,7 +333,7 @@ def test_a_static_member_of_the_consumer_protocol_is_replaced_while_it_lives() -
     assert coordinator.send(consumer_heartbeat("static", 4)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_static_members_are_asked_for_nothing_that_they_need_not_say() -> None:
+def test_static_members_may_omit_their_instance_id() -> None:
     coordinator = static(classic_others=False)
     member_id = coordinator.group().static_members["i"]
     assert heartbeat(coordinator, 3, member_id) is ErrorCode.NONE
@@ -351,8 +352,8 @@ def test_the_assignment_has_the_version_of_the_subscription(version: int) -> Non
     coordinator.send(consumer_heartbeat("m"))
     metadata = version.to_bytes(2, "big") + subscription("t", version=min(version, 3))[2:]
     join(coordinator, protocols={"range": metadata})
-    told = sync(coordinator, coordinator.group().members["c"].member_epoch).response.assignment
-    assert told == assignment(version=min(version, 3))
+    received = sync(coordinator, coordinator.group().members["c"].member_epoch).response.assignment
+    assert received == assignment(version=min(version, 3))
 
 
 @pytest.mark.parametrize(
@@ -384,7 +385,7 @@ def test_a_member_behind_the_target_assignment_must_join_before_it_syncs() -> No
     assert sync(coordinator, 4).error is ErrorCode.NONE
 
 
-def test_the_answer_to_sync_group_repeats_the_protocol_that_was_asked_for() -> None:
+def test_the_response_to_sync_group_repeats_the_requested_protocol() -> None:
     coordinator = mixed()
     join(coordinator)
     response = sync(coordinator, 3).response
@@ -412,7 +413,7 @@ def test_heartbeats(member_id: str, generation_id: int, error: ErrorCode) -> Non
     assert heartbeat(coordinator, generation_id, member_id) is error
 
 
-def test_the_session_is_the_one_that_the_member_asked_for() -> None:
+def test_the_session_timeout_is_that_of_the_member() -> None:
     coordinator = mixed()
     join(coordinator, session_timeout_ms=10_000)
     sync(coordinator, 3)

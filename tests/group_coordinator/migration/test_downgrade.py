@@ -227,8 +227,8 @@ def with_static(**settings: Any) -> Coordinator:
     coordinator.topics.create("t", 4)
     coordinator.send(consumer_heartbeat("static", instance_id="i"))
     coordinator.send(join_request("c", protocols=BOTH))
-    told = coordinator.send(consumer_heartbeat("static", 2)).response.assignment
-    coordinator.send(consumer_heartbeat("static", 2, topic_partitions=told.topic_partitions))
+    received = coordinator.send(consumer_heartbeat("static", 2)).response.assignment
+    coordinator.send(consumer_heartbeat("static", 2, topic_partitions=received.topic_partitions))
     generation = coordinator.send(join_request("c", protocols=BOTH)).response.generation_id
     coordinator.send(SyncGroupRequest(group_id=GROUP, generation_id=generation, member_id="c"))
     coordinator.send(consumer_heartbeat("static", -2, instance_id="i"))

@@ -107,7 +107,7 @@ def test_an_empty_group_that_never_committed_goes_with_the_next_check(coordinato
     assert list(coordinator.states.groups) == ["members"]
 
 
-def test_the_retention_that_an_old_client_asked_for_counts_instead(coordinator: Any) -> None:
+def test_the_retention_of_an_old_client_s_commit_takes_precedence(coordinator: Any) -> None:
     coordinator.commit("short", {"a": {0: 1}}, version=4, retention_ms=CHECK)
     coordinator.commit("long", {"a": {0: 1}}, version=4, retention_ms=3 * DAY)
 
@@ -250,7 +250,7 @@ def test_an_offset_that_is_pending_for_the_next_topic_of_the_name_is_kept(coordi
     assert coordinator.fetched("group") == {"a": {0: 7}}
 
 
-def test_a_log_that_refuses_the_deletion_is_asked_again_with_the_next_check(coordinator: Any) -> None:
+def test_a_rejected_deletion_is_retried_with_the_next_check(coordinator: Any) -> None:
     for first in range(0, 8 * SLICE, SLICE):
         coordinator.commit("group", {"a": dict.fromkeys(range(first, first + SLICE), 1)})
     coordinator.advance(DAY - 1)

@@ -85,7 +85,7 @@ def test_an_offset_without_a_topic_id_is_that_of_the_name(coordinator: Any) -> N
     assert answer.topics[0].partitions[0].committed_offset == 7
 
 
-def test_stable_offsets_are_asked_for_while_a_transaction_is_open(coordinator: Any) -> None:
+def test_stable_offsets_are_not_available_while_a_transaction_is_open(coordinator: Any) -> None:
     coordinator.commit("group", {"a": {0: 1, 1: 2}})
     pending_commit(coordinator, 5, "a", 0, 100)
     pending_commit(coordinator, 5, "b", 0, 100)

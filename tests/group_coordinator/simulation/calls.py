@@ -1,4 +1,4 @@
-"""A request on its way and its answer on the way back, both as bytes of the version that the client speaks."""
+"""A request and its response in transit, both encoded in the version that the client uses."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 
 def _failed_txn_offset_commit(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
-    def refused(partition_index: int) -> TxnOffsetCommitResponsePartition:
+    def rejected(partition_index: int) -> TxnOffsetCommitResponsePartition:
         return TxnOffsetCommitResponsePartition(partition_index=partition_index, error_code=error.code)
 
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
-                name=topic.name, partitions=[refused(partition.partition_index) for partition in topic.partitions]
+                name=topic.name, partitions=[rejected(partition.partition_index) for partition in topic.partitions]
             )
             for topic in request.topics
         ]
     )
 
 
-# What the server answers where the coordinator raises an error. JoinGroup's response depends on the version.
+# The server's responses if the coordinator raises an error. The response to JoinGroup depends on the version.
 _FAILED: dict[type, Callable[[Any, KafkaError], Any]] = {
     SyncGroupRequest: group_members.failed_sync_group,
     HeartbeatRequest: group_members.failed_heartbeat,
@@ -67,38 +67,38 @@ class Call:
         slot: str,
         request: Any,
         api_version: int,
-        answered: Callable[[Call, Any], None],
+        on_response: Callable[[Call, Any], None],
     ) -> None:
         self.client = client
         self.slot = slot
         self.sent = request
-        """As the client made it."""
+        """The request as the client created it."""
         self.request = _received(request, api_version)
-        """As the server has it."""
+        """The request as the server decodes it."""
         self.api_version = api_version
         self.delivered_ms = 0
         self.life = 0
-        """Of its group, when it was delivered; see `log_model.LoggedGroup`."""
+        """The `LoggedGroup.life` of its group at delivery."""
         self.topic_ids: dict[str, bytes] = {}
-        """Of the topics that were there when it was answered: the names in the answer mean these."""
+        """The IDs of the topics at the time of the response, to which the names in the response refer."""
         self.is_outdated = False
-        """A commit of a generation that was over when it was delivered."""
+        """Whether it is a commit of an earlier generation than the one at delivery."""
         self.replies = 0
-        self._answered = answered
+        self._on_response = on_response
 
     @property
     def client_id(self) -> str:
         return self.client.name
 
-    def again(self) -> Call:
-        """The same request once more, as after a connection that broke before the answer."""
-        return Call(self.client, self.slot, self.sent, self.api_version, self._answered)
+    def repeated(self) -> Call:
+        """The same request, sent again after the connection was lost before the response."""
+        return Call(self.client, self.slot, self.sent, self.api_version, self._on_response)
 
     def reply(self, response: Any) -> None:
         self.replies += 1
-        assert self.replies == 1, f"{self} was answered twice"
-        response = _whole(response, self.api_version)
-        self._answered(self, decode(type(response), encode(response, self.api_version), self.api_version))
+        assert self.replies == 1, f"{self} has two responses"
+        response = _complete_response(response, self.api_version)
+        self._on_response(self, decode(type(response), encode(response, self.api_version), self.api_version))
 
     def fail(self, error: KafkaError) -> None:
         if isinstance(self.request, JoinGroupRequest):
@@ -117,7 +117,7 @@ def _received(request: Any, api_version: int) -> Any:
     return received
 
 
-def _whole(response: Any, api_version: int) -> Any:
+def _complete_response(response: Any, api_version: int) -> Any:
     if isinstance(response, DeletableGroupResult):
         return DeleteGroupsResponse(results=[response])
     if isinstance(response, LeaveGroupResponse) and api_version < 3:

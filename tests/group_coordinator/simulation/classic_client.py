@@ -1,8 +1,8 @@
-"""A member of a classic group, as the Java consumer is one.
+"""A member of a classic group that behaves like the Java consumer.
 
-It joins, syncs, sends heartbeats, and rejoins when it is asked to. An eager member revokes everything before it
-joins; a cooperative one keeps what it has, gives up what its new assignment lacks, and joins again after that. The
-leader assigns with the topics as it sees them, and joins again when they have changed.
+It joins, syncs, sends heartbeats, and rejoins when the coordinator requires it. An eager member revokes all partitions
+before it joins. A cooperative one keeps its partitions, revokes those that are missing in the new assignment, and then
+rejoins. The leader computes the assignment from its own view of the topics, and rejoins when they have changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupReque
 from moldau.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
-from .client import BACKOFF_MS, COME_AGAIN, Client
+from .client import BACKOFF_MS, RETRIED_ERRORS, Client
 from .client_assignors import (
     COOPERATIVE,
     Partition,
@@ -36,16 +36,16 @@ CONSUMER = "consumer"
 NO_GENERATION = -1
 
 
-GIVES_UP = {
+FATAL_ERRORS = {
     ErrorCode.FENCED_INSTANCE_ID,
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     ErrorCode.GROUP_MAX_SIZE_REACHED,
 }
-"""After these the Java consumer's `poll` raises."""
+"""The Java consumer raises these errors in `poll`."""
 
 
 class Versions(NamedTuple):
-    """Of the requests that a client library of some age sends."""
+    """The versions of the requests that a release of a client library sends."""
 
     join: int
     sync: int
@@ -68,7 +68,7 @@ class State(enum.Enum):
 
 
 class ClassicClient(Client):
-    """One process that is a member, or wants to be."""
+    """One process that is a member or tries to become one."""
 
     def __init__(
         self,
@@ -99,17 +99,17 @@ class ClassicClient(Client):
         self.protocol: str | None = None
         self.owned: frozenset[Partition] = frozenset()
         self.synced_with_consumer_group = False
-        """Whether it has its partitions from a consumer group, in which classic members may be too."""
+        """Whether a consumer group, which may have classic members, assigned its partitions."""
         self.topic_ids: dict[str, bytes] = {}
-        """What the names of its topics meant when they were assigned."""
+        """The IDs of its topics at the time of the assignment."""
         self.busy_until_ms = 0
-        """Its application is busy and does not poll: heartbeats continue, joining does not."""
+        """Until then the application does not poll: the member sends heartbeats, but does not join."""
         self._busy_since_ms = 0
         self._wants_to_join = True
         self._has_prepared = False
         self._join_at_ms = 0
         self._heartbeat_at_ms = 0
-        self._group_topics: frozenset[str] | None = None  # of the leader
+        self._group_topics: frozenset[str] | None = None  # only in the leader
         self._partition_counts: dict[str, int] = {}
 
     @property
@@ -118,7 +118,7 @@ class ClassicClient(Client):
 
     @property
     def owner(self) -> str:
-        """Who it is for its group: a static member stays the same under another member id."""
+        """Its identity in the group. A static member keeps it when its member ID changes."""
         return self.instance_id or self.member_id
 
     def may_read(self, topic: str) -> bool:
@@ -197,8 +197,8 @@ class ClassicClient(Client):
         )
         self.send("membership", request, self.versions.join, self.rebalance_timeout_ms + 5000)
 
-    def join_again(self) -> None:
-        """The application wants a rebalance."""
+    def request_rebalance(self) -> None:
+        """The application requests a rebalance (`enforceRebalance`)."""
         self._wants_to_join = True
 
     def be_busy(self, for_ms: int) -> None:
@@ -221,7 +221,7 @@ class ClassicClient(Client):
         self._reset(keep_member_id=False)
 
     def commit(self) -> None:
-        """Commit what it has read of some of its partitions."""
+        """Commit offsets of some of its partitions."""
         if "commit" in self.waiting or self.generation == NO_GENERATION or not self.owned:
             return
         request = self.commit_request(
@@ -233,13 +233,13 @@ class ClassicClient(Client):
         if request is not None:
             self.send("commit", request, self.versions.commit)
 
-    # -- answers -------------------------------------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------------------------------
 
     def lost(self, slot: str, call: Call) -> None:
         if slot == "membership":
-            self._come_again()
+            self._retry()
 
-    def answered(self, slot: str, call: Call, response: Any) -> None:
+    def on_response(self, slot: str, call: Call, response: Any) -> None:
         match response:
             case JoinGroupResponse():
                 self._joined(call.sent, response)
@@ -248,7 +248,7 @@ class ClassicClient(Client):
             case HeartbeatResponse():
                 self._heard(call.sent, response)
 
-    def _come_again(self) -> None:
+    def _retry(self) -> None:
         self.state = State.OUT
         self._wants_to_join = True
         self._join_at_ms = self.now_ms + BACKOFF_MS
@@ -265,7 +265,7 @@ class ClassicClient(Client):
 
     def _joined(self, request: JoinGroupRequest, response: JoinGroupResponse) -> None:
         if self.state is not State.JOINING and not response.error_code:
-            return  # it was thrown out, or left, before the answer came
+            return  # it was removed, or left, before the response arrived
         match ErrorCode(response.error_code):
             case ErrorCode.NONE:
                 self.state = State.SYNCING
@@ -282,12 +282,14 @@ class ClassicClient(Client):
                 self.state = State.OUT
                 if request.member_id == self.member_id:
                     self._reset(keep_member_id=False)
-            case error if error in GIVES_UP:
-                self.world.note("{} gives up: {!r}", self, error)
+            case error if error in FATAL_ERRORS:
+                self.world.note("{} stops: {!r}", self, error)
                 self.stop()
             case error:
-                assert error in COME_AGAIN or error is ErrorCode.REBALANCE_IN_PROGRESS, f"{self}: JoinGroup: {error!r}"
-                self._come_again()
+                assert error in RETRIED_ERRORS or error is ErrorCode.REBALANCE_IN_PROGRESS, (
+                    f"{self}: JoinGroup: {error!r}"
+                )
+                self._retry()
 
     def _assign(self, response: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         if self.protocol_type != CONSUMER:
@@ -329,7 +331,7 @@ class ClassicClient(Client):
                     self.synced_with_consumer_group = self.world.is_consumer_group(self.group_id)
                 self.state = State.STABLE
                 self._has_prepared = False
-                # Partitions of another member were revoked just now, and the others learn it when it joins again.
+                # It has just revoked partitions. The other members can get them after it rejoins.
                 self._wants_to_join = self.is_cooperative and not before <= self.owned
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 self._reset(keep_member_id=False)
@@ -339,11 +341,11 @@ class ClassicClient(Client):
                 self.state = State.OUT
                 self._wants_to_join = True
             case ErrorCode.FENCED_INSTANCE_ID:
-                self.world.note("{} gives up: FENCED_INSTANCE_ID", self)
+                self.world.note("{} stops: FENCED_INSTANCE_ID", self)
                 self.stop()
             case error:
-                assert error in COME_AGAIN, f"{self}: SyncGroup: {error!r}"
-                self._come_again()
+                assert error in RETRIED_ERRORS, f"{self}: SyncGroup: {error!r}"
+                self._retry()
 
     def _heard(self, request: HeartbeatRequest, response: HeartbeatResponse) -> None:
         is_current = (request.generation_id, request.member_id) == (self.generation, self.member_id)
@@ -357,8 +359,10 @@ class ClassicClient(Client):
                 if is_current:
                     self._reset(keep_member_id=error is ErrorCode.ILLEGAL_GENERATION)
             case ErrorCode.FENCED_INSTANCE_ID:
-                self.world.note("{} gives up: FENCED_INSTANCE_ID", self)
+                self.world.note("{} stops: FENCED_INSTANCE_ID", self)
                 self.stop()
             case error:
-                # At COORDINATOR_LOAD_IN_PROGRESS the Java consumer would give up.
-                assert error in COME_AGAIN - {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}, f"{self}: Heartbeat: {error!r}"
+                # The Java consumer does not retry a heartbeat after COORDINATOR_LOAD_IN_PROGRESS.
+                assert error in RETRIED_ERRORS - {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}, (
+                    f"{self}: Heartbeat: {error!r}"
+                )

@@ -1,4 +1,4 @@
-"""What every simulated client has: requests under way, their timeouts, and a time at which it has something to do."""
+"""The base of the simulated clients: pending requests, their timeouts, and the time of the next action."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 REQUEST_TIMEOUT_MS = 4000
 BACKOFF_MS = 100
 
-COME_AGAIN = {
+RETRIED_ERRORS = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""After these a client looks for its coordinator and asks again."""
+"""After these errors a client looks up its coordinator and retries."""
 
 
 class Client(ABC):
-    """A process with a connection to the coordinator. Requests of one client arrive in the order in which they left."""
+    """A process with a connection to the coordinator. Requests of one client arrive in the order of sending."""
 
     def __init__(self, world: World, name: str, group_id: str) -> None:
         self.world = world
@@ -40,7 +40,7 @@ class Client(ABC):
         self.is_alive = True
         self.paused_until_ms = 0
         self.waiting: dict[str, Call] = {}
-        """What it waits for, by purpose: one of each at a time."""
+        """The pending requests by purpose, at most one for each."""
         self._timeouts: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -54,19 +54,19 @@ class Client(ABC):
 
     @abstractmethod
     def next_act_ms(self) -> int | None:
-        """When it has something to do by itself, whatever it waits for."""
+        """The time of its next action, regardless of pending requests."""
 
     @abstractmethod
     def act(self) -> None:
-        """Do what there is to do now."""
+        """Perform the actions that are due."""
 
     @abstractmethod
-    def answered(self, slot: str, call: Call, response: Any) -> None:
-        """An answer has come that it still waited for."""
+    def on_response(self, slot: str, call: Call, response: Any) -> None:
+        """The response to a pending request has arrived."""
 
     @abstractmethod
     def lost(self, slot: str, call: Call) -> None:
-        """There will be no answer: it took too long, or the connection broke."""
+        """There is no response: the request timed out, or the connection was lost."""
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -76,17 +76,17 @@ class Client(ABC):
         self._timeouts[slot] = self.now_ms + timeout_ms
 
     def forget(self, slot: str) -> None:
-        """Wait no longer."""
+        """Stop waiting for the response."""
         self.waiting.pop(slot, None)
         self._timeouts.pop(slot, None)
 
     def wake_ms(self) -> int | None:
-        """When `wake` has something to do."""
+        """The time of the next call of `wake`."""
         times = [at for at in (self.next_act_ms(), *self._timeouts.values()) if at is not None]
         return max(self.paused_until_ms, min(times)) if times else None
 
     def wake(self) -> None:
-        """Give up what took too long, and act."""
+        """Time out requests, and perform the actions that are due."""
         for slot in [slot for slot, at in self._timeouts.items() if at <= self.now_ms]:
             self.disconnected(self.waiting[slot])
         self.act()
@@ -95,10 +95,10 @@ class Client(ABC):
         """A response; late ones are ignored."""
         if self.is_alive and self.waiting.get(call.slot) is call:
             self.forget(call.slot)
-            self.answered(call.slot, call, response)
+            self.on_response(call.slot, call, response)
 
     def disconnected(self, call: Call) -> None:
-        """The connection broke while this was under way."""
+        """The connection was lost while this request was pending."""
         if self.is_alive and self.waiting.get(call.slot) is call:
             self.forget(call.slot)
             self.lost(call.slot, call)
@@ -119,7 +119,7 @@ class Client(ABC):
         generation_or_epoch: int = -1,
         group_instance_id: str | None = None,
     ) -> OffsetCommitRequest | None:
-        """A commit of an offset that was never committed before; of topics that are there, None when none is."""
+        """A commit with new offset values. It skips topics that do not exist; None if none of the topics exists."""
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for name, index in partitions:
             topic_id = self.world.topics.id_of(name)

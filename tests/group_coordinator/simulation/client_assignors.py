@@ -1,7 +1,7 @@
-"""What the leader of a classic group does: read what the members subscribe to and own, and share the partitions out.
+"""The client-side assignors that the leader of a classic group runs, and the encoding of their input and output.
 
-Two assignors: ``range``, which gives each member a stretch of every topic, and ``cooperative-sticky``, which leaves
-partitions where they are, and assigns no partition in the generation in which another member revokes it (KIP-429).
+There are two: ``range``, which assigns a contiguous range of each topic to each member, and ``cooperative-sticky``,
+which preserves the assignment, and assigns no partition in the generation in which another member revokes it (KIP-429).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def assignment_bytes(partitions: Iterable[Partition]) -> bytes:
 
 
 def assignment_of(data: bytes) -> frozenset[Partition]:
-    """Nothing at all means nothing assigned."""
+    """Empty data is an empty assignment."""
     if not data:
         return frozenset()
     version = min(struct.unpack_from(">h", data)[0], 3)
@@ -91,15 +91,15 @@ def _assign_sticky(
     owners = _owners(members)
     quota = -(-len(partitions) // max(len(members), 1))
     assigned: dict[str, set[Partition]] = {member: set() for member in members}
-    homeless = []
+    unassigned = []
     for partition in partitions:
         owner = owners.get(partition)
         if owner is not None and partition[0] in members[owner].topics and len(assigned[owner]) < quota:
             assigned[owner].add(partition)
         else:
-            homeless.append(partition)
+            unassigned.append(partition)
     given = []
-    for partition in homeless:
+    for partition in unassigned:
         readers = [member for member in sorted(members) if partition[0] in members[member].topics]
         if readers:
             reader = min(readers, key=lambda member: len(assigned[member]))
@@ -107,12 +107,12 @@ def _assign_sticky(
             given.append((partition, reader))
     for partition, reader in given:
         if owners.get(partition, reader) != reader:
-            assigned[reader].remove(partition)  # until its owner has given it up
+            assigned[reader].remove(partition)  # until its owner has revoked it
     return assigned
 
 
 def _owners(members: Mapping[str, Subscription]) -> dict[Partition, str]:
-    """Who has what. Of two that say so, the one of the later generation is right."""
+    """The owner of each partition. If two members claim one, the claim of the later generation counts."""
     owners: dict[Partition, str] = {}
     for member, subscription in sorted(members.items(), key=lambda item: (item[1].generation, item[0])):
         owners.update(dict.fromkeys(subscription.owned, member))

@@ -1,8 +1,9 @@
-"""A member of a consumer group (KIP-848), as the Java consumer is one.
+"""A member of a consumer group (KIP-848) that behaves like the Java consumer.
 
-All it does is send heartbeats. It says what it subscribes to when it joins and whenever it does not know what arrived;
-otherwise only what has changed. It is given an assignment, gives up what the assignment lacks, takes what is new, and
-says at once what it has then. When it is fenced it drops everything and joins again under the same member id.
+It only sends heartbeats. A heartbeat contains all fields if the member joins, or if it is unknown whether the previous
+one arrived; otherwise only fields that have changed. The member revokes the partitions that are missing in its
+assignment, takes the new ones, and reports the result immediately. A fenced member discards its partitions and rejoins
+with the same member ID.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from moldau.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
-from .client import BACKOFF_MS, COME_AGAIN, Client
+from .client import BACKOFF_MS, RETRIED_ERRORS, Client
 
 if TYPE_CHECKING:
     from .calls import Call
@@ -29,13 +30,13 @@ LEAVING_STATIC_EPOCH = -2
 
 IdPartition = tuple[bytes, int]
 
-GIVES_UP = {
+FATAL_ERRORS = {
     ErrorCode.FENCED_INSTANCE_ID,
     ErrorCode.UNRELEASED_INSTANCE_ID,
     ErrorCode.GROUP_ID_NOT_FOUND,
     ErrorCode.GROUP_MAX_SIZE_REACHED,
 }
-"""After these the Java consumer's `poll` raises."""
+"""The Java consumer raises these errors in `poll`."""
 
 
 class State(enum.Enum):
@@ -43,11 +44,11 @@ class State(enum.Enum):
     STABLE = "stable"
     ACKNOWLEDGING = "acknowledging"
     STALE = "stale"
-    """It left because its application does not poll; it joins again when that does."""
+    """It has left because its application does not poll. It rejoins with the next poll."""
 
 
 class ConsumerClient(Client):
-    """One process that is a member, or wants to be."""
+    """One process that is a member or tries to become one."""
 
     def __init__(
         self,
@@ -65,19 +66,19 @@ class ConsumerClient(Client):
         super().__init__(world, name, group_id)
         self.topics = self.topics_all_along = topics
         self.regex = regex
-        # A static member takes over what its predecessor subscribed to, unless it says otherwise.
+        # A static member inherits the subscription of its predecessor unless it sends its own.
         self._has_had_regex = regex is not None or instance_id is not None
         self.instance_id = instance_id
         self.server_assignor = server_assignor
         self.api_version = api_version
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.state = State.JOINING
-        # Since version 1 the client makes its member id (KIP-1082).
+        # Since version 1 the client generates its member ID (KIP-1082).
         self.member_id = world.new_uuid() if api_version >= 1 else ""
         self.epoch = JOINING_EPOCH
         self.owned: frozenset[IdPartition] = frozenset()
         self.busy_until_ms = 0
-        """Its application is busy and does not poll: heartbeats continue, revocation does not."""
+        """Until then the application does not poll: the member sends heartbeats, but revokes no partitions."""
         self._busy_since_ms = 0
         self._target: frozenset[IdPartition] | None = None
         self._reconcile_at_ms = 0
@@ -87,7 +88,7 @@ class ConsumerClient(Client):
 
     @property
     def owner(self) -> str:
-        """Who it is for its group."""
+        """Its identity in the group."""
         return self.member_id
 
     def may_read(self, topic: str) -> bool:
@@ -117,12 +118,12 @@ class ConsumerClient(Client):
         if self.busy_until_ms:
             if now_ms >= self._busy_since_ms + self.rebalance_timeout_ms and self.state is not State.STALE:
                 self._send_leave()
-                self.owned = frozenset()  # as far as the group is concerned: its application has not noticed
+                self.owned = frozenset()  # for the group; the application has not noticed
                 self.state = State.STALE
             if now_ms >= self.busy_until_ms:
                 self.busy_until_ms = 0
                 if self.state is State.STALE:
-                    self._join_anew()
+                    self._rejoin()
         elif self._target is not None and now_ms >= self._reconcile_at_ms:
             self._reconcile()
         if "heartbeat" not in self.waiting and self.state is not State.STALE and now_ms >= self._heartbeat_at_ms:
@@ -131,7 +132,7 @@ class ConsumerClient(Client):
     def _reconcile(self) -> None:
         target, self._target = self._target, None
         assert target is not None
-        # Topics that it cannot name yet have to wait; of those that it reads already it knows the names.
+        # Topics whose names are unknown have to wait. The names of owned topics are known.
         known = {topic_id for topic_id, _ in self.owned}
         topics = self.world.topics
         named = frozenset(one for one in target if one[0] in known or topics.name_of(one[0]) is not None)
@@ -172,7 +173,7 @@ class ConsumerClient(Client):
         self.send("heartbeat", request, self.api_version)
 
     def subscribe(self, topics: frozenset[str], regex: str | None) -> None:
-        """The application reads something else from now on."""
+        """The application changes its subscription."""
         self.topics = topics
         self.topics_all_along &= topics
         self.regex = regex
@@ -198,7 +199,7 @@ class ConsumerClient(Client):
         self.forget("heartbeat")
         self.send("leave", request, self.api_version)
 
-    def _join_anew(self) -> None:
+    def _rejoin(self) -> None:
         self.owned = frozenset()
         self._target = None
         self.epoch = JOINING_EPOCH
@@ -207,7 +208,7 @@ class ConsumerClient(Client):
         self._heartbeat_at_ms = self.now_ms
 
     def commit(self) -> None:
-        """Commit what it has read of some of its partitions."""
+        """Commit offsets of some of its partitions."""
         names = self.world.topics.name_of
         owned = sorted((name, one) for topic_id, one in self.owned if (name := names(topic_id)) is not None)
         if "commit" in self.waiting or self.epoch <= 0 or not owned:
@@ -218,17 +219,17 @@ class ConsumerClient(Client):
         if request is not None:
             self.send("commit", request, 10)
 
-    # -- answers -------------------------------------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------------------------------
 
     def lost(self, slot: str, call: Call) -> None:
         if slot == "heartbeat":
-            self._come_again()
+            self._retry()
 
-    def _come_again(self) -> None:
+    def _retry(self) -> None:
         self._sent.clear()
         self._heartbeat_at_ms = self.now_ms + BACKOFF_MS
 
-    def answered(self, slot: str, call: Call, response: Any) -> None:
+    def on_response(self, slot: str, call: Call, response: Any) -> None:
         if slot == "heartbeat":
             self._heard(call.sent, response)
 
@@ -236,7 +237,7 @@ class ConsumerClient(Client):
         match ErrorCode(response.error_code):
             case ErrorCode.NONE:
                 assert response.member_epoch > 0
-                assert response.member_epoch >= self.epoch, f"{self}: its epoch went back"
+                assert response.member_epoch >= self.epoch, f"{self}: its epoch decreased"
                 assert response.member_id == self.member_id or not self.member_id
                 self.member_id = response.member_id or ""
                 self.epoch = response.member_epoch
@@ -251,10 +252,10 @@ class ConsumerClient(Client):
                 elif self.state is State.JOINING:
                     self.state = State.STABLE
             case ErrorCode.FENCED_MEMBER_EPOCH | ErrorCode.UNKNOWN_MEMBER_ID:
-                self._join_anew()
-            case error if error in GIVES_UP:
-                self.world.note("{} gives up: {!r}", self, error)
+                self._rejoin()
+            case error if error in FATAL_ERRORS:
+                self.world.note("{} stops: {!r}", self, error)
                 self.stop()
             case error:
-                assert error in COME_AGAIN, f"{self}: ConsumerGroupHeartbeat: {error!r} {response.error_message}"
-                self._come_again()
+                assert error in RETRIED_ERRORS, f"{self}: ConsumerGroupHeartbeat: {error!r} {response.error_message}"
+                self._retry()

@@ -1,8 +1,7 @@
-"""A broker's part, in memory: a real runtime with a real shard, over a log that is a list of batches.
+"""The coordinator in memory: the real runtime and shard, with a log that is a list of batches.
 
-What `server/coordination/groups.py` and the handlers do around them is done here in the order that the simulation asks
-for: when the turn of the loop ends, when loading goes on, when records become safe, and when
-it all stops and begins again.
+It replaces `server/coordination/groups.py` and the handlers. The simulation decides when an iteration of the event loop
+ends, when loading continues, when records are committed, and when the coordinator restarts.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Both clocks, which stand still until they are moved."""
+    """Both clocks. They move only when the simulation moves them."""
 
     def __init__(self) -> None:
         self.monotonic_ms = 0
@@ -50,20 +49,20 @@ class MemoryLog:
 
     max_batch_bytes = 1 << 20
 
-    def __init__(self, appended: Callable[[bytes], None], refused: Callable[[], None]) -> None:
+    def __init__(self, appended: Callable[[bytes], None], rejected: Callable[[], None]) -> None:
         self.batches: list[bytes] = []
         self.end_offset = 0
         self.high_watermark = 0
-        self.refusal: ErrorCode | None = None
+        self.rejection: ErrorCode | None = None
         self.is_stalled = False
         self._producer_epochs: dict[int, int] = {}
         self._appended = appended
-        self._refused = refused
+        self._rejected = rejected
 
     def append(self, batch: bytes, *, verification: object = None) -> int:
-        if self.refusal is not None:
-            self._refused()
-            raise KafkaError(self.refusal)
+        if self.rejection is not None:
+            self._rejected()
+            raise KafkaError(self.rejection)
         batch = struct.pack(">q", self.end_offset) + batch[8:]
         (header,) = iter_batches(batch)
         assert header.has_valid_crc()
@@ -89,18 +88,18 @@ class MemoryLog:
         return self.append(marker)
 
     def _check_producer(self, header: RecordBatch) -> None:
-        """A marker raises the epoch (KIP-890); what comes in the name of an older one is too late."""
+        """A marker bumps the epoch (KIP-890). Later batches with an older epoch are rejected."""
         if header.producer_epoch < self._producer_epochs.get(header.producer_id, 0):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
         self._producer_epochs[header.producer_id] = header.producer_epoch
 
     def release(self) -> None:
-        """The other replicas have everything."""
+        """All in-sync replicas have all records."""
         self.is_stalled = False
         self.high_watermark = self.end_offset
 
     def truncate(self) -> None:
-        """Forget what the other replicas do not have."""
+        """Remove the uncommitted records."""
         while self.end_offset > self.high_watermark:
             (header,) = iter_batches(self.batches.pop())
             self.end_offset -= header.record_count
@@ -142,10 +141,10 @@ class Coordinator:
     def is_active(self) -> bool:
         return self.runtime.state is State.ACTIVE
 
-    # -- its life ------------------------------------------------------------------------------------------------------
+    # -- startup and shutdown ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to load what the log has."""
+        """Begin to load the log."""
         states = GroupStates(self.config, self.topics, new_uuid=self._new_uuid)
         self.request_flush = False
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
@@ -153,8 +152,8 @@ class Coordinator:
             GroupShard(states),
             self.log,
             self.clock,
-            request_flush=self._note_wants_flush,
-            failed=self._note_failure,
+            request_flush=self._flush_requested,
+            failed=self._failed,
         )
         self._loading = self._load(list(self.log.batches))
 
@@ -163,46 +162,46 @@ class Coordinator:
             (batch,) = iter_batches(data)
             yield from self.runtime.load(batch)
 
-    def go_on_loading(self) -> None:
-        """One slice."""
+    def continue_loading(self) -> None:
+        """Run one slice of loading."""
         if next(self._loading, self) is self:
             self.runtime.activate()
 
     def load(self) -> None:
-        """To the end."""
+        """Load the whole log."""
         while self.runtime.state is State.LOADING:
-            self.go_on_loading()
+            self.continue_loading()
 
     def resign(self) -> None:
-        """The partition has another leader: all waiting callers are answered."""
+        """The partition has another leader: all pending requests fail."""
         self.runtime.close()
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """The turn of the loop ends."""
+        """The iteration of the event loop ends."""
         self.request_flush = False
         self.runtime.flush()
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Decide what is due."""
         self.runtime.tick()
 
     def topics_changed(self, deleted: list[str]) -> None:
-        """The metadata have changed."""
+        """The metadata has changed."""
         if self.is_active and deleted:
             self.runtime.decide("", self.runtime.shard.delete_offsets_of_topics(deleted))
 
-    def _note_wants_flush(self) -> None:
+    def _flush_requested(self) -> None:
         self.request_flush = True
 
-    def _note_failure(self) -> None:
+    def _failed(self) -> None:
         self.has_failed = True
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def deliver(self, call: Call) -> None:
-        """As the handlers do; the caller is answered now or later."""
+        """Do what the handlers do. The response may be deferred."""
         runtime = self.runtime
         match call.request:
             case JoinGroupRequest() as join:
@@ -234,14 +233,14 @@ class Coordinator:
         """Write a marker.
 
         Raises:
-            KafkaError: it is not there.
+            KafkaError: the append was rejected.
         """
         self.runtime.end_transaction(
             producer_id, producer_epoch, coordinator_epoch=0, committed=committed, transaction_version=2
         )
 
     def _resolve(self, request: OffsetCommitRequest) -> None:
-        """A topic has a name and an id in the coordinator; those that are not there do not come so far."""
+        """Add the missing name or ID of each topic, and remove topics that do not exist: the handlers do this."""
         known = []
         for topic in request.topics:
             name = topic.name or self.topics.name_of(topic.topic_id)

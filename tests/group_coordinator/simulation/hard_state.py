@@ -1,4 +1,4 @@
-"""The hard state of a shard, written out so that two of them can be compared: all that a restart has to bring back."""
+"""The hard state of a shard, which a restart must restore, in a form that can be compared."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from moldau.group_coordinator.states import GroupStates
 
 from .log_model import LogModel
 
-# What a consumer group knows without records, or has from outside.
+# Fields of a consumer group that have no records.
 _SOFT = {"_topics", "metadata_version", "regexes_refreshed_ms", "regexes_version"}
 
 
 def written_out(states: GroupStates) -> dict[str, Any]:
-    """Offsets, and consumer groups with what they count and index. Classic groups are in the log, or in motion."""
+    """Offsets, and consumer groups with their counters and indexes. Classic groups are compared with the log."""
     groups = {group_id: _fields(group) for group_id, group in states.groups.items() if isinstance(group, ConsumerGroup)}
     return {"groups": groups, "offsets": _offsets(states), "pending": _pending(states)}
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
-    """Where two written-out states differ."""
+    """The differences of two results of `written_out`."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         for key in [*ours, *(key for key in theirs if key not in ours)]:
             yield from differences(ours.get(key), theirs.get(key), f"{path} {key!r}")
@@ -31,13 +31,13 @@ def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: {ours!r} and {theirs!r}"
 
 
-def check_against_log(states: GroupStates, log: LogModel, unsure: Set[str]) -> None:
-    """The state is what the log says.
+def check_against_log(states: GroupStates, log: LogModel, uncertain: Set[str]) -> None:
+    """Compare the state with the log.
 
-    ``unsure`` are classic groups of which records were refused: they may be empty before the log says so.
+    ``uncertain`` are classic groups whose records were rejected: they may be empty although the log has members.
 
     Raises:
-        AssertionError: it is not.
+        AssertionError: they differ.
     """
     expected = {
         of: (value.offset, value.leader_epoch, value.metadata, value.commit_timestamp)
@@ -58,14 +58,14 @@ def check_against_log(states: GroupStates, log: LogModel, unsure: Set[str]) -> N
             }
         elif logged.classic is not None:
             assert isinstance(group, ClassicGroup), f"{group_id} is in the log"
-            _check_classic(group, logged.classic, is_sure=group_id not in unsure)
+            _check_classic(group, logged.classic, is_sure=group_id not in uncertain)
     for group_id, group in states.groups.items():
         known = log.groups.get(group_id)
         if known is None or not known.exists:
-            # It has offsets, or members that have not come to a generation, or had such members.
+            # It has offsets, or it has or had members that never reached a generation.
             assert isinstance(group, ClassicGroup), f"{group_id} is not in the log"
             assert group.state is not ClassicGroupState.STABLE, f"{group} is not in the log"
-            assert group.state is not ClassicGroupState.EMPTY or not group.generation_id or group_id in unsure, group
+            assert group.state is not ClassicGroupState.EMPTY or not group.generation_id or group_id in uncertain, group
 
 
 def _check_classic(group: ClassicGroup, logged: Any, *, is_sure: bool) -> None:

@@ -1,6 +1,6 @@
 """The invariants, which are checked after every step of a simulation.
 
-* No caller is answered twice, and no caller waits forever, also when the coordinator resigns.
+* Each request has one response, within a limited time, also if the coordinator resigns.
 * In a generation of a group a partition has one owner, and generations are consecutive.
 * No two members of a consumer group have the same partition according to the responses of the coordinator, as long as
   both are members.
@@ -48,25 +48,25 @@ def _partitions(topics: list[TopicPartitions]) -> frozenset[IdPartition]:
 
 
 class Invariants:
-    """Looks on."""
+    """Observes a simulation."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.log = LogModel()
         self.unanswered: dict[Call, None] = {}
-        """Delivered, and not answered yet."""
-        self.unsure: set[str] = set()
-        """Classic groups for which an append was refused since the coordinator began."""
+        """Delivered requests without a response."""
+        self.uncertain: set[str] = set()
+        """Classic groups with a rejected append since the coordinator started."""
         self._deletions: dict[Call, None] = {}
-        self._unheard: dict[Client, int] = {}  # heartbeats that arrived since the client last heard of its epoch
-        self._owned_as_told: dict[Client, frozenset[IdPartition]] = {}
-        """What members of consumer groups were given, and have not left out of a report since. One that leaves
-        something out has given it back, and may take it all the same until it hears the answer."""
+        self._unacknowledged: dict[Client, int] = {}  # heartbeats since the client last received its epoch
+        self._granted: dict[Client, frozenset[IdPartition]] = {}
+        """The partitions that members of consumer groups were assigned and have not revoked since, according to their
+        heartbeats. A member that has revoked a partition may still take it until it receives the response."""
         self._owners: dict[tuple[str, int, int], dict[tuple[str, int], str]] = {}
         self._synced: dict[tuple[str, int], int] = {}
         self._assignments: dict[tuple[str, int, int, str], frozenset[tuple[str, int]]] = {}
 
-    # -- requests and answers ------------------------------------------------------------------------------------------
+    # -- requests and responses ----------------------------------------------------------------------------------------
 
     def delivered(self, call: Call) -> None:
         self.unanswered[call] = None
@@ -77,34 +77,36 @@ class Invariants:
         if isinstance(call.request, TxnOffsetCommitRequest):
             call.is_outdated = self._is_outdated(call.request, call.request.generation_id)
         if isinstance(call.request, ConsumerGroupHeartbeatRequest):
-            self._unheard[call.client] = self._unheard.get(call.client, 0) + 1
+            self._unacknowledged[call.client] = self._unacknowledged.get(call.client, 0) + 1
             if call.request.topic_partitions is not None:
-                self._owned_as_told[call.client] = self._told(call) & _partitions(call.request.topic_partitions)
+                self._granted[call.client] = self._granted_to(call) & _partitions(call.request.topic_partitions)
         if isinstance(call.request, DeleteGroupsRequest | OffsetDeleteRequest):
             self._deletions[call] = None
 
-    def _told(self, call: Call) -> frozenset[IdPartition]:
-        return self._owned_as_told.get(call.client, frozenset())
+    def _granted_to(self, call: Call) -> frozenset[IdPartition]:
+        return self._granted.get(call.client, frozenset())
 
     def heard(self, call: Call, response: Any) -> None:
-        """Its answer has reached the client, who still waited for it."""
+        """The response has reached the client, which still waits for it."""
         if isinstance(response, ConsumerGroupHeartbeatResponse) and not response.error_code:
-            self._unheard[call.client] = 0
+            self._unacknowledged[call.client] = 0
 
-    def answered(self, call: Call, response: Any) -> None:
+    def on_response(self, call: Call, response: Any) -> None:
         del self.unanswered[call]
         self._deletions.pop(call, None)
         error = getattr(response, "error_code", 0)
-        assert error != ErrorCode.UNKNOWN_SERVER_ERROR, f"{call} met a mistake of ours"
+        assert error != ErrorCode.UNKNOWN_SERVER_ERROR, f"{call} caused an internal error"
         match response:
             case ConsumerGroupHeartbeatResponse(error_code=0):
                 reported = call.request.topic_partitions or []
                 given = [] if response.assignment is None else response.assignment.topic_partitions
-                self._owned_as_told[call.client] = self._told(call) | _partitions(reported) | _partitions(given)
+                self._granted[call.client] = self._granted_to(call) | _partitions(reported) | _partitions(given)
             case ConsumerGroupHeartbeatResponse(error_code=ErrorCode.FENCED_MEMBER_EPOCH):
-                self._owned_as_told.pop(call.client, None)
-                # Of its two last epochs a member may name either.
-                assert self._unheard[call.client] > 2, f"{call.client} is fenced, and has missed one answer at most"
+                self._granted.pop(call.client, None)
+                # A member may send its current or its previous epoch.
+                assert self._unacknowledged[call.client] > 2, (
+                    f"{call.client} is fenced, and has missed at most one response"
+                )
             case SyncGroupResponse(error_code=0):
                 self._check_generation(call, response)
             case OffsetCommitResponse() | TxnOffsetCommitResponse():
@@ -120,7 +122,7 @@ class Invariants:
             return
         group_id, generation = request.group_id, request.generation_id
         life = call.life
-        assert generation >= self._synced.get((group_id, life), 0), f"{group_id}: the generation went back"
+        assert generation >= self._synced.get((group_id, life), 0), f"{group_id}: the generation decreased"
         self._synced[group_id, life] = generation
         owners = self._owners.setdefault((group_id, life, generation), {})
         owner = request.group_instance_id or request.member_id
@@ -133,7 +135,7 @@ class Invariants:
             assert other == owner, f"{group_id}, generation {generation}: {other} and {owner} have {partition}"
 
     def _is_outdated(self, request: OffsetCommitRequest | TxnOffsetCommitRequest, generation: int) -> bool:
-        """Whether it comes from a generation that is over: what was decided meanwhile makes it older still."""
+        """Whether it belongs to an earlier generation."""
         group = self.world.coordinator.states.groups.get(request.group_id)
         if not isinstance(group, ClassicGroup) or not request.member_id or not self.world.coordinator.is_active:
             return False
@@ -159,20 +161,20 @@ class Invariants:
                     written = self.log.committed_at.get((of, partition.committed_offset))
                     assert written is not None, f"{of} at {partition.committed_offset} was acknowledged, not written"
                     end_offset, producer_id = written
-                    assert end_offset <= self.world.log.high_watermark, f"{of} was acknowledged before it was safe"
+                    assert end_offset <= self.world.log.high_watermark, f"{of} was acknowledged before it was committed"
                     assert producer_id == of_producer, f"{of} is written for {producer_id}, not for {of_producer}"
 
-    def nobody_waits_too_long(self, limit_ms: int) -> None:
-        """Of those whom nothing but the coordinator keeps waiting."""
+    def check_waiting_times(self, limit_ms: int) -> None:
+        """No request waits longer than this, unless the log or a restart delays it."""
         now_ms = self.world.clock.monotonic_ms
         for call in self.unanswered:
-            since = max(call.delivered_ms, self.world.hindered_until_ms)
-            assert now_ms - since <= limit_ms, f"{call} waits since {call.delivered_ms}"
+            since = max(call.delivered_ms, self.world.disrupted_until_ms)
+            assert now_ms - since <= limit_ms, f"{call} has been waiting since {call.delivered_ms}"
 
     # -- the log -------------------------------------------------------------------------------------------------------
 
     def appended(self, batch: bytes) -> None:
-        """Before it is replayed."""
+        """A batch was appended, and is not replayed yet."""
         self.log.replay(batch)
         for of, value, was_pending in self.log.deleted:
             may_expire = not was_pending and all(one != of or not pending for one, _, pending in self.log.deleted)
@@ -180,13 +182,13 @@ class Invariants:
                 f"{of}, committed at {value.commit_timestamp}, is deleted"
             )
 
-    def refused(self) -> None:
-        """An append was. A classic group may have moved on all the same, until a restart."""
+    def rejected(self) -> None:
+        """An append was rejected. Classic groups may have changed nevertheless, until a restart."""
         groups = self.world.coordinator.states.groups
-        self.unsure.update(group_id for group_id, group in groups.items() if isinstance(group, ClassicGroup))
+        self.uncertain.update(group_id for group_id, group in groups.items() if isinstance(group, ClassicGroup))
 
     def truncated(self) -> None:
-        """What was not safe is gone."""
+        """The uncommitted records were removed."""
         self.log = LogModel()
         for batch in self.world.log.batches:
             self.log.replay(batch)
@@ -226,10 +228,10 @@ class Invariants:
     # -- the state -----------------------------------------------------------------------------------------------------
 
     def after_step(self) -> None:
-        """Cheap enough to be looked at all the time."""
+        """The checks that are fast enough to run after each step."""
         world = self.world
         assert not world.coordinator.has_failed, "a record could not be replayed"
-        assert not world.complaints, world.complaints
+        assert not world.warnings, world.warnings
         if not world.coordinator.is_active:
             return
         for group_id, group in world.coordinator.states.groups.items():
@@ -240,9 +242,9 @@ class Invariants:
         owners: dict[tuple[bytes, int], str] = {}
         for client in self.world.members_of(group_id):
             if client.member_id not in group.members:
-                continue  # it was fenced, and does not know yet
+                continue  # it was fenced, and has not received the response
             if isinstance(client, ConsumerClient):
-                owned = client.owned & self._owned_as_told.get(client, frozenset())
+                owned = client.owned & self._granted.get(client, frozenset())
             elif client.generation >= self.log.groups[group_id].converted_at and (
                 client.synced_with_consumer_group or client.state is State.STABLE
             ):
@@ -255,5 +257,5 @@ class Invariants:
                 assert other == client.name, f"{group_id}: {other} and {client} both have {partition}"
 
     def check_state(self) -> None:
-        """Everything that the shard knows."""
-        check_against_log(self.world.coordinator.states, self.log, self.unsure)
+        """Compare the whole state of the shard with the log."""
+        check_against_log(self.world.coordinator.states, self.log, self.uncertain)

@@ -1,8 +1,8 @@
-"""What the log says, read by other eyes: a second, simple replay that the shard's state is held against.
+"""An independent, simple replay of the log, with which the state of the shard is compared.
 
-Offsets are kept with their whole history, so that it can be said of an acknowledged commit that it is there, or was
-overtaken by a later one. What a transaction has committed waits for its marker, and then counts by its place in the
-log. The rules that hold for records alone are checked when they are appended.
+It keeps the history of each offset: an acknowledged commit must be there, or must have been replaced by a later one.
+The offsets of a transaction wait for its marker, and are then ordered by their positions in the log. Rules that concern
+only records are checked when they are appended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ABORT, COMMIT = b"\0\0\0\0", b"\0\0\0\1"
 
 @dataclass
 class LoggedGroup:
-    """The records of one group that stand."""
+    """The current records of one group."""
 
     classic: records.GroupMetadataValue | None = None
     epoch: int | None = None
@@ -35,11 +35,12 @@ class LoggedGroup:
     regexes: set[str] = field(default_factory=set)
     current: dict[str, records.ConsumerGroupCurrentMemberAssignmentValue] = field(default_factory=dict)
     life: int = 0
-    """A group that is deleted and made again is another one."""
+    """Counts the groups with this ID: a group that is deleted and re-created is a new one."""
     highest_epoch: int = -1
-    """Of all its generations and epochs in this life."""
+    """The highest generation or epoch in this life."""
     classic_members: frozenset[str] = frozenset()
-    """Who was in the classic group when it was deleted. If they are in the next one it goes on, as a consumer group."""
+    """The members of the classic group when it was deleted. If the next group has one of them, it is the same group,
+    converted to a consumer group."""
 
     converted_at: int = -1
     """The generation in which the classic group became a consumer group; -1 while it did not."""
@@ -48,7 +49,7 @@ class LoggedGroup:
     def exists(self) -> bool:
         return self.classic is not None or self.epoch is not None
 
-    def begin_again(self) -> None:
+    def reset(self) -> None:
         self.life += 1
         self.highest_epoch = -1
         self.converted_at = -1
@@ -56,26 +57,26 @@ class LoggedGroup:
 
 
 class LogModel:
-    """Everything that the log of a shard says."""
+    """The state in the log of a shard."""
 
     def __init__(self) -> None:
         self.offsets: dict[OffsetOf, records.OffsetCommitValue] = {}
         self.groups: dict[str, LoggedGroup] = {}
         self.committed_at: dict[tuple[OffsetOf, int], tuple[int, int]] = {}
-        """(What it is for, offset) -> (the offset in the log after the record, the producer of its transaction or -1).
-        No offset is committed twice."""
+        """The key is group, topic and partition, with a committed offset, which is unique. The value is the log offset
+        after the record, and the producer of its transaction or -1."""
         self.pending: dict[int, dict[OffsetOf, tuple[int, records.OffsetCommitValue]]] = {}
-        """Of each producer with an open transaction: what it is for -> (its place in the log, what is committed)."""
+        """By producer with an open transaction: the log offset after the record, and its value."""
         self.deleted: list[tuple[OffsetOf, records.OffsetCommitValue, bool]] = []
         """Offsets that the last batch has deleted, and whether they were pending."""
-        self._places: dict[OffsetOf, int] = {}  # in the log, of those that are committed
+        self._places: dict[OffsetOf, int] = {}  # the log offsets of the committed ones
         self.end_offset = 0
 
     def replay(self, data: bytes) -> None:
-        """Take a batch in.
+        """Replay a batch.
 
         Raises:
-            AssertionError: it breaks a rule.
+            AssertionError: the batch violates a rule.
         """
         self.deleted.clear()
         (batch,) = iter_batches(data)
@@ -127,16 +128,16 @@ class LogModel:
 
     def _take_classic(self, group: LoggedGroup, value: records.GroupMetadataValue | None) -> None:
         if value is None:
-            # A simple group has no record, and gets a tombstone all the same.
+            # A simple group has no record, and gets a tombstone nevertheless.
             members = group.classic.members if group.classic is not None else ()
             group.classic_members = frozenset(member.member_id for member in members)
         elif not group.exists and not value.members:
-            group.begin_again()  # a consumer group that becomes a classic one has members
+            group.reset()  # a consumer group that becomes a classic one has members
         group.classic = value
 
     def _take_epoch(self, group: LoggedGroup, value: records.ConsumerGroupMetadataValue | None) -> None:
         if value is not None and not group.exists and not group.classic_members:
-            group.begin_again()
+            group.reset()
         if value is not None and group.epoch is None and group.classic_members:
             group.converted_at = value.epoch
         group.epoch = None if value is None else value.epoch
@@ -177,7 +178,7 @@ class LogModel:
             current.pop(member_id, None)
             return
         before = current.get(member_id)
-        # Only a member that leaves for a while, rejoins, or joins begins again.
+        # The epoch decreases only if the member joins, rejoins or leaves temporarily.
         assert before is None or value.member_epoch >= min(before.member_epoch, 1) or value.member_epoch in (0, -2), (
             f"{member_id} of {group_id}: its epoch goes from {before.member_epoch} to {value.member_epoch}"
         )
@@ -185,19 +186,19 @@ class LogModel:
 
     def _check(self, group_id: str) -> None:
         group = self.groups[group_id]
-        assert group.classic is None or group.epoch is None, f"{group_id} is of both protocols"
-        assert group.targets <= group.members, f"{group_id}: strangers have a target assignment"
-        assert set(group.current) <= group.members, f"{group_id}: strangers have an assignment"
+        assert group.classic is None or group.epoch is None, f"{group_id} uses both protocols"
+        assert group.targets <= group.members, f"{group_id}: a target assignment has no member"
+        assert set(group.current) <= group.members, f"{group_id}: an assignment has no member"
         if group.epoch is None:
-            # A compacted log keeps what has no tombstone, and would bring the group back.
+            # Compaction keeps records without a tombstone, which would restore the group.
             left = [group.members, group.regexes, group.target_epoch]
-            assert not any(left), f"{group_id} is no consumer group any more, but there is {left}"
+            assert not any(left), f"{group_id} is no longer a consumer group, but has {left}"
         if not group.exists:
-            group.begin_again()
+            group.reset()
             return
         if group.epoch is not None and group.classic_members:
             if not group.classic_members & group.members:
-                group.begin_again()
+                group.reset()
             group.classic_members = frozenset()
         epoch = group.epoch if group.classic is None else group.classic.generation
         assert epoch is not None

@@ -1,4 +1,4 @@
-"""Clients without membership: a consumer with manual assignment that commits, and an admin."""
+"""A client that is not a member: a consumer with manual assignment that commits, and an administrator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Outsider(Client):
-    """It sends the given requests."""
+    """Sends the given requests, one at a time."""
 
     def next_act_ms(self) -> int | None:
         return None
@@ -20,20 +20,20 @@ class Outsider(Client):
         pass
 
     def commit(self) -> None:
-        """Commit from outside of the membership; only groups without members take that."""
+        """Commit without a member ID; only groups without members accept this."""
         topics = self.world.topics
         partitions = [(name, index) for name in sorted(topics.names()) for index in range(topics.partition_count(name))]
         if partitions:
             request = self.commit_request(self.world.some_of(partitions))
             if request is not None:
-                self.ask(request, 9)
+                self.send_request(request, 9)
 
-    def ask(self, request: Any, api_version: int) -> None:
-        """Unless it waits for something already."""
-        if "question" not in self.waiting:
-            self.send("question", request, api_version)
+    def send_request(self, request: Any, api_version: int) -> None:
+        """Send a request, unless one is pending."""
+        if "request" not in self.waiting:
+            self.send("request", request, api_version)
 
-    def answered(self, slot: str, call: Call, response: Any) -> None:
+    def on_response(self, slot: str, call: Call, response: Any) -> None:
         pass
 
     def lost(self, slot: str, call: Call) -> None:

@@ -1,8 +1,8 @@
 """A transactional producer that commits offsets of groups, together with the coordinator of its transactions.
 
-It commits in the name of a member, as consume-transform-produce applications do, or without a member, as old clients.
-Its transactions end by a marker that is written until it is safe; only then does the next one begin, with another epoch
-(KIP-890). What the producer has sent before and what arrives after the marker is for the log to refuse.
+It commits for a member, as consume-transform-produce applications do, or without a member, as old clients do. Writing
+the marker of a transaction is retried until the marker is committed. Only then does the next transaction begin, with
+another epoch (KIP-890). The log must reject earlier requests that arrive after the marker.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ _VERSIONS = (3, 4, 5)
 
 
 class TransactionalProducer(Client):
-    """One of them. Its transaction is open whenever it is not ending."""
+    """A producer whose transaction is always open or ending."""
 
     def __init__(self, world: World, producer_id: int) -> None:
         super().__init__(world, f"producer-{producer_id}", "")
         self.producer_id = producer_id
         self.epoch = 0
         self.is_committed: bool | None = None
-        """What was decided about the transaction; None while it is open."""
+        """Whether the transaction ends with a commit; None while it is open."""
         self.marker_end_offset: int | None = None
-        """Where the log has to be safe up to, once the marker is written."""
+        """The offset after the marker, once it is written."""
         self._act_at_ms = 0
 
     # -- the transaction -----------------------------------------------------------------------------------------------
 
     def commit(self, member: Member | None) -> None:
-        """Commit offsets, of some partitions of the member or for one of the groups from outside."""
+        """Commit offsets of some partitions of the member, or, without a member, of any group."""
         if self.is_committed is not None or "commit" in self.waiting:
             return
-        request = self._request_of_nobody() if member is None else self._request_of(member)
+        request = self._request_without_member() if member is None else self._request_of(member)
         if request is not None:
             versions = _VERSIONS_WITHOUT_MEMBER if member is None else _VERSIONS
             self.send("commit", request, self.world.random.choice(versions))
 
     def end(self, *, committed: bool) -> None:
-        """End the transaction, whatever is still under way."""
+        """End the transaction, also if requests are pending."""
         if self.is_committed is None:
             self.is_committed = committed
             self._act_at_ms = self.now_ms
 
     def truncated(self, end_offset: int) -> None:
-        """The log has lost what comes after: maybe the marker."""
+        """The log now ends at this offset, and may have lost the marker."""
         if self.marker_end_offset is not None and self.marker_end_offset > end_offset:
             self.marker_end_offset = None
 
@@ -70,7 +70,7 @@ class TransactionalProducer(Client):
             return
         log = self.world.log
         self._act_at_ms = self.now_ms + BACKOFF_MS
-        # A coordinator that was restarted does not know that it has written the marker.
+        # A restarted coordinator writes the marker again.
         if self.marker_end_offset is None or self.world.random.random() < 0.1:
             try:
                 self.world.coordinator.end_transaction(self.producer_id, self.epoch + 1, committed=self.is_committed)
@@ -83,7 +83,7 @@ class TransactionalProducer(Client):
             self.epoch += 1
             self.is_committed = self.marker_end_offset = None
 
-    def answered(self, slot: str, call: Call, response: Any) -> None:
+    def on_response(self, slot: str, call: Call, response: Any) -> None:
         pass
 
     def lost(self, slot: str, call: Call) -> None:
@@ -91,7 +91,7 @@ class TransactionalProducer(Client):
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _request_of_nobody(self) -> TxnOffsetCommitRequest | None:
+    def _request_without_member(self) -> TxnOffsetCommitRequest | None:
         topics = self.world.topics
         partitions = [(name, index) for name in sorted(topics.names()) for index in range(topics.partition_count(name))]
         return self._request(self.world.some_group(), partitions)

@@ -1,4 +1,4 @@
-"""The end of a simulation: when nothing is broken any more, groups come to rest; when all go, nothing is left."""
+"""The end of a simulation: without faults all groups become stable, and without members no state remains."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from .classic_client import State as ClassicState
 from .consumer_client import State as ConsumerState
 from .world import GROUPS, Member, World
 
-# Sessions and rebalances of the members that are gone end within this time.
-_LONGEST_UNREST_MS = 120_000
+# The sessions and rebalances of stopped members end within this time.
+_MAX_STABILIZATION_MS = 120_000
 
 
-def come_to_rest(world: World) -> None:
-    """Nothing is broken any more: all live members become stable, and have each partition of their topics once."""
-    world.note("nothing is broken any more")
+def check_stabilization(world: World) -> None:
+    """No more faults: all running members become stable, and each partition of their topics has one owner."""
+    world.note("no more faults")
     world.is_reliable = True
-    world.log.refusal = None
+    world.log.rejection = None
     world.release_records()
     while not world.coordinator.is_active:
-        world.go_on_loading()
-    now_ms = world.hindered_until_ms = world.clock.monotonic_ms
+        world.continue_loading()
+    now_ms = world.disrupted_until_ms = world.clock.monotonic_ms
     for member in world.members():
         member.paused_until_ms = 0
         member.busy_until_ms = min(member.busy_until_ms, now_ms + 1)
     world.settle(now_ms + 20_000)
     for member in world.members():
         if isinstance(member, ClassicClient) and any(one.instance_id for one in world.members_of(member.group_id)):
-            # A static leader that rejoins is asked to keep the assignment unchanged (KIP-814), and takes the topics
-            # for those of the assignment: no member notices changes while it was away.
-            member.join_again()
-    while any(_restlessness(world, group_id) for group_id in GROUPS):
-        if world.clock.monotonic_ms > now_ms + _LONGEST_UNREST_MS:
-            reasons = {group_id: _restlessness(world, group_id) for group_id in GROUPS}
-            raise AssertionError(f"groups do not come to rest: {reasons}")
+            # A static leader that rejoins must keep the assignment unchanged (KIP-814), and assumes that it is for the
+            # current topics. So no member notices that topics changed while the leader was stopped.
+            member.request_rebalance()
+    while any(_instability(world, group_id) for group_id in GROUPS):
+        if world.clock.monotonic_ms > now_ms + _MAX_STABILIZATION_MS:
+            reasons = {group_id: _instability(world, group_id) for group_id in GROUPS}
+            raise AssertionError(f"groups do not become stable: {reasons}")
         world.settle(world.clock.monotonic_ms + 3000)
     world.check_state()
 
 
-def _restlessness(world: World, group_id: str) -> str | None:
-    """What keeps a group from being stable and complete; None when it is."""
+def _instability(world: World, group_id: str) -> str | None:
+    """Why a group is not stable or its assignment is incomplete; None if neither."""
     members = list(world.members_of(group_id))
     if not members:
         return None
     group = world.coordinator.states.groups.get(group_id)
     if group is None:
-        return "it is not there"
+        return "the group is missing"
     if group.state_name != "Stable":
         return f"it is {group.state_name}"
     if set(group.members) != {member.member_id for member in members}:
@@ -62,10 +62,10 @@ def _restlessness(world: World, group_id: str) -> str | None:
                 return f"{member} is {member.state.value} in generation {member.generation} of {epoch}"
         elif member.state is not ConsumerState.STABLE or member.epoch != epoch:
             return f"{member} is {member.state.value} at epoch {member.epoch} of {epoch}"
-    return _incompleteness(world, members)
+    return _incomplete_assignment(world, members)
 
 
-def _incompleteness(world: World, members: list[Member]) -> str | None:
+def _incomplete_assignment(world: World, members: list[Member]) -> str | None:
     readers: dict[tuple[str, int], list[Member]] = {}
     for member in members:
         if isinstance(member, ClassicClient) and member.protocol_type != CONSUMER:
@@ -78,7 +78,7 @@ def _incompleteness(world: World, members: list[Member]) -> str | None:
             having = readers.pop((name, index), [])
             if len(having) != (1 if entitled else 0) or not all(one in entitled for one in having):
                 return f"{name}-{index} is read by {having}, and {entitled} subscribe to it"
-    return f"partitions that are not there are read: {readers}" if readers else None
+    return f"members own partitions that do not exist: {readers}" if readers else None
 
 
 def _partitions_of(world: World, member: Member) -> list[tuple[str, int]]:
@@ -87,7 +87,7 @@ def _partitions_of(world: World, member: Member) -> list[tuple[str, int]]:
     return sorted((world.topics.name_of(topic_id) or repr(topic_id), index) for topic_id, index in member.owned)
 
 
-def go_away(world: World) -> None:
+def check_removal(world: World) -> None:
     """All members leave, time passes, and no state remains in memory."""
     world.note("all members leave")
     for member in world.members():
@@ -98,9 +98,9 @@ def go_away(world: World) -> None:
     world.outsider.stop()
     for producer in world.producers:
         producer.end(committed=world.random.random() < 0.5)
-    until_ms = world.clock.monotonic_ms + world.config.offsets_retention_ms + _LONGEST_UNREST_MS
+    until_ms = world.clock.monotonic_ms + world.config.offsets_retention_ms + _MAX_STABILIZATION_MS
     while left := _left(world):
-        assert world.clock.monotonic_ms < until_ms, f"there is still {left}"
+        assert world.clock.monotonic_ms < until_ms, f"remaining state: {left}"
         world.settle(world.clock.monotonic_ms + 1)
     assert not world.invariants.unanswered
     world.check_state()

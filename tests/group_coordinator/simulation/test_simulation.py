@@ -1,4 +1,4 @@
-"""Groups under everything that can go wrong: see `simulation`, and `seeds` for what is run."""
+"""Simulations of groups with faults: see `simulation`. `seeds` selects the runs."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from pathlib import Path
 import pytest
 
 from ...coordinator.seeds import printed_whatever_hashes_are, seeds
-from .happenings import KINDS
+from .events import KINDS
 from .simulation import simulate
 
 STEPS = 300
 
-A_FEW = 60
-MANY = 1000
+SHORT_RUN_SEEDS = 60
+FULL_RUN_SEEDS = 1000
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_simulation(kind: str) -> None:
-    for seed in seeds(0, A_FEW):
+    for seed in seeds(0, SHORT_RUN_SEEDS):
         simulate(kind, seed, STEPS)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
-def test_simulation_many_times(kind: str) -> None:
-    for seed in seeds(A_FEW, MANY):
+def test_simulation_of_many_seeds(kind: str) -> None:
+    for seed in seeds(SHORT_RUN_SEEDS, FULL_RUN_SEEDS):
         simulate(kind, seed, STEPS)
 
 
 @pytest.mark.slow
-def test_a_seed_is_a_whole_history() -> None:
+def test_a_seed_determines_the_run() -> None:
     program = """
 import hashlib
-from {package}.happenings import KINDS
+from {package}.events import KINDS
 from {package}.simulation import simulate
 from {package}.test_simulation import STEPS
 logs = [simulate(kind, seed, STEPS) for kind in KINDS for seed in range(8)]

@@ -1,4 +1,4 @@
-"""The topics of the simulated cluster: made, grown and deleted while groups read them."""
+"""The topics of the simulated cluster: created, extended and deleted while groups read them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TopicTable:
         self._ids: dict[str, bytes] = {}
         self._names: dict[bytes, str] = {}
         self._counts: dict[str, int] = {}
-        self._made = 0
+        self._created = 0
 
     def id_of(self, name: str) -> bytes | None:
         return self._ids.get(name)
@@ -39,8 +39,8 @@ class TopicTable:
     def create(self, name: str, partitions: int) -> None:
         """A topic of this name gets another id each time."""
         assert name not in self._ids
-        self._made += 1
-        topic_id = self._made.to_bytes(16, "big")
+        self._created += 1
+        topic_id = self._created.to_bytes(16, "big")
         self._ids[name] = topic_id
         self._names[topic_id] = name
         self._counts[name] = partitions

@@ -1,8 +1,7 @@
-"""Where a simulation takes place: clients, the way between them and the coordinator, and time.
+"""The simulated world: clients, their connections to the coordinator, and time.
 
-One `random.Random` decides everything: what happens next, what gets lost, when time passes. So a seed is a whole
-history. Requests and answers take any time, but what one client sends arrives in the order in which it was sent, as on
-its connection.
+One `random.Random` makes all decisions: the next step, lost messages, the passing of time. So a seed determines a run.
+Requests and responses may take any time, but the requests of one client arrive in order, as on a connection.
 """
 
 from __future__ import annotations
@@ -34,29 +33,29 @@ Member = ClassicClient | ConsumerClient
 TOPICS = ("apples", "pears", "plums")
 GROUPS = ("one", "two")
 
-LONGEST_WAIT_MS = 2 * 10_000 + 8000 + 3000 + 2000
-"""Of a parked request: a rebalance, what may come before it, and some air."""
+MAX_WAIT_MS = 2 * 10_000 + 8000 + 3000 + 2000
+"""The maximum duration of a pending request: a rebalance, the delays before it, and a margin."""
 
 
 class World:
-    """Everything that a run is about."""
+    """The state of one run."""
 
-    def __init__(self, random: Random, *, longest_trace: int) -> None:
+    def __init__(self, random: Random, *, max_trace: int) -> None:
         self.random = random
         self.clock = Clock()
-        self.trace: deque[tuple[int, str, tuple[Any, ...]]] = deque(maxlen=longest_trace)
-        self.complaints: list[str] = []
-        """What the coordinator has written into its log of messages."""
+        self.trace: deque[tuple[int, str, tuple[Any, ...]]] = deque(maxlen=max_trace)
+        self.warnings: list[str] = []
+        """Log messages of the coordinator."""
         self.is_reliable = False
-        """Nothing gets lost or comes twice any more."""
-        self.hindered_until_ms = 0
-        """Until then records were rejected or not committed, or the coordinator did not serve."""
+        """Whether every message arrives exactly once."""
+        self.disrupted_until_ms = 0
+        """Until then records were rejected or not committed, or the coordinator did not serve requests."""
         self.config = _some_config(random)
         self.topics = TopicTable()
         for name in TOPICS[: random.randint(1, 3)]:
             self.topics.create(name, random.randint(1, 4))
         self.invariants = Invariants(self)
-        self.log = MemoryLog(self.invariants.appended, self._refused)
+        self.log = MemoryLog(self.invariants.appended, self._rejected)
         self._uuids = 0
         self._offsets = 0
         self.coordinator = Coordinator(self.config, self.topics, self.log, self.clock, self.new_uuid)
@@ -65,10 +64,10 @@ class World:
         self.producers = [TransactionalProducer(self, producer_id) for producer_id in range(3)]
         self.clients: list[Client] = [self.outsider, *self.producers]
         self._requests: dict[Client, deque[Call]] = {}
-        self._answers: list[tuple[Call, Any]] = []
+        self._responses: list[tuple[Call, Any]] = []
         self._before_restart: dict[str, Any] | None = None
 
-    # -- what clients need ---------------------------------------------------------------------------------------------
+    # -- for the clients -----------------------------------------------------------------------------------------------
 
     def new_uuid(self) -> str:
         self._uuids += 1
@@ -80,7 +79,7 @@ class World:
         return self._offsets
 
     def some_of(self, items: Sequence[T]) -> list[T]:
-        """At least one."""
+        """A random selection of at least one item."""
         return self.random.sample(items, self.random.randint(1, len(items)))
 
     def some_group(self) -> str:
@@ -94,38 +93,38 @@ class World:
         return isinstance(self.coordinator.states.groups.get(group_id), ConsumerGroup)
 
     def members(self) -> list[Member]:
-        """The live processes that are in a group, or want to be."""
+        """The running processes that are members or try to become members."""
         return [one for one in self.clients if one.is_alive and isinstance(one, ClassicClient | ConsumerClient)]
 
     def members_of(self, group_id: str) -> Iterator[Member]:
-        """Those of one group."""
+        """The members of one group."""
         return (one for one in self.members() if one.group_id == group_id)
 
     def note(self, text: str, *values: Any) -> None:
-        """For the analysis of a failure; formatted only then."""
+        """Add a line to the trace, which is formatted only after a failure."""
         self.trace.append((self.clock.monotonic_ms, text, values))
 
-    # -- the way -------------------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------------
 
     def send(self, client: Client, slot: str, request: Any, api_version: int) -> Call:
-        call = Call(client, slot, request, api_version, self._answered)
+        call = Call(client, slot, request, api_version, self._on_response)
         self._requests.setdefault(client, deque()).append(call)
         self.note("{} sends {}", client, request)
         return call
 
-    def _answered(self, call: Call, response: Any) -> None:
+    def _on_response(self, call: Call, response: Any) -> None:
         call.topic_ids = self.topics.ids()
-        self.invariants.answered(call, response)
-        self._answers.append((call, response))
-        self.note("{} is answered {}", call, response)
+        self.invariants.on_response(call, response)
+        self._responses.append((call, response))
+        self.note("the response to {} is {}", call, response)
 
     def _deliver(self, client: Client) -> None:
         call = self._requests[client].popleft()
-        is_resent = not isinstance(call.request, ConsumerGroupHeartbeatRequest)  # which is created again
+        is_resent = not isinstance(call.request, ConsumerGroupHeartbeatRequest)  # which a client builds again
         if is_resent and not self.is_reliable and self.random.random() < 0.02:
-            # The connection broke, and what had been sent is sent again: the server sees both.
+            # The connection was lost, and the client repeats the request: the server receives both.
             self.note("{} arrives twice", call)
-            self._deliver_one(call.again())
+            self._deliver_one(call.repeated())
         self._deliver_one(call)
 
     def _deliver_one(self, call: Call) -> None:
@@ -134,100 +133,100 @@ class World:
         self.invariants.delivered(call)
         self.coordinator.deliver(call)
 
-    def _hand_over(self, number: int) -> None:
-        call, response = self._answers.pop(number)
+    def _deliver_response(self, number: int) -> None:
+        call, response = self._responses.pop(number)
         if not self.is_reliable and self.random.random() < 0.02:
-            self.note("the answer to {} gets lost", call)
+            self.note("the response to {} is lost", call)
         else:
             if call.client.waiting.get(call.slot) is call:
                 self.invariants.heard(call, response)
             call.client.receive(call, response)
 
-    # -- one thing after the other -------------------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """One possible event happens, or time passes."""
-        things = self._what_can_go_on()
-        if things and self.random.random() < 0.93:
-            self.random.choice(things)()
+        """Take one of the possible steps, or advance the clock."""
+        steps = self._possible_steps()
+        if steps and self.random.random() < 0.93:
+            self.random.choice(steps)()
         else:
-            self.let_time_pass(self.random.choice((1, 10, 200)) if things else None)
+            self.advance(self.random.choice((1, 10, 200)) if steps else None)
 
-    def _what_can_go_on(self) -> list[Callable[[], None]]:
+    def _possible_steps(self) -> list[Callable[[], None]]:
         now_ms = self.clock.monotonic_ms
-        things: list[Callable[[], None]] = []
+        steps: list[Callable[[], None]] = []
         if self.coordinator.request_flush:
-            things.append(self.coordinator.flush)
+            steps.append(self.coordinator.flush)
         if not self.coordinator.is_active:
-            things.append(self.go_on_loading)
+            steps.append(self.continue_loading)
         for client, requests in self._requests.items():
             if requests:
-                things.append(lambda client=client: self._deliver(client))  # type: ignore[misc]
-        for number, (call, _) in enumerate(self._answers):
+                steps.append(lambda client=client: self._deliver(client))  # type: ignore[misc]
+        for number, (call, _) in enumerate(self._responses):
             if call.client.paused_until_ms <= now_ms:
-                things.append(lambda number=number: self._hand_over(number))  # type: ignore[misc]
+                steps.append(lambda number=number: self._deliver_response(number))  # type: ignore[misc]
         for client in self.clients:
             at = client.wake_ms()
             if at is not None and at <= now_ms:
-                things.append(client.wake)
-        return things
+                steps.append(client.wake)
+        return steps
 
-    def let_time_pass(self, by_ms: int | None = None) -> None:
-        """To where something happens next, or by so much."""
+    def advance(self, by_ms: int | None = None) -> None:
+        """Advance the clock by ``by_ms``, or to the next deadline."""
         now_ms = self.clock.monotonic_ms
         if by_ms is None:
             times = [at for client in self.clients if (at := client.wake_ms()) is not None]
-            times += [call.client.paused_until_ms for call, _ in self._answers]
+            times += [call.client.paused_until_ms for call, _ in self._responses]
             deadline = self.coordinator.runtime.next_deadline()
             if deadline is not None:
                 times.append(deadline)
             by_ms = max(1, min(times, default=now_ms + 1000) - now_ms)
         self.clock.monotonic_ms = now_ms + by_ms
-        if self.log.refusal or self.log.is_stalled or not self.coordinator.is_active:
-            self.hindered_until_ms = self.clock.monotonic_ms
+        if self.log.rejection or self.log.is_stalled or not self.coordinator.is_active:
+            self.disrupted_until_ms = self.clock.monotonic_ms
         self.coordinator.tick()
-        self.invariants.nobody_waits_too_long(LONGEST_WAIT_MS)
+        self.invariants.check_waiting_times(MAX_WAIT_MS)
         for gone in [one for one in self.clients if not one.is_alive and not self._requests.get(one)]:
             self.clients.remove(gone)
             self._requests.pop(gone, None)
 
     def settle(self, until_ms: int) -> None:
-        """Let everything go its way until then, requests and answers at once."""
+        """Run until this time, and deliver all messages immediately."""
         while self.clock.monotonic_ms < until_ms:
             self._settle_now()
-            self.let_time_pass()
+            self.advance()
         self._settle_now()
 
     def _settle_now(self) -> None:
         for _ in range(1000):
-            things = self._what_can_go_on()
-            if not things:
+            steps = self._possible_steps()
+            if not steps:
                 return
-            things[0]()
+            steps[0]()
             self.invariants.after_step()
-        raise AssertionError("requests and responses follow each other without end")
+        raise AssertionError("requests and responses never end")
 
     # -- the coordinator -----------------------------------------------------------------------------------------------
 
-    def _refused(self) -> None:
-        self.note("records are refused")
-        self.invariants.refused()
+    def _rejected(self) -> None:
+        self.note("an append is rejected")
+        self.invariants.rejected()
 
     def release_records(self) -> None:
-        """Pending records are committed."""
+        """Commit the uncommitted records."""
         self.log.release()
         self.coordinator.runtime.high_watermark_changed()
 
     def resign(self) -> None:
-        """The coordinator resigns and answers all waiting callers."""
+        """The coordinator resigns. All pending requests fail."""
         self.note("the coordinator resigns")
-        wrote_all = self.log.refusal is None
+        wrote_all = self.log.rejection is None
         self.coordinator.resign()
-        assert not self.invariants.unanswered, f"{[str(one) for one in self.invariants.unanswered]} are left behind"
+        assert not self.invariants.unanswered, f"{[str(one) for one in self.invariants.unanswered]} have no response"
         self._before_restart = written_out(self.coordinator.states) if wrote_all else None
 
     def kill(self) -> None:
-        """The coordinator's process ends: what waited in its memory is gone, and so are the connections."""
+        """The process of the coordinator is killed: pending records, requests and connections are lost."""
         self.note("the coordinator is killed")
         self._before_restart = None
         lost = [*self.invariants.unanswered, *(call for calls in self._requests.values() for call in calls)]
@@ -238,8 +237,8 @@ class World:
             call.client.disconnected(call)
 
     def restart(self, *, from_high_watermark: bool) -> None:
-        """A coordinator starts: the same broker, or another one, without the records above the high watermark."""
-        self.hindered_until_ms = self.clock.monotonic_ms
+        """Start a coordinator: on the same broker, or on another one, which does not have the uncommitted records."""
+        self.disrupted_until_ms = self.clock.monotonic_ms
         if from_high_watermark and self.log.end_offset > self.log.high_watermark:
             self._before_restart = None
             self.log.truncate()
@@ -248,22 +247,22 @@ class World:
                 producer.truncated(self.log.end_offset)
         self.log.release()
         self.note("the log ends at {}", self.log.end_offset)
-        self.invariants.unsure.clear()
+        self.invariants.uncertain.clear()
         self.coordinator.start()
 
-    def go_on_loading(self) -> None:
-        """One slice. At the end everything is known again."""
-        self.coordinator.go_on_loading()
+    def continue_loading(self) -> None:
+        """Run one slice of loading. After the last one, the state must be that before the restart."""
+        self.coordinator.continue_loading()
         if not self.coordinator.is_active:
             return
         self.note("the coordinator serves")
         self.invariants.check_state()
         if self._before_restart is not None:
             wrong = list(differences(written_out(self.coordinator.states), self._before_restart))
-            assert not wrong, f"now and before the restart {wrong}"
+            assert not wrong, f"differences after the restart: {wrong}"
 
     def check_state(self) -> None:
-        """What the coordinator knows is what its log says."""
+        """Compare the state of the coordinator with its log."""
         if self.coordinator.is_active:
             self.coordinator.flush()
             self.invariants.check_state()

@@ -1,4 +1,4 @@
-"""What producers and partitions ask for, and what becomes of it on the way."""
+"""The requests of producers and partition leaders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .world import World
 
 LOST = "lost"
-"""In place of an answer: the connection broke, or it took too long."""
+"""Instead of a response: the connection was lost, or the request timed out."""
 
 
 class CoordinatorCall(ABC):
@@ -32,34 +32,34 @@ class CoordinatorCall(ABC):
     client_host = "/127.0.0.1"
     listener_name = "PLAINTEXT"
 
-    def __init__(self, world: World, transactional_id: str, api_version: int, *, may_come_late: bool) -> None:
+    def __init__(self, world: World, transactional_id: str, api_version: int, *, may_be_late: bool) -> None:
         self.world = world
         self.transactional_id = transactional_id
         self.api_version = api_version
-        self.may_come_late = may_come_late
-        self.is_answered = False
-        self.done: Callable[[Any], None] = lambda answer: None
+        self.may_be_late = may_be_late
+        self.is_complete = False
+        self.done: Callable[[Any], None] = lambda response: None
 
     @abstractmethod
     def run(self, runtime: CoordinatorRuntime[TransactionShard]) -> None:
-        """The coordinator has received it."""
+        """The coordinator processes the request."""
 
     def reply(self, response: Any) -> None:
         error = ErrorCode(response.error_code) if response is not None else ErrorCode.NONE
-        self._answered(error or response)
+        self._complete(error or response)
 
     def fail(self, error: KafkaError) -> None:
-        self._answered(error.code)
+        self._complete(error.code)
 
     def lost(self) -> None:
-        """There is no coordinator to answer."""
-        if not self.is_answered:
-            self._answered(LOST)
+        """The coordinator crashed."""
+        if not self.is_complete:
+            self._complete(LOST)
 
-    def _answered(self, answer: Any) -> None:
-        assert not self.is_answered, f"{self} was answered twice"
-        self.is_answered = True
-        self.world.answered(self, answer)
+    def _complete(self, response: Any) -> None:
+        assert not self.is_complete, f"{self} has two responses"
+        self.is_complete = True
+        self.world.on_response(self, response)
 
 
 class DecidedCall(CoordinatorCall):
@@ -70,14 +70,14 @@ class DecidedCall(CoordinatorCall):
 
     @abstractmethod
     def decide(self, shard: TransactionShard, now: Now) -> Outcome:
-        """The records and the answer."""
+        """Decide the records and the response."""
 
 
 class Init(DecidedCall):
     """InitProducerId."""
 
-    def __init__(self, world: World, transactional_id: str, expected: Producer, *, may_come_late: bool) -> None:
-        super().__init__(world, transactional_id, 5, may_come_late=may_come_late)
+    def __init__(self, world: World, transactional_id: str, expected: Producer, *, may_be_late: bool) -> None:
+        super().__init__(world, transactional_id, 5, may_be_late=may_be_late)
         self.request = InitProducerIdRequest(
             transactional_id=transactional_id,
             transaction_timeout_ms=TIMEOUT_MS,
@@ -98,12 +98,12 @@ class Init(DecidedCall):
 
 
 class Add(DecidedCall):
-    """AddPartitionsToTxn of a client, or of a partition's leader for it."""
+    """AddPartitionsToTxn of a client, or of a partition's leader on its behalf."""
 
     def __init__(
         self, world: World, transactional_id: str, producer: Producer, partitions: list[tuple[str, int]], *, bumps: bool
     ) -> None:
-        super().__init__(world, transactional_id, 5 if bumps else 3, may_come_late=bumps)
+        super().__init__(world, transactional_id, 5 if bumps else 3, may_be_late=bumps)
         self.producer = producer
         self.partitions = partitions
         self.client_version = 2 if bumps else 1
@@ -123,16 +123,16 @@ class Add(DecidedCall):
 
 
 class Verify(CoordinatorCall):
-    """AddPartitionsToTxn of a partition's leader that only asks."""
+    """AddPartitionsToTxn of a partition's leader that only verifies."""
 
     def __init__(self, world: World, transactional_id: str, producer: Producer, partition: tuple[str, int]) -> None:
-        super().__init__(world, transactional_id, 5, may_come_late=True)
+        super().__init__(world, transactional_id, 5, may_be_late=True)
         self.producer = producer
         self.partition = partition
 
     def run(self, runtime: CoordinatorRuntime[TransactionShard]) -> None:
         shard = runtime.read(self.transactional_id)
-        self._answered(shard.verify_partitions(self.transactional_id, *self.producer, [self.partition])[self.partition])
+        self._complete(shard.verify_partitions(self.transactional_id, *self.producer, [self.partition])[self.partition])
 
     def __str__(self) -> str:
         return f"verify {self.transactional_id} {self.producer} {self.partition}"
@@ -144,7 +144,7 @@ class End(DecidedCall):
     def __init__(
         self, world: World, transactional_id: str, producer: Producer, *, committed: bool, bumps: bool
     ) -> None:
-        super().__init__(world, transactional_id, 5 if bumps else 4, may_come_late=bumps)
+        super().__init__(world, transactional_id, 5 if bumps else 4, may_be_late=bumps)
         self.request = EndTxnRequest(
             transactional_id=transactional_id,
             producer_id=producer.id,
@@ -174,4 +174,4 @@ class Write:
 
 
 class Pause:
-    """The client waits before it tries again."""
+    """The backoff of a client before a retry."""

@@ -1,7 +1,7 @@
-"""The coordinator's broker: a real runtime with a real shard, that crashes and recovers, and the markers it sends.
+"""The coordinator: the real runtime and shard, with crashes and recovery, and the markers that it sends.
 
-It may die at any append: before the bytes are in the log, or afterwards, when no record was replayed and no response
-was sent. When another replica takes over, the records that it does not have are lost.
+It may crash at any append: before the bytes are in the log, or afterwards, before the records are replayed and the
+responses are sent. If another replica takes over, the uncommitted records are lost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EXPIRATION_MS = 30_000
 
 
 class Crash(BaseException):
-    """The process is gone. No handler of ours may see it."""
+    """The process has crashed. No exception handler of the product may catch this."""
 
 
 class Coordinator:
@@ -47,7 +47,7 @@ class Coordinator:
         self.crashes = 0
         self._next_producer_id = 0
         self._is_half_done = False
-        """Whether something may be in the log that was not replayed."""
+        """Whether the log may contain records that were not replayed."""
         self._waiting: list[CoordinatorCall] = []
         self._missing: dict[Markers, set[tuple[str, int]]] = {}
         self._start()
@@ -79,7 +79,7 @@ class Coordinator:
         raise AssertionError("a record could not be replayed")
 
     def _new_producer_id(self) -> int:
-        if self.world.is_broken and self.world.random.random() < 0.05:
+        if self.world.has_faults and self.world.random.random() < 0.05:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         self._next_producer_id += 1
         return self._next_producer_id
@@ -89,25 +89,25 @@ class Coordinator:
             self.crashes_after_append = False
             raise Crash
 
-    # -- what the world does with it -----------------------------------------------------------------------------------
+    # -- steps of the simulation ---------------------------------------------------------------------------------------
 
     def deliver(self, call: CoordinatorCall) -> None:
-        """A request arrives. Its answer may have to wait for the end of the turn."""
+        """A request arrives. Its response may have to wait for the end of the iteration."""
         self._waiting.append(call)
         self._run(lambda: call.run(self.runtime))
 
-    def end_turn(self) -> None:
-        """What was decided is written; what is due is decided."""
-        self._run(self._end_turn)
+    def end_iteration(self) -> None:
+        """Write pending records, and decide what is due."""
+        self._run(self._end_iteration)
 
-    def _end_turn(self) -> None:
+    def _end_iteration(self) -> None:
         self.runtime.flush()
         while (at_ms := self.runtime.next_deadline()) is not None and at_ms <= self.clock.monotonic_ms:
             self.runtime.tick()
             self.runtime.flush()
 
     def crash(self, *, takes_over: bool) -> None:
-        """Die and come back, or let a replica take over that has nothing above the high watermark."""
+        """Restart, or let a replica without the uncommitted records take over."""
         self.crashes += 1
         self.crashes_after_append = False
         before, end_offset = self.transactions(), self.log.end_offset
@@ -119,17 +119,17 @@ class Coordinator:
         waiting, self._waiting = self._waiting, []
         self._start()
         if is_whole:
-            assert self.transactions() == before, "loading does not give what deciding gave"
+            assert self.transactions() == before, "loading the log does not restore the state"
         for call in waiting:
             call.lost()
 
     def release(self) -> None:
-        """The other replicas have everything."""
+        """All in-sync replicas have all records."""
         self.log.release()
         self._run(self.runtime.high_watermark_changed)
 
     def transactions(self) -> dict[str, Transaction]:
-        """All that was replayed, but for what records do not have."""
+        """The replayed transactions, without the fields that records do not have."""
         unknown: dict[str, Any] = {
             "last_epoch": -1,
             **({} if self.transaction_version else {"previous_producer_id": -1}),
@@ -137,7 +137,7 @@ class Coordinator:
         return {one: transaction._replace(**unknown) for one, transaction in self.states.transactions.items()}
 
     def put(self, transaction: Transaction) -> None:
-        """Have it as if it had got there by many requests."""
+        """Create a transaction in a state that would take many requests to reach."""
         self._next_producer_id = max(self._next_producer_id, transaction.producer_id)
         self.runtime.decide(transaction.transactional_id, lambda now: Outcome([record_of(transaction, 2)]))
         self.runtime.flush()
@@ -150,11 +150,11 @@ class Coordinator:
         try:
             act()
         except Crash:
-            self.world.note("the coordinator dies after an append")
+            self.world.note("the coordinator crashes after an append")
             self.crash(takes_over=self.log.is_stalled and self.world.random.random() < 0.5)
             return
         self._is_half_done = False
-        self._waiting = [call for call in self._waiting if not call.is_answered]
+        self._waiting = [call for call in self._waiting if not call.is_complete]
         self._send_markers()
 
     # -- markers -------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class Coordinator:
             self._complete(markers)
 
     def marker_written(self, markers: Markers, partition: tuple[str, int], epoch: int) -> None:
-        """A partition says so."""
+        """A partition has acknowledged its marker."""
         if epoch == self.epoch:
             self._missing[markers].discard(partition)
             self._complete(markers)

@@ -1,8 +1,8 @@
-"""A partition as far as transactions see it: whose writes it takes, and what a marker makes of them.
+"""The transactional state of a partition: which writes it accepts, and the effect of a marker.
 
-The rules are those of Apache Kafka's producer state: an epoch that is too old is refused; the first write of a
-transaction has to be confirmed by the coordinator, with no marker in between; a marker has at least the epoch that the
-partition knows, with epoch bumps a newer one, and comes from the newest coordinator.
+The rules are those of Apache Kafka's producer state. An older epoch is rejected. The coordinator must confirm the first
+write of a transaction, without a marker in between. The epoch of a marker is not older than that of the partition, with
+epoch bumps it is newer, and the marker is from the latest coordinator.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Entry(NamedTuple):
 class _ProducerState:
     epoch: int = -1
     open_epoch: int | None = None
-    """Of the open transaction."""
+    """The epoch of the open transaction."""
     coordinator_epoch: int = -1
     guards: dict[int, object] = field(default_factory=dict)
-    """Writes that wait for the coordinator, by epoch."""
+    """Pending verifications, by epoch."""
 
 
 class Partition:
@@ -39,12 +39,12 @@ class Partition:
     def __init__(self, name: str, index: int) -> None:
         self.name = (name, index)
         self.outcomes: dict[Entry, bool | None] = {}
-        """Of every write that was taken; None while its transaction is open."""
+        """Whether each accepted write was committed; None while its transaction is open."""
         self._open: dict[int, list[Entry]] = {}
         self._producers: dict[int, _ProducerState] = {}
 
     def has(self, entry: Entry) -> bool:
-        """Whether this was written before: a retry."""
+        """Whether this write is a retry of an accepted one."""
         return any(known[:2] == entry[:2] for known in self.outcomes)
 
     def is_fenced(self, producer: Producer) -> bool:
@@ -54,25 +54,25 @@ class Partition:
         return self._state(producer).open_epoch == producer.epoch
 
     def start_verification(self, producer: Producer) -> object:
-        """What the write has to bring when the coordinator has confirmed it."""
+        """The token with which the write may be appended once the coordinator has confirmed it."""
         return self._state(producer).guards.setdefault(producer.epoch, object())
 
     def append(self, entry: Entry, guard: object | None) -> bool:
-        """Take the write; False when a marker came while it waited."""
+        """Append the write. False if a marker was written during the verification."""
         producer = entry.producer
         state = self._state(producer)
         if self.is_fenced(producer):
             return False
         if not self.is_open(producer) and (guard is None or state.guards.get(producer.epoch) is not guard):
             return False
-        assert state.open_epoch in (None, producer.epoch), f"{self}: two transactions of producer {producer.id} at once"
+        assert state.open_epoch in (None, producer.epoch), f"{self}: two open transactions of producer {producer.id}"
         state.open_epoch = state.epoch = producer.epoch
         self.outcomes[entry] = None
         self._open.setdefault(producer.id, []).append(entry)
         return True
 
     def end(self, markers: Markers, coordinator_epoch: int) -> bool:
-        """Take a marker; False when it is from a coordinator that another one has followed."""
+        """Append a marker. False if it is from an earlier coordinator."""
         state = self._state(Producer(markers.producer_id, -1))
         if coordinator_epoch < state.coordinator_epoch:
             return False

@@ -1,7 +1,7 @@
-"""Producers, as generators that yield what they ask for and are sent what is answered.
+"""Producers, as generators that yield requests and receive the responses.
 
-One begins, writes transactions, and ends them; it tries again what may be tried again, and gives up what it has to. It
-has its epoch bumped with every transaction (KIP-890) or is a client from before that.
+A producer is initialized, writes transactions and ends them. It retries after retriable errors, and stops after others.
+Its epoch is bumped with each transaction (KIP-890), or it is an older client.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .partitions import Entry
 if TYPE_CHECKING:
     from .world import World
 
-COME_AGAIN = (
+RETRIED_ERRORS = (
     LOST,
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -38,19 +38,19 @@ Steps = Generator[Any, Any, Any]
 
 @dataclass
 class History:
-    """What a producer knows of one of its transactions."""
+    """One transaction, as its producer knows it."""
 
     transactional_id: str
     number: int
     producer: Producer
     acked: list[Entry] = field(default_factory=list)
-    asked_to_commit: bool = False
+    requested_commit: bool = False
     outcome: bool | None = None
     """Whether the response said that it was committed; None without a response."""
 
 
-class GaveUpError(Exception):
-    """There is nothing left to do for this producer."""
+class ProducerStoppedError(Exception):
+    """The producer cannot continue."""
 
 
 def run(world: World, transactional_id: str, *, bumps: bool) -> Steps:
@@ -58,45 +58,43 @@ def run(world: World, transactional_id: str, *, bumps: bool) -> Steps:
     producer = NO_PRODUCER
     try:
         producer = yield from begin(world, transactional_id, NO_PRODUCER, bumps=bumps)
-        while world.is_broken and world.random.random() < 0.85:
+        while world.has_faults and world.random.random() < 0.85:
             try:
                 producer = yield from one_transaction(world, transactional_id, producer, bumps=bumps)
-            except GaveUpError:
+            except ProducerStoppedError:
                 if world.random.random() < 0.5:
                     raise
                 producer = yield from begin(world, transactional_id, producer, bumps=bumps)
-    except GaveUpError:
-        world.note("{} gives up as {}", transactional_id, producer)
+    except ProducerStoppedError:
+        world.note("{} stops as {}", transactional_id, producer)
 
 
 def begin(world: World, transactional_id: str, expected: Producer, *, bumps: bool) -> Steps:
-    response = yield from again_and_again(
-        lambda: Init(world, transactional_id, expected, may_come_late=bumps and world.is_broken)
+    response = yield from with_retries(
+        lambda: Init(world, transactional_id, expected, may_be_late=bumps and world.has_faults)
     )
     return Producer(response.producer_id, response.producer_epoch)
 
 
 def one_transaction(world: World, transactional_id: str, producer: Producer, *, bumps: bool) -> Steps:
-    """Returns who the producer is afterwards."""
+    """Returns the producer ID and epoch afterwards."""
     history = world.new_transaction(transactional_id, producer)
     is_whole = True
     for number in range(world.random.randint(1, 5)):
         partition = world.random.choice(world.partitions)
         if not bumps:
-            yield from again_and_again(
+            yield from with_retries(
                 lambda where=partition: Add(world, transactional_id, producer, [where.name], bumps=False)
             )
         entry = Entry(history.number, number, producer)
         is_whole = yield from write(world, history, Write(partition, transactional_id, entry, bumps=bumps))
-        if not is_whole or (world.is_broken and world.random.random() < 0.02):
+        if not is_whole or (world.has_faults and world.random.random() < 0.02):
             break
-    if world.is_broken and world.random.random() < 0.05:
-        raise GaveUpError  # the process dies, and leaves its transaction open
+    if world.has_faults and world.random.random() < 0.05:
+        raise ProducerStoppedError  # the process crashes and leaves its transaction open
     committed = is_whole and world.random.random() < 0.7
-    history.asked_to_commit = committed
-    response = yield from again_and_again(
-        lambda: End(world, transactional_id, producer, committed=committed, bumps=bumps)
-    )
+    history.requested_commit = committed
+    response = yield from with_retries(lambda: End(world, transactional_id, producer, committed=committed, bumps=bumps))
     history.outcome = committed
     if bumps:
         return Producer(response.producer_id, response.producer_epoch)
@@ -104,33 +102,33 @@ def one_transaction(world: World, transactional_id: str, producer: Producer, *, 
 
 
 def write(world: World, history: History, call: Write) -> Steps:
-    """Whether it is written; otherwise the transaction has to be aborted."""
+    """Whether the write succeeded; if not, the transaction must be aborted."""
     while True:
-        answer = yield call
-        if answer is ErrorCode.NONE:
+        response = yield call
+        if response is ErrorCode.NONE:
             history.acked.append(call.entry)
             return True
-        if answer in FATAL:
-            raise GaveUpError
-        if answer not in COME_AGAIN or (world.is_broken and world.random.random() < 0.1):
+        if response in FATAL:
+            raise ProducerStoppedError
+        if response not in RETRIED_ERRORS or (world.has_faults and world.random.random() < 0.1):
             return False
         yield Pause()
 
 
-def again_and_again(make: Any) -> Steps:
-    """Until there is an answer that says something."""
+def with_retries(make: Any) -> Steps:
+    """Repeat a request until it succeeds. Raises ProducerStoppedError after a fatal error."""
     while True:
-        answer = yield make()
-        if answer in FATAL:
-            raise GaveUpError
-        if not isinstance(answer, str | ErrorCode) or answer is ErrorCode.NONE:
-            return answer
-        assert answer in COME_AGAIN, answer
+        response = yield make()
+        if response in FATAL:
+            raise ProducerStoppedError
+        if not isinstance(response, str | ErrorCode) or response is ErrorCode.NONE:
+            return response
+        assert response in RETRIED_ERRORS, response
         yield Pause()
 
 
 def serve_write(world: World, call: Write) -> Steps:
-    """What the leader of the partition does with a write; returns the error code."""
+    """The leader of the partition processes a write; returns the error code."""
     partition, producer = call.partition, call.entry.producer
     if partition.is_fenced(producer):
         return ErrorCode.PRODUCER_FENCED
@@ -140,11 +138,11 @@ def serve_write(world: World, call: Write) -> Steps:
             return ErrorCode.NONE if partition.outcomes[call.entry] else ErrorCode.PRODUCER_FENCED
         guard = partition.start_verification(producer)
         if call.bumps:
-            answer = yield Add(world, call.transactional_id, producer, [partition.name], bumps=True)
+            response = yield Add(world, call.transactional_id, producer, [partition.name], bumps=True)
         else:
-            answer = yield Verify(world, call.transactional_id, producer, partition.name)
-        if answer not in (None, ErrorCode.NONE):
-            return answer
+            response = yield Verify(world, call.transactional_id, producer, partition.name)
+        if response not in (None, ErrorCode.NONE):
+            return response
     if partition.has(call.entry):
         return ErrorCode.NONE
     if not partition.append(call.entry, guard):

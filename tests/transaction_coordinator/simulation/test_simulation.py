@@ -1,4 +1,4 @@
-"""Transactions under everything that can go wrong: see `world`, and `seeds` for what is run."""
+"""Simulations of transactions with faults: see `world`. `seeds` selects the runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ...coordinator.seeds import printed_whatever_hashes_are, seeds
 from .world import World
 
 STEPS = 1000
-A_FEW = 40
-MANY = 1000
+SHORT_RUN_SEEDS = 40
+FULL_RUN_SEEDS = 1000
 
 
 def simulate(seed: int) -> World:
@@ -21,25 +21,25 @@ def simulate(seed: int) -> World:
         world.run(STEPS)
     except Exception as error:
         trace = "\n".join(world.trace)
-        what = f"{type(error).__name__}: {error}\nThis alone: MOLDAU_SEED={seed} pytest -k simulation"
+        what = f"{type(error).__name__}: {error}\nTo run only this seed: MOLDAU_SEED={seed} pytest -k simulation"
         raise AssertionError(f"{what}\n\n{trace}\n\n{what}") from error
     return world
 
 
 def test_simulation() -> None:
-    for seed in seeds(0, A_FEW):
+    for seed in seeds(0, SHORT_RUN_SEEDS):
         simulate(seed)
 
 
 @pytest.mark.full
-def test_simulation_many_times() -> None:
-    for seed in seeds(A_FEW, MANY):
+def test_simulation_of_many_seeds() -> None:
+    for seed in seeds(SHORT_RUN_SEEDS, FULL_RUN_SEEDS):
         simulate(seed)
 
 
-@pytest.mark.skipif("MOLDAU_SEED" in os.environ, reason="looks at many runs")
-def test_the_simulation_breaks_what_it_should() -> None:
-    """Otherwise it would prove nothing."""
+@pytest.mark.skipif("MOLDAU_SEED" in os.environ, reason="requires many runs")
+def test_the_simulation_covers_all_outcomes() -> None:
+    """A simulation without crashes, aborts and lost responses would prove nothing."""
     worlds = [simulate(seed) for seed in range(20)]
 
     histories = [history for world in worlds for history in world.transactions]
@@ -53,7 +53,7 @@ def test_the_simulation_breaks_what_it_should() -> None:
 
 
 @pytest.mark.slow
-def test_a_seed_is_a_whole_history() -> None:
+def test_a_seed_determines_the_run() -> None:
     program = """
 import hashlib
 from {package}.test_simulation import simulate

@@ -1,19 +1,19 @@
-"""A seeded world of producers, partitions and one coordinator, in which messages take any time and anything breaks.
+"""A seeded simulation of producers, partitions and one coordinator, with faults and messages that take any time.
 
-Everything that may happen next is in a list, and one of it happens: so messages overtake each other, and are late by
-any number of steps. Requests and answers get lost. What a client with epoch bumps takes for lost may still be on its
-way, and arrive long after; that is what bumps are for. Clients from before cannot cope with that, so what they lose has
-arrived before, or never does. Only their writes may be late: after one that it gave up, such a client has its epoch
-bumped (KIP-360), and what is late has to be found out by asking the coordinator.
+Each step runs a random one of the possible events. So messages overtake each other, and are delayed by any number of
+steps. Requests and responses may be lost. A request that a client with epoch bumps considers lost may arrive later;
+epoch bumps protect against this. Older clients have no such protection, so their lost requests have arrived before, or
+never arrive. Only their writes may be late: after a write without a response, such a client has its epoch bumped
+(KIP-360), and the partition detects a late write through transaction verification.
 
-What has to hold:
+The invariants:
 
 * A transaction is committed in all of its partitions, or in none.
-* The outcome in the response to a producer is the outcome in the log, and what it did not ask to be committed is not.
-* When a producer has begun, nothing is written any more by one that had begun before.
-* A partition never has two transactions of one producer at once, and no marker comes that it would refuse.
-* Loading the log gives the state that deciding gave, and every step in the log is one that may be taken.
-* When nothing breaks any more, every transaction ends, and a new producer can commit at once.
+* The outcome in the response to a producer is the outcome in the log. A transaction is not committed without a request.
+* After a producer is initialized, earlier producers with its transactional ID write no more records.
+* A partition never has two open transactions of one producer, and receives no marker that it has to reject.
+* Loading the log restores the state of the coordinator, and each state transition in the log is permitted.
+* After the last fault, every transaction ends, and a new producer can commit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .coordinator import EXPIRATION_MS, TIMEOUT_MS, Coordinator
 from .partitions import Partition
 from .producers import History, Steps
 
-LONGEST_TRACE = 200
+MAX_TRACE = 200
 _NEXT = {
     None: {TransactionStatus.EMPTY},
     TransactionStatus.EMPTY: {TransactionStatus.EMPTY, TransactionStatus.ONGOING, TransactionStatus.PREPARE_ABORT},
@@ -57,9 +57,9 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.trace: deque[str] = deque(maxlen=LONGEST_TRACE)
-        self.is_broken = True
-        """Whether things go wrong."""
+        self.trace: deque[str] = deque(maxlen=MAX_TRACE)
+        self.has_faults = True
+        """Whether faults are injected."""
         self.partitions = [Partition("t", index) for index in range(3)]
         self.transactions: list[History] = []
         self._events: list[tuple[str, Callable[[], None]]] = []
@@ -81,29 +81,29 @@ class World:
     # -- running -------------------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        """Break things for so many steps; then everything has to come to rest."""
+        """Run with faults for this number of steps. Then all transactions must end."""
         for _ in range(steps):
             for transactional_id in self.ids:
                 if self._alive.get(transactional_id, 0) < (2 if self.random.random() < 0.003 else 1):
                     self._start_producer(transactional_id)
             if self.random.random() < 0.04:
-                self._break_something()
+                self._inject_fault()
             self._step()
         if self.random.random() < 0.5:
-            self.note("all producers die")
+            self.note("all producers crash")
             self._killed += 1
-        self.is_broken = False
+        self.has_faults = False
         self._events += self._late
         self._late.clear()
         self.coordinator.crashes_after_append = False
-        self.coordinator.log.refusal = None
+        self.coordinator.log.rejection = None
         self.coordinator.release()
-        self._come_to_rest()
+        self._stabilize()
         self.coordinator.clock.monotonic_ms += TIMEOUT_MS + 1
-        self._come_to_rest()
-        self._check_at_rest()
+        self._stabilize()
+        self._check_stable()
         for transactional_id in self.ids:
-            self._commit_once_more(transactional_id)
+            self._commit_with_new_producer(transactional_id)
         self.check_outcomes()
         self._check_log()
 
@@ -111,7 +111,7 @@ class World:
         if self._late and self.random.random() < 0.05:
             self._events.append(self._late.pop(self.random.randrange(len(self._late))))
         if not self._events or self.random.random() < 0.3:
-            self.coordinator.end_turn()
+            self.coordinator.end_iteration()
             return
         index = self.random.randrange(len(self._events))
         self._events[index], self._events[-1] = self._events[-1], self._events[index]
@@ -119,35 +119,35 @@ class World:
         self.trace.append(what)
         act()
 
-    def _come_to_rest(self) -> None:
+    def _stabilize(self) -> None:
         for _ in range(20_000):
             self._step()
             if not self._events:
-                self.coordinator.end_turn()
+                self.coordinator.end_iteration()
                 if not self._events:
                     return
             self.coordinator.clock.monotonic_ms += 1
-        raise AssertionError(f"it does not come to rest: {[what for what, _ in self._events]}")
+        raise AssertionError(f"events that never end: {[what for what, _ in self._events]}")
 
-    def _break_something(self) -> None:
+    def _inject_fault(self) -> None:
         coordinator, random = self.coordinator, self.random
         match random.randrange(9):
             case 0:
-                self.note("the coordinator will die after its next append")
+                self.note("the coordinator will crash after its next append")
                 coordinator.crashes_after_append = True
             case 1:
-                self.note("the coordinator dies")
+                self.note("the coordinator crashes")
                 coordinator.crash(takes_over=random.random() < 0.5)
             case 2:
-                coordinator.log.refusal = random.choice(
+                coordinator.log.rejection = random.choice(
                     [None, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER]
                 )
-                self.note("appends are refused with {}", coordinator.log.refusal)
+                self.note("appends are rejected with {}", coordinator.log.rejection)
             case 3 | 4:
-                coordinator.log.refusal = None
+                coordinator.log.rejection = None
                 coordinator.release()
             case 5:
-                self.note("the high watermark stands still")
+                self.note("the high watermark stalls")
                 coordinator.log.is_stalled = True
             case 6 | 7:
                 coordinator.clock.monotonic_ms += random.randint(1, TIMEOUT_MS // 2)
@@ -158,11 +158,11 @@ class World:
                     coordinator.transaction_version = 3 - coordinator.transaction_version
 
     def note(self, text: str, *values: object) -> None:
-        """Something happens that a broken run's report should have."""
+        """Add a line to the trace, which a failure shows."""
         self.trace.append(text.format(*values))
 
     def later(self, what: str, act: Callable[[], None]) -> None:
-        """At any time from now on."""
+        """Add a possible event."""
         self._events.append((what, act))
 
     # -- processes and messages ----------------------------------------------------------------------------------------
@@ -179,56 +179,56 @@ class World:
     def _start(self, steps: Steps, ended: Callable[[Any], None], *, mortal: bool = False) -> None:
         killed = self._killed
 
-        def proceed(answer: Any) -> None:
+        def proceed(response: Any) -> None:
             if mortal and killed < self._killed:
                 return
             try:
-                asked = steps.send(answer)
+                requested = steps.send(response)
             except StopIteration as stop:
                 ended(stop.value)
                 return
-            self._ask(asked, proceed)
+            self._perform(requested, proceed)
 
         self.later("a process starts", lambda: proceed(None))
 
-    def _ask(self, asked: Any, done: Callable[[Any], None]) -> None:
-        if isinstance(asked, Pause):
-            self.later("a pause is over", lambda: done(None))
-        elif isinstance(asked, Write):
-            self._send_write(asked, done)
+    def _perform(self, requested: Any, done: Callable[[Any], None]) -> None:
+        if isinstance(requested, Pause):
+            self.later("a pause ends", lambda: done(None))
+        elif isinstance(requested, Write):
+            self._send_write(requested, done)
         else:
-            self._send(asked, done)
+            self._send(requested, done)
 
     def _send(self, call: CoordinatorCall, done: Callable[[Any], None]) -> None:
-        chance = self.random.random() if self.is_broken else 1
+        chance = self.random.random() if self.has_faults else 1
         if chance < 0.05:
             self.later(f"{call} is lost", lambda: done(LOST))
             return
         arrives = (f"{call} arrives", lambda: self.coordinator.deliver(call))
-        if chance < 0.10 and call.may_come_late:
+        if chance < 0.10 and call.may_be_late:
             self.later(f"{call} is late", lambda: done(LOST))
             self._late.append(arrives)
             return
         call.done = done
         self._events.append(arrives)
 
-    def answered(self, call: CoordinatorCall, answer: Any) -> None:
-        """The coordinator answers."""
-        if self.is_broken and self.random.random() < 0.05:
-            answer = LOST
-        self.later(f"{call} is answered: {answer!r}", lambda: call.done(answer))
+    def on_response(self, call: CoordinatorCall, response: Any) -> None:
+        """The coordinator responds."""
+        if self.has_faults and self.random.random() < 0.05:
+            response = LOST
+        self.later(f"the response to {call} is {response!r}", lambda: call.done(response))
 
     def _send_write(self, call: Write, done: Callable[[Any], None]) -> None:
-        chance = self.random.random() if self.is_broken else 1
+        chance = self.random.random() if self.has_faults else 1
         if chance < 0.05:
             self.later(f"{call} is lost", lambda: done(LOST))
             return
-        is_late, loses_answer = chance < 0.10, chance < 0.15
+        is_late, loses_response = chance < 0.10, chance < 0.15
 
-        def served(answer: Any) -> None:
+        def served(response: Any) -> None:
             if not is_late:
-                received = LOST if loses_answer else answer
-                self.later(f"{call} is answered: {received!r}", lambda: done(received))
+                received = LOST if loses_response else response
+                self.later(f"the response to {call} is {received!r}", lambda: done(received))
 
         arrives = (f"{call} arrives", lambda: self._start(producers.serve_write(self, call), served))
         if is_late:
@@ -238,18 +238,18 @@ class World:
             self._events.append(arrives)
 
     def send_marker(self, markers: Markers, name: tuple[str, int], epoch: int) -> None:
-        """To one partition; it arrives at last, whatever becomes of the coordinator."""
+        """Send a marker to one partition. It arrives eventually, also if the coordinator crashes."""
         partition = next(one for one in self.partitions if one.name == name)
 
         def arrives() -> None:
-            if self.is_broken and self.random.random() < 0.2:
+            if self.has_faults and self.random.random() < 0.2:
                 self.send_marker(markers, name, epoch)
             elif partition.end(markers, epoch):
                 self.later("a marker is acknowledged", lambda: self.coordinator.marker_written(markers, name, epoch))
 
         self.later(f"{markers} arrives at {partition}", arrives)
 
-    # -- what has to hold ----------------------------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------------------------
 
     def new_transaction(self, transactional_id: str, producer: Producer) -> History:
         history = History(transactional_id, len(self.transactions), producer)
@@ -257,25 +257,25 @@ class World:
         return history
 
     def begun(self, transactional_id: str, producer: Producer) -> None:
-        """A producer has received the response that it is the current one."""
+        """InitProducerId has succeeded: this is the current producer."""
         before = self._current.get(transactional_id, producer)
         if before.id != producer.id:
             self._former_ids.setdefault(transactional_id, set()).add(before.id)
         self._current[transactional_id] = producer
 
     def written(self, call: Write) -> None:
-        """A partition has taken a write."""
+        """A partition has accepted a write."""
         producer, current = call.entry.producer, self._current[call.transactional_id]
         assert producer.id not in self._former_ids.get(call.transactional_id, ()), f"{call}: the producer is fenced"
         assert producer.id != current.id or producer.epoch >= current.epoch, f"{call}: {current} has fenced it"
 
-    def _check_at_rest(self) -> None:
+    def _check_stable(self) -> None:
         for transactional_id, transaction in self.coordinator.states.transactions.items():
             assert transaction.status in COMPLETE | {TransactionStatus.EMPTY}, f"{transactional_id}: {transaction}"
         for partition in self.partitions:
             assert partition.open_transactions == [], f"{partition} has open transactions"
 
-    def _commit_once_more(self, transactional_id: str) -> None:
+    def _commit_with_new_producer(self, transactional_id: str) -> None:
         bumps = self._bumps[self.ids.index(transactional_id)]
         ended: list[Any] = []
 
@@ -284,10 +284,10 @@ class World:
             return (yield from producers.one_transaction(self, transactional_id, producer, bumps=bumps))
 
         self._start(life(), ended.append)
-        self._come_to_rest()
-        assert ended, f"a new producer of {transactional_id} cannot do anything"
+        self._stabilize()
+        assert ended, f"a new producer of {transactional_id} does not complete a transaction"
         assert self.transactions[-1].outcome is not None
-        self._check_at_rest()
+        self._check_stable()
 
     def check_outcomes(self) -> None:
         """No transaction is committed in part, and every response that a producer received is true."""
@@ -299,10 +299,10 @@ class World:
                 written.add(entry)
         for history in self.transactions:
             found = outcomes.get(history.number, set())
-            assert len(found) <= 1, f"{history} is half committed"
+            assert len(found) <= 1, f"{history} is committed in part"
             if history.outcome is not None and history.acked:
                 assert found == {history.outcome}, f"{history} is {found}"
-            if not history.asked_to_commit:
+            if not history.requested_commit:
                 assert found <= {False}, f"{history} was committed"
             if history.outcome:
                 assert written.issuperset(history.acked), f"{history} has lost a write"

@@ -1,4 +1,4 @@
-"""What happens to groups, beside their members' ordinary life."""
+"""Random events: members start, stop and fail, transactions end, the log rejects appends, topics change."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from .consumer_client import ConsumerClient
 from .world import GROUPS, TOPICS, Member, World
 
 KINDS = ("eager", "cooperative", "connect", "consumer", "mixed")
-"""What the members of a run's groups are."""
+"""The kinds of the members in a run."""
 
 REGEXES = ("p.*", "apples|plums", ".*s")
 INSTANCE_IDS = ("i-1", "i-2")
-REFUSALS = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-MOST_MEMBERS = 5
+REJECTIONS = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+MAX_MEMBERS = 5
 
 
-class Happenings:
-    """Each of them, and how often it comes compared with the others."""
+class Events:
+    """All events, with their relative frequency."""
 
     def __init__(self, world: World, kind: str) -> None:
         self.world = world
@@ -44,7 +44,7 @@ class Happenings:
         self.random = world.random
         self._names = 0
         weighted: tuple[tuple[int, Callable[[], None]], ...] = (
-            (12, self._somebody_commits),
+            (12, self._a_client_commits),
             (14, self._producers_commit),
             (6, self._a_transaction_ends),
             (4, self.a_member_starts),
@@ -52,33 +52,33 @@ class Happenings:
             (2, self._a_member_crashes),
             (3, self._a_member_pauses),
             (3, self._an_application_is_busy),
-            (3, self._a_member_wants_something_else),
-            (4, self._records_are_refused_or_not),
+            (3, self._a_member_changes_its_subscription),
+            (4, self._appends_are_rejected_or_accepted),
             (4, self._high_watermark_stalls_or_resumes),
             (3, self._the_coordinator_restarts),
             (3, self._topics_change),
-            (4, self._somebody_asks),
+            (4, self._an_admin_queries),
             (2, self._an_admin_deletes),
         )
-        self._happenings = [happening for _, happening in weighted]
+        self._events = [event for _, event in weighted]
         self._weights = [weight for weight, _ in weighted]
 
     def one(self) -> None:
-        """Something happens."""
-        self.random.choices(self._happenings, self._weights)[0]()
+        """Run a random event."""
+        self.random.choices(self._events, self._weights)[0]()
 
     # -- members -------------------------------------------------------------------------------------------------------
 
     def a_member_starts(self) -> None:
-        """Maybe, if there is room for it."""
+        """Start a member, unless the group has too many."""
         random, world = self.random, self.world
         group_id = random.choice(GROUPS) if random.random() < 0.3 else GROUPS[0]
         others = list(world.members_of(group_id))
-        if len(others) >= MOST_MEMBERS:
+        if len(others) >= MAX_MEMBERS:
             return
         instance_id = random.choice(INSTANCE_IDS) if random.random() < 0.3 else None
         if instance_id is not None and any(one.instance_id == instance_id for one in others) and random.random() < 0.8:
-            return  # two processes with one instance id are a mistake, but it happens
+            return  # two processes with one instance ID are a user error, and less frequent
         self._names += 1
         name = f"client-{self._names}"
         protocol = random.choice(("consumer", "eager")) if self.kind == "mixed" else self.kind
@@ -110,7 +110,7 @@ class Happenings:
         random = self.random
         versions = NEW
         if instance_id is None:
-            # The oldest subscriptions do not say what is owned, which cooperative members have to.
+            # The oldest subscriptions have no owned partitions, which the cooperative protocol requires.
             versions = random.choice((NEW, NEW, KAFKA_2_4, KAFKA_1 if protocol == "eager" else KAFKA_2_4))
         assignors = {"cooperative": (COOPERATIVE,), "connect": ("sessioned",)}.get(protocol, (RANGE, "roundrobin"))
         return ClassicClient(
@@ -134,7 +134,7 @@ class Happenings:
         member = self._some_member()
         return member if member is not None and member.paused_until_ms <= self.world.clock.monotonic_ms else None
 
-    def _somebody_commits(self) -> None:
+    def _a_client_commits(self) -> None:
         member = self._some_acting_member()
         if member is not None and self.random.random() < 0.9:
             member.commit()
@@ -142,7 +142,7 @@ class Happenings:
             self.world.outsider.commit()
 
     def _producers_commit(self) -> None:
-        """Maybe several for one member: it was a zombie's, or an application has left its transaction behind."""
+        """Several producers may commit for one member: one of them is a zombie, or left its transaction open."""
         member = self._some_acting_member() if self.random.random() < 0.5 else None
         for producer in self.world.some_of(self.world.producers):
             producer.commit(member)
@@ -176,10 +176,10 @@ class Happenings:
             self.world.note("{} is busy for {} ms", member, for_ms)
             member.be_busy(for_ms)
 
-    def _a_member_wants_something_else(self) -> None:
+    def _a_member_changes_its_subscription(self) -> None:
         member = self._some_acting_member()
         if isinstance(member, ClassicClient):
-            member.join_again()
+            member.request_rebalance()
         elif isinstance(member, ConsumerClient):
             with_regex = member.api_version >= 1 and self.random.random() < 0.3
             regex = self.random.choice(REGEXES) if with_regex else None
@@ -188,13 +188,13 @@ class Happenings:
 
     # -- the coordinator and its log -----------------------------------------------------------------------------------
 
-    def _records_are_refused_or_not(self) -> None:
+    def _appends_are_rejected_or_accepted(self) -> None:
         log = self.world.log
-        if log.refusal is not None:
-            log.refusal = None
+        if log.rejection is not None:
+            log.rejection = None
         elif self.random.random() < 0.5:
-            log.refusal = self.random.choice(REFUSALS)
-        self.world.note("records will be refused: {!r}", log.refusal)
+            log.rejection = self.random.choice(REJECTIONS)
+        self.world.note("appends are rejected with {!r}", log.rejection)
 
     def _high_watermark_stalls_or_resumes(self) -> None:
         log = self.world.log
@@ -229,32 +229,32 @@ class Happenings:
         self.world.note("{} has {} partitions", name, topics.partition_count(name))
         self.world.coordinator.topics_changed(deleted)
 
-    # -- people --------------------------------------------------------------------------------------------------------
+    # -- administrators ------------------------------------------------------------------------------------------------
 
     def _an_admin_deletes(self) -> None:
         group_id = self.random.choice(GROUPS)
         what = self.random.randrange(3)
-        ask = self.world.outsider.ask
+        send = self.world.outsider.send_request
         if what == 0:
-            ask(DeleteGroupsRequest(groups_names=[group_id]), 2)
+            send(DeleteGroupsRequest(groups_names=[group_id]), 2)
         elif what == 1:
             partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in range(3)]
             topics = [OffsetDeleteRequestTopic(name=self.random.choice(TOPICS), partitions=partitions)]
-            ask(OffsetDeleteRequest(group_id=group_id, topics=topics), 0)
+            send(OffsetDeleteRequest(group_id=group_id, topics=topics), 0)
         else:
             members = [MemberIdentity(member_id="", group_instance_id=one) for one in INSTANCE_IDS]
-            ask(LeaveGroupRequest(group_id=group_id, members=members), 5)
+            send(LeaveGroupRequest(group_id=group_id, members=members), 5)
 
-    def _somebody_asks(self) -> None:
-        """Everything that can be asked about a group. Its offsets are those of the log, of topics that are there."""
+    def _an_admin_queries(self) -> None:
+        """Query all properties of a group. Its offsets must be those in the log whose topics exist."""
         world, group_id = self.world, self.random.choice(GROUPS)
         if not world.coordinator.is_active:
             return
         shard = world.coordinator.runtime.read()
         encode(ListGroupsResponse(groups=[one for some in shard.list_groups([], []) for one in some]), 5)
-        asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
+        requested = OffsetFetchRequestGroup(group_id=group_id, topics=None)
         require_stable = self.random.random() < 0.5
-        fetched = completed(shard.fetch_offsets(asked, require_stable=require_stable))
+        fetched = completed(shard.fetch_offsets(requested, require_stable=require_stable))
         encode(OffsetFetchResponse(groups=[fetched]), 9)
         assert not fetched.error_code
         offsets = {
