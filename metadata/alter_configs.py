@@ -1,7 +1,8 @@
 """AlterConfigs (33) and IncrementalAlterConfigs (44): configs of topics, of a broker, of all brokers, of groups.
 
 * Each resource succeeds or fails separately and completely: one invalid key leaves its resource unchanged.
-* A broker is named by its id; only this broker is accepted. The empty name means all brokers (KIP-226).
+* A broker is named by its id, and checks its configs itself before it forwards them to a remote controller
+  (`check_before_forwarding`). The empty name means all brokers (KIP-226).
 * The state after the change is validated: every value, and rules between values.
 * AlterConfigs replaces all configs of the resource. IncrementalAlterConfigs changes single keys (KIP-339): SET,
   DELETE, and for lists APPEND and SUBTRACT, which start from the default if the key is not set.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ..config import broker as broker_settings
@@ -78,16 +80,7 @@ def alter_configs_in_steps(
     image: MetadataImage, request: legacy.AlterConfigsRequest, context: ControllerContext
 ) -> Steps[Outcome[legacy.AlterConfigsResponse]]:
     """The same in steps."""
-
-    def wanted(resource: ConfigResource, operations: list[_Operation]) -> dict[str, str | None]:
-        changes: dict[str, str | None] = {operation.name: operation.value for operation in operations}
-        return dict.fromkeys(image.config(*resource)) | changes
-
-    resources = []
-    for resource in request.resources:
-        operations = [_Operation(config.name, SET, config.value) for config in resource.configs]
-        resources.append((ConfigResource(resource.resource_type, resource.resource_name), operations))
-        yield 1
+    resources, wanted = yield from _parse(image, request)
     errors, records = yield from _alter(image, resources, wanted, context)
     responses = yield from _responses(legacy.AlterConfigsResourceResponse, resources, errors)
     return Outcome(legacy.AlterConfigsResponse(responses=responses), [] if request.validate_only else records)
@@ -104,20 +97,72 @@ def incremental_alter_configs_in_steps(
     image: MetadataImage, request: incremental.IncrementalAlterConfigsRequest, context: ControllerContext
 ) -> Steps[Outcome[incremental.IncrementalAlterConfigsResponse]]:
     """The same in steps."""
-
-    def wanted(resource: ConfigResource, operations: list[_Operation]) -> dict[str, str | None]:
-        present = image.config(*resource)
-        return {operation.name: _operate(resource, operation, present.get(operation.name)) for operation in operations}
-
-    resources = []
-    for resource in request.resources:
-        operations = [_Operation(config.name, config.config_operation, config.value) for config in resource.configs]
-        resources.append((ConfigResource(resource.resource_type, resource.resource_name), operations))
-        yield 1
+    resources, wanted = yield from _parse(image, request)
     errors, records = yield from _alter(image, resources, wanted, context)
     responses = yield from _responses(incremental.AlterConfigsResourceResponse, resources, errors)
     response = incremental.IncrementalAlterConfigsResponse(responses=responses)
     return Outcome(response, [] if request.validate_only else records)
+
+
+def check_before_forwarding(
+    image: MetadataImage,
+    request: legacy.AlterConfigsRequest | incremental.IncrementalAlterConfigsRequest,
+    context: ControllerContext,
+) -> Steps[list[ApiError]]:
+    """The errors of resources that a broker must not forward to a remote controller, in the order of the request.
+
+    As in Apache Kafka, such a controller leaves to the broker what is invalid in every state, and the configs of
+    brokers, because only the broker knows them.
+    """
+    resources, wanted = yield from _parse(image, request)
+    counts = Counter(resource for resource, _ in resources)
+    errors: list[ApiError] = []
+    for resource, operations in resources:
+        try:
+            _check_once(resource, counts)
+            _check_form(resource, operations)
+            if resource.type == BROKER_RESOURCE:
+                if resource.name not in ("", str(context.node_id)):
+                    raise _other_broker(resource.name, context.node_id)
+                _check_state(image, resource, wanted(resource, operations), context)
+        except KafkaError as error:
+            errors.append(ApiError.of(error))
+        else:
+            errors.append(NO_ERROR)
+        yield 1
+    return errors
+
+
+_Resources = list[tuple[ConfigResource, list[_Operation]]]
+_Wanted = Callable[[ConfigResource, list[_Operation]], dict[str, str | None]]
+
+
+def _parse(
+    image: MetadataImage, request: legacy.AlterConfigsRequest | incremental.IncrementalAlterConfigsRequest
+) -> Steps[tuple[_Resources, _Wanted]]:
+    """The resources with their operations, and a function that returns the new value of each changed key."""
+    resources: _Resources = []
+    if isinstance(request, legacy.AlterConfigsRequest):
+        for replaced in request.resources:
+            operations = [_Operation(config.name, SET, config.value) for config in replaced.configs]
+            resources.append((ConfigResource(replaced.resource_type, replaced.resource_name), operations))
+            yield 1
+        return resources, partial(_replaced, image)
+    for changed in request.resources:
+        operations = [_Operation(config.name, config.config_operation, config.value) for config in changed.configs]
+        resources.append((ConfigResource(changed.resource_type, changed.resource_name), operations))
+        yield 1
+    return resources, partial(_changed, image)
+
+
+def _replaced(image: MetadataImage, resource: ConfigResource, operations: list[_Operation]) -> dict[str, str | None]:
+    changes: dict[str, str | None] = {operation.name: operation.value for operation in operations}
+    return dict.fromkeys(image.config(*resource)) | changes
+
+
+def _changed(image: MetadataImage, resource: ConfigResource, operations: list[_Operation]) -> dict[str, str | None]:
+    present = image.config(*resource)
+    return {operation.name: _operate(resource, operation, present.get(operation.name)) for operation in operations}
 
 
 def _responses(
@@ -139,8 +184,8 @@ def _responses(
 
 def _alter(
     image: MetadataImage,
-    resources: list[tuple[ConfigResource, list[_Operation]]],
-    wanted: Callable[[ConfigResource, list[_Operation]], dict[str, str | None]],
+    resources: _Resources,
+    wanted: _Wanted,
     context: ControllerContext,
 ) -> Steps[tuple[list[ApiError], list[Versioned]]]:
     """The error of each resource, and the records of those that have none.
@@ -152,9 +197,10 @@ def _alter(
     records: list[Versioned] = []
     for resource, operations in resources:
         try:
-            if counts[resource] > 1:
-                raise _invalid_request("Duplicate resource in the request.")
-            _check_form(resource, operations, context)
+            _check_once(resource, counts)
+            _check_form(resource, operations)
+            if resource.type == BROKER_RESOURCE and resource.name:
+                _check_broker(image, resource.name, context.node_id)
             changes = wanted(resource, operations)
             _check_common_min_insync_replicas(image, resource, changes)
             _check_state(image, resource, changes, context)
@@ -168,7 +214,12 @@ def _alter(
     return errors, records
 
 
-def _check_form(resource: ConfigResource, operations: list[_Operation], context: ControllerContext) -> None:
+def _check_once(resource: ConfigResource, counts: Mapping[ConfigResource, int]) -> None:
+    if counts[resource] > 1:
+        raise _invalid_request("Duplicate resource in the request.")
+
+
+def _check_form(resource: ConfigResource, operations: list[_Operation]) -> None:
     """Raise for a request that is invalid in every state."""
     names = Counter(operation.name for operation in operations)
     repeated = [name for name, count in names.items() if count > 1]
@@ -180,10 +231,7 @@ def _check_form(resource: ConfigResource, operations: list[_Operation], context:
     for operation in operations:
         if operation.operation not in _OPERATIONS:
             raise _invalid_request(f"Unknown config operation {operation.operation}")
-    if resource.type == BROKER_RESOURCE:
-        if resource.name:
-            _check_broker_name(resource.name, context.node_id)
-    elif resource.type not in (TOPIC_RESOURCE, GROUP_RESOURCE):
+    if resource.type not in (BROKER_RESOURCE, TOPIC_RESOURCE, GROUP_RESOURCE):
         raise unsupported_resource(resource.type)
 
 
@@ -198,9 +246,17 @@ def unsupported_resource(resource_type: int) -> KafkaError:
     )
 
 
-def _check_broker_name(name: str, node_id: int) -> None:
-    if name != str(node_id):
-        raise _invalid_request(f"This is broker {node_id}; send configs of broker {name!r} to that broker")
+def _check_broker(image: MetadataImage, name: str, node_id: int) -> None:
+    """Raise unless this is a broker of the cluster. The other brokers have checked that the name is their own."""
+    if name == str(node_id) or any(name == str(broker_id) for broker_id in image.brokers):
+        return
+    if image.brokers.keys() - {node_id}:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"There is no broker {name!r}")
+    raise _other_broker(name, node_id)
+
+
+def _other_broker(name: str, node_id: int) -> KafkaError:
+    return _invalid_request(f"This is broker {node_id}; send configs of broker {name!r} to that broker")
 
 
 def _operate(resource: ConfigResource, operation: _Operation, present: str | None) -> str | None:

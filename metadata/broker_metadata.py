@@ -47,6 +47,11 @@ class BrokerMetadata(ABC):
         return self._committed.image
 
     @property
+    def context(self) -> ControllerContext:
+        """The settings of this node, for decisions."""
+        return self._context
+
+    @property
     def node_id(self) -> int:
         return self._context.node_id
 

@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from ...protocol.api import ApiKey, request_header_version, response_class, response_header_version
 from ...protocol.codec import decode_at, encode
 from ...protocol.errors import ErrorCode, KafkaError, MalformedMessage, error_name
+from ...protocol.messages.alter_configs import AlterConfigsRequest
 from ...protocol.messages.default_principal import DefaultPrincipalData
 from ...protocol.messages.envelope import EnvelopeRequest
 from ...protocol.messages.headers import RequestHeader, ResponseHeader
+from ...protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ..concurrency.slices import SlicedFuture
+from .forwarded_configs import forward_checked
 from .peers import Unanswered
 
 if TYPE_CHECKING:
@@ -106,6 +109,13 @@ class RemoteController:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The request timed out before it was forwarded.")
         if origin is None:
             response = yield from self._send(self._own, request, version, timeout_ms)
+        elif isinstance(request, AlterConfigsRequest | IncrementalAlterConfigsRequest):
+            response = yield from forward_checked(
+                self._metadata.image,
+                self._metadata.context,
+                request,
+                lambda valid: self._forward(valid, version, origin, timeout_ms),
+            )
         else:
             response = yield from self._forward(request, version, origin, timeout_ms)
         if creates_topics and not getattr(request, "validate_only", False):

@@ -233,3 +233,14 @@ def test_with_eligible_leader_replicas_all_brokers_have_one_minimum(cluster: Clu
     assert errors(replace(cluster, (BROKER_RESOURCE, "", {name: "1", "message.max.bytes": "5"}))) == ["NONE"]
     assert errors(change(cluster, (BROKER_RESOURCE, own, [(name, SET, "2")]))) == ["INVALID_CONFIG"]
     assert errors(replace(cluster, (BROKER_RESOURCE, own, {"message.max.bytes": "5"}))) == ["NONE"]
+
+
+def test_a_controller_changes_configs_of_every_registered_broker(new_cluster: type[Cluster]) -> None:
+    """Each broker has checked that the name is its own."""
+    cluster = new_cluster(1, 2)
+    key: list[Change] = [("log.retention.ms", SET, "7")]
+    assert errors(change(cluster, (BROKER_RESOURCE, "2", key))) == ["NONE"]
+    assert errors(change(cluster, (BROKER_RESOURCE, "3", key), (BROKER_RESOURCE, "02", key))) == [
+        "BROKER_ID_NOT_REGISTERED",
+        "BROKER_ID_NOT_REGISTERED",
+    ]

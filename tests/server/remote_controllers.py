@@ -39,7 +39,7 @@ from ..metadata.test_followed import Controller as LeaderLog
 from .test_links import ScriptedPeer, versions_of
 from .test_timers import FakeLoop
 
-APIS = (
+APIS: tuple[tuple[int, int, int], ...] = (
     (ApiKey.API_VERSIONS, 0, 4),
     (ApiKey.FETCH, 4, 18),
     (ApiKey.FETCH_SNAPSHOT, 0, 1),
