@@ -30,11 +30,12 @@ FOLDER: Final = Path(__file__).parent.parent / "docs" / "conformance"
 _INTRODUCTION: Final = """# Clients
 
 This page is written by `python -m moldau.compat_tests.client_reports`. Each client did the jobs of all scenarios of
-`moldau conformance-client` through its included adapter, with the client's default settings. `must` means that a record
-was lost, duplicated or changed, or that the client hung; `should` means that an application has to repeat something
-that other clients repeat themselves. The JSON files have the requests that each client sent in a failed scenario.
+`moldau conformance-client` through its included adapter, with the client's default settings. A failure of a scenario of
+the level `must` means that a record was lost, duplicated or changed, or that the client hung; of the level `should`,
+that an application has to repeat something that other clients repeat themselves, or does not learn why it failed. The
+JSON files have the requests that each client sent in a failed scenario.
 
-Some of the failures depend on timing, and are in some runs only. The versions are those of the next table.
+Some of the failures depend on timing, and are in some runs only.
 """
 
 _NO_RETRY_OF_CORRUPT_MESSAGE: Final = (
@@ -42,7 +43,7 @@ _NO_RETRY_OF_CORRUPT_MESSAGE: Final = (
 )
 _NO_REBOOTSTRAP: Final = (
     "The client looks for Metadata only at the brokers that the last Metadata named, and does not return to its "
-    "bootstrap addresses (KIP-899). While none can be reached, it continues to try, and then reports a timeout."
+    "bootstrap addresses (KIP-899). "
 )
 _COMMITTED_EPOCH: Final = (
     "The leader epoch of the committed offset is not compared with the log (OffsetForLeaderEpoch, KIP-320) when the "
@@ -51,7 +52,10 @@ _COMMITTED_EPOCH: Final = (
 
 CAUSES: Final[dict[str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
     "aiokafka": (
-        (_NO_REBOOTSTRAP, ("cluster.unknown-host",)),
+        (
+            f"{_NO_REBOOTSTRAP}The idempotent producer continues to try; no error is reported within 60 s.",
+            ("cluster.unknown-host",),
+        ),
         (
             "The client does not know this error code; the error that it reports does not contain it.",
             (
@@ -104,7 +108,7 @@ CAUSES: Final[dict[str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             "features in ApiVersions are. The client does not start.",
             ("cluster.tagged-fields",),
         ),
-        (_NO_REBOOTSTRAP, ("cluster.unknown-host",)),
+        (f"{_NO_REBOOTSTRAP}It continues to try, and then reports a timeout.", ("cluster.unknown-host",)),
         (_COMMITTED_EPOCH, ("groups.truncated.while-away",)),
         (_NO_RETRY_OF_CORRUPT_MESSAGE, ("produce.corrupt-message",)),
     ),
@@ -123,13 +127,13 @@ def main(names: Sequence[str] = ()) -> int:
         runner = Runner([sys.executable, "-m", "moldau.testing.clients.adapter", client], patience=2.0)
         results = runner.run(list(all_scenarios().values()))
         report = to_json(client, results, complete=not runner.interrupted)
-        _path(client).write_text(_compact(report), encoding="utf-8")
+        _path(client).write_text(_compact({"version": _version(client), **report}), encoding="utf-8")
     reports = published()
     (FOLDER / "clients.md").write_text(page(reports), encoding="utf-8")
     unexplained = [
         f"{client}: {case['id']} is {case['verdict']}, and the cause is not described"
-        for client, cases in reports.items()
-        for case in cases
+        for client, report in reports.items()
+        for case in report["cases"]
         if case["verdict"] == Verdict.INCONCLUSIVE
         or (case["verdict"] == Verdict.FAILED and cause_of(client, case["id"]) is None)
     ]
@@ -141,9 +145,9 @@ def _path(client: str) -> Path:
     return FOLDER / f"client-{client}.json"
 
 
-def published() -> dict[str, list[dict[str, Any]]]:
-    """The cases of the published reports, by client."""
-    return {client: json.loads(_path(client).read_text(encoding="utf-8"))["cases"] for client in CLIENTS}
+def published() -> dict[str, dict[str, Any]]:
+    """The published reports, by client."""
+    return {client: json.loads(_path(client).read_text(encoding="utf-8")) for client in CLIENTS}
 
 
 def cause_of(client: str, scenario: str) -> str | None:
@@ -175,24 +179,22 @@ def _compact(report: dict[str, Any]) -> str:
     return f'{json.dumps(head)[:-1]}, "cases": [\n{lines}\n]}}\n'
 
 
-def page(reports: Mapping[str, Sequence[dict[str, Any]]]) -> str:
-    """The page of these cases, by client."""
+def page(reports: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page of these reports, by client."""
     lines = [_INTRODUCTION, "| client | version | passed | failed | failed, level must | not applicable |"]
     lines += ["| --- | --- | --- | --- | --- | --- |"]
-    for client, cases in reports.items():
-        passed, failed, absent = (
-            [each for each in cases if each["verdict"] == verdict]
-            for verdict in (Verdict.PASSED, Verdict.FAILED, Verdict.NOT_APPLICABLE)
-        )
-        must = sum(each["level"] == Level.MUST for each in failed)
-        counts = f"{len(passed)} | {len(failed)} | {must} | {len(absent)}"
-        lines.append(f"| [{client}](client-{client}.json) | {_version(client)} | {counts} |")
-    for client, cases in reports.items():
-        failed_ids = [each["id"] for each in cases if each["verdict"] == Verdict.FAILED]
-        if failed_ids:
+    failures: dict[str, list[dict[str, Any]]] = {}
+    for client, report in reports.items():
+        failures[client] = [each for each in report["cases"] if each["verdict"] == Verdict.FAILED]
+        counts = report["summary"]
+        must = sum(each["level"] == Level.MUST for each in failures[client])
+        cells = (counts[Verdict.PASSED], counts[Verdict.FAILED], must, counts[Verdict.NOT_APPLICABLE])
+        lines.append(f"| [{client}](client-{client}.json) | {report['version']} | {' | '.join(map(str, cells))} |")
+    for client, failed in failures.items():
+        if failed:
             lines += ["", f"## {client}", ""]
         for text, _ in CAUSES[client]:
-            identifiers = [f"`{each}`" for each in failed_ids if cause_of(client, each) == text]
+            identifiers = [f"`{each['id']}`" for each in failed if cause_of(client, each["id"]) == text]
             if identifiers:
                 entry = f"- {text} ({', '.join(identifiers)})"
                 lines += textwrap.wrap(
@@ -200,11 +202,10 @@ def page(reports: Mapping[str, Sequence[dict[str, Any]]]) -> str:
                 )
     lines += ["", "## All failures"]
     lines += ["", "| client | scenario | level | expected | actual |", "| --- | --- | --- | --- | --- |"]
-    for client, cases in reports.items():
-        for each in cases:
-            if each["verdict"] == Verdict.FAILED:
-                cells = (client, each["id"], each["level"], each["expected"], each["actual"])
-                lines.append(f"| {' | '.join(' '.join(cell.split()).replace('|', '/')[:200] for cell in cells)} |")
+    for client, failed in failures.items():
+        for each in failed:
+            texts = (client, each["id"], each["level"], each["expected"], each["actual"])
+            lines.append(f"| {' | '.join(' '.join(text.split()).replace('|', '/')[:200] for text in texts)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -5,13 +5,14 @@ All scenarios take up to half a minute per client; docs/conformance/ has the rep
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
 
-from moldau.compat_tests.client_reports import CLIENTS, cause_of
+from moldau.compat_tests.client_reports import CAUSES, CLIENTS, FOLDER, cause_of, page, published
 from moldau.conformance.client.runner import Runner
-from moldau.conformance.client.scenario import select
+from moldau.conformance.client.scenario import all_scenarios, select
 from moldau.conformance.outcome import Verdict
 from moldau.testing.requirements import require_kafka_jars, require_program
 
@@ -39,6 +40,23 @@ SCENARIOS = (
     "cluster.dead-bootstrap.refused",
     "cluster.late-response",
 )
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_each_failure_of_the_published_report_has_a_cause(client: str) -> None:
+    path = FOLDER / f"client-{client}.json"
+    assert path.stat().st_size < 1_000_000
+    verdicts = {each["id"]: each["verdict"] for each in json.loads(path.read_text(encoding="utf-8"))["cases"]}
+    assert list(verdicts) == list(all_scenarios())
+    assert Verdict.INCONCLUSIVE not in verdicts.values()
+    failed = [each for each, verdict in verdicts.items() if verdict == Verdict.FAILED]
+    assert [each for each in failed if cause_of(client, each) is None] == []
+    for text, identifiers in CAUSES[client]:
+        assert all(select((each,)) for each in identifiers), f"an ID of a scenario that does not exist: {text}"
+
+
+def test_the_page_is_that_of_the_published_reports() -> None:
+    assert (FOLDER / "clients.md").read_text(encoding="utf-8") == page(published())
 
 
 @pytest.mark.parametrize("client", CLIENTS)

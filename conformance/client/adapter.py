@@ -44,6 +44,9 @@ class JobError(Exception):
     """The client reports an error for a job."""
 
     def __init__(self, code: str, message: str) -> None:
+        # Errors of many clients repeat their name at the beginning of their message.
+        while message.startswith(f"{code}: "):
+            message = message.removeprefix(f"{code}: ")
         super().__init__(f"{code}: {message}" if message else code)
         self.code = code
 
