@@ -27,6 +27,6 @@ def test_all_cases_pass(results: list[Result]) -> None:
 
 
 @pytest.mark.parametrize("name", ["sasl", "acls", "tokens", "denied", "allowed", "scram", "push", "subscriptions"])
-def test_the_server_has_what_the_cases_need(results: list[Result], name: str) -> None:
+def test_the_server_has_the_prerequisites_of_the_cases(results: list[Result], name: str) -> None:
     passed = [each for each in results if each.verdict is Verdict.PASSED and each.case.id.split(".")[1] == name]
     assert len(passed) >= 3

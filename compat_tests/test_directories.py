@@ -92,7 +92,7 @@ def end(server: Server, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", first_of(["kill", "stop"]))
-def test_apache_kafka_goes_on_where_moldau_ended(tmp_path: Path, how: str) -> None:
+def test_apache_kafka_continues_where_moldau_ended(tmp_path: Path, how: str) -> None:
     directory = tmp_path / "data"
     with moldau(directory) as server:
         topic = begin(server)
@@ -102,7 +102,7 @@ def test_apache_kafka_goes_on_where_moldau_ended(tmp_path: Path, how: str) -> No
 
 
 @pytest.mark.parametrize("how", first_of(["kill", "stop"]))
-def test_moldau_goes_on_where_apache_kafka_ended(how: str) -> None:
+def test_moldau_continues_where_apache_kafka_ended(how: str) -> None:
     with ApacheKafka() as first:
         topic = begin(first)
         end(first, how)

@@ -140,7 +140,7 @@ def run(program: Path, bootstrap_servers: str, *arguments: str) -> SuiteRun:
 
 
 @pytest.mark.parametrize("name", PASSED_BY_APACHE_KAFKA)
-def test_what_apache_kafka_passes_is_passed(suite: SuiteRun, name: str, pytestconfig: pytest.Config) -> None:
+def test_tests_that_pass_with_apache_kafka_pass(suite: SuiteRun, name: str, pytestconfig: pytest.Config) -> None:
     result = suite.results.get(name)
     if name in OF_SHARE_GROUPS and not pytestconfig.getoption("apache"):
         assert result == "SKIP", "share groups are served now: take this exception out"
@@ -148,7 +148,7 @@ def test_what_apache_kafka_passes_is_passed(suite: SuiteRun, name: str, pytestco
     assert result == "PASS", suite.output[-20_000:]
 
 
-def test_nothing_else_is_skipped_or_fails(suite: SuiteRun) -> None:
+def test_no_other_test_is_skipped_or_fails(suite: SuiteRun) -> None:
     others = {name for name, result in suite.results.items() if result != "PASS"} - OF_SHARE_GROUPS
     assert others - passed_without_server(others - SKIPPED_EVERYWHERE) == SKIPPED_EVERYWHERE, suite.output[-20_000:]
 

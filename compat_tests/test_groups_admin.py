@@ -45,7 +45,7 @@ def bystander(group_servers: str, topic: Topic, group_id: str) -> Iterator[Bysta
         yield bystander
 
 
-def test_ten_thousand_groups_while_another_goes_on(
+def test_ten_thousand_groups_do_not_delay_another_group(
     group_servers: str, wire: WireClient, topic: Topic, group_id: str, bystander: Bystander
 ) -> None:
     with WireClient(group_servers) as flood, bystander.undisturbed(BESIDE_REQUESTS):
@@ -89,7 +89,7 @@ def test_ten_thousand_groups_with_members(group_servers: str, group_id: str, bys
                 assert answer.generation_id == (1 if answer.error_code == 0 else -1)
 
 
-def test_many_groups_with_offsets_are_deleted_at_once(
+def test_many_groups_with_offsets_are_deleted_in_one_request(
     group_servers: str, wire: WireClient, topic_name: Callable[[], str], group_id: str, bystander: Bystander
 ) -> None:
     """200 groups, 20 offsets each, in one DeleteGroups: Apache Kafka writes them as one batch, which has a limit."""

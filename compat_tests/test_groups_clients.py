@@ -155,7 +155,7 @@ def test_the_check_finds_two_owners_in_one_generation() -> None:
     assert owners_of_generations(story) == {(2, 0): {"a", "c"}}
 
 
-def test_the_check_finds_two_owners_at_once() -> None:
+def test_the_check_finds_two_owners_at_the_same_time() -> None:
     story = [
         event("a", "assigned", 1, 0),
         event("a", "revoked", 2, 0),

@@ -241,7 +241,7 @@ def printed(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_it_prints_what_it_prints_of_apache_kafka(printed: dict[str, tuple[Printed, Printed]], command: str) -> None:
+def test_its_output_is_the_same_as_with_apache_kafka(printed: dict[str, tuple[Printed, Printed]], command: str) -> None:
     tested, apache = printed[command]
     assert tested == apache
 

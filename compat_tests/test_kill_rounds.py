@@ -24,7 +24,7 @@ NOWHERE = "127.0.0.1:1"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", first_of([4, 20]))
-def test_nothing_acknowledged_is_lost_or_twice(request: pytest.FixtureRequest, rounds: int) -> None:
+def test_no_acknowledged_record_is_lost_or_duplicated(request: pytest.FixtureRequest, rounds: int) -> None:
     if request.config.getoption("apache") or request.config.getoption("bootstrap_server"):
         pytest.skip("starts and kills its own server")
     outcome = kill_rounds(rounds, seed=8)
@@ -89,7 +89,7 @@ Make = Callable[[str, str, int], Any]
         (RetainedWriter, [], 2),
     ],
 )
-def test_what_is_as_it_must_be_is_taken(make: Make, values: list[str], last: int) -> None:
+def test_the_checks_accept_correct_records(make: Make, values: list[str], last: int) -> None:
     make(NOWHERE, "t", 1).check(FakeReader(values), [last])
 
 
@@ -109,7 +109,7 @@ def test_what_is_as_it_must_be_is_taken(make: Make, values: list[str], last: int
         (RetainedWriter, numbers(0, 2, 3), 3),
     ],
 )
-def test_what_is_wrong_is_seen(make: Make, values: list[str], last: int) -> None:
+def test_the_checks_detect_wrong_records(make: Make, values: list[str], last: int) -> None:
     with pytest.raises(WrongError):
         make(NOWHERE, "t", 1).check(FakeReader(values), [last])
 

@@ -104,7 +104,7 @@ def test_only_the_requested_partitions(
     assert all(not result.topics for result in wire.call(DescribeLogDirsRequest(topics=[]), 4).results)
 
 
-def test_what_cannot_be_moved(
+def test_replicas_that_cannot_be_moved(
     jbod: Server, wire: WireClient, topic_name: Callable[[], str], directories: list[Path]
 ) -> None:
     topic = topic_name()
@@ -240,7 +240,7 @@ def begin_move(wire: WireClient, topic: str, path: str) -> None:
     "kill", [pytest.param(True, id="kill"), pytest.param(False, id="stop", marks=pytest.mark.full)]
 )
 @pytest.mark.usefixtures("both_servers")
-def test_each_server_goes_on_with_the_moves_of_the_other(
+def test_each_server_continues_the_moves_of_the_other(
     kill: bool, topic_name: Callable[[], str], tmp_path: Path
 ) -> None:
     topic = topic_name()

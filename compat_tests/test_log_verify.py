@@ -90,7 +90,7 @@ def wrong(report: InspectionReport) -> list[str]:
 
 
 @pytest.mark.parametrize("how", first_of(["kill", "stop"]))
-def test_nothing_is_wrong_with_what_apache_kafka_has_written(how: str) -> None:
+def test_directories_of_apache_kafka_have_no_findings(how: str) -> None:
     with ApacheKafka() as server:
         write(server, "first")
         if how == "kill":
@@ -106,7 +106,7 @@ def test_nothing_is_wrong_with_what_apache_kafka_has_written(how: str) -> None:
 
 
 @pytest.mark.full
-def test_nothing_is_wrong_with_what_both_have_written() -> None:
+def test_directories_of_both_servers_have_no_findings() -> None:
     with ApacheKafka() as first:
         write(first, "one")
         first.stop()
@@ -152,7 +152,7 @@ def stored(server: Server) -> list[bytes | None]:
     return values
 
 
-def test_apache_kafka_starts_on_what_was_repaired() -> None:
+def test_apache_kafka_starts_on_a_repaired_directory() -> None:
     with ApacheKafka() as server:
         write(server, "first")
         before = stored(server)
@@ -222,14 +222,14 @@ DAMAGE: list[tuple[str, Callable[[Path], None]]] = [
 ]
 
 
-def test_the_dump_tool_and_we_have_nothing_to_say_against_good_files(java: JavaClient, good: Path) -> None:
+def test_the_dump_tool_and_verify_accept_good_files(java: JavaClient, good: Path) -> None:
     assert wrong(verify(good)) == []
     paths = [path for pattern in sorted({pattern for pattern, _ in DAMAGE}) for path in good.glob(pattern)]
     assert [path.name for path in paths if path.stat().st_size and complains(java, path)] == []
 
 
 @pytest.mark.parametrize("number", range(len(DAMAGE)))
-def test_what_the_dump_tool_complains_about_is_found(java: JavaClient, good: Path, tmp_path: Path, number: int) -> None:
+def test_verify_finds_what_the_dump_tool_reports(java: JavaClient, good: Path, tmp_path: Path, number: int) -> None:
     pattern, change = DAMAGE[number]
     directory = Path(shutil.copytree(good, tmp_path / "data"))
     path = min(directory.glob(pattern))

@@ -71,7 +71,7 @@ def written(client_of: OpenClient, bootstrap_servers: str) -> Written:
 @pytest.mark.parametrize("reader", CLIENT_NAMES)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("writer", CLIENT_NAMES)
-def test_every_client_reads_what_every_client_wrote(
+def test_every_client_reads_the_records_of_every_client(
     client_of: OpenClient, written: Written, writer: str, codec: str, reader: str
 ) -> None:
     topic, partition, stored = written(writer, codec)

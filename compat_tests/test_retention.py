@@ -91,7 +91,7 @@ def wait_for_start(wire: WireClient, topic: Topic, offset: int) -> None:
     assert position(wire, topic, EARLIEST)[0] == offset
 
 
-def test_when_all_records_have_expired_the_partition_goes_on_at_its_end(
+def test_when_all_records_have_expired_the_partition_continues_at_its_end(
     wire: WireClient, make_topic: MakeTopic
 ) -> None:
     topic = make_topic({"retention.ms": str(HOUR_MS)})
@@ -115,7 +115,7 @@ def test_a_young_record_keeps_all_behind_it(wire: WireClient, make_topic: MakeTo
     wait_for_start(wire, topic, 5)
 
 
-def test_a_partition_has_at_least_as_many_bytes_as_it_may(wire: WireClient, make_topic: MakeTopic) -> None:
+def test_a_partition_keeps_at_least_retention_bytes(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic(SMALL_SEGMENTS)
     write(wire, topic, *[0] * 6)
     size = len(batch_of(0))
@@ -207,7 +207,7 @@ def _confluent_kafka(address: str, topic: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("offsets_of", [_kafka_python, _confluent_kafka])
-def test_a_consumer_that_is_overtaken_goes_on_with_what_is_left(
+def test_a_consumer_overtaken_by_retention_continues_with_the_remaining_records(
     address: str, wire: WireClient, make_topic: MakeTopic, offsets_of: Callable[[str, str], Iterator[int]]
 ) -> None:
     """It has read some records; the next ones are deleted, except those that it has already fetched."""

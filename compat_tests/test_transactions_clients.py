@@ -81,7 +81,7 @@ def test_commits_and_aborts(client: Transactors, new_topic: Callable[[], str]) -
     assert client.read(one, two, committed=False) == {one: {0: everything, 1: everything}, two: {0: [], 1: everything}}
 
 
-def test_what_is_open_is_not_read(client: Transactors, wire: WireClient, new_topic: Callable[[], str]) -> None:
+def test_open_transactions_are_not_read(client: Transactors, wire: WireClient, new_topic: Callable[[], str]) -> None:
     topic = new_topic()
     producer = client.open(topic)
     producer.begin()
@@ -193,7 +193,7 @@ def test_a_transaction_that_took_too_long(client: Transactors, wire: WireClient,
     wait_until(lambda: client.read(topic) == {topic: {0: ["kept"], 1: []}}, "the next transaction")
 
 
-def test_a_producer_dies_and_comes_back(client: Transactors, new_topic: Callable[[], str]) -> None:
+def test_a_producer_crashes_and_restarts(client: Transactors, new_topic: Callable[[], str]) -> None:
     """In the middle of a transaction, which only the next producer with its id ends."""
     topic = new_topic()
     with Transactors(client.kind, client.bootstrap_servers) as doomed:

@@ -289,7 +289,7 @@ def addresses(both_servers: None) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("seed", first_of(SEEDS))
-def test_the_same_answers(addresses: tuple[str, str], seed: int) -> None:
+def test_the_same_responses(addresses: tuple[str, str], seed: int) -> None:
     with WireClient(addresses[0]) as one, WireClient(addresses[1]) as other:
         plays = [Play(wire, address, seed) for wire, address in zip((one, other), addresses, strict=True)]
         story: list[str] = []

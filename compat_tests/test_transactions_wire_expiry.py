@@ -53,7 +53,7 @@ def is_known(wire: WireClient, transactional_id: str) -> bool:
     return error == "NONE"
 
 
-def test_what_is_not_used_is_forgotten(wire: WireClient, topic: Topic) -> None:
+def test_unused_transactional_ids_expire(wire: WireClient, topic: Topic) -> None:
     """By the coordinator and by the partition; but not while a transaction is open."""
     name = topic.name
     done, empty, open_one = (Producer(wire, f"{name}-{kind}").begin() for kind in ("done", "empty", "open"))
@@ -81,7 +81,7 @@ def test_what_is_not_used_is_forgotten(wire: WireClient, topic: Topic) -> None:
     assert consume(wire, topic) == [b"a", b"b", b"c"]
 
 
-def test_a_flood_of_transactional_ids_goes_by(wire: WireClient, topic_name: Callable[[], str]) -> None:
+def test_a_flood_of_transactional_ids_expires(wire: WireClient, topic_name: Callable[[], str]) -> None:
     name = topic_name()
 
     def ours() -> list[str]:

@@ -159,7 +159,7 @@ def test_a_transaction_that_timed_out_during_the_restart(before: Before) -> None
 
 @pytest.mark.usefixtures("markers_after_death")
 @pytest.mark.parametrize("name", ["committed", "aborted"])
-def test_what_was_answered_is_carried_out(before: Before, name: str) -> None:
+def test_acknowledged_decisions_are_completed(before: Before, name: str) -> None:
     producer, topic = before[name]
     producer.wait_for_state("CompleteCommit" if name == "committed" else "CompleteAbort")
     for partition in (0, 1):
@@ -191,7 +191,7 @@ def test_markers_that_were_not_written(before: Before) -> None:
 # -- epochs that are used up --
 
 
-def test_a_producer_whose_epochs_are_used_up_begins_again(before: Before) -> None:
+def test_a_producer_whose_epochs_are_used_up_gets_a_new_producer_id(before: Before) -> None:
     """With another id; a retry gets the same."""
     producer = Producer(before.wire, "idle")
     producer.producer_id, producer.epoch = IDLE_ID, LAST_EPOCH

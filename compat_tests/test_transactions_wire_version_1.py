@@ -73,7 +73,7 @@ def log_versions(wire: WireClient, transactional_id: str) -> list[int]:
     return found
 
 
-def test_the_feature_goes_up_and_down(wire: WireClient) -> None:
+def test_the_feature_can_be_upgraded_and_downgraded(wire: WireClient) -> None:
     assert finalized_version(wire) == 2
     assert update_version(wire, 3, UPGRADE) == "INVALID_UPDATE_VERSION"
     assert update_version(wire, 1, UPGRADE) == "INVALID_UPDATE_VERSION"

@@ -58,7 +58,7 @@ def _sent_until_full(wire: WireClient, data: bytes) -> int:
     raise AssertionError("the server reads without end what it cannot answer")
 
 
-def test_many_connections_that_say_nothing_or_little(wire: WireClient, bootstrap_servers: str) -> None:
+def test_many_connections_that_send_no_or_few_bytes(wire: WireClient, bootstrap_servers: str) -> None:
     """Some of them declare 20 MB and send 1 kB of it: Apache Kafka allocates the memory immediately, so they must be
     few."""
     with ExitStack() as connections:

@@ -70,7 +70,7 @@ def test_the_package_says_its_version() -> None:
 
 @pytest.mark.slow
 @in_checkout
-def test_the_wheel_holds_every_module_and_puts_nothing_beside_moldau(tmp_path: Path) -> None:
+def test_the_wheel_contains_every_module_and_no_other_package(tmp_path: Path) -> None:
     """No ``log``, ``server`` or ``testing`` at the top of site-packages."""
     files = project_files()
     # Built from a copy: setuptools keeps a build/ folder, and packs what it finds there from an earlier build.
@@ -123,7 +123,7 @@ def test_every_module_can_be_imported_where_the_extras_are() -> None:
 
 @with_wheel
 @pytest.mark.parametrize("command", [[str(Path(sys.executable).with_name("moldau"))], [sys.executable, "-m", "moldau"]])
-def test_the_installed_command_answers(command: list[str]) -> None:
+def test_the_installed_command_runs(command: list[str]) -> None:
     done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=True)
 
     assert "serve" in done.stdout

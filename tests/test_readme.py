@@ -124,7 +124,7 @@ def test_commands_and_clients_work_twice(broker: Broker, environment: dict[str, 
 
 
 @pytest.mark.parametrize("word", ["from kafka import", "from confluent_kafka import"])
-def test_client_returns_at_once_with_the_record_that_it_sends_itself(
+def test_client_returns_immediately_with_the_record_that_it_sends_itself(
     word: str, broker: Broker, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (example,) = examples(word)

@@ -42,7 +42,7 @@ def arguments(bootstrap_servers: str) -> tuple[str, ...]:
 
 
 @pytest.mark.full
-def test_every_flight_is_read_back_as_it_is_in_the_file(arguments: tuple[str, ...]) -> None:
+def test_every_flight_is_read_back_unchanged(arguments: tuple[str, ...]) -> None:
     assert succeeded(run("check.py", *arguments)) == (
         f"{FLIGHTS:,} flights of 4,043 planes in the topic match the file"
     )

@@ -127,7 +127,9 @@ def worst_ms(long: bool) -> float:
 
 
 @pytest.mark.parametrize("configs", [COMPACTED, RECOMPRESSED], ids=["compacted", "recompressed"])
-def test_large_batches_at_once(target: Target, dice: random.Random, long: bool, configs: dict[str, str]) -> None:
+def test_large_batches_at_the_same_time(
+    target: Target, dice: random.Random, long: bool, configs: dict[str, str]
+) -> None:
     """Valid and large: as a frame, and decoded."""
     target.create_topic("large", configs=configs | {"max.message.bytes": str(LARGEST_BATCH)})
     value_size = 95 * MEGABYTE if long else 10 * MEGABYTE

@@ -181,7 +181,7 @@ def test_as_many_elements_as_fit(target: Target, dice: random.Random, key: int) 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_several_at_once(target: Target, dice: random.Random) -> None:
+def test_several_dense_requests_at_the_same_time(target: Target, dice: random.Random) -> None:
     every = [dense for api in APIS for dense in dense_requests(api)]
     frames = [dense.frame(ELEMENTS_LONG // 5) for dense in dice.sample(every, 16)]
     with target.attack("16 dense requests at once"):

@@ -118,7 +118,7 @@ ABUSES: list[Callable[[str], None]] = [
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux: /proc shows what a process holds")
 @pytest.mark.parametrize("abuse", ABUSES, ids=lambda abuse: abuse.__name__)
 @pytest.mark.parametrize("collects", [True, False], ids=["collected", "not collected"])
-def test_nothing_is_left(
+def test_no_objects_or_descriptors_remain(
     server: RunningServer, abuse: Callable[[str], None], collects: bool, request: pytest.FixtureRequest
 ) -> None:
     """Also without the garbage collector: what is in a cycle of references stays until a full collection, which a

@@ -402,7 +402,9 @@ def test_lag_is_the_distance_to_the_end(ask: Run, topic: str, new_group: Callabl
     assert ask("groups", "describe", group_id).lines[0] == f"{group_id}  Empty, classic, 0 members"
 
 
-def test_offsets_of_a_deleted_topic_are_gone_or_have_no_end(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
+def test_offsets_of_a_deleted_topic_are_deleted_or_have_no_end(
+    ask: Run, topic: str, new_group: Callable[[], str]
+) -> None:
     group_id = new_group()
     reset(ask, group_id, "--topic", topic, "--to-latest")
     assert ask("topics", "delete", topic, "--yes").code == 0

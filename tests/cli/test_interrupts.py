@@ -32,7 +32,7 @@ def test_an_interrupt_is_raised_at_the_end_of_the_block() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_second_interrupt_is_raised_at_once() -> None:
+def test_a_second_interrupt_is_raised_immediately() -> None:
     done = []
 
     def work() -> None:
@@ -48,13 +48,13 @@ def test_a_second_interrupt_is_raised_at_once() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_an_error_in_the_block_is_raised_as_it_is() -> None:
+def test_an_error_in_the_block_is_raised_unchanged() -> None:
     with pytest.raises(ZeroDivisionError), deferred_interrupt():
         raise ZeroDivisionError
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_handler_of_the_program_stays() -> None:
+def test_a_handler_of_the_program_is_kept() -> None:
     received = []
     signal.signal(signal.SIGINT, lambda *_: received.append(os.getpid()))
     with deferred_interrupt():

@@ -221,7 +221,7 @@ def group_delays(options: serve.Options, environment: dict[str, str] | None = No
 @pytest.mark.parametrize(
     "listeners", [[], ["127.0.0.1:0"], ["localhost:0"], ["[::1]:0"], ["127.0.0.1:0", "127.1.2.3:0"], ["LOCALHOST:0"]]
 )
-def test_groups_on_loopback_assign_partitions_at_once(listeners: list[str]) -> None:
+def test_groups_on_loopback_assign_partitions_immediately(listeners: list[str]) -> None:
     assert group_delays({"--listen": listeners} if listeners else {}) == [0, 0]
 
 

@@ -94,7 +94,7 @@ def test_partitions_cannot_be_removed(ask: Run, new_topic: Callable[..., str]) -
     assert "(INVALID_PARTITIONS)" in refused.err
 
 
-def test_altering_nothing_is_a_usage_error(ask: Run, new_topic: Callable[..., str]) -> None:
+def test_alter_without_a_change_is_a_usage_error(ask: Run, new_topic: Callable[..., str]) -> None:
     assert ask("topics", "alter", new_topic()).code == 2
 
 

@@ -67,7 +67,7 @@ def test_an_adapter_that_breaks_the_protocol_is_inconclusive(defect: str, words:
     assert (result.verdict, words in result.reason) == (Verdict.INCONCLUSIVE, True), result.reason
 
 
-def test_what_a_client_does_not_have_is_not_applicable() -> None:
+def test_a_feature_that_a_client_lacks_is_not_applicable() -> None:
     (result,) = run("unsupported", "consume.normal.from-the-beginning")
     assert (result.verdict, result.reason) == (Verdict.NOT_APPLICABLE, "this client only sleeps")
 

@@ -52,7 +52,7 @@ def check_unusable(address: str, *expected: str, options: tuple[str, ...] = ("--
         assert text in err, err
 
 
-def test_nothing_listens() -> None:
+def test_an_address_without_a_listener() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
 

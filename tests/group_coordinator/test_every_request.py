@@ -369,7 +369,7 @@ def test_each_request_in_each_state(who: str, request_name: str, state: str, cel
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_each_state_is_answered_for_after_a_restart(state: str) -> None:
+def test_each_state_responds_after_a_restart(state: str) -> None:
     """Its state in the log: complete generations, and all of consumer groups."""
     coordinator = Coordinator()
     coordinator.topics.create("t", 4)

@@ -318,7 +318,7 @@ def test_requests_of_other_kinds_have_the_same_errors_for_any_other_kind(coordin
     assert coordinator.send(heartbeat).error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_callers_that_wait_in_its_groups_are_answered_when_the_shard_resigns(coordinator: SwarmCoordinator) -> None:
+def test_callers_that_wait_in_its_groups_get_a_response_when_the_shard_resigns(coordinator: SwarmCoordinator) -> None:
     coordinator.swarm()
     waiting = coordinator.send(SyncGroupRequest(group_id="swarm", member_id="m"))
     assert waiting.waits  # served by the kind of the group, not by that of the request

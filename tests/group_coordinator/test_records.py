@@ -26,7 +26,7 @@ PLAIN = OffsetCommitValue(
 )
 
 
-def test_what_is_not_known_is_left_alone() -> None:
+def test_unknown_records_are_ignored() -> None:
     """Share and streams groups have other types, and there will be more."""
     for record_type in (9, 10, 15, 17, 23, 1000, -1):
         assert record_type not in KEYS
@@ -51,7 +51,7 @@ def test_broken_bytes_are_refused(key: bytes, value: bytes | None) -> None:
         decode_record(key, value)
 
 
-def test_what_follows_a_record_is_not_looked_at() -> None:
+def test_bytes_after_a_record_are_ignored() -> None:
     """A newer version may have appended fields to a key; tagged fields of a value are another matter."""
     assert decode_record(b"\0\2\0\5group and more", None) == Record(GroupMetadataKey(group="group"), None)
 

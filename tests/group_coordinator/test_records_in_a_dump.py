@@ -34,7 +34,7 @@ def test_a_record_is_decoded_from_its_bytes() -> None:
 
 
 @pytest.mark.slow
-def test_apache_kafka_prints_what_we_wrote(tmp_path: Path) -> None:
+def test_apache_kafka_prints_the_records_of_moldau(tmp_path: Path) -> None:
     records = list(every_kind_of_record())
     segment = write_segment(tmp_path, "__consumer_offsets", records, encode_record)
     check_dump(segment, "--offsets-decoder", records, lambda record: KEYS_TO_TYPES[type(record.key)])

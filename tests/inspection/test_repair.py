@@ -53,7 +53,7 @@ def start_without_a_word(file_system: Any, caplog: pytest.LogCaptureFixture) -> 
     storage.stop()
 
 
-def test_nothing_to_do(directory: Any) -> None:
+def test_a_directory_without_findings_is_not_changed(directory: Any) -> None:
     before = files_of(directory)
     work = repair(directory)
     assert work.done == []
@@ -137,7 +137,7 @@ def test_the_metadata_log_is_never_truncated(directory: Any) -> None:
     assert files_of(directory)[path] == bytes(damaged)
 
 
-def test_a_second_repair_has_nothing_to_do_where_a_segment_is_missing(directory: Any) -> None:
+def test_a_second_repair_after_a_missing_segment_changes_nothing(directory: Any) -> None:
     """What cannot be repaired is reported again, and what was repaired is not repaired again."""
     paths = [path for path in sorted(files_of(directory)) if path.startswith(f"{DIRECTORY}/plain-0/")]
     logs = [path for path in paths if path.endswith(".log")]

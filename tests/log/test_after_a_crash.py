@@ -124,7 +124,7 @@ def _written(disk: Disk, **which: Any) -> Any:
     return files
 
 
-def test_a_gap_is_a_loss_in_a_new_directory_that_has_no_offsets_in_its_checkpoints_yet() -> None:
+def test_a_gap_is_a_loss_in_a_new_directory_with_empty_checkpoints() -> None:
     """And no work of compaction: what comes behind the gap must not be taken for what was acknowledged before it."""
     disk = Disk(segment_bytes=150, cleanup_policy=("compact",))
     for number in range(3):

@@ -156,7 +156,7 @@ def test_the_same_appends_make_the_same_files(kafka: Any, ours: Any, tmp_path: P
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_apache_kafka_opens_what_we_have_written(kafka: Any, ours: Any, clean: bool, producer_batch: Batch) -> None:
+def test_apache_kafka_opens_logs_of_moldau(kafka: Any, ours: Any, clean: bool, producer_batch: Batch) -> None:
     script = Script(7)
     config = LogConfig(segment_bytes=6_000, index_interval_bytes=500)
     ours.configure(segment_bytes=6_000, index_interval_bytes=500)
@@ -180,7 +180,7 @@ def test_apache_kafka_opens_what_we_have_written(kafka: Any, ours: Any, clean: b
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_we_open_what_apache_kafka_has_written(
+def test_moldau_opens_logs_of_apache_kafka(
     kafka: Any, ours: Any, tmp_path: Path, clean: bool, producer_batch: Batch
 ) -> None:
     script = Script(8)
@@ -321,7 +321,7 @@ FORGED = ("negative epoch", "negative epoch, gap", "transactional without a prod
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_unusual_appends_are_answered_as_apache_kafka_answers_them(
+def test_unusual_appends_have_the_same_results_as_in_apache_kafka(
     kafka: Any, ours: Any, tmp_path: Path, name: str
 ) -> None:
     config = LogConfig(**CONFIGS[name])

@@ -82,7 +82,7 @@ def test_every_append_is_one_write(memory_partition: Any, batch: Batch) -> None:
     assert operations == ["write"]
 
 
-def test_the_first_append_makes_the_files(partition: Any, batch: Batch) -> None:
+def test_the_first_append_creates_the_files(partition: Any, batch: Batch) -> None:
     assert partition.names() == []
     partition.append(batch())
     assert partition.names() == [f"00000000000000000000.{kind}" for kind in ("index", "log", "timeindex")]
@@ -304,7 +304,7 @@ def test_batches_are_stored_in_the_topics_compression_type(
     assert partition.values() == values * 5
 
 
-def test_recompressing_apart_gives_what_appending_would_store(partition: Any, batch: Batch) -> None:
+def test_a_separate_recompression_has_the_same_result_as_an_append(partition: Any, batch: Batch) -> None:
     partition.configure(compression_type="zstd")
     data = batch(b"a" * 500, b"b" * 500, codec=Codec.GZIP, producer_id=3, producer_epoch=0, base_sequence=0)
     prepared = recompress(data, partition.config, now_ms=NOW)
@@ -328,7 +328,7 @@ def test_a_validated_batch_is_stored_unchanged_although_the_topic_requires_valid
     assert partition.append(data, validated=True, now_ms=NOW + 5).log_append_time_ms == NOW + 5
 
 
-def test_recompressing_apart_refuses_what_appending_would(partition: Any, batch: Batch) -> None:
+def test_a_separate_recompression_rejects_the_same_batches_as_an_append(partition: Any, batch: Batch) -> None:
     config = LogConfig(compression_type="zstd", cleanup_policy=("compact",))
     for data, code in (
         (batch(b"no key"), ErrorCode.INVALID_RECORD),
@@ -359,7 +359,7 @@ def test_undecodable_records_are_rejected_where_records_are_validated(partition:
 # Producers
 
 
-def test_a_duplicate_is_answered_with_its_offsets_and_not_stored(partition: Any, producer_batch: Batch) -> None:
+def test_a_duplicate_is_acknowledged_with_its_offsets_and_not_stored(partition: Any, producer_batch: Batch) -> None:
     for sequence in range(6):
         partition.append(producer_batch(sequence))
     size = partition.log.size
@@ -484,7 +484,7 @@ def test_a_marker_has_the_topics_timestamp_type(partition: Any, producer_batch: 
     assert (stored.timestamp_type, stored.max_timestamp) == (LOG_APPEND_TIME, NOW + 5)
 
 
-def test_a_marker_that_is_refused_changes_nothing(partition: Any, producer_batch: Batch) -> None:
+def test_a_rejected_marker_changes_nothing(partition: Any, producer_batch: Batch) -> None:
     partition.append(producer_batch(0, epoch=3, transactional=True), verification=DISABLED)
     for epoch, version in ((2, 0), (3, 2)):
         with pytest.raises(KafkaError) as caught:
@@ -690,7 +690,7 @@ def test_plain_batches_are_appended_together_as_if_one_by_one(partition: Any, ba
 
 
 @pytest.mark.parametrize("odd", ["crc", "short", "two", "empty"])
-def test_it_stops_before_what_is_not_plain(partition: Any, batch: Batch, odd: str) -> None:
+def test_it_stops_before_the_first_invalid_batch(partition: Any, batch: Batch, odd: str) -> None:
     good = batch(b"a")
     bad = {"crc": good[:-1] + b"?", "short": good[:-1], "two": good + good, "empty": b""}[odd]
     plain(partition, [good])

@@ -228,7 +228,7 @@ def test_an_interrupted_move_is_returned_if_the_log_exists(disks: Disks) -> None
     assert loaded.interrupted_moves == [InterruptedMove("t", 0, disks.directories[1], f"/b/t-0.{UNIQUE}-future")]
 
 
-def test_a_future_directory_beside_its_log_is_trash(disks: Disks) -> None:
+def test_a_future_directory_next_to_its_log_is_trash(disks: Disks) -> None:
     disks.write("/a/t-0", b"a")
     disks.write(f"/a/t-0.{UNIQUE}-future", b"a")
     loaded = disks.load()

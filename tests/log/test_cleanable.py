@@ -64,7 +64,7 @@ def test_young_records_wait(compacted: Partition, lag_ms: int, now: int, end: in
     assert cleanable(compacted, now=now).first_uncleanable_offset == end
 
 
-def test_what_is_clean_already_need_not_be_old(compacted: Partition) -> None:
+def test_segments_that_are_already_clean_need_no_minimum_age(compacted: Partition) -> None:
     compacted.configure(min_compaction_lag_ms=1000)
     assert cleanable(compacted, 2, now=3000).first_uncleanable_offset == 3
 

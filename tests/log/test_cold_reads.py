@@ -104,7 +104,7 @@ def fill(file: File, position: int, length: int) -> bytes:
     return bytes(buffer[: file.read_cached(position, buffer)])
 
 
-def test_what_was_written_is_cached(file: File, content: bytes) -> None:
+def test_written_data_is_cached(file: File, content: bytes) -> None:
     assert file.cached(0, len(content)) == len(content)
     assert file.cached(5, 1) == 1
     assert fill(file, 3, 100_000) == content[3:100_003]
@@ -356,14 +356,14 @@ def read(file_range: FileRange) -> FileRange:
     return file_range
 
 
-def test_nothing_is_read_ahead_for_a_reader_who_never_waited(range_of: Callable[[int, int], FileRange]) -> None:
+def test_no_data_is_read_ahead_for_a_reader_that_never_waited(range_of: Callable[[int, int], FileRange]) -> None:
     assert range_of(0, 10).ahead(10 * PAGE, 20 * PAGE) is None
     range_of(0, 100).read_ahead()
     read(range_of(0, 10))  # it was warm
     assert range_of(0, 10).ahead(10 * PAGE, 20 * PAGE) is None
 
 
-def test_a_reader_stays_behind_what_is_read_ahead(range_of: Callable[[int, int], FileRange]) -> None:
+def test_a_reader_does_not_overtake_the_read_ahead(range_of: Callable[[int, int], FileRange]) -> None:
     first = read(range_of(0, 10))
     assert pages(first.ahead(5 * PAGE, 20 * PAGE)) == (10, 15)  # to page 25, beyond the range
     assert first.ahead(10 * PAGE, 20 * PAGE) is None  # fifteen pages ahead are enough
@@ -374,7 +374,7 @@ def test_a_reader_stays_behind_what_is_read_ahead(range_of: Callable[[int, int],
     assert range_of(0, 5).ahead(0, 20 * PAGE) is None  # one who comes later finds it in memory
 
 
-def test_what_follows_cold_bytes_is_read_by_a_thread_before_it_counts_as_cached(
+def test_bytes_after_cold_bytes_are_read_by_a_thread_before_they_count_as_cached(
     range_of: Callable[[int, int], FileRange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(descriptors, "_COLD_BEHIND_BYTES", 20 * PAGE)

@@ -87,7 +87,7 @@ ALL = [
 COMPACTED = [ALL[2], ALL[4], ALL[5], ALL[6]]
 
 
-def test_readers_find_what_is_left_at_its_old_offset(compacted: Partition) -> None:
+def test_readers_find_the_remaining_records_at_their_offsets(compacted: Partition) -> None:
     compact_whole(compacted)
     assert kept(compacted) == COMPACTED
     assert compacted.log.log_end_offset == 7
@@ -168,7 +168,7 @@ def test_gaps_before_the_recovery_point_are_no_loss(compacted: Partition, policy
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_the_end_of_the_log_stays_when_everything_before_it_is_compacted_away(
+def test_the_end_of_the_log_is_kept_when_all_records_before_it_are_compacted_away(
     partition: Partition, clean: bool
 ) -> None:
     partition.configure(cleanup_policy=("compact",), delete_retention_ms=0)
@@ -327,7 +327,7 @@ def test_a_device_failure_during_the_swap_takes_the_log_offline_and_startup_comp
 
 
 @pytest.mark.parametrize(("error", "offline"), [(errno.ENOSPC, False), (errno.ENOENT, False), (errno.EIO, True)])
-def test_a_pass_that_could_not_write_leaves_nothing_behind(compacted: Partition, error: int, offline: bool) -> None:
+def test_a_pass_that_fails_to_write_leaves_no_files(compacted: Partition, error: int, offline: bool) -> None:
     compaction = begin(compacted.log)
     run(compaction, compacted.file_system)
     assert leftovers(compacted)

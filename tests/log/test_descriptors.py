@@ -127,7 +127,7 @@ def test_when_descriptors_run_out_idle_files_are_closed(file_system: MemoryFileS
         cache.open(files[0])
 
 
-def test_closing_the_cache_closes_all_but_what_ranges_hold(file_system: MemoryFileSystem) -> None:
+def test_closing_the_cache_closes_all_files_without_ranges(file_system: MemoryFileSystem) -> None:
     files = owners(file_system, "/d", 3)
     cache = DescriptorCache(file_system)
     for owner in files:

@@ -19,7 +19,7 @@ from moldau.log.memory_files import MemoryFileSystem, SimulatedCrash
 Disk = tuple[FileSystem, str]
 
 
-def test_what_is_written_is_read_through_any_descriptor(disk: Disk) -> None:
+def test_written_data_is_read_through_any_descriptor(disk: Disk) -> None:
     file_system, root = disk
     writer = file_system.open(f"{root}/file", create=True)
     writer.write_at((b"hello ", memoryview(b"-world-")[1:6]), 0, 11)
@@ -94,7 +94,7 @@ def test_renaming_replaces_the_target(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_replacing_a_file_leaves_nothing_beside_it(disk: Disk, sync: bool) -> None:
+def test_replacing_a_file_leaves_no_temporary_file(disk: Disk, sync: bool) -> None:
     file_system, root = disk
     for content in (b"first, and longer", b"second"):
         file_system.replace_file(f"{root}/file", content, sync=sync)
@@ -142,7 +142,7 @@ def test_directories_are_created_listed_renamed_and_removed(disk: Disk) -> None:
         lambda fs, path: fs.sync_directory(path),
     ],
 )
-def test_what_is_missing_is_file_not_found(disk: Disk, operation: Callable[[FileSystem, str], object]) -> None:
+def test_a_missing_file_is_file_not_found(disk: Disk, operation: Callable[[FileSystem, str], object]) -> None:
     file_system, root = disk
     with pytest.raises(FileNotFoundError):
         operation(file_system, f"{root}/missing")
@@ -192,7 +192,7 @@ def test_a_shared_lock_excludes_writers_and_creates_no_file(disk: Disk) -> None:
     lock.release()
 
 
-def test_what_is_opened_to_read_cannot_be_written(disk: Disk) -> None:
+def test_a_file_opened_for_reading_cannot_be_written(disk: Disk) -> None:
     file_system, root = disk
     file_system.open(f"{root}/file", create=True).write_at((b"abc",), 0, 3)
     file = file_system.open(f"{root}/file", read_only=True)
@@ -284,7 +284,7 @@ def memory_file(content: bytes = b"", *, synced: bool) -> MemoryFileSystem:
     return file_system
 
 
-def test_kill_loses_nothing_and_power_loss_nothing_that_was_synced() -> None:
+def test_kill_loses_no_data_and_a_power_failure_no_synced_data() -> None:
     for seed in range(50):
         file_system = memory_file(b"synced", synced=True)
         file = file_system.open("/d/file")
@@ -317,7 +317,7 @@ def test_names_that_were_not_synced_may_be_lost_in_order() -> None:
     assert outcomes == {("file",), ("first",), ("second",)}
 
 
-def test_without_a_journal_names_are_kept_by_the_sync_of_their_directory_and_by_nothing_else() -> None:
+def test_without_a_journal_only_a_sync_of_the_directory_makes_names_durable() -> None:
     file_system = MemoryFileSystem(journalled=False)
     file_system.make_directory("/d/e")
 
@@ -353,7 +353,7 @@ def test_a_full_disk_takes_a_part_of_the_write() -> None:
     file.write_at((b"9",), 8, 1)
 
 
-def test_failures_come_where_the_test_wants_them() -> None:
+def test_failures_occur_where_the_test_sets_them() -> None:
     file_system = memory_file(b"x", synced=True)
     file_system.fail_with = lambda operation, path: errno.EIO if (operation, path) == ("sync", "/d/file") else None
     file = file_system.open("/d/file")

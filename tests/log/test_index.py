@@ -64,7 +64,7 @@ def test_time_entries_are_timestamps_and_relative_offsets_that_grow(disk: Disk) 
     assert index.last_entry() == (1_001, 112)
 
 
-def test_empty_indexes_answer_with_the_beginning(disk: Disk) -> None:
+def test_empty_indexes_return_the_beginning(disk: Disk) -> None:
     assert offset_index(disk).position(100) == 0
     assert offset_index(disk).last_offset() == 100
     assert time_index(disk).offset(5) == 100
@@ -135,7 +135,7 @@ def test_truncating_drops_the_offset_and_all_after_it(disk: Disk) -> None:
         times.reset()
 
 
-def test_touching_makes_an_empty_file(disk: Disk) -> None:
+def test_touch_creates_an_empty_file(disk: Disk) -> None:
     index = offset_index(disk)
     index.touch()
     assert disk[0].read_file(index.path) == b""

@@ -62,7 +62,7 @@ def test_where_an_epoch_ends(requested: int, answer: tuple[int, int]) -> None:
     assert epochs((1, 5), (3, 10), (5, 20), (6, 30)).end_offset(requested, 100) == answer
 
 
-def test_nothing_is_known_of_an_empty_log() -> None:
+def test_an_empty_log_has_no_epochs() -> None:
     assert epochs().end_offset(0, 100) == (-1, -1)
     assert epochs().epoch_of(5) == -1
     assert epochs().latest == -1

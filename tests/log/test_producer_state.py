@@ -59,7 +59,7 @@ def test_batches_in_order_are_accepted() -> None:
     assert producer.send(6, 6) == (6, 6)
 
 
-def test_the_last_five_batches_are_recognized_and_answered_with_their_offsets() -> None:
+def test_the_last_five_batches_are_recognized_with_their_offsets() -> None:
     producer = Producer()
     for number in range(8):
         producer.send(number * 2, number * 2 + 1)
@@ -183,7 +183,7 @@ def checked(producer: Producer, first: int, verification: Verification | None, *
     return "NONE" if duplicate is None else "duplicate"
 
 
-def test_a_verification_is_good_until_a_marker_comes() -> None:
+def test_a_verification_is_valid_until_a_marker() -> None:
     producer = Producer()
     before = verify(producer, 0)
     assert verify(producer, 1) is before, "several batches wait for one answer"
@@ -203,7 +203,7 @@ def test_a_verification_is_valid_only_for_its_producer() -> None:
     assert checked(other, 0, verification) == "INVALID_TXN_STATE"
 
 
-def test_nothing_is_verified_in_an_open_transaction_and_it_is_again_in_the_next() -> None:
+def test_an_open_transaction_needs_no_verification_and_the_next_one_does() -> None:
     producer = Producer()
     producer.send(0, 0, transactional=True, verified=True)
     assert producer.state.has_open_transaction(7, 0)
@@ -243,7 +243,7 @@ def test_the_marker_of_the_transaction_before_leaves_the_next_ones_verification(
     assert checked(producer, 0, next_transaction, epoch=2) == "INVALID_TXN_STATE"
 
 
-def test_of_an_unknown_producer_the_lowest_sequence_that_was_seen_comes_first() -> None:
+def test_the_lowest_sequence_seen_of_an_unknown_producer_is_expected_first() -> None:
     producer = Producer()
     verification = verify(producer, 8)
     verify(producer, 5)
@@ -277,7 +277,7 @@ def test_with_an_epoch_for_each_transaction_an_unknown_producer_begins_at_zero()
     assert checked(producer, 0, verification) == "NONE"
 
 
-def test_where_nothing_is_verified_every_transactional_batch_is_good() -> None:
+def test_without_verification_every_transactional_batch_is_accepted() -> None:
     producer = Producer()
     assert checked(producer, 3, DISABLED) == "NONE"
     producer.send(0, 0)
@@ -361,7 +361,7 @@ def test_the_largest_epoch_ends_its_own_transaction() -> None:
     assert marker(producer, 32_766) == "INVALID_PRODUCER_EPOCH"
 
 
-def test_a_coordinator_of_the_past_ends_nothing() -> None:
+def test_a_marker_of_an_old_coordinator_is_rejected() -> None:
     producer = Producer()
     producer.send(0, 0, transactional=True, verified=True)
     producer.end(committed=True)  # coordinator epoch 3
@@ -432,7 +432,7 @@ def test_damaged_snapshots_are_refused_and_leave_the_state_alone() -> None:
     assert producer.send(0, 0) == "duplicate of 0-0"
 
 
-def test_replaying_batches_gives_the_state_that_appending_gave(producer_batch: Callable[..., bytes]) -> None:
+def test_replaying_batches_restores_the_state_of_appending(producer_batch: Callable[..., bytes]) -> None:
     state = ProducerState()
     for first, count in ((0, 3), (3, 1), (4, 6)):
         (batch,) = iter_batches(producer_batch(first, count, base_offset=first))
@@ -459,7 +459,7 @@ def test_replaying_batches_gives_the_state_that_appending_gave(producer_batch: C
     ),
     st.sampled_from([0, LAST - 7]),
 )
-def test_nothing_is_stored_twice_and_nothing_skipped(steps: list[tuple[str, int]], first: int) -> None:
+def test_no_batch_is_stored_twice_or_skipped(steps: list[tuple[str, int]], first: int) -> None:
     """Whatever a producer retries or skips: what was accepted is each sequence number once, in order."""
     producer = Producer()
     epoch, next_sequence = 0, first

@@ -22,7 +22,7 @@ def fill(partition: Any, batch: Batch, count: int, *, size: int = 100, records: 
     return len(batch(*[b"%06d-%d" % (0, index) + b"." * size for index in range(records)]))
 
 
-def test_an_empty_log_has_nothing_to_read(partition: Any) -> None:
+def test_an_empty_log_has_no_records(partition: Any) -> None:
     assert partition.log.read(0, 100, max_offset=0, min_one_batch=True).records is None
 
 
@@ -69,7 +69,7 @@ def test_a_range_has_about_max_bytes_and_begins_with_a_whole_batch(partition: An
     assert len(partition.fetch(28, 1 << 20)) == size
 
 
-def test_a_batch_larger_than_max_bytes_comes_whole_or_not_at_all(partition: Any, batch: Batch) -> None:
+def test_a_batch_larger_than_max_bytes_is_returned_completely_or_not_at_all(partition: Any, batch: Batch) -> None:
     size = fill(partition, batch, 2)
     assert len(partition.fetch(0, 10)) == size
     found = partition.log.read(0, size - 1, max_offset=6, min_one_batch=False)
@@ -119,7 +119,7 @@ def test_offsets_that_compaction_removed_lead_to_the_next_batch(partition: Any) 
             assert next(iter_batches(partition.fetch(offset))).base_offset == base_offset
 
 
-def test_a_range_stays_whole_when_its_segment_is_deleted(partition: Any, batch: Batch) -> None:
+def test_a_range_remains_complete_when_its_segment_is_deleted(partition: Any, batch: Batch) -> None:
     partition.configure(segment_bytes=1_000)
     fill(partition, batch, 10)
     found = partition.log.read(0, 1 << 20, max_offset=30, min_one_batch=True).records
@@ -146,7 +146,7 @@ def test_a_range_stays_valid_when_the_log_is_truncated_and_grows_again(partition
     assert len(partition.records()) == 4
 
 
-def test_a_range_stays_whole_when_its_descriptor_is_evicted(partition: Any, batch: Batch) -> None:
+def test_a_range_remains_complete_when_its_descriptor_is_evicted(partition: Any, batch: Batch) -> None:
     partition.max_open_files = 2
     partition.reopen()
     partition.configure(segment_bytes=1_000)

@@ -129,7 +129,7 @@ def test_a_missing_index_is_rebuilt(partition: Any, producer_batch: Batch) -> No
 # After kill -9
 
 
-def test_kill_loses_nothing(partition: Any, producer_batch: Batch, segments_of: BaseOffsets) -> None:
+def test_kill_loses_no_data(partition: Any, producer_batch: Batch, segments_of: BaseOffsets) -> None:
     values = fill(partition, producer_batch, 11)
     before = segments_of(partition.log)
     partition.reopen(clean=False)
@@ -142,7 +142,7 @@ def test_kill_loses_nothing(partition: Any, producer_batch: Batch, segments_of: 
     assert partition.append(producer_batch(11)).first_offset == 11
 
 
-def test_recovery_makes_the_same_indexes_as_appending(partition: Any, producer_batch: Batch) -> None:
+def test_recovery_creates_the_same_indexes_as_appending(partition: Any, producer_batch: Batch) -> None:
     fill(partition, producer_batch, 30, per_segment=10)
     partition.log.close(NOW)
     before = index_content(partition)

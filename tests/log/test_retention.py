@@ -143,7 +143,7 @@ def model(log: list[Described], start: int, high_watermark: int, config: LogConf
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_logs_keep_what_the_model_keeps(seed: int) -> None:
+def test_retention_of_random_logs_matches_the_model(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(200):
         count = dice.randint(1, 7)
@@ -272,7 +272,7 @@ def test_records_without_timestamps_use_the_modification_time(partition: Any, ba
     assert partition.log.log_start_offset == 2
 
 
-def test_a_compacted_log_loses_only_what_is_before_its_start(partition: Any, batch: Batch) -> None:
+def test_a_compacted_log_loses_only_records_before_its_start(partition: Any, batch: Batch) -> None:
     for _ in range(3):
         partition.append(batch(b"x"))
         partition.log.roll(partition.now_ms)
@@ -377,7 +377,7 @@ def run_history(partition: Any, batch: Batch, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_histories_keep_what_the_model_keeps(memory_partition: Any, batch: Batch, seed: int) -> None:
+def test_retention_of_histories_matches_the_model(memory_partition: Any, batch: Batch, seed: int) -> None:
     run_history(memory_partition, batch, seed)
 
 

@@ -31,7 +31,7 @@ class RetainedHistory(History):
 
 @pytest.mark.parametrize("power_lost", [False, True], ids=["killed", "power lost"])
 @pytest.mark.parametrize("seed", range(150))
-def test_a_crash_while_segments_are_deleted_loses_nothing_that_was_to_stay(seed: int, power_lost: bool) -> None:
+def test_a_crash_while_segments_are_deleted_loses_no_later_records(seed: int, power_lost: bool) -> None:
     history = RetainedHistory(seed)
     dice = random.Random(f"{seed} {power_lost}")
     for _ in range(4):

@@ -51,7 +51,7 @@ def an_index(file_system: Any, *, new: bool) -> TransactionIndex:
 
 
 @pytest.mark.parametrize("count", [1, 100, 257, 1_000])
-def test_what_a_range_needs_is_found_in_memory_and_in_the_file(count: int) -> None:
+def test_the_transactions_of_a_range_are_found_in_memory_and_in_the_file(count: int) -> None:
     file_system = MemoryFileSystem()
     file_system.make_directory("/data")
     entries = some_entries(count, count)
@@ -104,7 +104,7 @@ def test_truncation_removes_the_markers_from_an_offset_on(new: bool) -> None:
     assert an_index(file_system, new=False).count == 201
 
 
-def test_rebuilding_writes_only_what_is_different() -> None:
+def test_rebuilding_writes_only_differences() -> None:
     file_system = MemoryFileSystem()
     file_system.make_directory("/data")
     entries = some_entries(6, 3)
@@ -226,7 +226,7 @@ class Producers:
 
 @pytest.mark.parametrize("reopened", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_consumer_sees_exactly_what_was_committed_from_wherever_it_starts(seed: int, reopened: bool) -> None:
+def test_a_consumer_sees_exactly_the_committed_records_from_any_start(seed: int, reopened: bool) -> None:
     producers = Producers(seed, 400)
     if reopened:
         producers.log.close(NOW)

@@ -71,7 +71,7 @@ def test_writing_ahead_stores_the_same_bytes_as_an_append(
     assert partition.values() == [LARGE, LARGE, b"behind"]
 
 
-def test_what_is_appended_meanwhile_comes_first(partition: Any, batch: Batch) -> None:
+def test_records_appended_in_the_meantime_come_first(partition: Any, batch: Batch) -> None:
     steps = begin(partition, data := batch(LARGE))
     next(steps)
     partition.append(batch(b"between"))
@@ -98,7 +98,9 @@ def test_a_batch_that_is_always_overtaken_is_appended_in_one_step(partition: Any
 
 @pytest.mark.parametrize("count", [1, 2, 100])
 @pytest.mark.parametrize("end", ["close", "discard", "clean stop", "crash", "roll", "cut"])
-def test_what_is_not_appended_is_no_part_of_the_log(partition: Any, batch: Batch, count: int, end: str) -> None:
+def test_records_that_are_not_appended_are_not_part_of_the_log(
+    partition: Any, batch: Batch, count: int, end: str
+) -> None:
     partition.append(batch(b"before"))
     size = partition.log.size
     steps = begin(partition, batch(LARGE))

@@ -137,13 +137,13 @@ def test_a_rejected_registration_is_repeated_until_the_timeout(code: ErrorCode, 
     assert words in (life.error or "")
 
 
-def test_another_cluster_fails_at_once() -> None:
+def test_another_cluster_fails_immediately() -> None:
     life = lifecycle()
     exchange(life, 0, BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
     assert life.state is State.FAILED
 
 
-def test_a_broker_that_is_not_registered_shuts_down_at_once() -> None:
+def test_a_broker_that_is_not_registered_shuts_down_immediately() -> None:
     life = lifecycle()
     life.begin_shutdown(0)
     assert life.state is State.SHUTTING_DOWN

@@ -52,14 +52,14 @@ def test_a_heartbeat_renews_an_expired_session_that_has_not_ended() -> None:
     assert sessions.expired(9000) is None
 
 
-def test_a_new_controller_gives_every_active_broker_a_whole_session() -> None:
+def test_a_new_controller_starts_a_full_session_for_every_active_broker() -> None:
     sessions = BrokerSessions(9000)
     sessions.begin([broker(1), broker(2, fenced=True), broker(3, stopping=True)], 1000)
     assert [sessions.is_valid(each, 10, 9999) for each in (1, 2, 3)] == [True, False, True]
     assert [sessions.is_valid(each, 10, 10_000) for each in (1, 2, 3)] == [False, False, False]
 
 
-def test_the_required_offset_is_the_registration_or_what_fenced_the_broker() -> None:
+def test_the_required_offset_is_that_of_the_registration_or_of_the_fencing() -> None:
     sessions = BrokerSessions(9000)
     assert sessions.required_offset(1, 10) == 10
     sessions.require(1, 10, 25)

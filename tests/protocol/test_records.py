@@ -348,7 +348,7 @@ def kafka_records(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return [require_program("java"), "-XX:TieredStopAtLevel=1", "-cp", f"{classes}{os.pathsep}{jars}", "KafkaRecords"]
 
 
-def test_apache_kafka_reads_what_we_build(kafka_records: list[str], tmp_path: Path) -> None:
+def test_apache_kafka_reads_batches_of_moldau(kafka_records: list[str], tmp_path: Path) -> None:
     records = many_records()
     arguments = []
     for codec in Codec:
@@ -386,7 +386,7 @@ def test_apache_kafka_reads_what_we_build(kafka_records: list[str], tmp_path: Pa
     ]
 
 
-def test_we_read_what_apache_kafka_compresses(kafka_records: list[str], tmp_path: Path) -> None:
+def test_moldau_reads_batches_that_apache_kafka_compressed(kafka_records: list[str], tmp_path: Path) -> None:
     records = many_records()
     (tmp_path / "records").write_text("\n".join(map(as_text, records)))
     levels = [("none", "-"), ("gzip", "-"), ("gzip", "1"), ("gzip", "9"), ("snappy", "-"), ("lz4", "-"), ("lz4", "1")]

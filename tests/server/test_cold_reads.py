@@ -297,7 +297,7 @@ def test_a_shutdown_waits_for_running_reads(server: RunningServer, disk: Disk) -
         wire.close()
 
 
-def test_nothing_is_read_ahead_during_shutdown(server: RunningServer, disk: Disk) -> None:
+def test_no_data_is_read_ahead_during_shutdown(server: RunningServer, disk: Disk) -> None:
     fill(server, "t", 1)
     log = server.partition("t", 0).log
     read_ahead = server.broker.read_ahead

@@ -159,7 +159,7 @@ def test_the_description_names_every_path(served: Served) -> None:
         ("POST", "/faults", {"kind": "stale metadata", "api": "Fetch"}, {}, 409, "of Metadata only"),
     ],
 )
-def test_what_is_not_valid_is_rejected(
+def test_invalid_requests_are_rejected(
     served: Served, method: str, path: str, body: object, headers: dict[str, str], status: int, words: str
 ) -> None:
     found, answer = served.ask(method, path, body, **headers)

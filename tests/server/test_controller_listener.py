@@ -186,7 +186,7 @@ def test_the_log_is_fetched_from_its_start_to_its_end(wire: WireClient) -> None:
 @pytest.mark.parametrize(
     ("leader_epoch", "error"), [(0, ErrorCode.FENCED_LEADER_EPOCH), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)]
 )
-def test_another_leader_epoch_is_answered_with_the_leader(
+def test_the_response_to_another_leader_epoch_contains_the_leader(
     wire: WireClient, leader_epoch: int, error: ErrorCode
 ) -> None:
     partition = fetched(wire.call(fetch(0, leader_epoch=leader_epoch)))
@@ -216,7 +216,7 @@ def test_a_fetch_at_the_end_waits_for_a_change(controller: Controller, wire: Wir
         assert partition.high_watermark > end
 
 
-def test_a_fetch_with_an_older_high_watermark_is_answered_immediately(wire: WireClient) -> None:
+def test_a_fetch_with_an_older_high_watermark_returns_immediately(wire: WireClient) -> None:
     end = fetched(wire.call(fetch(0, last_epoch=0))).high_watermark
     partition = fetched(wire.call(fetch(end, high_watermark=end - 1, max_wait_ms=30_000)))
     assert partition.high_watermark == end
@@ -257,7 +257,7 @@ def envelope(data: bytes, principal: bytes | None = None) -> EnvelopeRequest:
     )
 
 
-def test_a_forwarded_request_is_answered_with_its_header(wire: WireClient, broker: FakeBroker) -> None:
+def test_the_response_to_a_forwarded_request_has_its_header(wire: WireClient, broker: FakeBroker) -> None:
     header = struct.pack(">hhih", 19, 7, 4711, -1) + b"\0"
     response: EnvelopeResponse = wire.call(envelope(header + encode(topic_on_broker("a"), 7)))
     assert response.error_code == ErrorCode.NONE

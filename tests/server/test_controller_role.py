@@ -178,7 +178,7 @@ def test_the_broker_stops_while_the_controller_runs(apache: ApacheBroker) -> Non
     assert consume(apache.bootstrap_servers, topic, 1) == [b"before"]
 
 
-def test_a_killed_broker_is_fenced_and_comes_back(apache: ApacheBroker, controller: Controller) -> None:
+def test_a_killed_broker_is_fenced_and_rejoins(apache: ApacheBroker, controller: Controller) -> None:
     topic = create(apache.bootstrap_servers)
     produce(apache.bootstrap_servers, topic, b"before")
     fenced = f"Fenced broker {BROKER}"

@@ -258,7 +258,7 @@ def test_the_number_of_requests_in_flight_is_limited() -> None:
     assert [request.coordinator_keys for _, request in peer.requests()] == [["c"]]
 
 
-def test_a_peer_that_does_not_read_bounds_what_is_encoded(simulation: Simulation) -> None:
+def test_a_peer_that_does_not_read_limits_the_encoded_requests(simulation: Simulation) -> None:
     peer = simulation.connect()
     long = "x" * 10_000
     for _ in range(300):
@@ -342,7 +342,7 @@ def test_pauses_double_up_to_their_limit(simulation: Simulation) -> None:
         assert nominal * 0.8 - 4 <= pause <= nominal * 1.2 + 4
 
 
-def test_a_lost_connection_fails_what_was_sent_and_the_rest_is_sent_on_the_next_one() -> None:
+def test_a_lost_connection_fails_the_sent_requests_and_the_next_one_sends_the_rest() -> None:
     simulation = Simulation(LinkSettings(max_in_flight=1))
     peer = simulation.connect()
     simulation.send("sent")
@@ -590,7 +590,7 @@ def test_frames_of_any_size_are_assembled_from_any_pieces(piece: int) -> None:
     assert found == frames
 
 
-def test_the_memory_of_a_frame_grows_with_what_has_arrived() -> None:
+def test_the_memory_of_a_frame_grows_with_the_received_bytes() -> None:
     reader = FrameReader(memoryview(bytearray(64)), 1 << 30)
     with reader.space() as space:
         space[:4] = struct.pack(">i", 1 << 29)

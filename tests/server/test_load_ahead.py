@@ -122,7 +122,7 @@ NOT_FOR_STARTUP = {
 }
 
 
-def test_startup_does_not_import_what_only_requests_or_tools_need(tmp_path: Path) -> None:
+def test_startup_does_not_import_modules_that_only_requests_or_tools_need(tmp_path: Path) -> None:
     program = """
 import asyncio, sys
 from moldau.cli import serve

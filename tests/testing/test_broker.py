@@ -51,7 +51,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         yield started
 
 
-def test_it_answers_when_the_block_begins(broker: Broker) -> None:
+def test_it_is_ready_when_the_block_begins(broker: Broker) -> None:
     assert topic_names(broker) == set()
 
 
@@ -62,7 +62,7 @@ def test_it_has_a_port_of_its_own() -> None:
         assert topic_names(other) == set()
 
 
-def test_it_ends_with_the_block_and_leaves_nothing(broker: Broker) -> None:
+def test_it_ends_with_the_block_and_leaves_no_files(broker: Broker) -> None:
     host, port = broker.bootstrap_servers.rsplit(":", 1)
     create_topics(broker, "t")
     directory = broker.data_dir
@@ -86,7 +86,7 @@ def test_a_restart_keeps_address_and_topics(broker: Broker) -> None:
     assert topic_names(broker) == {"t"}
 
 
-def test_a_killed_broker_comes_back_with_address_and_topics() -> None:
+def test_a_killed_broker_restarts_with_address_and_topics() -> None:
     with Broker() as broker:
         address, pid = broker.bootstrap_servers, broker.pid
         create_topics(broker, "t")
@@ -202,7 +202,7 @@ def test_an_ephemeral_broker_has_no_data_dir(tmp_path: Path) -> None:
         Broker(ephemeral=True, data_dir=tmp_path)
 
 
-def test_what_needs_a_running_broker_says_so() -> None:
+def test_methods_that_need_a_running_broker_raise_an_error() -> None:
     broker = Broker()
     with pytest.raises(BrokerError, match="never started"):
         broker.bootstrap_servers  # noqa: B018

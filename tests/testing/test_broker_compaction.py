@@ -175,7 +175,7 @@ def test_a_dirty_topic_is_compacted_by_itself() -> None:
         assert latest(read(broker)) == {b"k": b"99"}
 
 
-def test_what_cannot_be_compacted_is_refused(broker: Broker) -> None:
+def test_topics_that_cannot_be_compacted_are_an_error(broker: Broker) -> None:
     with pytest.raises(BrokerError, match="Topic prices does not exist"):
         broker.compact(TOPIC)
     create_topic(broker, cleanup_policy="delete")
@@ -232,7 +232,7 @@ def fill(broker: Broker) -> None:
 @pytest.mark.parametrize(
     "moment", ["first segment replaced", *in_full_run("worker started", "first file", "last segments")]
 )
-def test_nothing_is_lost_when_the_server_is_killed_while_compacting(moment: str) -> None:
+def test_no_record_is_lost_when_the_server_is_killed_while_compacting(moment: str) -> None:
     config = {"log.cleaner.backoff.ms": 3_600_000, "log.cleaner.threads": 1}
     with Broker(config=config) as broker:
         fill(broker)

@@ -62,7 +62,7 @@ def process() -> Iterator[Broker]:
         yield started
 
 
-def test_a_process_that_is_killed_has_lost_nothing(process: Broker) -> None:
+def test_a_killed_process_loses_no_records(process: Broker) -> None:
     address, pid = process.bootstrap_servers, process.pid
     append(process, PLAIN, b"a", b"b")
 
@@ -76,7 +76,7 @@ def test_a_process_that_is_killed_has_lost_nothing(process: Broker) -> None:
     assert read(process, PLAIN) == [b"a", b"b", b"c"]
 
 
-def test_a_loss_of_power_takes_what_was_not_synced(in_memory: Broker) -> None:
+def test_a_power_failure_loses_unsynced_records(in_memory: Broker) -> None:
     address = in_memory.bootstrap_servers
     append(in_memory, DURABLE, b"a", b"b")
     append(in_memory, PLAIN, b"a", b"b")
@@ -100,7 +100,7 @@ def test_a_clean_stop_of_a_broker_in_memory_keeps_everything(in_memory: Broker) 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_seed_says_what_a_disk_keeps(in_memory: Broker, seed: int) -> None:
+def test_a_seed_determines_what_a_disk_keeps(in_memory: Broker, seed: int) -> None:
     values = [b"%d" % number for number in range(8)]
     append(in_memory, DURABLE, *values)
     for value in values:
@@ -113,7 +113,7 @@ def test_a_seed_says_what_a_disk_keeps(in_memory: Broker, seed: int) -> None:
     assert found == values[: len(found)]
 
 
-def test_what_was_acknowledged_in_the_moment_of_the_crash_is_there(in_memory: Broker) -> None:
+def test_records_acknowledged_at_the_moment_of_the_crash_are_kept(in_memory: Broker) -> None:
     """Producers write all the time, and the power fails five times."""
     acknowledged: list[bytes] = []
     ended = threading.Event()
@@ -151,7 +151,7 @@ def test_what_was_acknowledged_in_the_moment_of_the_crash_is_there(in_memory: Br
         thread.join(60)
 
 
-def test_a_clock_that_was_moved_stays_so(in_memory: Broker) -> None:
+def test_a_moved_clock_stays_moved(in_memory: Broker) -> None:
     in_memory.advance(3600)
     in_memory.crash()
     append(in_memory, DURABLE, b"a")

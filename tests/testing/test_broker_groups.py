@@ -80,7 +80,7 @@ class Member:
         return int(self.wire.call(request, 4).error_code)
 
 
-def test_member_of_a_consumer_group_that_rejoins_has_its_partitions_at_once(broker: Broker) -> None:
+def test_member_of_a_consumer_group_that_rejoins_has_its_partitions_immediately(broker: Broker) -> None:
     """Without TEST_CONFIG its first answer would be empty: the group was given an assignment less than a second ago."""
 
     def heartbeat(epoch: int) -> ConsumerGroupHeartbeatResponse:
@@ -179,12 +179,12 @@ def test_a_group_with_fewer_members_is_not_the_one_that_is_awaited(broker: Broke
         broker.await_group_stable("g", members=2, timeout=0.05)
 
 
-def test_a_group_that_is_not_there_can_be_awaited(broker: Broker) -> None:
+def test_a_missing_group_can_be_awaited(broker: Broker) -> None:
     with pytest.raises(BrokerError, match=r"after 0.05 s the group nobody is not there"):
         broker.await_group_stable("nobody", timeout=0.05)
 
 
-def test_several_wait_at_once(broker: Broker, member: Member) -> None:
+def test_several_threads_can_wait_at_the_same_time(broker: Broker, member: Member) -> None:
     waiting = [Waiting(lambda: broker.await_group_stable("g", members=1)) for _ in range(3)]
     other = Waiting(lambda: broker.await_group_stable("nobody", timeout=0.2))
     member.join()
@@ -243,7 +243,7 @@ def test_records_that_were_trimmed_are_no_lag(broker: Broker) -> None:
     broker.await_lag_zero("g", "t")
 
 
-def test_the_lag_of_a_topic_that_is_not_there(broker: Broker) -> None:
+def test_the_lag_of_a_missing_topic(broker: Broker) -> None:
     with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION: Topic missing does not exist"):
         broker.await_lag_zero("g", "missing")
 
@@ -278,7 +278,7 @@ def test_an_unknown_member_cannot_be_expired(broker: Broker, member: Member) -> 
         broker.expire_member("g", "somebody")
 
 
-def test_a_consumer_is_awaited_and_expired_and_comes_back(broker: Broker) -> None:
+def test_a_consumer_is_awaited_and_expired_and_rejoins(broker: Broker) -> None:
     """With a real client, of the newer protocol: it notices, and joins again."""
     from confluent_kafka import Consumer
 

@@ -87,7 +87,7 @@ def test_trimming_all_leaves_the_end_where_it_was(broker: Broker) -> None:
     assert append(broker, b"c") == 2
 
 
-def test_trimming_what_is_not_there_is_an_error(broker: Broker) -> None:
+def test_trimming_a_missing_partition_is_an_error(broker: Broker) -> None:
     append(broker, b"a")
 
     with pytest.raises(KafkaError) as beyond:
@@ -100,7 +100,7 @@ def test_trimming_what_is_not_there_is_an_error(broker: Broker) -> None:
     assert records(broker) == [(0, b"a")]
 
 
-def test_a_partition_goes_on_after_a_gap(broker: Broker) -> None:
+def test_a_partition_continues_after_a_gap(broker: Broker) -> None:
     append(broker, b"a", b"b")
     address = broker.bootstrap_servers
 
@@ -163,7 +163,7 @@ def test_a_consumer_reads_over_gaps_to_the_end(broker: Broker) -> None:
         consumer.close()
 
 
-def test_a_gap_that_cannot_be_leaves_the_broker_as_it_was(broker: Broker) -> None:
+def test_an_impossible_gap_leaves_the_broker_unchanged(broker: Broker) -> None:
     append(broker, b"a")
 
     for topic, partition, count, words in ((TOPIC, 0, 0, "1 to"), (TOPIC, 2, 1, "t-2"), ("no", 0, 1, "no-0")):
@@ -190,7 +190,7 @@ def test_a_truncated_log_has_a_new_leader_epoch_from_there_on(broker: Broker) ->
     assert (found.error_code, found.leader_epoch, found.end_offset) == (0, 0, 1)
 
 
-def test_a_log_can_lose_all_and_nothing(broker: Broker) -> None:
+def test_a_log_can_lose_all_or_no_records(broker: Broker) -> None:
     append(broker, b"a", b"b")
 
     assert broker.truncate(TOPIC, 0, 2) == 2

@@ -76,7 +76,7 @@ def test_segments_are_deleted_and_the_one_that_is_written_to_is_not(broker: Brok
     assert earliest(broker) == 1
 
 
-def test_the_servers_own_timestamps_go_by_the_clock_and_it_stays_ahead_over_restarts(broker: Broker) -> None:
+def test_timestamps_of_the_server_follow_its_clock_which_stays_ahead_after_restarts(broker: Broker) -> None:
     create_topic(broker, message_timestamp_type="LogAppendTime", retention_ms="-1")
     append(broker, b"a")
     broker.advance(DAY)
@@ -93,7 +93,7 @@ def test_the_servers_own_timestamps_go_by_the_clock_and_it_stays_ahead_over_rest
     assert fourth < second, "it is right again"
 
 
-def test_what_is_not_there_cannot_be_rolled(broker: Broker) -> None:
+def test_a_missing_partition_cannot_be_rolled(broker: Broker) -> None:
     with pytest.raises(BrokerError, match="t-7"):
         broker.roll(TOPIC, 7)
 

@@ -29,6 +29,6 @@ def test_an_expired_transaction_is_aborted_and_its_producer_fenced(broker: Broke
         broker.expire_transaction("billing-1")
 
 
-def test_there_must_be_a_transaction_to_expire(broker: Broker) -> None:
+def test_expiring_a_missing_transaction_is_an_error(broker: Broker) -> None:
     with pytest.raises(BrokerError, match=r"TRANSACTIONAL_ID_NOT_FOUND|NOT_COORDINATOR"):
         broker.expire_transaction("nobody")

@@ -69,7 +69,7 @@ def test_a_broker_that_a_test_stopped_or_killed_runs_again_for_the_next(pytester
     result.assert_outcomes(passed=3)
 
 
-def test_a_broker_that_crashes_comes_back_with_what_it_had(pytester: pytest.Pytester) -> None:
+def test_a_broker_that_crashes_restarts_with_its_data(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
         """
@@ -129,7 +129,7 @@ def test_the_log_is_shown_with_a_failed_test_and_only_there(pytester: pytest.Pyt
     result.stdout.no_fnmatch_line("*Stopping*")
 
 
-def test_the_plugin_loads_nothing_of_the_server() -> None:
+def test_the_plugin_imports_no_module_of_the_server() -> None:
     """It is loaded in every pytest run of every environment that has Moldau."""
     program = (
         "import sys, moldau.testing.pytest_plugin\n"

@@ -26,7 +26,7 @@ def test_a_wait_returns_the_first_true_result(wait: Callable[..., object]) -> No
     assert next(results) == "later"
 
 
-def test_errors_of_the_given_types_mean_not_yet(wait: Callable[..., object]) -> None:
+def test_errors_of_the_given_types_are_retried(wait: Callable[..., object]) -> None:
     errors = iter([ConnectionRefusedError(), LookupError()])
 
     def connect() -> str:

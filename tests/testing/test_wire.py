@@ -123,7 +123,7 @@ def advertises(peer: Peer, wire: WireClient, max_version: int) -> None:
     ],
     ids=["another request's answer", "more bytes than the answer", "no answer at all", "half an answer"],
 )
-def test_what_is_no_answer_is_an_error(
+def test_an_invalid_response_is_an_error(
     pair: tuple[WireClient, Peer], spoil: Callable[[Peer], None], error: type[Exception]
 ) -> None:
     wire, peer = pair

@@ -39,7 +39,7 @@ def test_the_next_transaction_begins_without_any() -> None:
     assert coordinator.transaction().started_ms == coordinator.now().epoch_ms
 
 
-def test_partitions_that_are_there_are_not_written_again() -> None:
+def test_partitions_of_the_transaction_are_not_written_again() -> None:
     coordinator = Coordinator()
     producer = coordinator.begin()
     coordinator.add(producer, *partitions("t", range(10)))
@@ -65,7 +65,7 @@ def test_the_client_s_version_is_that_of_its_last_request() -> None:
     assert coordinator.transaction().client_version == 0
 
 
-def test_what_is_too_large_for_a_batch_is_refused_whole() -> None:
+def test_a_request_that_exceeds_a_batch_is_rejected_completely() -> None:
     coordinator = Coordinator()
     coordinator.log.max_batch_bytes = 1000
     producer = coordinator.begin()

@@ -88,7 +88,7 @@ def test_every_filter_has_to_let_one_through(coordinator: Coordinator) -> None:
     assert len(listed(coordinator, transactional_id_pattern="")) == 6
 
 
-def test_states_that_there_are_not_exclude_and_are_named(coordinator: Coordinator) -> None:
+def test_unknown_states_match_no_transaction_and_are_reported(coordinator: Coordinator) -> None:
     assert listed(coordinator, state_filters=["ongoing"]) == []
     assert unknown_states(["ongoing", "Ongoing", "Dead", "PrepareEpochFence", ""]) == ["ongoing", ""]
     assert listed(coordinator, state_filters=["Dead"]) == []

@@ -13,7 +13,7 @@ from .harness import Coordinator, Producer
 PARTITION, ANOTHER = ("t", 0), ("t", 1)
 
 
-def test_the_answer_leaves_when_the_decision_is_written_and_the_markers_follow() -> None:
+def test_the_response_is_sent_after_the_decision_and_before_the_markers() -> None:
     coordinator = Coordinator()
     producer = coordinator.begin()
     coordinator.add(producer, PARTITION, ANOTHER)
@@ -71,7 +71,7 @@ def test_a_retry_gets_the_same_response(committed: bool, moves: bool) -> None:
     assert coordinator.markers == []
 
 
-def test_a_retry_that_comes_in_the_next_transaction_is_fenced() -> None:
+def test_a_retry_during_the_next_transaction_is_fenced() -> None:
     coordinator = Coordinator()
     producer = coordinator.begin()
     coordinator.add(producer, PARTITION, client_version=2)
@@ -84,7 +84,7 @@ def test_a_retry_that_comes_in_the_next_transaction_is_fenced() -> None:
 
 
 @pytest.mark.parametrize("state", ["EMPTY", "COMPLETE_COMMIT", "COMPLETE_ABORT"])
-def test_with_bumps_nothing_at_all_may_be_aborted(state: str) -> None:
+def test_with_epoch_bumps_an_empty_transaction_can_be_aborted(state: str) -> None:
     coordinator = Coordinator()
     producer = coordinator.begin()
     if state != "EMPTY":

@@ -211,9 +211,7 @@ def test_every_request_in_every_state(send: Send, state: str, column: str, expec
 
 
 @pytest.mark.parametrize(("send", "state", "column", "expected", "bumps"), CASES)
-def test_what_cannot_be_written_changes_nothing(
-    send: Send, state: str, column: str, expected: str, bumps: bool
-) -> None:
+def test_a_rejected_append_changes_no_state(send: Send, state: str, column: str, expected: str, bumps: bool) -> None:
     coordinator, producer = coordinator_in(state, bumps=bumps)
     before = coordinator.transactions()
 

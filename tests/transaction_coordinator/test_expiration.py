@@ -85,7 +85,7 @@ def test_a_tombstone_that_cannot_be_written_is_tried_again() -> None:
     assert not is_known(coordinator)
 
 
-def test_a_flood_of_ids_is_gone_after_its_time() -> None:
+def test_a_flood_of_ids_expires() -> None:
     coordinator = Coordinator(transactional_id_expiration_ms=60_000)
     for number in range(3000):
         coordinator.begin(f"id-{number}")
@@ -128,7 +128,7 @@ def test_loading_many_ids_does_not_block_requests_and_sets_all_deadlines() -> No
     assert len(again.deadlines) == 3000
 
 
-def test_what_is_used_while_the_others_get_their_deadlines_keeps_its_own() -> None:
+def test_an_id_used_while_deadlines_are_set_keeps_its_own_deadline() -> None:
     coordinator = Coordinator(transactional_id_expiration_ms=60_000)
     for number in range(1000):
         coordinator.begin(f"id-{number}")

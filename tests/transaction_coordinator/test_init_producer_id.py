@@ -165,7 +165,7 @@ def test_without_bumps_an_aborted_producer_must_start_again() -> None:
 # -- epochs that are used up -------------------------------------------------------------------------------------------
 
 
-def test_after_the_last_epoch_comes_a_new_producer_id() -> None:
+def test_a_new_producer_id_follows_the_last_epoch() -> None:
     coordinator = Coordinator()
     producer = coordinator.begin_with_epoch(LAST_EPOCH)
 
@@ -218,7 +218,7 @@ def test_the_new_id_of_a_rotation_that_was_not_written_is_lost() -> None:
     assert coordinator.begin() == Producer(producer.id + 2, 0)
 
 
-def test_a_transaction_with_the_reserved_epoch_can_still_be_aborted() -> None:
+def test_a_transaction_with_the_reserved_epoch_can_be_aborted() -> None:
     # A log that another release left with the highest epoch in use: it must not block its transactional id.
     coordinator = Coordinator()
     producer = coordinator.begin_with_epoch(LAST_EPOCH)

@@ -303,7 +303,7 @@ def test_every_record_is_the_same(known: Known) -> None:
     assert statuses == set(range(6))
 
 
-def test_what_it_wrote_is_what_it_described(known: Known) -> None:
+def test_the_records_match_the_descriptions(known: Known) -> None:
     loaded = Coordinator()
     loaded.next_producer_id = -1
     for records in records_by_id(known.batches).values():

@@ -20,7 +20,7 @@ def prepared(coordinator: Coordinator, transactional_id: str = "id") -> None:
     coordinator.commit(producer, transactional_id=transactional_id)
 
 
-def test_there_are_no_markers_of_a_decision_that_was_not_written() -> None:
+def test_a_decision_that_was_not_written_has_no_markers() -> None:
     coordinator = Coordinator()
     producer = coordinator.begin()
     coordinator.add(producer, PARTITION)
@@ -31,7 +31,7 @@ def test_there_are_no_markers_of_a_decision_that_was_not_written() -> None:
     assert coordinator.transaction().status is TransactionStatus.ONGOING
 
 
-def test_there_are_no_markers_of_a_decision_that_another_leader_would_not_know() -> None:
+def test_an_uncommitted_decision_has_no_markers() -> None:
     coordinator = Coordinator()
     producer = coordinator.begin()
     coordinator.add(producer, PARTITION)
@@ -63,7 +63,7 @@ def test_loading_the_log_writes_the_markers_again() -> None:
     assert coordinator.markers == []
 
 
-def test_markers_of_a_transaction_that_is_over_complete_nothing() -> None:
+def test_markers_of_an_earlier_transaction_are_ignored() -> None:
     coordinator = Coordinator()
     prepared(coordinator)
     (first,) = coordinator.write_markers()

@@ -67,7 +67,7 @@ def test_the_bytes_of_a_record() -> None:
     assert encode_record(Record(KEY, None)) == (bytes.fromhex("0000 0002 6964"), None)
 
 
-def test_version_0_leaves_out_what_it_has_no_field_for() -> None:
+def test_version_0_omits_fields_that_it_lacks() -> None:
     assert decode_record(bytes.fromhex("000000026964"), bytes.fromhex(VERSION_1)) == Record(KEY, VALUE, 1)
     read = decode_record(bytes.fromhex("000000026964"), bytes.fromhex(VERSION_0))
     assert read is not None
@@ -77,7 +77,7 @@ def test_version_0_leaves_out_what_it_has_no_field_for() -> None:
     assert read.value.transaction_partitions == VALUE.transaction_partitions
 
 
-def test_without_a_transaction_yet_the_partitions_are_null() -> None:
+def test_the_partitions_are_null_before_the_first_transaction() -> None:
     value = TransactionLogValue(transaction_partitions=None)
     _, encoded = encode_record(Record(KEY, value, 1))
     assert encoded is not None
@@ -94,7 +94,7 @@ def test_the_version_of_a_record_is_that_of_the_feature(transaction_version: int
     assert record.value_version == value_version
 
 
-def test_what_is_written_of_a_transaction_from_its_beginning_to_its_end() -> None:
+def test_the_records_of_a_transaction_from_its_beginning_to_its_end() -> None:
     coordinator = Coordinator()
     producer = coordinator.begin()
     coordinator.advance(10)

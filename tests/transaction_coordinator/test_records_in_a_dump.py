@@ -31,7 +31,7 @@ def test_a_record_is_decoded_from_its_bytes() -> None:
 
 
 @pytest.mark.slow
-def test_apache_kafka_prints_what_we_wrote(tmp_path: Path) -> None:
+def test_apache_kafka_prints_the_records_of_moldau(tmp_path: Path) -> None:
     records = list(every_kind_of_record())
     segment = write_segment(tmp_path, "__transaction_state", records, encode_record)
     check_dump(segment, "--transaction-log-decoder", records, lambda record: 0)

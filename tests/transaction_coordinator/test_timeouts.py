@@ -121,7 +121,7 @@ def test_an_abort_that_needs_a_producer_id_waits_for_one() -> None:
     assert coordinator.transaction().producer_id == producer.id + 1
 
 
-def test_what_was_decided_does_not_time_out() -> None:
+def test_a_decided_transaction_does_not_time_out() -> None:
     coordinator = Coordinator()
     producer = ongoing(coordinator)
     coordinator.end(producer, committed=True, api_version=4)
@@ -145,7 +145,7 @@ def test_two_phase_commit_never_times_out() -> None:
     assert coordinator.transaction().status is TransactionStatus.ONGOING
 
 
-def test_a_test_may_have_it_time_out_at_once() -> None:
+def test_a_test_can_expire_it_immediately() -> None:
     coordinator = Coordinator()
     producer = coordinator.begin()
 

@@ -44,7 +44,7 @@ def test_topics_of_the_same_size_are_co_partitioned(group: GroupSpec) -> None:
 
 @given(groups(homogeneous=True))
 @settings(max_examples=100, deadline=None)
-def test_it_does_not_look_at_what_was(group: GroupSpec) -> None:
+def test_it_ignores_the_current_assignment(group: GroupSpec) -> None:
     fresh = {one: MemberSpec(member.topics, {}, member.instance_id) for one, member in group.members.items()}
     assert assign_range(group) == assign_range(GroupSpec(fresh, group.partitions, homogeneous=True))
 

@@ -60,14 +60,14 @@ def test_members_keep_partitions_up_to_their_share(group: GroupSpec) -> None:
 
 @given(groups(homogeneous=True))
 @settings(max_examples=100, deadline=None)
-def test_an_even_assignment_stays(group: GroupSpec) -> None:
+def test_an_even_assignment_is_unchanged(group: GroupSpec) -> None:
     assigned = assign_uniformly(group)
     assert assign_uniformly(again(group, assigned)) == assigned
 
 
 @given(groups(homogeneous=False))
 @settings(max_examples=400, deadline=None)
-def test_no_single_move_makes_members_more_alike(group: GroupSpec) -> None:
+def test_no_single_move_improves_the_balance(group: GroupSpec) -> None:
     assigned = assign_uniformly(group)
     assert_every_partition_once(group, assigned)
     for has in assigned.values():
@@ -77,12 +77,12 @@ def test_no_single_move_makes_members_more_alike(group: GroupSpec) -> None:
     assert assign_uniformly(again(group, assigned)) == assigned
 
 
-def test_a_member_that_comes_takes_as_little_as_needed() -> None:
+def test_a_new_member_takes_as_few_partitions_as_needed() -> None:
     group = group_of({"a": {T: {0, 1, 2}}, "b": {T: {3, 4, 5}}, "c": {}}, {T: 6})
     assert assign_uniformly(group) == {"a": {T: {0, 1}}, "b": {T: {3, 4}}, "c": {T: {2, 5}}}
 
 
-def test_what_a_member_leaves_is_spread() -> None:
+def test_the_partitions_of_a_leaving_member_are_distributed() -> None:
     group = group_of({"a": {T: {0, 1}}, "c": {T: {2, 5}}}, {T: 6})
     assert assign_uniformly(group) == {"a": {T: {0, 1, 3}}, "c": {T: {2, 4, 5}}}
 

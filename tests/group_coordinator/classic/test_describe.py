@@ -12,7 +12,7 @@ from .actors import join_all, join_request, leave_request, stable_group
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_a_group_that_is_not_there_is_dead_and_since_version_6_an_error(version: int) -> None:
+def test_a_missing_group_is_dead_and_since_version_6_an_error(version: int) -> None:
     expected = DescribedGroup(group_id="group", group_state="Dead")
     if version >= 6:
         expected.error_code = ErrorCode.GROUP_ID_NOT_FOUND

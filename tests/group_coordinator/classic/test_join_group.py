@@ -37,7 +37,7 @@ def test_a_new_member_gets_an_id_and_retries_with_it(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_old_clients_join_at_once(version: int) -> None:
+def test_old_clients_join_immediately(version: int) -> None:
     coordinator = Coordinator()
     caller = coordinator.send(join_request(), version, client_id="app")
     coordinator.advance(3000)
@@ -221,7 +221,7 @@ def test_a_retry_gets_the_same_response() -> None:
         ({"sticky": b"2", "range": b"1"}, True),  # what it likes best has changed
     ],
 )
-def test_a_follower_wants_a_rebalance_by_joining_with_other_protocols(
+def test_a_follower_triggers_a_rebalance_by_joining_with_other_protocols(
     protocols: dict[str, bytes], rebalances: bool
 ) -> None:
     coordinator = Coordinator()
@@ -237,7 +237,7 @@ def test_no_protocol_is_an_empty_name_before_version_7(version: int) -> None:
     assert refused.response.protocol_name == (None if version >= 7 else "")
 
 
-def test_the_same_member_twice_is_answered_twice() -> None:
+def test_a_repeated_member_gets_two_responses() -> None:
     """Its client has sent its request again, and cannot use the first answer any more."""
     coordinator = Coordinator()
     leader, _ = stable_group(coordinator)

@@ -29,7 +29,7 @@ def test_the_others_rebalance_when_a_member_leaves() -> None:
     assert (response.generation_id, response.leader) == (2, follower)
 
 
-def test_many_leave_at_once_each_with_its_own_error() -> None:
+def test_several_members_in_one_request_each_have_an_error() -> None:
     coordinator = Coordinator()
     plain, static, other = stable_group(coordinator, {}, {"instance_id": "static"}, {})
     pending = coordinator.send(join_request()).response.member_id
@@ -88,7 +88,7 @@ def test_the_last_one_missing_ends_the_rebalance_by_leaving() -> None:
     assert len(waiting.response.members) == 1
 
 
-def test_when_all_leave_at_once_the_empty_generation_is_written() -> None:
+def test_when_all_leave_in_one_request_the_empty_generation_is_written() -> None:
     coordinator = Coordinator()
     members = stable_group(coordinator, {}, {}, {})
     coordinator.written()

@@ -60,7 +60,7 @@ def test_it_waits_no_longer_than_the_rebalance_timeout() -> None:
     assert [caller.response.generation_id for caller in waiting] == [1] * 10
 
 
-def test_without_a_delay_it_ends_at_once() -> None:
+def test_without_a_delay_it_ends_immediately() -> None:
     coordinator = Coordinator(group_initial_rebalance_delay_ms=0)
     _, caller = start_joining(coordinator)
     assert caller.response.generation_id == 1
@@ -219,7 +219,7 @@ def test_a_member_that_leaves_takes_its_vote_with_it() -> None:
     assert caller.response.protocol_name == "sticky"
 
 
-def test_other_protocol_names_of_a_member_leave_nothing_behind() -> None:
+def test_old_protocol_names_of_a_member_are_removed() -> None:
     coordinator = Coordinator()
     (member,) = stable_group(coordinator, {})
     for number in range(100):
@@ -250,7 +250,7 @@ def test_a_new_member_has_a_session_once_it_knows_its_generation() -> None:
     assert not coordinator.group().members
 
 
-def test_when_the_last_member_is_gone_the_empty_generation_is_written() -> None:
+def test_after_the_last_member_the_empty_generation_is_written() -> None:
     coordinator = Coordinator()
     stable_group(coordinator, {})
     coordinator.written()
@@ -398,7 +398,7 @@ def test_a_generation_without_assignments_leaves_no_assignment() -> None:
     assert not coordinator.group().pending_sync_members
 
 
-def test_what_waits_for_an_earlier_generation_does_not_end_a_later_one() -> None:
+def test_a_deadline_of_an_earlier_generation_does_not_end_a_later_one() -> None:
     coordinator = Coordinator()
     leader, follower = join_all(coordinator, {}, {})
     coordinator.advance(5000)

@@ -80,7 +80,7 @@ def generation(*members: MemberMetadata, **facts: Any) -> GroupMetadataValue:
 
 
 @pytest.mark.parametrize("end", ["stable", "static member came back", "empty", "stable again"])
-def test_a_restart_gives_the_same_group(end: str) -> None:
+def test_a_restart_restores_the_group(end: str) -> None:
     coordinator = Coordinator()
     protocols = {"sticky": b"", "range": subscription("a", "b")}
     leader, follower = stable_group(
@@ -146,7 +146,7 @@ def test_a_group_without_a_generation_is_not_loaded() -> None:
     assert not coordinator.has_group()
 
 
-def test_a_deleted_group_is_gone_after_a_restart() -> None:
+def test_a_deleted_group_does_not_exist_after_a_restart() -> None:
     coordinator = Coordinator()
     (one,) = stable_group(coordinator, {})
     coordinator.send(leave_request(one))
@@ -158,7 +158,7 @@ def test_a_deleted_group_is_gone_after_a_restart() -> None:
 # -- a record of our own -----------------------------------------------------------------------------------------------
 
 
-def test_our_own_record_keeps_what_it_does_not_know() -> None:
+def test_a_rewritten_record_keeps_unknown_fields() -> None:
     """Which other protocols the members speak, and who is yet to join."""
     coordinator = Coordinator()
     both = {"sticky": b"1", "range": b"2"}
@@ -200,7 +200,7 @@ def test_a_tombstone_ends_the_deadlines_of_the_group() -> None:
 # -- whatever a log may hold -------------------------------------------------------------------------------------------
 
 
-def test_a_tombstone_of_an_unknown_group_is_nothing() -> None:
+def test_a_tombstone_of_an_unknown_group_is_ignored() -> None:
     coordinator = Coordinator()
     replay(coordinator, None)
     assert not coordinator.has_group()
@@ -328,7 +328,7 @@ def test_a_simple_group_has_offsets_only() -> None:
 # -- leaving -----------------------------------------------------------------------------------------------------------
 
 
-def test_waiting_callers_are_answered_when_the_shard_moves() -> None:
+def test_waiting_callers_get_a_response_when_the_shard_moves() -> None:
     coordinator = Coordinator()
     leader, follower = join_all(coordinator, {}, {})
     waiting: list[FakeCaller] = [coordinator.send(sync_request(follower))]

@@ -175,7 +175,7 @@ def test_a_static_member_that_rejoins_and_never_syncs_is_removed() -> None:
 
 
 @pytest.mark.parametrize("instance", ["leader", "follower"])
-def test_when_the_log_refuses_its_new_id_the_one_before_stays(instance: str) -> None:
+def test_if_the_log_rejects_its_new_id_the_previous_one_is_kept(instance: str) -> None:
     coordinator = Coordinator()
     members = static_group(coordinator)
     before = members[0] if instance == "leader" else members[1]
@@ -212,7 +212,7 @@ def test_a_static_member_is_static_whether_it_says_so_or_not() -> None:
     assert coordinator.send(heartbeat_request(leader, instance_id="follower")).error is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_an_instance_id_is_new_again_once_its_member_is_gone() -> None:
+def test_an_instance_id_can_be_reused_after_its_member_has_left() -> None:
     coordinator = Coordinator()
     leader, follower = static_group(coordinator)
     coordinator.send(leave_request(follower))

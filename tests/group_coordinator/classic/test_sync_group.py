@@ -22,7 +22,7 @@ from .actors import (
 )
 
 
-def test_each_member_gets_what_the_leader_assigned_to_it() -> None:
+def test_each_member_gets_the_assignment_of_the_leader() -> None:
     coordinator = Coordinator()
     leader, early, late = join_all(coordinator, {}, {}, {})
     of_early = coordinator.send(sync_request(early))
@@ -71,7 +71,7 @@ def test_the_generation_is_written_with_its_assignments() -> None:
     )
 
 
-def test_members_omitted_by_the_leader_get_nothing_and_unknown_members_are_ignored() -> None:
+def test_members_omitted_by_the_leader_get_no_partitions_and_unknown_members_are_ignored() -> None:
     coordinator = Coordinator()
     leader, forgotten = join_all(coordinator, {}, {})
     waiting = coordinator.send(sync_request(forgotten))

@@ -35,7 +35,7 @@ def test_a_member_that_joins_within_the_interval_waits_without_partitions() -> N
     assert (group.group_epoch, group.target_assignment_epoch) == (4, 4)
 
 
-def test_without_an_interval_every_change_counts_at_once() -> None:
+def test_without_an_interval_every_change_takes_effect_immediately() -> None:
     coordinator = coordinator_with(consumer_assignment_interval_ms=0)
     a, b = Consumer(coordinator, "a", ["t"]), Consumer(coordinator, "b", ["t"])
     a.join()

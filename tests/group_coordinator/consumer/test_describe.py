@@ -52,7 +52,7 @@ def test_a_group_in_the_middle_of_a_rebalance() -> None:
     assert partitions(second.target_assignment) == {"t": [2, 3]}
 
 
-def test_topics_that_are_gone_are_left_out() -> None:
+def test_deleted_topics_are_omitted() -> None:
     coordinator = Coordinator()
     coordinator.topics.create("t", 1)
     Consumer(coordinator, "a", ["t"]).join()

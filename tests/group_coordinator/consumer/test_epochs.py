@@ -94,7 +94,7 @@ def check(coordinator: Coordinator, epoch: int, partition: int | None = None, **
     return result
 
 
-def test_commits_are_taken_at_the_member_epoch_only_for_what_is_new(coordinator: Coordinator) -> None:
+def test_an_earlier_epoch_may_commit_only_for_partitions_held_since_then(coordinator: Coordinator) -> None:
     a, b = two_members(coordinator)
     assert a.epoch == 3
     kept, given_up = min(a.owned["t"]), min(b.owned["t"])
@@ -113,7 +113,7 @@ def test_commits_are_taken_at_the_member_epoch_only_for_what_is_new(coordinator:
     assert check(coordinator, 2, kept) is ErrorCode.NONE
 
 
-def test_what_is_being_given_up_may_be_committed(coordinator: Coordinator) -> None:
+def test_partitions_being_revoked_may_be_committed(coordinator: Coordinator) -> None:
     a, b = Consumer(coordinator, "a", ["t"]), Consumer(coordinator, "b", ["t"])
     a.join()
     coordinator.advance(2000)

@@ -34,7 +34,7 @@ def kinds(records: list[Record]) -> list[type]:
     return [type(record.key) for record in records]
 
 
-def test_the_first_member_gets_everything_at_once(coordinator: Coordinator) -> None:
+def test_the_first_member_gets_all_partitions_immediately(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", ["t"])
     response = a.join().response
     assert (response.member_id, response.member_epoch, response.heartbeat_interval_ms) == ("a", 2, 5000)
@@ -100,7 +100,7 @@ def test_partitions_change_hands_step_by_step(coordinator: Coordinator) -> None:
     assert a.heartbeat().response.assignment is None
 
 
-def test_what_any_entry_of_a_topic_names_is_owned(coordinator: Coordinator) -> None:
+def test_repeated_entries_of_a_topic_are_merged(coordinator: Coordinator) -> None:
     a, b = Consumer(coordinator, "a", ["t"]), Consumer(coordinator, "b", ["t"])
     a.join()
     coordinator.advance(2000)
@@ -157,7 +157,7 @@ def test_the_last_member_leaves_an_empty_group(coordinator: Coordinator) -> None
     assert a.join().response.member_epoch == 4
 
 
-def test_another_subscription_takes_topics_away_at_once(coordinator: Coordinator) -> None:
+def test_a_new_subscription_removes_topics_immediately(coordinator: Coordinator) -> None:
     coordinator.topics.create("u", 2)
     a = Consumer(coordinator, "a", ["t", "u"])
     a.join()
@@ -248,7 +248,7 @@ def test_a_change_that_cannot_be_written_has_not_been(coordinator: Coordinator) 
     assert a.assigned == {"t": set(range(7))}
 
 
-def test_what_a_fenced_member_has_made_the_group_see_of_the_topics_is_seen_by_the_next_one(
+def test_topic_changes_noticed_by_a_fenced_member_are_kept_for_the_next_one(
     coordinator: Coordinator,
 ) -> None:
     a, b = Consumer(coordinator, "a", ["t"]), Consumer(coordinator, "b", ["t"])

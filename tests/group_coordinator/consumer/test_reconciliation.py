@@ -53,29 +53,29 @@ def step(
     )
 
 
-def test_a_stable_member_stays() -> None:
+def test_a_stable_member_is_unchanged() -> None:
     before = member(STABLE, 5, {0: 3})
     assert step(before, {0}, target_epoch=5) is before
 
 
-def test_it_gets_what_is_free() -> None:
+def test_it_gets_unowned_partitions() -> None:
     after = step(member(STABLE, 5, {0: 3}), {0, 1}, target_epoch=6)
     assert after == member(STABLE, 6, {0: 3, 1: 6})
 
 
-def test_it_waits_for_what_is_not() -> None:
+def test_it_waits_for_owned_partitions() -> None:
     after = step(member(STABLE, 5, {0: 3}), {0, 1, 2}, target_epoch=6, taken=frozenset({1}))
     assert after == member(UNRELEASED, 6, {0: 3, 2: 6})
     assert step(after, {0, 1, 2}, target_epoch=6).state is STABLE
 
 
-def test_it_gives_up_before_it_moves_on() -> None:
+def test_it_revokes_before_it_advances() -> None:
     after = step(member(STABLE, 5, {0: 3, 1: 4}), {0, 2}, target_epoch=6)
     assert (after.member_epoch, after.previous_member_epoch, after.state) == (5, 5, UNREVOKED)
     assert (after.assigned_partitions, after.partitions_pending_revocation) == ({T: {0: 3}}, {T: {1: 4}})
 
 
-def test_it_moves_on_at_once_when_it_does_not_own_them() -> None:
+def test_it_advances_immediately_if_it_does_not_own_them() -> None:
     after = step(member(STABLE, 5, {0: 3, 1: 4}), {0, 2}, target_epoch=6, owned={0})
     assert after == member(STABLE, 6, {0: 3, 2: 6})
 
@@ -105,13 +105,13 @@ def test_a_revoked_partition_may_be_assigned_again() -> None:
     assert (after.member_epoch, after.state, after.assigned_partitions) == (6, STABLE, {T: {0: 3, 1: 6}})
 
 
-def test_a_topic_that_it_left_is_taken_away_before_there_is_a_target_without_it() -> None:
+def test_an_unsubscribed_topic_is_revoked_before_the_next_target_assignment() -> None:
     after = step(member(STABLE, 5, {0: 3}), {0}, target_epoch=5, subscribed=frozenset({U}), subscription_changed=True)
     assert (after.member_epoch, after.state) == (5, UNREVOKED)
     assert (after.assigned_partitions, after.partitions_pending_revocation) == ({}, {T: {0: 3}})
 
 
-def test_or_forgotten_when_it_does_not_own_it_any_more() -> None:
+def test_an_unsubscribed_topic_that_it_does_not_own_is_dropped() -> None:
     after = step(
         member(STABLE, 5, {0: 3}),
         {0},
@@ -163,7 +163,7 @@ partition_sets = st.sets(st.integers(0, 7))
     changed=st.booleans(),
 )
 @settings(max_examples=500, deadline=None)
-def test_whatever_comes(
+def test_each_step_preserves_the_invariants(
     state: MemberState,
     assigned: set[int],
     pending: set[int],
@@ -173,7 +173,7 @@ def test_whatever_comes(
     subscribed: bool,
     changed: bool,
 ) -> None:
-    """Nothing that another has is taken, nothing that is read is forgotten, and it never goes back."""
+    """No partition of another member is assigned, no partition in use is dropped, and the epoch never decreases."""
     pending = pending - assigned if state is UNREVOKED else set()
     taken -= assigned | pending
     before = member(state, 5, dict.fromkeys(assigned, 3), dict.fromkeys(pending, 3))

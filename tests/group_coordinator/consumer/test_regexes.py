@@ -53,7 +53,7 @@ def test_the_empty_string_is_no_expression(coordinator: Coordinator) -> None:
 
 
 @pytest.mark.parametrize("regex", ["a(", "*", "(?=a)", r"(a)\1", "a{2000}"])
-def test_what_is_no_expression_is_refused(coordinator: Coordinator, regex: str) -> None:
+def test_an_invalid_expression_is_rejected(coordinator: Coordinator, regex: str) -> None:
     a = Consumer(coordinator, "a", subscribed_topic_regex=regex)
     sent = a.join()
     assert sent.error is ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -83,7 +83,7 @@ def test_a_new_topic_is_found(coordinator: Coordinator) -> None:
     assert kinds[:2] == [ConsumerGroupRegularExpressionKey, ConsumerGroupMetadataKey]
 
 
-def test_another_topic_makes_no_record(coordinator: Coordinator) -> None:
+def test_a_topic_that_does_not_match_writes_no_record(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", subscribed_topic_regex="orders.*")
     a.join()
     coordinator.written()
@@ -93,7 +93,7 @@ def test_another_topic_makes_no_record(coordinator: Coordinator) -> None:
     assert coordinator.written() == []
 
 
-def test_a_topic_that_is_gone_is_not_assigned(coordinator: Coordinator) -> None:
+def test_a_deleted_topic_is_not_assigned(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", subscribed_topic_regex="orders.*")
     a.join()
     coordinator.topics.delete("orders-2")
@@ -142,7 +142,7 @@ def test_a_rejected_expression_leaves_the_member_unchanged(coordinator: Coordina
     assert a.heartbeat().response.member_epoch == 2
 
 
-def test_what_matched_is_known_after_a_restart(coordinator: Coordinator) -> None:
+def test_matched_topics_are_restored_after_a_restart(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", subscribed_topic_regex="orders.*")
     a.join()
     coordinator.written()

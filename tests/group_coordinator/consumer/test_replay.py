@@ -61,7 +61,7 @@ def snapshot(group: ConsumerGroup) -> dict[str, Any]:
     return {**state, **subscriptions}
 
 
-def test_a_restart_gives_the_same_state() -> None:
+def test_a_restart_restores_the_state() -> None:
     coordinator, _ = lived_in()
     before = snapshot(coordinator.group(GROUP))
     coordinator.restart()
@@ -77,7 +77,7 @@ def test_the_records_of_a_group_give_the_same_state() -> None:
     assert snapshot(other.group(GROUP)) == snapshot(group)
 
 
-def test_a_compacted_log_gives_the_same_state() -> None:
+def test_a_compacted_log_restores_the_state() -> None:
     coordinator, _ = lived_in()
     compacted: dict[str, Record] = {}
     for record in coordinator.written():
@@ -127,13 +127,13 @@ def replace_value(record: Record) -> Record:
         ConsumerGroupRegularExpressionKey(group_id=GROUP, regular_expression="a.*"),
     ],
 )
-def test_a_tombstone_of_something_unknown_does_nothing(key: Any) -> None:
+def test_a_tombstone_of_an_unknown_key_is_ignored(key: Any) -> None:
     coordinator = Coordinator()
     coordinator.shard.replay(Record(key, None), producer_id=-1)
     assert not coordinator.has_group()
 
 
-def test_the_groups_tombstones_leave_nothing() -> None:
+def test_the_tombstones_of_a_group_remove_all_its_state() -> None:
     coordinator, _ = lived_in()
     for record in coordinator.group(GROUP).tombstones():
         coordinator.shard.replay(record, producer_id=-1)
@@ -171,7 +171,7 @@ def test_a_state_of_a_newer_coordinator_is_unknown() -> None:
     assert coordinator.group(GROUP).members["a"].state is MemberState.UNKNOWN
 
 
-def test_a_partition_that_changed_hands_is_the_new_owners_whatever_comes_after() -> None:
+def test_a_partition_belongs_to_its_new_owner_whatever_records_follow() -> None:
     coordinator = Coordinator()
     has = AssignedTopicPartitions(topic_id=TOPIC, partitions=[0])
     for record in (current("a", 1, has), current("b", 2, has), current("a", 2)):
@@ -195,7 +195,7 @@ def test_topics_metadata_of_an_older_kafka_is_deleted_at_the_next_change() -> No
     assert not coordinator.group(GROUP).has_partition_metadata
 
 
-def test_a_group_of_apache_kafka_is_looked_at_once_more() -> None:
+def test_a_group_of_apache_kafka_is_checked_again() -> None:
     """Its hash of the topics is another one; the members keep what they have."""
     coordinator = Coordinator()
     coordinator.topics.create("t", 3)

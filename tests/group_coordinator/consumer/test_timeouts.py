@@ -56,7 +56,7 @@ def test_a_group_may_override_its_times() -> None:
     assert "a" not in coordinator.group(GROUP).members
 
 
-def test_the_others_get_what_a_fenced_member_had(coordinator: Coordinator) -> None:
+def test_the_remaining_members_get_the_partitions_of_a_fenced_member(coordinator: Coordinator) -> None:
     a, b = Consumer(coordinator, "a", ["t"]), Consumer(coordinator, "b", ["t"])
     a.join()
     coordinator.advance(2000)

@@ -63,7 +63,7 @@ def test_an_invalid_request_has_an_error_message(fields: dict[str, Any], message
     assert answer.message == message
 
 
-def test_the_coordinator_makes_member_ids_in_version_0() -> None:
+def test_the_coordinator_generates_member_ids_in_version_0() -> None:
     coordinator = Coordinator()
     first = heartbeat(coordinator, api_version=0, **{**JOIN, "member_id": ""}).response
     second = heartbeat(coordinator, api_version=0, **{**JOIN, "member_id": ""}).response
@@ -89,7 +89,7 @@ def test_a_server_without_the_consumer_protocol_says_so() -> None:
 
 
 @pytest.mark.parametrize("epoch", [5, -1])
-def test_only_joining_makes_a_group(epoch: int) -> None:
+def test_only_a_join_creates_a_group(epoch: int) -> None:
     coordinator = Coordinator()
     assert heartbeat(coordinator, member_id="a", member_epoch=epoch).error is ErrorCode.GROUP_ID_NOT_FOUND
     assert not coordinator.has_group()

@@ -100,7 +100,7 @@ def modern_gives_up(coordinator: Coordinator) -> None:
 # -- JoinGroup ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_member_is_first_given_an_id_and_nothing_is_kept_of_it() -> None:
+def test_a_new_member_first_receives_an_id_and_no_state_is_kept() -> None:
     coordinator = mixed()
     response = join(coordinator, "").response
     assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -109,13 +109,13 @@ def test_a_new_member_is_first_given_an_id_and_nothing_is_kept_of_it() -> None:
     assert coordinator.written() == []
 
 
-def test_before_version_4_a_new_member_is_in_at_once() -> None:
+def test_before_version_4_a_new_member_joins_immediately() -> None:
     coordinator = mixed()
     response = coordinator.send(join_request(), 3).response
     assert (response.error_code, response.member_id, response.generation_id) == (0, "uuid-1", 3)
 
 
-def test_join_group_is_answered_immediately_and_names_no_other_member() -> None:
+def test_join_group_responds_immediately_and_names_no_other_member() -> None:
     coordinator = mixed()
     response = join(coordinator).response
     assert (response.error_code, response.generation_id, response.member_id) == (0, 3, "c")
@@ -137,7 +137,7 @@ def test_joining_writes_the_member_and_the_next_group_epoch() -> None:
     assert records[1].value.epoch == 3
 
 
-def test_a_new_member_gets_nothing_before_the_others_have_given_it_up() -> None:
+def test_a_new_member_gets_no_partition_before_its_owner_has_revoked_it() -> None:
     coordinator = mixed()
     join(coordinator)
     assert coordinator.group().members["c"].state is MemberState.UNRELEASED_PARTITIONS
@@ -150,7 +150,7 @@ def test_a_new_member_gets_nothing_before_the_others_have_given_it_up() -> None:
     assert heartbeat(coordinator, 3) is ErrorCode.NONE
 
 
-def test_a_member_that_still_reads_what_it_has_to_give_up_stays_in_its_generation() -> None:
+def test_a_member_that_has_not_revoked_yet_stays_in_its_generation() -> None:
     coordinator = mixed()
     join(coordinator)
     modern_gives_up(coordinator)
@@ -294,7 +294,7 @@ def static(*, classic_others: bool) -> Coordinator:
     return coordinator
 
 
-def test_a_static_member_that_comes_without_its_id_takes_its_own_place() -> None:
+def test_a_static_member_that_rejoins_without_its_id_replaces_itself() -> None:
     coordinator = static(classic_others=False)
     first = coordinator.group().static_members["i"]
     target = coordinator.group().target_of(first)
@@ -310,7 +310,7 @@ def test_a_static_member_that_comes_without_its_id_takes_its_own_place() -> None
     assert sync(coordinator, 3, first, instance_id="i").error is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_static_member_without_its_id_that_has_to_give_up_partitions_has_no_generation_yet() -> None:
+def test_a_static_member_without_its_id_that_must_revoke_has_no_generation_yet() -> None:
     coordinator = static(classic_others=False)
     modern_gives_up(coordinator)
     first = coordinator.group().static_members["i"]
@@ -475,7 +475,7 @@ def test_a_member_that_does_not_join_within_its_rebalance_timeout_is_fenced() ->
     assert coordinator.send(consumer_heartbeat("m", 3)).response.member_epoch == 4
 
 
-def test_a_member_that_joins_and_syncs_in_time_stays() -> None:
+def test_a_member_that_joins_and_syncs_in_time_is_kept() -> None:
     coordinator = mixed()
     join(coordinator, session_timeout_ms=60_000)
     sync(coordinator, 3)
@@ -530,7 +530,7 @@ def test_members_of_the_consumer_protocol_can_be_removed_by_leave_group() -> Non
     assert list(coordinator.group().members) == ["c"]
 
 
-def test_nothing_is_waited_for_of_a_member_that_has_left() -> None:
+def test_the_group_does_not_wait_for_a_member_that_has_left() -> None:
     coordinator = mixed()
     deadlines = len(coordinator.states.deadlines)
     join(coordinator)
@@ -576,7 +576,7 @@ def empty() -> Coordinator:
     return coordinator
 
 
-def test_an_empty_consumer_group_gives_way_to_a_classic_one() -> None:
+def test_an_empty_consumer_group_is_replaced_by_a_classic_one() -> None:
     coordinator = empty()
     member_id = join(coordinator, "").response.member_id
     assert coordinator.group().type == "classic"
@@ -633,7 +633,7 @@ def test_an_unknown_member_of_an_empty_consumer_group_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 9])
-def test_when_the_end_of_an_empty_consumer_group_cannot_be_written_it_stays(version: int) -> None:
+def test_an_empty_consumer_group_is_kept_if_its_deletion_cannot_be_written(version: int) -> None:
     coordinator = empty()
     with coordinator.log_refuses(ErrorCode.NOT_ENOUGH_REPLICAS):
         caller = coordinator.send(join_request(), version)
@@ -646,7 +646,7 @@ def test_when_the_end_of_an_empty_consumer_group_cannot_be_written_it_stays(vers
 # -- classic members alone ---------------------------------------------------------------------------------------------
 
 
-def test_classic_members_alone_in_a_consumer_group_share_out_what_a_leaving_one_had() -> None:
+def test_classic_members_of_a_consumer_group_share_the_partitions_of_a_leaving_member() -> None:
     """Where the policy allows no downgrade, no member of the consumer protocol can cause the assignment."""
     coordinator = mixed(consumer_migration_policy="upgrade")
     for member_id in ("a", "b"):

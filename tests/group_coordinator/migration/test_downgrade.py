@@ -87,7 +87,7 @@ def test_the_records_end_the_consumer_group_and_then_make_the_classic_group() ->
     assert [{index for _, index in read_assignment(one.assignment)} for one in value.members] == targets
 
 
-def test_a_restart_at_once_keeps_the_members_and_the_rebalance() -> None:
+def test_an_immediate_restart_keeps_the_members_and_the_rebalance() -> None:
     """Otherwise the partitions of the removed member would have no reader, without any notice."""
     coordinator = mixed("c")
     coordinator.send(consumer_heartbeat("m", -1))
@@ -154,7 +154,7 @@ def test_ways_to_go(how: str) -> None:
     assert list(coordinator.group().members) == ["c"]
 
 
-def test_a_static_member_that_may_rejoin_is_still_a_member() -> None:
+def test_a_static_member_that_may_rejoin_counts_as_a_member() -> None:
     coordinator = mixed("c")
     coordinator.send(consumer_heartbeat("static", instance_id="i"))
     coordinator.send(consumer_heartbeat("m", -1))
@@ -236,7 +236,7 @@ def with_static(**settings: Any) -> Coordinator:
     return coordinator
 
 
-def test_a_classic_member_takes_over_what_the_last_consumer_member_had_without_a_rebalance() -> None:
+def test_a_classic_member_takes_over_the_partitions_of_the_last_consumer_member_without_a_rebalance() -> None:
     coordinator = with_static()
     had = coordinator.group().target_of("static")
     response = coordinator.send(join_request("", instance_id="i", protocols=BOTH)).response
@@ -272,7 +272,7 @@ def test_a_replacement_with_another_subscription_causes_a_rebalance() -> None:
     assert heartbeat(coordinator, "c", 3) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_there_is_a_rebalance_when_the_target_assignment_is_not_the_newest() -> None:
+def test_an_outdated_target_assignment_triggers_a_rebalance() -> None:
     coordinator = with_static()
     coordinator.send(join_request("d", protocols=BOTH))
     coordinator.send(leave_request("d"))

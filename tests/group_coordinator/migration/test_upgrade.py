@@ -85,7 +85,7 @@ def stable(coordinator: Coordinator, *assigned: bytes, **facts: object) -> tuple
     return leader, follower
 
 
-def test_the_members_keep_what_they_have_at_the_generation_that_they_are_in() -> None:
+def test_the_members_keep_their_partitions_and_generation() -> None:
     coordinator = coordinator_of()
     leader, follower = stable(coordinator)
     response = coordinator.send(consumer_heartbeat("m")).response
@@ -239,7 +239,7 @@ def test_partitions_that_a_rebalance_has_not_assigned_are_assigned_without_new_s
     assert_replay_gives(coordinator)
 
 
-def test_no_deadline_of_the_classic_group_comes_any_more() -> None:
+def test_the_deadlines_of_the_classic_group_are_canceled() -> None:
     coordinator = coordinator_of()
     leader, _ = stable(coordinator)
     coordinator.send(join_request(leader))  # a rebalance that no other member joins
@@ -311,7 +311,7 @@ def test_user_data_that_is_empty_is_no_obstacle() -> None:
     assert coordinator.send(consumer_heartbeat("m")).error is ErrorCode.NONE
 
 
-def test_partitions_of_topics_that_are_gone_are_left_out() -> None:
+def test_partitions_of_deleted_topics_are_omitted() -> None:
     coordinator = coordinator_of()
     leader, follower = stable(coordinator, assignment(("gone", 0)), assignment(("t", 1)))
     coordinator.send(consumer_heartbeat("m"))

@@ -41,7 +41,7 @@ def test_each_partition_is_one_record_of_version_4(coordinator: Any) -> None:
     assert coordinator.states.offsets.get("group", "a", 0) == CommittedOffset(10, 5, "note", now, -1, a)
 
 
-def test_the_first_commit_makes_a_simple_group(coordinator: Any) -> None:
+def test_the_first_commit_creates_a_simple_group(coordinator: Any) -> None:
     coordinator.commit("group", {"a": {0: 1}})
 
     group = coordinator.states.groups["group"]
@@ -108,7 +108,7 @@ def test_metadata_has_a_largest_length_in_utf_16_units(new_coordinator: Callable
     assert coordinator.fetched("group") == {"a": {0: 1, 2: 1, 4: 1, 5: 1}}
 
 
-def test_nothing_to_commit_makes_no_group(new_coordinator: Callable[..., Any]) -> None:
+def test_an_empty_commit_creates_no_group(new_coordinator: Callable[..., Any]) -> None:
     coordinator = new_coordinator(offset_metadata_max_bytes=1)
 
     assert coordinator.commit("group", {"a": {0: CommittedOffset(1, -1, "12")}}) == {
@@ -117,7 +117,7 @@ def test_nothing_to_commit_makes_no_group(new_coordinator: Callable[..., Any]) -
     assert coordinator.states.groups == {}
 
 
-def test_a_retention_time_makes_a_record_of_version_1(coordinator: Any) -> None:
+def test_a_commit_with_a_retention_time_is_a_record_of_version_1(coordinator: Any) -> None:
     coordinator.commit("group", {"a": {0: CommittedOffset(1, -1, "note")}}, version=4, retention_ms=60_000)
 
     now = coordinator.now().epoch_ms
@@ -151,7 +151,7 @@ def test_the_empty_group_id_is_a_name_like_any_other(coordinator: Any) -> None:
     assert coordinator.fetched("") == {"a": {0: 1}}
 
 
-def test_a_refused_append_changes_nothing(coordinator: Any) -> None:
+def test_a_rejected_append_changes_nothing(coordinator: Any) -> None:
     coordinator.log.refuses_with = ErrorCode.KAFKA_STORAGE_ERROR
 
     assert coordinator.commit("group", {"a": {0: 1}}) is ErrorCode.NOT_COORDINATOR

@@ -27,7 +27,7 @@ def pending_commit(coordinator: Any, producer_id: int, topic: str, partition: in
 # -- OffsetDelete ------------------------------------------------------------------------------------------------------
 
 
-def test_an_offset_that_is_there_is_deleted_by_a_tombstone(coordinator: Any, records: Any) -> None:
+def test_an_existing_offset_is_deleted_by_a_tombstone(coordinator: Any, records: Any) -> None:
     coordinator.commit("group", {"a": {0: 1, 1: 2}, "b": {0: 3}})
 
     assert coordinator.delete_offsets("group", {"a": [1, 2], "b": [0]}) == {"a": {1: OK, 2: OK}, "b": {0: OK}}
@@ -138,7 +138,7 @@ def test_many_offsets_of_a_deleted_topic_go_in_slices(coordinator: Any) -> None:
     assert coordinator.states.offsets.count("group") == 5
 
 
-def test_many_groups_with_offsets_of_a_deleted_topic_are_not_visited_at_once(coordinator: Any) -> None:
+def test_many_groups_with_offsets_of_a_deleted_topic_are_visited_in_slices(coordinator: Any) -> None:
     for number in range(2000):
         coordinator.commit(f"group-{number}", {"a": {0: 1}})
     batches = len(coordinator.log.batches())
@@ -180,7 +180,7 @@ def test_a_rejected_deletion_is_retried_later_until_it_succeeds(
     assert len(coordinator.states.offsets) == 0
 
 
-def test_the_deletion_of_a_topic_looks_at_the_groups_alone_that_have_offsets_of_it(coordinator: Any) -> None:
+def test_the_deletion_of_a_topic_visits_only_groups_with_offsets_of_it(coordinator: Any) -> None:
     for number in range(1000):
         coordinator.commit(f"group-{number}", {"b": {0: 1}})
     coordinator.commit("group", {"a": {0: 1}, "b": {0: 1}})

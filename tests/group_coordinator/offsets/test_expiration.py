@@ -41,7 +41,7 @@ def test_a_simple_group_and_its_offsets_go_a_retention_after_the_last_commit(coo
     assert len(coordinator.log.records()) == 6
 
 
-def test_nothing_is_looked_at_before_the_check_interval(new_coordinator: Callable[..., Any]) -> None:
+def test_no_group_is_checked_before_the_check_interval(new_coordinator: Callable[..., Any]) -> None:
     coordinator = new_coordinator(offsets_retention_ms=1, offsets_retention_check_interval_ms=CHECK)
     coordinator.commit("group", {"a": {0: 1}})
 
@@ -97,7 +97,7 @@ def test_a_group_of_unknown_topics_keeps_everything_while_it_has_members(coordin
     assert coordinator.fetched("group") == {"a": {0: 1}}
 
 
-def test_an_empty_group_that_never_committed_goes_with_the_next_check(coordinator: Any) -> None:
+def test_an_empty_group_that_never_committed_is_deleted_by_the_next_check(coordinator: Any) -> None:
     coordinator.classic_group("classic")
     coordinator.consumer_group("consumer")
     coordinator.consumer_group("members", members={"m": ["a"]})
@@ -153,7 +153,7 @@ def test_many_offsets_go_in_slices(coordinator: Any) -> None:
     assert coordinator.states.groups == {}
 
 
-def test_many_groups_are_not_looked_at_at_once(coordinator: Any) -> None:
+def test_many_groups_are_checked_in_slices(coordinator: Any) -> None:
     for number in range(3000):
         coordinator.commit(f"group-{number}", {"a": {0: 1}})
     batches = len(coordinator.log.batches())

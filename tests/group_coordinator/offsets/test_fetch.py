@@ -28,7 +28,7 @@ def pending_commit(coordinator: Any, producer_id: int, topic: str, partition: in
     coordinator.write(Record(key, OffsetCommitValue(offset=offset), 4), producer_id=producer_id)
 
 
-def test_what_is_committed_and_what_is_not(coordinator: Any) -> None:
+def test_committed_and_uncommitted_partitions(coordinator: Any) -> None:
     coordinator.commit("group", {"a": {1: CommittedOffset(10, 5, "note")}})
 
     assert coordinator.fetch("group", {"a": [0, 1], "never": [3]}) == OffsetFetchResponseGroup(
@@ -55,7 +55,7 @@ def test_all_offsets_of_a_group(coordinator: Any) -> None:
     assert coordinator.fetched("group") == {"a": {0: 1, 5: 2}, "b": {0: 3}}
 
 
-def test_a_group_that_does_not_exist_has_nothing(coordinator: Any) -> None:
+def test_a_group_that_does_not_exist_has_no_offsets(coordinator: Any) -> None:
     assert coordinator.fetch("group") == OffsetFetchResponseGroup(group_id="group")
     assert coordinator.fetched("group", {"a": [0]}) == {"a": {0: -1}}
     # Even if the request names a member.

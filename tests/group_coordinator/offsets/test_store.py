@@ -46,7 +46,7 @@ def test_offsets_are_counted_by_group_and_found_by_topic() -> None:
     assert list(store.partitions("c", "x")) == []
 
 
-def test_a_group_without_offsets_leaves_nothing() -> None:
+def test_a_group_without_offsets_takes_no_memory() -> None:
     store = OffsetStore()
     store.put("group", "topic", 0, CommittedOffset(1).packed())
     store.put("group", "topic", 1, CommittedOffset(1).packed())
@@ -94,7 +94,7 @@ def test_a_pending_offset_is_forgotten_when_its_transaction_is_aborted() -> None
     assert len(store) == 0
 
 
-def test_a_later_commit_outside_of_the_transaction_stays_when_the_transaction_ends() -> None:
+def test_a_later_commit_outside_of_the_transaction_is_kept_when_the_transaction_ends() -> None:
     store = OffsetStore()
     store.put_pending(5, "group", "topic", 0, CommittedOffset(2).packed())
     store.put("group", "topic", 0, CommittedOffset(3).packed())
@@ -130,7 +130,7 @@ def test_the_last_offset_of_a_transaction_counts() -> None:
     assert store.get("group", "topic", 0) == CommittedOffset(3)
 
 
-def test_deleting_an_offset_deletes_what_is_pending() -> None:
+def test_deleting_an_offset_deletes_its_pending_offsets() -> None:
     store = OffsetStore()
     store.put("group", "topic", 0, CommittedOffset(1).packed())
     store.put_pending(5, "group", "topic", 0, CommittedOffset(2).packed())
@@ -146,7 +146,7 @@ def test_deleting_an_offset_deletes_what_is_pending() -> None:
     assert store.get("group", "topic", 1) == CommittedOffset(4)
 
 
-def test_any_history_gives_what_a_plain_model_gives() -> None:
+def test_random_histories_match_a_simple_model() -> None:
     """The model keeps every record with its place in the log, as Apache Kafka does."""
     for seed in range(200):
         draw = random.Random(seed)

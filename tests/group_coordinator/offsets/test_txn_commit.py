@@ -245,12 +245,12 @@ def test_metadata_too_large_refuses_its_partition_alone(new_coordinator: Any) ->
         ({"producer_epoch": -1}, ErrorCode.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_what_makes_no_sense_is_refused(coordinator: Any, change: dict[str, Any], error: ErrorCode) -> None:
+def test_invalid_commits_are_rejected(coordinator: Any, change: dict[str, Any], error: ErrorCode) -> None:
     assert coordinator.commit_in_transaction(**{"group_id": "group", "offsets": {"a": {0: 1}}, **change}) is error
     assert coordinator.log.batches() == []
 
 
-def test_an_append_that_the_log_refuses_leaves_nothing_pending(coordinator: Any) -> None:
+def test_a_rejected_append_leaves_no_pending_offset(coordinator: Any) -> None:
     coordinator.log.refuses_with = ErrorCode.INVALID_TXN_STATE
     assert coordinator.commit_in_transaction("group", {"a": {0: 1}}) is ErrorCode.INVALID_TXN_STATE
     assert (stable(coordinator), coordinator.states.groups) == (-1, {})
@@ -292,7 +292,7 @@ def test_a_group_that_is_being_deleted_takes_no_commit(coordinator: Any) -> None
     assert coordinator.commit_in_transaction("group", {"a": {0: 10}}) == {"a": {0: OK}}
 
 
-def test_what_a_marker_commits_while_the_group_is_being_deleted_is_deleted_too(coordinator: Any) -> None:
+def test_offsets_that_a_marker_commits_during_the_deletion_of_the_group_are_deleted(coordinator: Any) -> None:
     coordinator.commit("group", {"a": dict.fromkeys(range(1000), 1)})
     coordinator.commit_in_transaction("group", {"b": {0: 10}})
     deletion = coordinator.delete_group("group")
@@ -319,7 +319,9 @@ def test_a_group_of_an_aborted_transaction_expires_and_one_of_an_open_transactio
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_the_deletion_of_a_topic_takes_nothing_from_the_next_one_of_its_name(coordinator: Any, committed: bool) -> None:
+def test_the_deletion_of_a_topic_keeps_the_offsets_of_the_next_topic_of_the_same_name(
+    coordinator: Any, committed: bool
+) -> None:
     coordinator.commit("group", {"a": {0: 1, 1: 1}})
     coordinator.topics.ids["a"] = b"the next topic a"
     coordinator.commit_in_transaction("group", {"a": {0: 10}})
@@ -330,7 +332,7 @@ def test_the_deletion_of_a_topic_takes_nothing_from_the_next_one_of_its_name(coo
     assert coordinator.fetched("group", {"a": [0, 1]}) == {"a": {0: 10 if committed else -1, 1: -1}}
 
 
-def test_what_is_pending_for_a_deleted_topic_takes_nothing_from_the_next_one_of_its_name(coordinator: Any) -> None:
+def test_pending_offsets_of_a_deleted_topic_do_not_affect_the_next_topic_of_the_same_name(coordinator: Any) -> None:
     coordinator.commit_in_transaction("group", {"a": {0: 1}})
     coordinator.topics.ids["a"] = b"the next topic a"
     coordinator.commit("group", {"a": {0: 10}})

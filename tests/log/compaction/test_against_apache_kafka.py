@@ -115,7 +115,7 @@ def test_the_same_passes_make_the_same_files(
             assert files(partition.directory, suffix) == files(theirs, suffix), suffix
 
 
-def test_apache_kafka_reads_what_is_left(
+def test_apache_kafka_reads_the_compacted_log(
     apache_log: Any, dump_segments: Any, real_compactor: Any, history: Any
 ) -> None:
     """Its dump tool has no complaint, and its log opens on the directory with the same records."""

@@ -63,7 +63,7 @@ def refused(compactor: Any) -> CorruptSegmentError:
     return caught.value
 
 
-def test_any_flipped_bit_stops_it_or_changes_nothing_that_readers_see(compactor: Any) -> None:
+def test_any_flipped_bit_stops_it_or_does_not_affect_readers(compactor: Any) -> None:
     """Base offset (its first 8 bytes) and leader epoch are under no CRC: what is found of those is not all of it."""
     partition = compactor.partition
     dice = random.Random(0)
@@ -285,7 +285,7 @@ def test_files_of_an_earlier_pass_that_died_are_no_hindrance(compactor: Any) -> 
     assert [key for _offset, key, _value in compactor.contents()] == [b"b", b"c", b"e", b"a", b"d", b"g", b"f"]
 
 
-def test_no_descriptor_stays_open(compactor: Any) -> None:
+def test_no_descriptor_remains_open(compactor: Any) -> None:
     file_system = compactor.partition.file_system
     before = file_system.open_files
     compact(compactor.job(), file_system)

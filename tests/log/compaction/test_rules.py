@@ -45,7 +45,7 @@ def without(header: BatchHeader, *names: str) -> dict[str, Any]:
     return {name: getattr(header, name) for name in BatchHeader.__slots__ if name not in names}
 
 
-def test_of_each_key_the_latest_record_stays_at_its_offset(compactor: Any) -> None:
+def test_the_latest_record_of_each_key_is_kept_at_its_offset(compactor: Any) -> None:
     append(compactor, batch((b"a", b"1"), (b"b", b"1")), batch((b"a", b"2")), batch((b"c", b"1"), (b"b", b"2")))
     compactor.roll()
     result = compactor.compact()
@@ -88,7 +88,7 @@ def test_a_record_without_a_key_is_removed(compactor: Any) -> None:
     assert compactor.contents() == [(1, b"a", b"1"), (3, b"b", b"1")]
 
 
-def test_a_batch_of_which_everything_stays_is_not_touched(memory_compactor: Any) -> None:
+def test_a_batch_that_is_kept_completely_is_copied_unchanged(memory_compactor: Any) -> None:
     """It is not compressed again: the output of other libraries is kept, byte for byte."""
     unusual = batch((b"a", b"x" * 2_000), (b"b", b"y" * 2_000), codec=Codec.GZIP, level=1)
     append(memory_compactor, batch((b"c", b"1")), unusual, batch((b"c", b"2")))
@@ -98,7 +98,7 @@ def test_a_batch_of_which_everything_stays_is_not_touched(memory_compactor: Any)
     assert [bytes(found.data) for found in memory_compactor.batches()] == before[1:]
 
 
-def test_a_segment_of_which_everything_stays_is_not_written(memory_compactor: Any) -> None:
+def test_a_segment_that_is_kept_completely_is_not_written(memory_compactor: Any) -> None:
     append(memory_compactor, batch((b"a", b"1")), batch((b"b", b"1")))
     memory_compactor.roll()
     before = memory_compactor.partition.names()
@@ -129,7 +129,7 @@ def test_the_rest_of_a_batch_keeps_everything_else(memory_compactor: Any, codec:
     assert (after.last_sequence, after.last_offset) == (4, 5)
 
 
-def test_max_timestamp_is_that_of_what_stays(memory_compactor: Any) -> None:
+def test_max_timestamp_is_that_of_the_remaining_records(memory_compactor: Any) -> None:
     data = build_batch([Record(0, NOW + 90, b"a", b"1"), Record(0, NOW - 5, b"b", b"1"), Record(0, NOW, b"c", b"1")])
     append(memory_compactor, data, batch((b"a", b"2")))
     memory_compactor.roll()
@@ -191,7 +191,7 @@ def test_a_tombstone_beyond_the_map_gets_its_horizon_too(memory_compactor: Any) 
 # Transactions
 
 
-def test_records_of_an_aborted_transaction_are_removed_and_hide_nothing(compactor: Any) -> None:
+def test_records_of_an_aborted_transaction_are_removed_and_replace_no_other_records(compactor: Any) -> None:
     append(compactor, batch((b"a", b"1")), produced(5, 0, (b"a", b"2"), transactional=True))
     end_transaction(compactor, 5, commit=False)
     append(compactor, batch((b"b", b"1")))
@@ -240,7 +240,7 @@ def test_a_marker_is_removed_a_horizon_after_its_transaction(compactor: Any, com
     assert [found.base_offset for found in compactor.batches()] == [2]
 
 
-def test_a_marker_stays_while_an_empty_batch_of_its_transaction_does(compactor: Any) -> None:
+def test_a_marker_is_kept_while_an_empty_batch_of_its_transaction_is_kept(compactor: Any) -> None:
     append(compactor, produced(5, 0, (b"a", b"1"), transactional=True))
     end_transaction(compactor, 5, commit=False)
     append(compactor, batch((b"a", b"2")))
@@ -275,7 +275,7 @@ def test_an_open_transaction_is_out_of_reach(compactor: Any) -> None:
 # What stays without records
 
 
-def test_the_last_batch_of_a_producer_stays_empty(compactor: Any) -> None:
+def test_the_last_batch_of_a_producer_is_kept_without_records(compactor: Any) -> None:
     append(compactor, produced(5, 0, (b"a", b"1")), produced(5, 1, (b"a", b"2"), (b"b", b"1")))
     append(compactor, batch((b"b", b"2")), batch((b"a", b"3")))
     compactor.roll()
@@ -298,7 +298,7 @@ def test_the_last_batch_of_an_expired_producer_is_removed(compactor: Any) -> Non
     assert [found.base_offset for found in compactor.batches()] == [1]
 
 
-def test_the_marker_of_a_producer_without_data_stays_empty(compactor: Any) -> None:
+def test_the_marker_of_a_producer_without_data_is_kept_without_records(compactor: Any) -> None:
     """It has the epoch that fences older instances."""
     end_transaction(compactor, 5, commit=True, epoch=4)
     append(compactor, batch((b"a", b"1")))
