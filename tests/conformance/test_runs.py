@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pty
@@ -13,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -59,21 +58,32 @@ def conformance_topics(broker: Broker) -> list[str]:
 class Command:
     """`moldau conformance` in a process, with all its reports."""
 
-    def __init__(self, folder: Path, *arguments: str, err: IO[str] | int = subprocess.PIPE) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         self._folder = folder
         reports = [f"--{kind}={folder / kind}" for kind in ("json", "junit", "html", "badge")]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "moldau", "conformance", *arguments, *reports],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=err,
-            text=True,
-        )
+        with (folder / "stderr").open("w") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "moldau", "conformance", *arguments, *reports],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+
+    @property
+    def err(self) -> str:
+        """What the command has written to the standard error stream so far."""
+        return (self._folder / "stderr").read_text()
+
+    def interrupt(self) -> None:
+        """Send SIGINT, and wait until the command has reported it."""
+        self.process.send_signal(signal.SIGINT)
+        wait_until(lambda: "Ctrl-C again skips this" in self.err, state=lambda: self.err)
 
     def end(self) -> int:
         """The exit code, after which `out` and `err` have its output."""
-        self.out, self.err = self.process.communicate(timeout=100)
-        assert "Traceback" not in (self.err or "")
+        self.out, _ = self.process.communicate(timeout=100)
+        assert "Traceback" not in self.err
         return self.process.returncode
 
     def report(self) -> Report:
@@ -193,13 +203,11 @@ def test_topics_that_are_created_during_an_interruption_are_deleted(
     broker: Broker, proxy: Proxy, tmp_path: Path
 ) -> None:
     proxy.held = {ApiKey.CREATE_TOPICS}
-    with (tmp_path / "err").open("w") as err:
-        command = Command(tmp_path, proxy.address, "--area=topics", err=err)
-        proxy.wait_for(ApiKey.CREATE_TOPICS, 16)
-        command.process.send_signal(signal.SIGINT)
-        wait_until(lambda: "interrupted" in (tmp_path / "err").read_text(), "the interruption")
-        assert proxy.release()
-        assert command.end() == 130
+    command = Command(tmp_path, proxy.address, "--area=topics")
+    proxy.wait_for(ApiKey.CREATE_TOPICS, 16)
+    command.interrupt()
+    assert proxy.release()
+    assert command.end() == 130
     assert conformance_topics(broker) == []
 
 
@@ -219,14 +227,9 @@ def test_the_second_interruption_does_not_clean_up(broker: Broker, proxy: Proxy,
     proxy.wait_for(ApiKey.FETCH, 8)
     proxy.kept = {ApiKey.FETCH, ApiKey.DELETE_TOPICS}
     deletions = proxy.requests.count(ApiKey.DELETE_TOPICS)
-    command.process.send_signal(signal.SIGINT)
+    command.interrupt()  # a second signal that is sent before the first is handled would not count
     proxy.wait_for(ApiKey.DELETE_TOPICS, deletions + 1)
-    # Once more if the process has not yet handled the first signal: two pending signals are one.
-    for _ in range(3):
-        command.process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            command.process.wait(15)
-            break
+    command.process.send_signal(signal.SIGINT)
     assert command.end() == 130
     assert command.report()["summary"]["failed"] == 0
 
