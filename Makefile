@@ -16,9 +16,6 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 # The suite runs in processes side by side, each with its own servers; testing/suite.py says how many, and what stays together.
 WORKERS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
-# The tests of what may differ between versions of Python: processes, signals, threads, the event loop.
-INTERPRETER := tests/server tests/cli
-
 # What pyspark is tested with: the Kafka connector of exactly this version has to be on Maven.
 PYSPARK := pyspark==4.0.0
 
@@ -62,7 +59,7 @@ test-rest: $(VENV)/.installed-test ## What CI runs after `make test`: repeated t
 
 .PHONY: test-full
 test-full: $(VENV)/.installed-test ## Everything: these two, all Pythons, kills of Spark and its other versions, long rounds of kills, the calibration (hours)
-	@$(call each,test test-rest test-old-pythons test-extended test-kills test-conformance test-sparks)
+	@$(call each,test test-rest test-quick-everywhere test-extended test-kills test-conformance test-sparks)
 
 .PHONY: lint
 lint: $(VENV)/.installed-test ## Style, formatting, import directions
@@ -79,15 +76,15 @@ types: $(VENV)/.installed-test ## mypy in strict mode
 	  -m moldau -m moldau.__main__ $(patsubst %/__init__.py,-p moldau.%,$(wildcard */__init__.py)) \
 	  $(patsubst tests/%/,-p moldau.tests.%,$(sort $(dir $(wildcard tests/*/*.py))))
 
-# Python 3.11 runs the whole suite and 3.13 the quick part; 3.12, between them, runs what depends on the interpreter.
+# Python 3.11 runs the whole suite and 3.13 the quick part; 3.12, between them, runs what depends
+# on the interpreter: processes, signals, threads, the event loop.
 .PHONY: test-pythons
 test-pythons: $(VENV)/.installed-test ## The quick tests on Python 3.13, some of them on 3.12 and on the built wheel
-	@$(BIN)/tox run -q --skip-missing-interpreters true -e py313,wheel
-	@$(BIN)/tox run -q --skip-missing-interpreters true -e py312 -- $(INTERPRETER)
+	@$(BIN)/tox run -q --skip-missing-interpreters true -e py313,py312,wheel
 
-.PHONY: test-old-pythons
-test-old-pythons: $(VENV)/.installed-test ## All quick tests on Python 3.12
-	@$(BIN)/tox run -q --skip-missing-interpreters true -e py312
+.PHONY: test-quick-everywhere
+test-quick-everywhere: $(VENV)/.installed-test ## All quick tests on Python 3.12 and on the built wheel
+	@$(BIN)/tox run -q --skip-missing-interpreters true -e py312,wheel -- tests
 
 .PHONY: test-wheel
 test-wheel: $(VENV)/.installed-test ## The quick tests against the built wheel, installed elsewhere
